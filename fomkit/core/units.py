@@ -72,7 +72,7 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
 
     `text`: what the file says; anything but text with a number and a unit is refused; `dimension`: a key of
     `UNITS`; `where`, `name`: the file and line, and the field, for the error message. Gives a number: the value in
-    SI units, finite and not negative. Raises FomkitError when the number, the unit or the sign is wrong.
+    SI units, finite and not negative.
 
     Examples
     --------
@@ -106,8 +106,6 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
 
 def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
     """Read what a time of use costs, for example ``4.56 USD/h``.
-
-    Raises FomkitError when the number, the currency or the time is missing or wrong.
 
     Returns
     -------
@@ -286,8 +284,6 @@ REAL_PRODUCTS = 4.0
 
 def item_byte(dtype: str) -> float:
     """Give the storage of one element [byte].
-
-    Raises FomkitError when the dtype is not known.
 
     Examples
     --------

@@ -283,8 +283,7 @@ def run_child(
     `request`: what the program is asked, in plain values; `where`: the user's file, for error messages;
     `time_limit_s`, `memory_limit_byte`: wall time [s] and resident memory [byte] that the child may take;
     `program`: what runs in the child. Gives a dict: the child's result; one that tells errors has the end of what
-    was printed, too. Raises FomkitError when the child hangs, crashes, exits, eats memory or floods its output;
-    any exit without a result file that carries this call's nonce is a failure, exit code 0 too.
+    was printed, too.
     """
     # The file may do anything to the folder; the log is read by its descriptor.
     with tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder, _log(folder) as log:

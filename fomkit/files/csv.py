@@ -70,8 +70,6 @@ def check_beside(path: Path, owner: Path) -> None:
     """Refuse a table that a profile names and that a link leads out of the profile's folder.
 
     Messages quote a table's words; those of another file of this computer are not for whoever sees them.
-
-    Raises FomkitError with the path as the profile names it, without where it leads.
     """
     folders = {owner.parent.resolve(), owner.resolve().parent}
     if not any(path.resolve().is_relative_to(folder) for folder in folders):
@@ -118,10 +116,7 @@ class Unpacking:
 
 
 def check_ratio(path: Path, content_byte: int, packed_byte: int) -> None:
-    """Refuse gzip data that unpack to many times what any record does.
-
-    Raises FomkitError with the ratio.
-    """
+    """Refuse gzip data that unpack to many times what any record does."""
     if content_byte > RATIO_FROM_BYTE and content_byte > MAX_RATIO * packed_byte:
         raise FomkitError(
             str(path),
@@ -153,10 +148,7 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a table's file under the size cap, unpacked where it is gzip.
-
-    Raises FomkitError when it is absent, no regular file, too large or damaged.
-    """
+    """Read a table's file under the size cap, unpacked where it is gzip."""
     try:
         with open_file(path) as stream:
             content = stream.read(MAX_BYTE + 1)
@@ -211,9 +203,6 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Give the rows of a table, the header first, each with the line of the file on which it begins.
 
     Empty lines are skipped.
-
-    Raises FomkitError when the file is no CSV table in UTF-8, is ragged, or is larger than the caps of this
-    module.
     """
     reader = csv.reader(io.StringIO(_decoded(path, read_bytes(path)), newline=""), strict=True)
     columns, cells, line = 0, 0, 1
@@ -261,7 +250,7 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
     """Read a number cell; an empty one is NaN.
 
     `text`, `where`, `column`: the cell, its file and line, and its column; `expressions`: whether the cell may be
-    an expression in named sizes, which is given back as text. Raises FomkitError when it is neither.
+    an expression in named sizes, which is given back as text.
 
     Examples
     --------

@@ -91,8 +91,7 @@ def read_numbered_table(
     `extra`: number columns allowed beyond the table's own. `keep`: without it unknown columns are refused. With it
     they are kept as text, cell by cell as they stand, unless their name looks like a slip of a known one that it
     does not list. Gives a DataFrame: indexed by the line of the file. Number columns are float64 with NaN where
-    empty, or objects where an expression occurs; text is never NaN. Raises FomkitError with the line of the first
-    mistake in the first column that has one.
+    empty, or objects where an expression occurs; text is never NaN.
     """
     import pandas as pd
 
@@ -205,8 +204,7 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
     kind and dtype, ``pass_name`` forward, ``count`` 1, and the dimensions of `fill_dimensions`. Whatever else is
     needed and missing stays missing.
 
-    `ops`: with the columns ``kind`` and ``dtype``; `where`: file or stage, for the error message. Raises
-    FomkitError when ``kind`` or ``dtype`` is missing: nobody can guess them.
+    `ops`: with the columns ``kind`` and ``dtype``; `where`: file or stage, for the error message.
 
     Returns
     -------

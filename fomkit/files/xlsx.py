@@ -187,10 +187,7 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 
 
 def unpacked_file(path: Path) -> bytes:
-    """Read a workbook's file under the caps of this module, as a plain archive.
-
-    Raises FomkitError when it is no zip archive, or larger than the caps.
-    """
+    """Read a workbook's file under the caps of this module, as a plain archive."""
     return _unpacked(path, _read_file(path))
 
 
@@ -259,11 +256,7 @@ def _formulas(path: Path, content: bytes) -> dict[str, set[tuple[int, int]]]:
 
 
 def read_workbook(path: Path) -> tuple[Sheet, ...]:
-    """Read every sheet of a workbook as plain values, in the workbook's order.
-
-    Raises FomkitError when the file is no zip archive, is truncated or damaged, or is larger than the caps of this
-    module.
-    """
+    """Read every sheet of a workbook as plain values, in the workbook's order."""
     with told(path):
         content = unpacked_file(path)
         values, formulas = _values(path, content), _formulas(path, content)
@@ -325,11 +318,7 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
 
 
 def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
-    """Read every filled cell of a workbook with its formula, by sheet and 1-based position.
-
-    Raises FomkitError as `read_workbook` does, and where the workbook holds macros, links to other files or
-    embedded objects.
-    """
+    """Read every filled cell of a workbook with its formula, by sheet and 1-based position."""
     with told(path):
         content = unpacked_file(path)
         _check_plain(path, content)

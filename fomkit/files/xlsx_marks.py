@@ -207,9 +207,6 @@ def _marks(content: bytes) -> Marks:
 
 
 def read_marks(path: Path) -> Marks:
-    """Read what a workbook holds beside its cells.
-
-    Raises FomkitError when the file is damaged, or larger than the caps of `fomkit.files.xlsx`.
-    """
+    """Read what a workbook holds beside its cells."""
     with told(path):
         return _marks(unpacked_file(path))

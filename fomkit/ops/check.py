@@ -96,10 +96,7 @@ def _missing_columns(data: pd.DataFrame, table: str, where: str) -> Iterable[Fom
 
 
 def check_columns(data: pd.DataFrame, table: str, where: str) -> None:
-    """Raise unless ``data`` has the columns that every table of its kind needs, whatever stands in them.
-
-    Raises ManyFomkitError with every column that is missing.
-    """
+    """Raise unless ``data`` has the columns that every table of its kind needs, whatever stands in them."""
     if errors := list(_missing_columns(data, table, where)):
         raise ManyFomkitError(errors)
 
@@ -174,8 +171,7 @@ def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomkit
 def check_table(data: pd.DataFrame, table: str, where: str) -> None:
     """Raise unless ``data`` has the columns, types and dimensions that its stage needs.
 
-    `table`: a key of `TABLES`; `where`: file or stage, for the error message. Raises ManyFomkitError with every
-    mistake found.
+    `table`: a key of `TABLES`; `where`: file or stage, for the error message.
     """
     errors = list(_column_errors(data, table, where))
     if not errors:

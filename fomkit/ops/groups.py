@@ -38,7 +38,7 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
     """Find the fewest groups that together reach a share of the total.
 
     `amounts`: amount of each group, 0 or more; groups whose amount is unknown (NaN) take no part; `share`: above 0
-    and at most 1. Raises FomkitError when the share is not between 0 and 1, or no amount is known.
+    and at most 1.
 
     Examples
     --------

@@ -112,8 +112,7 @@ def choose_formats(
 
     `precision`: one of `PRECISIONS`; None for what the framework would do on this machine; `framework`: the one
     that traced the model; `ops`: the model's OPS table: where it has nothing that the framework would change, its
-    formats are as traced. Raises FomkitError when the precision is not one, or the machine is not known to have
-    its arithmetic.
+    formats are as traced.
     """
     if precision is None:
         return _default(framework, machine, ops)

@@ -61,7 +61,7 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
     `checked`: true where the caller has checked the table, or made it. Gives a DataFrame: the same rows and index
     with the columns flop [flop], byte [byte], launches and least_flop [flop]; NaN where the kind, the pass, the
     optimizer rule or the dtype has no formula, which means unpriced. A product of complex numbers is four real
-    ones. Raises ManyFomkitError when a column or a dimension is missing.
+    ones.
 
     Examples
     --------

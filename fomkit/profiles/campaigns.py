@@ -89,10 +89,7 @@ def _phase(record: PhaseRecord, where: str) -> Phase:
 
 
 def load_campaign(name: str | Path) -> Workflow:
-    """Load a campaign by path or name (``candle-example`` is ``candle-example.campaign.yaml``).
-
-    Raises FomkitError with file and line for every mistake.
-    """
+    """Load a campaign by path or name (``candle-example`` is ``candle-example.campaign.yaml``)."""
     path = locate(str(name), "model_profiles", "campaign")
     document = load_document(path)
     check_schema(document, SCHEMA)
@@ -122,8 +119,7 @@ def _span(table: pd.DataFrame, position: int, where: str) -> Span:
 def load_epochs(path: Path) -> EpochsToTarget:
     """Load a curve of epochs to a target.
 
-    `path`: a CSV table with the columns of `fomkit.ops.tables.EPOCHS`. Raises FomkitError with file and line, when
-    a cell cannot be, a batch stands twice, or rows are of different targets.
+    `path`: a CSV table with the columns of `fomkit.ops.tables.EPOCHS`.
     """
     table = read_numbered_table(path, "EPOCHS")
     check_table(table, "EPOCHS", str(path))
@@ -180,10 +176,7 @@ def _candidates(name: str) -> list[Path]:
 
 
 def find_profile(name: str) -> Found:
-    """Find the model or machine that a name or path means.
-
-    Raises FomkitError when there is none, when it is neither, or when a model and a machine have the name.
-    """
+    """Find the model or machine that a name or path means."""
     check_profile(Path(name), "model or machine profile")
     paths = _candidates(name)
     if not paths:

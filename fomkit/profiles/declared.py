@@ -48,8 +48,6 @@ def _parts(text: str) -> tuple[str, tuple[str, str] | None, list[str]]:
 def parse_price(text: str) -> Price:
     """Read a price: ``4.56 USD/h per node, 2018-04-01``; ends, ``4 USD/h to 5 USD/h``, and a source may follow.
 
-    Raises FomkitError when it lacks its currency, its time, what it is per, or its date.
-
     Examples
     --------
     >>> price = parse_price("3600 USD/h per node, 2018-04-01, list price")
@@ -146,8 +144,6 @@ def parse_grid(intensity: str | None, to_wall: str | None, pue: str | None) -> G
 def parse_claims(texts: Sequence[str]) -> dict[str, float]:
     """Read claimed speed-ups such as ``hardware=3.1``.
 
-    Raises FomkitError when one has no name or no number, or stands twice.
-
     Examples
     --------
     >>> parse_claims(["hardware=3.1", "larger batch=1.25"])
@@ -201,10 +197,7 @@ def _value(name: str, value: object, where: str) -> object:
 
 
 def layout_from(values: Mapping[str, object], where: str) -> Layout:
-    """Make a layout of named values.
-
-    Raises FomkitError when a name is unknown or a value cannot be.
-    """
+    """Make a layout of named values."""
     for name in values:
         if name not in _NAMES:
             raise FomkitError(where, f"{name!r} is not part of a layout. {nearest_names(name, _NAMES)}")
@@ -240,10 +233,7 @@ def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None)
 
 
 def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Link, ...]]:
-    """Load a layout file; ``texts`` replace some of its values.
-
-    Raises FomkitError with file and line for every mistake.
-    """
+    """Load a layout file; ``texts`` replace some of its values."""
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, LayoutRecord)
@@ -281,8 +271,6 @@ def parse_link(text: str) -> Link:
 
 def spread_of(layouts: Iterable[str], links: Iterable[str | Link]) -> tuple[Layout, list[Link]]:
     """Read a layout, from words or a file and words that replace some of it, and the links of both.
-
-    Raises FomkitError when two files are named, or something in them cannot be.
 
     Examples
     --------

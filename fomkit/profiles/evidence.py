@@ -91,10 +91,7 @@ OP_COLUMNS = ("surface", "weight", *(f"feature_{number}" for number in range(1, 
 
 
 def _read_ops(path: Path) -> list[NDArray[np.int32]]:
-    """Read ``ops.csv``: of each surface in turn weights and features, as many as it has.
-
-    Raises FomkitError with the line, when it is not that of whole numbers, surface after surface.
-    """
+    """Read ``ops.csv``: of each surface in turn weights and features, as many as it has."""
     import numpy as np
     import pandas as pd
 
@@ -120,10 +117,7 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
 
 
 def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float, ...], Surface]:
-    """Make a surface of its row, from the machine on, and of its ops; with the lengths of its features.
-
-    Raises ValueError when something is not as it must be.
-    """
+    """Make a surface of its row, from the machine on, and of its ops; with the lengths of its features."""
     machine, architecture, dtype, _, count, balance, mean, *lists = cells
     length, missed = (tuple(map(float, cell.split())) for cell in lists)
     numbers = (float(balance or "nan"), float(mean))
@@ -137,11 +131,7 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
 
 
 def load_typical_tables(folder: Path) -> TypicalTables:
-    """Read what timed machines reached from the two files of a folder.
-
-    Raises FomkitError with file and line where one can be named, when a file is absent or damaged, or is not the
-    other's.
-    """
+    """Read what timed machines reached from the two files of a folder."""
     import numpy as np
 
     path = folder / SURFACES
@@ -166,10 +156,7 @@ def load_typical_tables(folder: Path) -> TypicalTables:
 
 @cache
 def shipped_typical_tables() -> TypicalTables:
-    """Read what came with this installation, once.
-
-    Raises FomkitError with what to do about it, when the files are not as they came.
-    """
+    """Read what came with this installation, once."""
     try:
         return load_typical_tables(shipped_folder("machine_profiles") / FOLDER)
     except FomkitError as error:
@@ -208,9 +195,6 @@ def without_implausible(machine: Machine) -> Machine:
     Every answer passes here, of machines from files as of those made in Python. A table is judged once; a machine
     with other timings or facts is judged anew, all of its rows. Here it also learns what other machines reach
     (`Machine.typical`), which its own timings are held against and every op without one takes.
-
-    Raises ManyFomkitError when a column of its timings holds what it may not. Raises FomkitError when timings or
-    facts cannot be as a whole.
     """
     if machine.typical is None:
         machine = replace(machine, typical=shipped_typical_tables())

@@ -163,11 +163,7 @@ def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEne
 
 
 def energy_of(document: Document, record: EnergyRecord | None, node_devices: int | None) -> Energy | None:
-    """Make the energy noun of its part of a machine file; None where the file has none.
-
-    Raises FomkitError with file and line, when a figure in joules has no process node, ends are not in order, or
-    the devices of a node are not known.
-    """
+    """Make the energy noun of its part of a machine file; None where the file has none."""
     if record is None:
         return None
     average = []
@@ -221,10 +217,7 @@ class PriceRecord(Record):
 
 
 def check_day(text: str, where: str) -> str:
-    """Give a day as it stands.
-
-    Raises FomkitError when it is no day of the form 2018-04-01, or is still to come everywhere on Earth.
-    """
+    """Give a day as it stands."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -241,10 +234,7 @@ def check_day(text: str, where: str) -> str:
 
 
 def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
-    """Raise unless rates, low, value and high, are in order and of one currency, which is one of ISO 4217.
-
-    Raises FomkitError with what was expected.
-    """
+    """Raise unless rates, low, value and high, are in order and of one currency, which is one of ISO 4217."""
     if len({currency for _, currency in rates}) > 1:
         raise FomkitError(where, "the price has ends in another currency than its value. Write all in one.")
     _, (_, currency), _ = rates
@@ -258,11 +248,7 @@ def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
 
 
 def price_of(document: Document, record: PriceRecord | None) -> Price | None:
-    """Make the price noun of its part of a machine file; None where the file has none.
-
-    Raises FomkitError with file and line, when the date is none, or the ends are not in order or in another
-    currency.
-    """
+    """Make the price noun of its part of a machine file; None where the file has none."""
     if record is None:
         return None
     check_price(document.where(("price",)), (record.low or record.rate, record.rate, record.high or record.rate))

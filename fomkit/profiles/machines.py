@@ -76,10 +76,7 @@ def _seal(fits: Mapping[str, object]) -> str:
 
 
 def load_fits(path: Path, key: str) -> dict[str, object]:
-    """Read fits; none when the file is absent or was made from other timings.
-
-    Raises FomkitError when the file is not JSON, or was changed after it was made.
-    """
+    """Read fits; none when the file is absent or was made from other timings."""
     if not key or not path.is_file():
         return {}
     try:
@@ -159,10 +156,7 @@ def check_rates(link: Link, where: str) -> Link:
 
 
 def link_of(document: Document, index: int, record: LinkRecord) -> Link:
-    """Make the noun of one entry of ``links``.
-
-    Raises FomkitError with file and line, when a figure lies outside its interval.
-    """
+    """Make the noun of one entry of ``links``."""
     alpha = _range(record.alpha_low, record.alpha, record.alpha_high)
     rate = _range(record.low, record.bandwidth, record.high)
     for name, value, span in (("alpha", record.alpha, alpha), ("bandwidth", record.bandwidth, rate)):
@@ -221,10 +215,7 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
 
 
 def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:
-    """Find the machine file that ``device: NAME`` means: beside this file, else by its name.
-
-    Raises FomkitError when there is none, it is one of those that name it, or the name leads out of the folder.
-    """
+    """Find the machine file that ``device: NAME`` means: beside this file, else by its name."""
     where = document.where(("device",))
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise FomkitError(where, f"the device {name!r} must lie in the folder of this file. Give its name only.")
@@ -281,8 +272,6 @@ def load_machine(name: str | Path) -> Machine:
     """Load a machine profile by path or name.
 
     Fits are read of those profiles only that came with fomkit: nobody can see from a fit that it was changed.
-
-    Raises FomkitError with file and line for every mistake in the YAML, the first one in a table.
     """
     machine = _load(path := locate(str(name), FOLDER), ())
     # Only a short name finds a file that begins with it and goes on.

@@ -201,10 +201,7 @@ def _profile(
 
 
 def load_model(name: str | Path) -> ModelProfile:
-    """Load a model profile by path or name.
-
-    Raises FomkitError with file and line for every mistake in the YAML, the first one in a table.
-    """
+    """Load a model profile by path or name."""
     path, record = _read(name)
     parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
     ops, layers, order = _table(path, record.ops, "OPS"), _layers(path, record.layers), _order(path, record.order)
@@ -212,10 +209,7 @@ def load_model(name: str | Path) -> ModelProfile:
 
 
 def load_model_facts(path: Path) -> ModelProfile:
-    """Load a model file without ``ops``: name, sizes, data and run, to be joined with an op table.
-
-    Raises FomkitError with file and line for every mistake, an op table among them.
-    """
+    """Load a model file without ``ops``: name, sizes, data and run, to be joined with an op table."""
     _, record = _read(path, ops="")
     return _profile(record, empty_table("OPS"), empty_table("OPS"), None)
 

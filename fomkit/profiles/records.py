@@ -113,10 +113,7 @@ def _message(error: Any, record: type[BaseModel]) -> str:
 
 
 def check_record(document: Document, record: type[RecordType]) -> RecordType:
-    """Turn a document into a record.
-
-    Raises ManyFomkitError with every mistake, each with its file and line.
-    """
+    """Turn a document into a record."""
     try:
         return record.model_validate(document.content)
     except ValidationError as error:
@@ -126,10 +123,7 @@ def check_record(document: Document, record: type[RecordType]) -> RecordType:
 
 
 def check_schema(document: Document, schema: str) -> None:
-    """Raise unless the file says that it is of this schema.
-
-    Raises FomkitError when it says nothing, or another schema.
-    """
+    """Raise unless the file says that it is of this schema."""
     found = document.content.get("schema")
     if found == schema:
         return

@@ -105,10 +105,7 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
 
 
 def check_frozen(suite: Suite, record: FrozenRecord, where: str) -> None:
-    """Raise when the suite is not what was frozen.
-
-    Raises FomkitError when a line, the baseline or a frozen rate differs.
-    """
+    """Raise when the suite is not what was frozen."""
     if suite_hash(suite, suite.frozen) != record.sha256:
         raise FomkitError(
             where,
@@ -147,10 +144,7 @@ def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit
 
 
 def save_frozen(path: Path, text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit_version: str) -> None:
-    """Write a suite file with its baseline frozen, whole or not at all.
-
-    Raises FomkitError when the file cannot be written.
-    """
+    """Write a suite file with its baseline frozen, whole or not at all."""
     write_whole(path, freeze_text(text, suite, rates, fomkit_version))
 
 
@@ -319,11 +313,7 @@ def _read(name: str | Path) -> tuple[Suite, SuiteRecord, Document]:
 
 
 def load_suite(name: str | Path) -> Suite:
-    """Load a suite by path or name.
-
-    Raises FomkitError with file and line for every mistake, and when the frozen baseline is not the one that was
-    frozen.
-    """
+    """Load a suite by path or name."""
     suite, record, document = _read(name)
     if record.frozen is not None:
         check_frozen(suite, record.frozen, document.where(("frozen",)))
@@ -331,9 +321,6 @@ def load_suite(name: str | Path) -> Suite:
 
 
 def read_unfrozen(name: str | Path) -> tuple[str, Suite]:
-    """Give the text of a suite's file and the suite, whether or not it is what was frozen.
-
-    Raises FomkitError with file and line for every other mistake.
-    """
+    """Give the text of a suite's file and the suite, whether or not it is what was frozen."""
     suite, _, document = _read(name)
     return read_text(document.path), suite

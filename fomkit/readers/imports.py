@@ -92,9 +92,6 @@ READ_MODEL: Mapping[str, Callable[..., tuple[ModelProfile, tuple[str, ...]]]] = 
 def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
     """Choose the format of a file, by name, by what it shall become, or by its content.
 
-    Raises FomkitError when the content fits none or several of the formats that are left, or format and product
-    disagree.
-
     Returns
     -------
     file_format, product : str
@@ -276,8 +273,7 @@ def import_timings(
     """Read timings of a machine from a file of any format of `FORMATS` that makes one.
 
     `device`: the device to read from a file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of
-    a network is of. Raises FomkitError when the file is wrong, or a device is named for a format that has one per
-    file.
+    a network is of.
     """
     if file_format in READERS:
         return read_timings(path, file_format, device=device, sizes=sizes)

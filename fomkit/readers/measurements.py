@@ -64,11 +64,7 @@ def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
 
 
 def read_measurements(path: Path) -> tuple[Measurement, ...]:
-    """Read a table of measurements (docs/profiles.md), in the order of its rows.
-
-    Raises FomkitError with the line of a column, a word or a number that cannot be, and of an interval that misses
-    its value.
-    """
+    """Read a table of measurements (docs/profiles.md), in the order of its rows."""
     table = read_numbered_table(path, "MEASUREMENTS")
     check_table(table, "MEASUREMENTS", str(path))
     lines, rows = table.index.tolist(), table.to_dict("records")
@@ -123,10 +119,7 @@ IMPORTERS: Mapping[str, Importer] = {
 
 
 def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
-    """Make a MEASUREMENTS table of rows by column; what a row does not have is empty.
-
-    Raises FomkitError when a cell cannot be what it is.
-    """
+    """Make a MEASUREMENTS table of rows by column; what a row does not have is empty."""
     import pandas as pd
 
     numbers = set(column_names("MEASUREMENTS", "number"))

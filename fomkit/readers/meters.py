@@ -51,10 +51,7 @@ class MeterLog:
     zoned: bool
 
     def moment(self, text: str, option: str) -> float:
-        """Read a moment that the user names, in the form of the log's own.
-
-        Raises FomkitError when it is of another form.
-        """
+        """Read a moment that the user names, in the form of the log's own."""
         seconds, dated, zoned = _moment(text, option)
         if (dated, zoned) != (self.dated, self.zoned):
             form = _form(self.dated, self.zoned)
@@ -150,8 +147,7 @@ def read_meter(path: Path) -> MeterLog:
     """Read the log of a wall meter.
 
     `path`: a CSV file with one column of moments (seconds, or ISO 8601 dates) and one of power, W or kW by its
-    heading (``power_w``, ``Power (kW)``) or in each cell (``231.5 W``). Other columns are left alone. Raises
-    FomkitError with the line of a moment or a power that is none or has no unit, or of a moment that goes back.
+    heading (``power_w``, ``Power (kW)``) or in each cell (``231.5 W``). Other columns are left alone.
     """
     rows = read_rows(path)
     _, header = next(rows, (1, []))
@@ -219,8 +215,7 @@ def import_meter(
     """Integrate a wall meter's log between two moments.
 
     `model`, `machine`: what ran, and where: a meter does not know it; `start`, `end`: moments in the form of the
-    log's; default: its first and its last. Raises FomkitError with the line of a mistake in the log, or when
-    nobody says what ran, or the moments lie outside it.
+    log's; default: its first and its last.
     """
     if not model or not machine:
         raise FomkitError(str(path), "does not say what ran where. Add --model and --machine.")

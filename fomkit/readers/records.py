@@ -157,18 +157,12 @@ def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
-    """Read records, one row each: sample_per_s of a training, latency_s of a batch in inference.
-
-    Raises FomkitError when a field is not what it should be, there is no time, or two of them disagree.
-    """
+    """Read records, one row each: sample_per_s of a training, latency_s of a batch in inference."""
     return [{"source": f"{_SOURCE}{path.name}", **_row(one, str(path))} for one in read_objects(path)], ()
 
 
 def benchmarker_record(row: Measurement) -> dict[str, Any]:
-    """Put a measurement in the form of the benchmarker; fields of an imported record come back as they were.
-
-    Raises FomkitError when it is of a run or an epoch, for which there is no field, or its record is broken.
-    """
+    """Put a measurement in the form of the benchmarker; fields of an imported record come back as they were."""
     if row.quantity not in ("sample_per_s", "latency_s", "step_s"):
         raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
     record = parse_json(row.record, row.where) if row.record else {}
@@ -263,11 +257,7 @@ def _figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, Any]
 
 
 def read_dawnbench(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
-    """Read an entry: one row, run_s to the benchmark's quality, or latency_s.
-
-    Raises FomkitError when a field is not what it should be, the log is absent or broken, or the quality is never
-    reached.
-    """
+    """Read an entry: one row, run_s to the benchmark's quality, or latency_s."""
     rows = []
     for record in read_objects(path):
         where = str(path)
@@ -354,11 +344,7 @@ def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, 
 
 
 def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
-    """Read a log: one row of run_s for each run that succeeded; others are told.
-
-    Raises FomkitError with the line, when it is broken; when no run succeeded, or benchmark or platform are not
-    stated.
-    """
+    """Read a log: one row of run_s for each run that succeeded; others are told."""
     facts, runs = _stopped(path)
     failed = [(where, status) for where, _, _, status, _ in runs if status != "success"]
     messages = [f"{where}: the run is left out, its status is {status}" for where, status in failed]

@@ -29,8 +29,7 @@ def model_of_trace(
 ) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of a trace of PyTorch's profiler.
 
-    `sizes`: named sizes of the step that was recorded; `read`: reads the trace. Raises FomkitError when the trace
-    is damaged or has no shapes.
+    `sizes`: named sizes of the step that was recorded; `read`: reads the trace.
 
     Returns
     -------
@@ -70,10 +69,7 @@ def model_of_nsys(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, t
 
 
 def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of what tfprof printed.
-
-    Raises FomkitError when the batch is not among ``sizes``, or the text has no op with a time.
-    """
+    """Make a model profile of what tfprof printed."""
     ops, messages = read_tfprof(path, sizes)
     check_table(ops, "OPS", str(path))
     name = path.name.partition(".")[0]
@@ -101,7 +97,6 @@ def timings_of_trace(path: Path) -> ImportedTimings:
     """Read the times of a trace's calls as timings of the machine that it was recorded on.
 
     Gives an ImportedTimings: of kernels where the trace has any, each call's together; else of calls on the host.
-    Raises FomkitError when the trace is damaged, or no call has shapes and a time of its own.
     """
     trace = read_trace(path)
     table, dropped = trace_timings(trace.rows)

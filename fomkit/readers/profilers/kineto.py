@@ -142,10 +142,7 @@ class Steps(NamedTuple):
 
 
 def read_steps(path: Path) -> Steps:
-    """Read a trace and find its steps.
-
-    Raises FomkitError when the file is damaged, or holds no op.
-    """
+    """Read a trace and find its steps."""
     events, reader = Events(), TraceReader(path)
     events.add_all(reader)
     _check(events, str(path))
@@ -172,8 +169,7 @@ def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
 def read_trace(path: Path) -> TraceRows:
     """Read a trace of PyTorch's profiler, of CUDA, ROCm or a CPU.
 
-    `path`: ``trace.json``, packed by gzip or not. Raises FomkitError when the file is damaged, or holds no op or
-    no shapes.
+    `path`: ``trace.json``, packed by gzip or not.
     """
     found = read_steps(path)
     trace = rows_of(found)
@@ -324,7 +320,7 @@ def time_spent(path: Path) -> tuple[list[Spent], float]:
     """Give all time that a trace saw in one step, by op, and the share of a step that these ops fill.
 
     `path`: a trace whose steps are marked. Where it has times of an accelerator, these count and the host's do
-    not. Raises FomkitError when the trace holds no op.
+    not.
     """
     steps = read_steps(path)
     found = list(_rows(steps))

@@ -161,7 +161,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
     """Put a call into the rules' words; its results are those written in place.
 
     `name`: the op's without its library; `default_dtype`: number format of lists of tensors, which the trace does
-    not tell. Raises CallError when the trace does not say enough.
+    not tell.
     """
     given = _Given(signature, default_dtype)
     fitting = [schema for schema in schemas()[1].get(name, ()) if _fits(schema, given)]
@@ -176,10 +176,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
 
 
 def loose(signature: Signature, default_dtype: str) -> list[Any]:
-    """Give the arguments of a call whose spelling nobody keeps, by position.
-
-    Raises CallError when the trace does not say enough.
-    """
+    """Give the arguments of a call whose spelling nobody keeps, by position."""
     given = _Given(signature, default_dtype)
     return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]
 

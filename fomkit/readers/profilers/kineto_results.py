@@ -292,10 +292,7 @@ _BY_NAME: Mapping[str, Callable[[Call, str], Made]] = {
 
 
 def with_results(call: Call, rule: Rule) -> Call:
-    """Give a call its results, unless it has them: written in place, or of no matter to its rule.
-
-    Raises CallError when nobody worked them out.
-    """
+    """Give a call its results, unless it has them: written in place, or of no matter to its rule."""
     name = call.op.partition("::")[2]
     if call.results or rule.__module__.endswith("aten_products"):
         return call

@@ -182,10 +182,7 @@ class Interned:
         self._what = what
 
     def number(self, key: str, value: Any) -> int:
-        """Give the number of a thing, the same for the same key.
-
-        Raises FomkitError when there are more than any program has.
-        """
+        """Give the number of a thing, the same for the same key."""
         found = self._known.setdefault(key, len(self._known))
         if found == len(self.values):
             self.values.append(value)

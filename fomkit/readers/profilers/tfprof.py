@@ -144,8 +144,7 @@ def _pass_of(op: str) -> str:
 def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read tfprof's text.
 
-    `sizes`: with ``batch``, which tfprof prints as -1. Raises FomkitError when the batch is not said, no op is in
-    it, or a product fits no layer.
+    `sizes`: with ``batch``, which tfprof prints as -1.
 
     Returns
     -------

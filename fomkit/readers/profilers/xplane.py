@@ -360,8 +360,7 @@ def model_of_planes(
     """Make a model profile of a trace of TensorFlow's profiler.
 
     `path`: ``*.xplane.pb``. `sizes`: named sizes of the step that was recorded. `graph`: the ``model.py`` of the
-    Keras model; it is run. Without it ops have times and no sizes. Raises FomkitError when the trace is damaged,
-    holds no op, or is of another model.
+    Keras model; it is run. Without it ops have times and no sizes.
 
     Returns
     -------

@@ -257,11 +257,7 @@ def _content_of(path: Path) -> bytes:
 
 @contextmanager
 def open_planes(path: Path) -> Iterator[PlaneFile]:
-    """Open a file of planes for a block.
-
-    Raises FomkitError when it cannot be read; for what is found to be damaged inside the block; where protobuf is
-    absent.
-    """
+    """Open a file of planes for a block."""
     try:
         from google.protobuf.message import DecodeError
     except ImportError as error:

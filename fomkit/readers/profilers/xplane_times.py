@@ -296,10 +296,7 @@ def _taken(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -
 
 
 def read_plane_times(path: Path) -> PlaneTimes:
-    """Read what ran from a file of planes.
-
-    Raises FomkitError when the file is damaged or cut off, or no node ran in it.
-    """
+    """Read what ran from a file of planes."""
     hosts: dict[str, PlaneTimes] = {}
     devices: dict[str, PlaneTimes] = {}
     with open_planes(path) as found:

@@ -166,8 +166,7 @@ def read_aiconfigurator(path: Path) -> ImportedTimings:
     """Read a table of products, attention or collectives.
 
     `path`: a CSV file, packed by gzip or not. Gives an ImportedTimings: times in seconds. Rows with an ``op``
-    stand for that op only. Raises FomkitError with file and line, when a column is missing, a cell is no number,
-    or rows are of more than one device.
+    stand for that op only.
     """
     kind = _kind(path)
     if not kind:

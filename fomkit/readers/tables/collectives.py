@@ -192,8 +192,7 @@ def _nccl_run(path: Path, lines: Sequence[LogLine], sizes: Mapping[str, int]) ->
 def read_nccl_tests(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
     """Read a log of nccl-tests, of one program or of several after each other.
 
-    `sizes`: ``ranks`` and ``nodes``, where the log does not list its ranks. Raises FomkitError when the table's
-    header is of another version, or nothing says which collective, or how many ranks.
+    `sizes`: ``ranks`` and ``nodes``, where the log does not list its ranks.
     """
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     if not any(_HEADER.match(line.text) for line in lines):
@@ -349,8 +348,7 @@ def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section],
 def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
     """Read the output of one or several OSU micro-benchmarks.
 
-    `sizes`: ``ranks`` and ``nodes`` of the run; one node where nobody says. Raises FomkitError when a unit is
-    another, the ranks of a collective are unknown, or there is no row.
+    `sizes`: ``ranks`` and ``nodes`` of the run; one node where nobody says.
     """
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     sections = list(_sections(lines))

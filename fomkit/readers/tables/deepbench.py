@@ -166,10 +166,7 @@ class SectionRows:
         }  # fmt: skip
 
     def read(self) -> tuple[list[Cells], list[SectionCount]]:
-        """Give one TIMINGS row per printed time, and what became of every row of the section.
-
-        Raises FomkitError when a needed cell is not understood; the message names it.
-        """
+        """Give one TIMINGS row per printed time, and what became of every row of the section."""
         rows: list[Cells] = []
         outcomes: dict[str, list[str]] = {name: [] for name in self.layout.times}
         for number, sizes in self._listed():
@@ -379,9 +376,7 @@ def read_deepbench(path: Path) -> ImportedTimings:
     """Read a DeepBench workbook: dense and sparse products, convolutions, recurrent layers and all-reduces.
 
     `path`: a result workbook: one or more sheets of results and a sheet ``Specs``. Gives an ImportedTimings: times
-    in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing. Raises FomkitError
-    when the file is no workbook, has no DeepBench section or no time, or a needed cell is not understood; the
-    message names sheet and cell.
+    in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing.
     """
     sheets = read_workbook(path)
     notes = [sheet for sheet in sheets if SPECS_SHEET in words(sheet.name) and not has_sections(sheet)]

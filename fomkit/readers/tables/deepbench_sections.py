@@ -138,7 +138,7 @@ def _stated(sheet: Sheet, first: int) -> dict[str, str]:
 def find_precision(sheet: Sheet, first: int, scope: str, where: str) -> Precision:
     """Find the precision of a section among the lines above the first one (rows before ``first``).
 
-    `scope`: a value of `SCOPES`. Raises FomkitError when there is none for it, or its text is not known.
+    `scope`: a value of `SCOPES`.
     """
     texts = _stated(sheet, first)
     text = texts.get(scope, texts.get("", ""))

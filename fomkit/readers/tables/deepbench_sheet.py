@@ -70,8 +70,6 @@ def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
 
     A sheet without any section, such as one of remarks, gives none. A section is known by its title, one that
     fomkit does not know by the header on its row or the next.
-
-    Raises FomkitError when column A has a title that is nearly that of a known section.
     """
     if not has_sections(sheet):
         return ()
@@ -85,10 +83,7 @@ def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
 
 
 def needed_cell(sheet: Sheet, row: int, column: int, where: str) -> object:
-    """Give the value of a cell that the import needs.
-
-    Raises FomkitError when it is a formula that was saved without its value.
-    """
+    """Give the value of a cell that the import needs."""
     if (row, column) in sheet.uncached:
         raise FomkitError(
             f"{where} cell {cell_name(row, column)}",
@@ -234,10 +229,7 @@ def _right_of(dimension: Dimension, found: dict[str, int], header: _Header) -> i
 
 
 def find_layout(sheet: Sheet, block: Block, section: Section, where: str) -> Layout:
-    """Match the header of a section by its words, on its own row or one below.
-
-    Raises FomkitError when a dimension or every time is missing, or a header stands twice.
-    """
+    """Match the header of a section by its words, on its own row or one below."""
     number = _header_row(sheet, block, section)
     header = _Header(sheet, number, where)
     known = _known_headers(section)

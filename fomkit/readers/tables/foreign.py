@@ -57,8 +57,7 @@ def read_columns(
 
     `texts`, `numbers`: columns of text and of numbers; `optional`: those of them that may be absent; they are then
     left out; `chosen`: column to the value that the rows to be read have in it. Gives a DataFrame: indexed by the
-    line of the file; text as it stands, numbers as float64 with NaN where empty. Raises FomkitError when a column
-    is missing, a cell is no number, or no row is left, with file and line.
+    line of the file; text as it stands, numbers as float64 with NaN where empty.
     """
     import pandas as pd
 
@@ -207,7 +206,7 @@ def read_timings_table(path: Path) -> ImportedTimings:
 
     `path`: with ``kind, dtype, engine, time_s`` and the dimensions of the kinds; times in seconds. Gives an
     ImportedTimings: with this file's name and line as ``source_file`` and ``source_row`` where the table names no
-    source. Raises FomkitError with file and line, when a column, a dimension or a value is missing or cannot be.
+    source.
     """
     return timings_of_table(read_numbered_table(path, "TIMINGS"), path)
 
@@ -215,10 +214,7 @@ def read_timings_table(path: Path) -> ImportedTimings:
 def timings_of_table(
     table: pd.DataFrame, path: Path, *, device: str = "", notes: tuple[str, ...] = ()
 ) -> ImportedTimings:
-    """Make timings of a table with their columns, numbered by the lines of a file.
-
-    Raises FomkitError with file and line, when a column, a dimension or a value is missing or cannot be.
-    """
+    """Make timings of a table with their columns, numbered by the lines of a file."""
     messages: tuple[str, ...] = ()
     if "kind" in table.columns:
         table, messages = fill_dimensions(table)

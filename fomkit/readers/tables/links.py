@@ -295,10 +295,7 @@ def _links(rows: Sequence[LogRow], run: Run, path: Path) -> tuple[Link, ...]:
 def imported(
     path: Path, rows: Sequence[LogRow], run: Run, counts: Sequence[SectionCount], remarks: Sequence[str]
 ) -> ImportedTimings:
-    """Make timings of a log's rows, and links of its messages from rank to rank.
-
-    Raises FomkitError when there is no row.
-    """
+    """Make timings of a log's rows, and links of its messages from rank to rank."""
     import pandas as pd
 
     if not rows:
@@ -346,8 +343,7 @@ def recognise_deepbench_log(path: Path) -> bool:
 def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
     """Read what DeepBench's NCCL all-reduce programs print.
 
-    `sizes`: ``nodes``, where an MPI run was on several. Raises FomkitError when ranks or columns are missing or
-    are not those that it prints, or there is no row.
+    `sizes`: ``nodes``, where an MPI run was on several.
     """
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     facts = next((match for line in lines if (match := _RANKS.match(line.text))), None)

@@ -344,8 +344,7 @@ def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:
 
     `path`: ``kernels.csv``, packed by gzip or not; `device`: as the table names it; needed where it has several.
     Gives an ImportedTimings: times in seconds, with the harness's cost beside each. Element-wise ops, norms and
-    softmax name their op. Raises FomkitError with file and line, when a column is missing, a cell is no number, or
-    the device is not there or not named.
+    softmax name their op.
     """
     device = _choose_device(path, device)
     rows = _read_rows(path, device)

@@ -76,11 +76,7 @@ class Format(Protocol):
 
 
 def choose_format(path: Path, file_format: str | None, formats: Mapping[str, Format]) -> str:
-    """Take the format that was named, else the only one that a file's content fits.
-
-    Raises FomkitError when the one named is unknown, or no format fits, with the list of formats; an
-    `AmbiguousFormatError` when more than one does.
-    """
+    """Take the format that was named, else the only one that a file's content fits."""
     if path.is_file() and not path.stat().st_size:
         raise FomkitError(str(path), "is empty. Copy it, or write it, again.")
     if file_format is not None:
@@ -109,9 +105,7 @@ def read_timings(
     """Read measured timings from a file of any known format.
 
     `file_format`: a key of ``readers``; without it the file's content decides; `device`: the device to read from a
-    file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of a network is of. Raises FomkitError
-    when no format or more than one fits, with the list of formats, when the reader refuses the file, or when a
-    device is named for a format that has one per file.
+    file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of a network is of.
     """
     name = choose_format(path, file_format, readers)
     reader = readers[name]
@@ -135,8 +129,7 @@ def _source_note(imported: ImportedTimings) -> str:
 def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = None) -> Machine:
     """Join timings with a machine's facts; peaks and bandwidth come from the facts or stay unknown.
 
-    `name`: name of the new machine; `facts`: a machine without timings of its own. Raises FomkitError when
-    ``facts`` has timings already.
+    `name`: name of the new machine; `facts`: a machine without timings of its own.
     """
     if facts is not None and len(facts.timings):
         raise FomkitError(
