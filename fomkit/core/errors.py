@@ -33,12 +33,7 @@ def printable(text: str) -> str:
 class FomkitError(Exception):
     """A mistake in the input: where it is, what is wrong, what was expected and what to do.
 
-    Parameters
-    ----------
-    where : str
-        The file and line, the command or the stage in which the mistake shows.
-    what : str
-        What is wrong, and what was expected or what to do about it, as full sentences.
+    `where`: the file and line, the command or the stage in which it shows; `what`: full sentences.
 
     Examples
     --------

@@ -15,13 +15,8 @@ DEFAULT_LEVEL = 0.8
 class Span:
     """A positive quantity: its value and the interval that should contain the truth at ``level``.
 
-    Attributes
-    ----------
-    value, low, high : float
-        In one unit, with ``low <= value <= high``. Arrays of one shape where many variants of something are worked
-        out at once: what adds, scales and divides here does it for each.
-    level : float
-        Share of such intervals that should contain the truth.
+    `value`, `low`, `high`: in one unit, with ``low <= value <= high``. Arrays of one shape where many variants of
+      something are worked out at once: what adds, scales and divides here does it for each.
     """
 
     value: float

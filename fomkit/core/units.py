@@ -105,14 +105,7 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
 
 
 def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
-    """Read what a time of use costs, for example ``4.56 USD/h``.
-
-    Returns
-    -------
-    per_s : float
-        Money for a second, above 0.
-    currency : str
-        Code of ISO 4217.
+    """Read what a time of use costs, ``4.56 USD/h``: money for a second, above 0, and its code of ISO 4217.
 
     Examples
     --------
@@ -138,43 +131,19 @@ def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
     return amount / UNITS["time_s"][time], currency
 
 
-def _format_scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:
-    for size, unit in steps:
-        if abs(value) >= size * (1 - 5 * 10.0 ** (-digits - 1)):
-            return f"{format_number(value / size, digits)} {unit}"
-    size, unit = steps[-1]
-    return f"{format_number(value / size, digits)} {unit}"
-
-
 _STEPS: Mapping[str, list[tuple[float, str]]] = {
-    "time_s": [
-        (DAY_S, "d"),
-        (3600.0, "h"),
-        (60.0, "min"),
-        (1.0, "s"),
-        (1e-3, "ms"),
-        (1e-6, "µs"),
-        (1e-9, "ns"),
-    ],
+    "time_s": [(DAY_S, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")],
     "byte": [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")],
     "byte_per_s": [(1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")],
     "flop": [(1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP")],
     "flop_per_s": [(1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")],
     "power_w": [(1e6, "MW"), (1e3, "kW"), (1.0, "W"), (1e-3, "mW")],
-    "energy_j": [
-        (1e9, "GJ"),
-        (1e6, "MJ"),
-        (1e3, "kJ"),
-        (1.0, "J"),
-        (1e-3, "mJ"),
-        (1e-6, "µJ"),
-        (1e-9, "nJ"),
-        (1e-12, "pJ"),
-    ],
+    "energy_j": [(1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"),
+                 (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"), (1e-12, "pJ")],
     "joule_per_flop": [(1e-9, "nJ/flop"), (1e-12, "pJ/flop"), (1e-15, "fJ/flop")],
     "joule_per_byte": [(1e-9, "nJ/B"), (1e-12, "pJ/B"), (1e-15, "fJ/B")],
     "length_m": [(1e-6, "µm"), (1e-9, "nm")],
-}
+}  # fmt: skip
 
 
 def format_number(value: float, digits: int = 4) -> str:
@@ -208,7 +177,10 @@ def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
     """
     if math.isnan(value):
         return "unknown"
-    return _format_scaled(value, _STEPS[dimension], digits)
+    steps = _STEPS[dimension]
+    fitting = (step for step in steps if abs(value) >= step[0] * (1 - 5 * 10.0 ** (-digits - 1)))
+    size, unit = next(fitting, steps[-1])
+    return f"{format_number(value / size, digits)} {unit}"
 
 
 def format_mebibyte(byte: float) -> str:
@@ -255,21 +227,9 @@ def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
 
 
 ITEM_BYTE: dict[str, float] = {
-    "complex128": 16.0,
-    "complex64": 8.0,
-    "fp64": 8.0,
-    "fp32": 4.0,
-    "tf32": 4.0,
-    "fp16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "int64": 8.0,
-    "int32": 4.0,
-    "int16": 2.0,
-    "int8": 1.0,
-    "uint8": 1.0,
-    "bool": 1.0,
-}
+    "complex128": 16.0, "complex64": 8.0, "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0,
+    "fp8": 1.0, "int64": 8.0, "int32": 4.0, "int16": 2.0, "int8": 1.0, "uint8": 1.0, "bool": 1.0,
+}  # fmt: skip
 """Storage of one element [byte]; tf32 is stored as fp32 and only multiplied in fewer bits."""
 
 ENGINES = ("vector", "matrix")

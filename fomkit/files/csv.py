@@ -82,11 +82,6 @@ class Unpacking:
     """A file's content, unpacked where it is gzip; counts what it gives, and stops where that grows absurd.
 
     `most_byte`: longest content [byte].
-
-    Raises
-    ------
-    FomkitError
-        While reading: when the content is longer, or too many times its packed size.
     """
 
     def __init__(self, path: Path, most_byte: int) -> None:

@@ -7,6 +7,7 @@ Tables into CSV text: numbers that read back exactly, text that stays text.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -179,14 +180,7 @@ class _Filling:
 def fill_dimensions(data: pd.DataFrame) -> Filled:
     """Fill the dimensions that only special cases have: one matrix, two dimensions, no groups, one layer.
 
-    `data`: a table with the column ``kind``.
-
-    Returns
-    -------
-    data : DataFrame
-        A table with these cells filled.
-    notes : tuple of str
-        A line for each value that was taken.
+    `data`: a table with the column ``kind``. Gives the table with these cells filled, and a line for each value.
     """
     filling = _Filling(data)
     for kind, plain in _PLAIN.items():
@@ -206,12 +200,7 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
 
     `ops`: with the columns ``kind`` and ``dtype``; `where`: file or stage, for the error message.
 
-    Returns
-    -------
-    ops : DataFrame
-        A table with these cells filled; new columns come last.
-    notes : tuple of str
-        A line for each value that was taken.
+    Gives the table with these cells filled, new columns last, and a line for each value that was taken.
 
     Examples
     --------
@@ -295,13 +284,18 @@ def _foreign_cell(value: object) -> str:
     return disarm_stranger(str(value))
 
 
-def empty_table(table: str) -> pd.DataFrame:
-    """Make a table without rows."""
+def table_of_rows(rows: Sequence[Mapping[str, object]], table: str) -> pd.DataFrame:
+    """Make a table with every column of its kind; what a row does not have is empty."""
     import pandas as pd
 
-    return pd.DataFrame(
-        {
-            column.name: pd.Series(dtype="float64" if column.dtype == "number" else "object")
-            for column in TABLES[table]
-        }
-    )
+    kinds = {"number": ("float64", math.nan), "text": ("object", "")}
+    columns = {}
+    for column in TABLES[table]:
+        dtype, empty = kinds[column.dtype]
+        columns[column.name] = pd.Series([row.get(column.name, empty) for row in rows], dtype=dtype)
+    return pd.DataFrame(columns)
+
+
+def empty_table(table: str) -> pd.DataFrame:
+    """Make a table without rows."""
+    return table_of_rows((), table)

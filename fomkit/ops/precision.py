@@ -52,9 +52,7 @@ _LOW = "activations in {} too; softmax, reductions and embeddings stay in fp32, 
 FORMATS: Mapping[str, Formats] = {
     "fp32": Formats("fp32", dict.fromkeys(MATRIX_KINDS, ("fp32", "vector")), "fp32", message="every op in fp32"),
     "tf32": Formats(
-        "tf32",
-        dict.fromkeys(MATRIX_KINDS, ("tf32", "matrix")),
-        "fp32",
+        "tf32", dict.fromkeys(MATRIX_KINDS, ("tf32", "matrix")), "fp32",
         message="products in tf32, the rest in fp32",
     ),
     "mixed": Formats(

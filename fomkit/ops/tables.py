@@ -95,12 +95,7 @@ DIMENSIONS: tuple[Column, ...] = (
     *_sizes(_PADDING, "padding on each side of a convolution's input", 0.0),
     *_sizes("dilation_d dilation_h dilation_w", "distance of a kernel's elements; 1 = side by side"),
     _size("groups", "groups of a convolution's channels that do not mix; depthwise: as many as channels"),
-    Column(
-        "layout",
-        "",
-        "text",
-        "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty",
-    ),
+    *_texts("layout", "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty"),
     _flag("transposed", "1 for a transposed convolution, else 0"),
     *_sizes(_OUTPUT_PADDING, "positions that a transposed convolution adds at the far end; empty = 0", 0.0),
     Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),

@@ -217,7 +217,7 @@ class PriceRecord(Record):
 
 
 def check_day(text: str, where: str) -> str:
-    """Give a day as it stands."""
+    """Check that a day is one, such as 2018-04-01, and not still to come everywhere on Earth; give it back."""
     try:
         day = date.fromisoformat(text)
     except ValueError:

@@ -194,9 +194,7 @@ def choose_adapter(
     `product`, `file_format`: what the user asked for; `taken`: names of fomkit's own formats; `refusal`: what to
     say where no adapter fits.
 
-    Returns
-    -------
-    file_format, product : str
+    Gives format and product.
     """
     found = find_adapters(taken)
     broken = list(found.broken)

@@ -92,10 +92,7 @@ READ_MODEL: Mapping[str, Callable[..., tuple[ModelProfile, tuple[str, ...]]]] = 
 def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
     """Choose the format of a file, by name, by what it shall become, or by its content.
 
-    Returns
-    -------
-    file_format, product : str
-        A key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
+    Gives a key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
     """
     if product is not None and product not in PRODUCTS:
         raise FomkitError(f"--as {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
@@ -221,37 +218,12 @@ def import_model(
 ) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of a table of ops, of a trace or of an ONNX file.
 
-    Parameters
-    ----------
-    path : Path
-        A CSV file, packed by gzip or not, with the columns of OPS; `fill_defaults` says which of
-        them may be missing. Or a trace.
-    facts : Path, optional
-        A model file without ``ops``.
-    name : str, optional
-        Default: that of the facts, else the file's.
-    file_format : str
-        The key in `FORMATS` of one that makes models.
-    sizes : mapping, optional
-        Named sizes; they go before those of the facts.
-    train_samples, epochs : int, optional
-        What makes a run; they go before the facts.
-    machine : Machine, optional
-        That a trace was recorded on, for the share of its peak that was reached.
-    **more
-        Of an ONNX file: ``mode`` and ``optimizer``. Of a trace of TensorFlow: ``graph``, the ``model.py`` of its
-        Keras model, which is run.
-
-    Returns
-    -------
-    model : ModelProfile
-    messages : tuple of str
-        What was filled in, a line each.
-
-    Raises
-    ------
-    FomkitError
-        With file and line, when the table or the facts are wrong or a size is missing.
+    `path`: a CSV file, packed by gzip or not, with the columns of OPS (`fill_defaults` says which of them may be
+    missing), or a trace; `facts`: a model file without ``ops``, before which ``name``, ``sizes``,
+    ``train_samples`` and ``epochs`` go; `file_format`: the key in `FORMATS` of one that makes models; `machine`:
+    that a trace was recorded on, for the share of its peak that was reached; `more`: of an ONNX file ``mode`` and
+    ``optimizer``, of a trace of TensorFlow ``graph``, the ``model.py`` of its Keras model, which is run.
+    Gives the model, and what was filled in, a line each.
     """
     stated = load_model_facts(facts) if facts else None
     bare, messages = _read_bare(path, file_format, {**(stated.sizes if stated else {}), **(sizes or {})}, more)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import Measurement
-from fomkit.files.op_csv import format_table, read_numbered_table
+from fomkit.files.op_csv import format_table, read_numbered_table, table_of_rows
 from fomkit.merit.measured_steps import MeasuredRuns
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import column_names
@@ -52,14 +52,14 @@ def _spread(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
     return low, high, True
 
 
-def _count(cell: float) -> int | None:
-    return None if math.isnan(cell) else int(cell)
-
-
 def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
     low, high, stated = _spread(row, where)
     texts = {name: str(row.get(name, "")).strip() for name in column_names("MEASUREMENTS", "text")}
-    known: dict[str, Any] = {**texts, **{name: _count(row.get(name, math.nan)) for name in _COUNTS}}
+    cells = {name: row.get(name, math.nan) for name in _COUNTS}
+    known: dict[str, Any] = {
+        **texts,
+        **{name: None if math.isnan(one) else int(one) for name, one in cells.items()},
+    }
     return Measurement(where=where, value=row["value"], low=low, high=high, spread_stated=stated, **known)
 
 
@@ -76,18 +76,8 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
 
 def format_measurements(rows: Sequence[Measurement]) -> str:
     """Write rows as a table that `read_measurements` reads back."""
-    import pandas as pd
-
-    numbers = column_names("MEASUREMENTS", "number")
-    columns: dict[str, Any] = {}
-    for name in column_names("MEASUREMENTS"):
-        cells = [getattr(row, name) if _is_stated(row, name) else None for row in rows]
-        columns[name] = pd.Series(cells, dtype="float64" if name in numbers else "object")
-    return format_table(pd.DataFrame(columns), "MEASUREMENTS")
-
-
-def _is_stated(row: Measurement, name: str) -> bool:
-    return row.spread_stated or name not in ("low", "high")
+    cells = [{**vars(row), **({} if row.spread_stated else {"low": None, "high": None})} for row in rows]
+    return format_table(table_of_rows(cells, "MEASUREMENTS"), "MEASUREMENTS")
 
 
 Rows = tuple[Sequence[Mapping[str, Any]], Sequence[str]]
@@ -120,17 +110,7 @@ IMPORTERS: Mapping[str, Importer] = {
 
 def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
     """Make a MEASUREMENTS table of rows by column; what a row does not have is empty."""
-    import pandas as pd
-
-    numbers = set(column_names("MEASUREMENTS", "number"))
-    columns = {
-        name: pd.Series(
-            [row.get(name) if name in numbers else row.get(name, "") for row in rows],
-            dtype="float64" if name in numbers else "object",
-        )
-        for name in column_names("MEASUREMENTS")
-    }
-    table = pd.DataFrame(columns)
+    table = table_of_rows(rows, "MEASUREMENTS")
     check_table(table, "MEASUREMENTS", where)
     return table
 
@@ -140,18 +120,8 @@ def import_measurements(
 ) -> ImportedMeasurements:
     """Read a foreign record of measurements.
 
-    Parameters
-    ----------
-    path : Path
-    file_format : str
-        A key of `IMPORTERS`.
-    model, machine : str, optional
-        Names of the profiles; the file's own words stay in the note.
-
-    Raises
-    ------
-    FomkitError
-        When the file is broken or holds no measurement, as the readers say.
+    `file_format`: a key of `IMPORTERS`; `model`, `machine`: names of the profiles; the file's own words stay in
+    the note.
     """
     rows, said = IMPORTERS[file_format].read(path)
     named = [_named(_named(row, "model", model), "machine", machine) for row in rows]

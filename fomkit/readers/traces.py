@@ -31,12 +31,7 @@ def model_of_trace(
 
     `sizes`: named sizes of the step that was recorded; `read`: reads the trace.
 
-    Returns
-    -------
-    model : ModelProfile
-        With ``traced_time_s`` in its ops.
-    messages : tuple of str
-        How it was made and what is missing, a line each.
+    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
     """
     trace = read(path)
     ops = trace_table(trace.rows)

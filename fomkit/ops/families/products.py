@@ -54,15 +54,9 @@ PRODUCTS: Mapping[str, int] = {"forward": 2, "backward": 4}
 
 
 def attention(
-    pass_name: str,
-    batch: Size,
-    heads: Size,
-    kv_heads: Size,
-    q_len: Size,
-    kv_len: Size,
-    head_dim: Size,
+    pass_name: str, batch: Size, heads: Size, kv_heads: Size, q_len: Size, kv_len: Size, head_dim: Size,
     item_byte: Size,
-) -> Cost:
+) -> Cost:  # fmt: skip
     """Price softmax(q·kᵀ)·v of all heads.
 
     Two products of 2·batch·heads·q_len·kv_len·head_dim flop forward; four backward (Dao, arXiv:2307.08691, §4.1,
@@ -90,16 +84,9 @@ GATES: Mapping[str, int] = {"vanilla": 1, "lstm": 4, "gru": 3}
 
 
 def rnn(
-    cell: str,
-    pass_name: str,
-    batch: Size,
-    steps: Size,
-    input_size: Size,
-    hidden_size: Size,
-    layers: Size,
-    directions: Size,
-    item_byte: Size,
-) -> Cost:
+    cell: str, pass_name: str, batch: Size, steps: Size, input_size: Size, hidden_size: Size, layers: Size,
+    directions: Size, item_byte: Size,
+) -> Cost:  # fmt: skip
     """Price a pass of a recurrent layer by its matrix products.
 
     A step multiplies the input and the hidden state of every sample with ``gates`` matrices:
@@ -150,53 +137,32 @@ def output_length(
 
 
 def out_depth(
-    depth: Size,
-    kernel_d: Size,
-    stride_d: Size,
-    pad_d: Size,
-    dilation_d: Size,
-    transposed: Size,
-    output_pad_d: Size,
-) -> Size:
+    depth: Size, kernel_d: Size, stride_d: Size, pad_d: Size, dilation_d: Size,
+    transposed: Size, output_pad_d: Size,
+) -> Size:  # fmt: skip
     """Count output positions along the depth."""
     return output_length(depth, kernel_d, stride_d, pad_d, dilation_d, transposed, output_pad_d)
 
 
 def out_height(
-    height: Size,
-    kernel_h: Size,
-    stride_h: Size,
-    pad_h: Size,
-    dilation_h: Size,
-    transposed: Size,
-    output_pad_h: Size,
-) -> Size:
+    height: Size, kernel_h: Size, stride_h: Size, pad_h: Size, dilation_h: Size,
+    transposed: Size, output_pad_h: Size,
+) -> Size:  # fmt: skip
     """Count output positions along the height."""
     return output_length(height, kernel_h, stride_h, pad_h, dilation_h, transposed, output_pad_h)
 
 
 def out_width(
-    width: Size,
-    kernel_w: Size,
-    stride_w: Size,
-    pad_w: Size,
-    dilation_w: Size,
-    transposed: Size,
-    output_pad_w: Size,
-) -> Size:
+    width: Size, kernel_w: Size, stride_w: Size, pad_w: Size, dilation_w: Size,
+    transposed: Size, output_pad_w: Size,
+) -> Size:  # fmt: skip
     """Count output positions along the width."""
     return output_length(width, kernel_w, stride_w, pad_w, dilation_w, transposed, output_pad_w)
 
 
 def slid_over(
-    depth: Size,
-    height: Size,
-    width: Size,
-    transposed: Size,
-    out_depth: Size,
-    out_height: Size,
-    out_width: Size,
-) -> Size:
+    depth: Size, height: Size, width: Size, transposed: Size, out_depth: Size, out_height: Size, out_width: Size,
+) -> Size:  # fmt: skip
     """Count the positions that the kernel slides over: the output's, or the input's where it is transposed."""
     return (1 - transposed) * (out_depth * out_height * out_width) + transposed * (depth * height * width)
 
@@ -211,23 +177,10 @@ PARTS: Mapping[str, Callable[..., Size]] = {
 
 
 def conv(
-    pass_name: str,
-    batch: Size,
-    in_channels: Size,
-    out_channels: Size,
-    depth: Size,
-    height: Size,
-    width: Size,
-    kernel_d: Size,
-    kernel_h: Size,
-    kernel_w: Size,
-    groups: Size,
-    out_depth: Size,
-    out_height: Size,
-    out_width: Size,
-    slid_over: Size,
-    item_byte: Size,
-) -> Cost:
+    pass_name: str, batch: Size, in_channels: Size, out_channels: Size,
+    depth: Size, height: Size, width: Size, kernel_d: Size, kernel_h: Size, kernel_w: Size,
+    groups: Size, out_depth: Size, out_height: Size, out_width: Size, slid_over: Size, item_byte: Size,
+) -> Cost:  # fmt: skip
     """Price direct convolution, each of its three passes alike.
 
     Every kernel element meets every position it slides over, the output's for a convolution and the input's for a

@@ -355,12 +355,8 @@ class Nesting:
 def step_windows(events: Events) -> tuple[list[tuple[float, float]], str]:
     """Give start and end [µs] of the steps, in order, and what tells them.
 
-    Returns
-    -------
-    windows : list of tuple of float
-        Empty where nothing tells steps; the file is then taken as one.
-    told : str
-        ``ProfilerStep``, ``Optimizer.step`` (a step ends with the optimizer's) or "".
+    That is ``ProfilerStep``, ``Optimizer.step`` (a step ends with the optimizer's) or "": nothing tells
+    steps then, and the file is taken as one.
     """
     places = _marked(events, "ProfilerStep#")
     if places:

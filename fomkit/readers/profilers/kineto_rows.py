@@ -273,14 +273,9 @@ def _why_not(row: Row) -> str:
 def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str, str], int]]:
     """Make one timing of each distinct call.
 
-    Returns
-    -------
-    timings : DataFrame
-        Columns of TIMINGS that the trace decides: median and quartiles of the executions' times [s].
-    dropped : mapping
-        Kind and reason to the number of rows that became no timing.
+    Gives the columns of TIMINGS that the trace decides, median and quartiles of the executions' times [s]; and by
+    kind and reason the number of rows that became no timing.
     """
-    import numpy as np
     import pandas as pd
 
     known: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}

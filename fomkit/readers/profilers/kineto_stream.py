@@ -51,11 +51,6 @@ class TraceReader:
     """Gives the events of a trace in file order, once.
 
     `head`: the other values of the file's top level, complete after the last event.
-
-    Raises
-    ------
-    FomkitError
-        While reading: when the file is cut off, damaged, no JSON, nested too deeply, or no trace.
     """
 
     def __init__(self, path: Path) -> None:

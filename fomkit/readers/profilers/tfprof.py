@@ -146,11 +146,8 @@ def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tup
 
     `sizes`: with ``batch``, which tfprof prints as -1.
 
-    Returns
-    -------
-    ops : DataFrame
-        An OPS table: each product of matrices in its role; of other ops the sum, whose sizes are not printed.
-    notes : tuple of str
+    Gives an OPS table, each product of matrices in its role, of other ops the sum, whose sizes are not printed;
+    and notes.
     """
     where = str(path)
     rows: list[Row] = []

@@ -281,14 +281,7 @@ def _layer(name: str, known: Iterable[str]) -> str:
 
 
 def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, PlaneSteps]:
-    """Sum the times of nodes by op, layer and pass.
-
-    Returns
-    -------
-    ops : DataFrame
-        An OPS table of kind ``other``, with the mean time of one execution in a step.
-    steps : PlaneSteps
-    """
+    """Sum the times of nodes by op, layer and pass, as an OPS table of kind ``other``; with the file's steps."""
     steps = steps_of(times, times.likely_steps())
     updates = _update_scopes(times.nodes.items())
     sums: dict[tuple[str, str, str], list[float]] = {}
@@ -362,12 +355,7 @@ def model_of_planes(
     `path`: ``*.xplane.pb``. `sizes`: named sizes of the step that was recorded. `graph`: the ``model.py`` of the
     Keras model; it is run. Without it ops have times and no sizes.
 
-    Returns
-    -------
-    model : ModelProfile
-        With ``traced_time_s`` in its ops.
-    notes : tuple of str
-        How it was made and what is missing, a line each.
+    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
     """
     times = read_plane_times(path)
     if graph is None:

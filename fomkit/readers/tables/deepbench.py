@@ -13,15 +13,14 @@ Libraries that ran the ops of a DeepBench workbook, and their versions, from its
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
+from fomkit.files.op_csv import table_of_rows
 from fomkit.files.xlsx import Sheet, cell_name, looks_like_workbook, read_workbook
 from fomkit.ops.check import check_table
-from fomkit.ops.tables import TIMINGS
 from fomkit.readers.tables.deepbench_sections import (
     SECTIONS,
     Cells,
@@ -49,10 +48,6 @@ from fomkit.readers.tables.deepbench_sheet import (
 )
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 UNITLESS = "the header states no unit, milliseconds as in all these workbooks"
 PICOSECOND_DIGITS = 12
 
@@ -65,13 +60,8 @@ def correct_sizes(kind: str, device: str, sizes: Cells) -> tuple[Cells, list[str
     >>> correct_sizes("gemm", "any", {"m": 512.0, "n": 24000.0, "k": 1530.0})
     ({'m': 512.0, 'n': 24000.0, 'k': 1536.0}, ['k printed 1530, run as 1536'])
     """
-    found = [
-        correction
-        for correction in CORRECTIONS
-        if correction.kind == kind
-        and correction.device in ("", device)
-        and sizes[correction.column] == correction.printed
-    ]
+    fitting = (one for one in CORRECTIONS if one.kind == kind and one.device in ("", device))
+    found = [one for one in fitting if sizes[one.column] == one.printed]
     notes = [f"{one.column} printed {one.printed:g}, run as {one.actual:g}" for one in found]
     return {**sizes, **{one.column: one.actual for one in found}}, notes
 
@@ -121,12 +111,12 @@ class SectionRows:
         missing = []
         for dimension in self.section.dimensions:
             column = self.layout.dimensions.get(dimension.column)
-            value = (
-                dimension.read(needed_cell(self.sheet, number, column, self.where)) if column is not None else None
-            )
+            if column is None:
+                continue
+            value = dimension.read(needed_cell(self.sheet, number, column, self.where))
             if value is not None:
                 found[dimension.column] = value
-            elif column is not None and not dimension.optional:
+            elif not dimension.optional:
                 missing.append((dimension.column, column))
         needed = {dimension.column for dimension in self.section.dimensions if not dimension.optional}
         if missing and needed & set(found):
@@ -169,7 +159,9 @@ class SectionRows:
         """Give one TIMINGS row per printed time, and what became of every row of the section."""
         rows: list[Cells] = []
         outcomes: dict[str, list[str]] = {name: [] for name in self.layout.times}
-        for number, sizes in self._listed():
+        for number in range(self.layout.first, self.block.stop):
+            if (sizes := self._sizes(number)) is None:
+                continue
             actual, corrections = correct_sizes(self.section.kind, self.device, sizes)
             padded, padding = self._padding(number, sizes)
             for name, column in self.layout.times.items():
@@ -192,12 +184,6 @@ class SectionRows:
             for name, found in outcomes.items()
         ]  # fmt: skip
         return rows, counts
-
-    def _listed(self) -> Iterator[tuple[int, Cells]]:
-        for number in range(self.layout.first, self.block.stop):
-            sizes = self._sizes(number)
-            if sizes is not None:
-                yield number, sizes
 
 
 _CUDA = {"CUDA Version": "CUDA "}
@@ -327,9 +313,7 @@ class _SheetReader:
         library, version = library_of(section.kind, self.specs)
         return {
             "kind": section.kind,
-            "dtype": precision.dtype,
-            "engine": precision.engine,
-            "accumulate_dtype": precision.accumulate_dtype,
+            **vars(precision),
             "harness": section.harness,
             "library": library,
             "library_version": version,
@@ -343,21 +327,6 @@ class _SheetReader:
         self.remarks += [f"{place}: {remark}" for remark in guessed]
         if unread := not_read(layouts):
             self.remarks.append(f"{place}: not read: {', '.join(map(repr, unread))}")
-
-
-def _table(rows: list[Cells]) -> pd.DataFrame:
-    import pandas as pd
-
-    empty: dict[str, float | str] = {"number": math.nan, "text": ""}
-    types = {"number": "float64", "text": "object"}
-    return pd.DataFrame(
-        {
-            column.name: pd.Series(
-                [row.get(column.name, empty[column.dtype]) for row in rows], dtype=types[column.dtype]
-            )
-            for column in TIMINGS
-        }
-    )
 
 
 def _check_any(path: Path, sheets: list[Sheet], read: list[_SheetReader]) -> None:
@@ -388,7 +357,7 @@ def read_deepbench(path: Path) -> ImportedTimings:
     for reader in readers:
         reader.read()
     _check_any(path, results, readers)
-    timings = _table([row for reader in readers for row in reader.rows])
+    timings = table_of_rows([row for reader in readers for row in reader.rows], "TIMINGS")
     check_table(timings, "TIMINGS", str(path))
     return ImportedTimings(
         timings, device, specs,

@@ -15,7 +15,6 @@ from fomkit.files.xlsx import Sheet, cell_name
 from fomkit.readers.tables.deepbench_sections import (
     MILLISECONDS,
     SECTIONS,
-    Dimension,
     Section,
     heading,
     near,
@@ -47,10 +46,6 @@ def has_sections(sheet: Sheet) -> bool:
     return any(words(row[0]) in SECTIONS for row in sheet.rows if row)
 
 
-def _is_header(sheet: Sheet, number: int) -> bool:
-    return sum(bool(plain(value)) for value in sheet.rows[number - 1][1:]) >= _HEADER_WORDS
-
-
 def _titles(sheet: Sheet, where: str) -> Iterator[tuple[int, str]]:
     """Find the rows that begin a section, known or not; other text in column A, as a footnote, begins none."""
     for number, row in enumerate(sheet.rows, start=1):
@@ -61,7 +56,9 @@ def _titles(sheet: Sheet, where: str) -> Iterator[tuple[int, str]]:
             raise FomkitError(
                 where, f"cell A{number} is {row[0]!r}, which is no known section. {nearest_names(key, SECTIONS)}"
             )
-        elif key and any(_is_header(sheet, at) for at in (number, number + 1) if at <= len(sheet.rows)):
+        elif key and any(
+            sum(map(bool, map(plain, one[1:]))) >= _HEADER_WORDS for one in sheet.rows[number - 1 : number + 1]
+        ):
             yield number, str(row[0])
 
 
@@ -94,15 +91,8 @@ def needed_cell(sheet: Sheet, row: int, column: int, where: str) -> object:
 
 PADDED_HEADER = "padded kernels"
 PASSED_OVER = (
-    "p",
-    "q",
-    "total time",
-    "forward algorithm",
-    "gigabytes sec",
-    "speedup wrt dense",
-    "source",
-    "platform",
-)
+    "p", "q", "total time", "forward algorithm", "gigabytes sec", "speedup wrt dense", "source", "platform",
+)  # fmt: skip
 """Headers of known columns that are not read, because they follow from the others, are wrong in places or remark
 on them; so is every rate, which has "flops" in its header. Any other column is reported."""
 
@@ -208,35 +198,22 @@ class _Header:
         return None
 
 
-def _known_headers(section: Section) -> set[str]:
-    sizes = {name for dimension in section.dimensions for name in dimension.headers}
-    return sizes | {name for headers in section.times.values() for name in headers}
-
-
-def _header_row(sheet: Sheet, block: Block, section: Section) -> int:
-    """Find the row that has the most of the section's headers, the first of several; its own row when none has."""
-    known = _known_headers(section)
-    found = {
-        number: sum(heading(value).name in known for value in sheet.rows[number - 1][1:])
-        for number in range(block.start, block.stop)
-    }
-    return max(found, key=lambda number: (found[number], -number))
-
-
-def _right_of(dimension: Dimension, found: dict[str, int], header: _Header) -> int | None:
-    column = found.get(dimension.right_of, 0) + 1
-    return column if column > 1 and column not in header.printed else None
-
-
 def find_layout(sheet: Sheet, block: Block, section: Section, where: str) -> Layout:
     """Match the header of a section by its words, on its own row or one below."""
-    number = _header_row(sheet, block, section)
+    known = {name for one in section.dimensions for name in one.headers}
+    known |= {name for headers in section.times.values() for name in headers}
+    # The row that has the most of the section's headers, the first of several; its own row when none has.
+    number = max(
+        range(block.start, block.stop),
+        key=lambda row: sum(heading(value).name in known for value in sheet.rows[row - 1][1:]),
+    )
     header = _Header(sheet, number, where)
-    known = _known_headers(section)
     dimensions: dict[str, int] = {}
     for dimension in section.dimensions:
         column = header.find(dimension.headers, known)
-        column = column or _right_of(dimension, dimensions, header)
+        if column is None and dimension.right_of in dimensions:
+            right = dimensions[dimension.right_of] + 1
+            column = right if right not in header.printed else None
         if column is not None:
             dimensions[dimension.column] = column
         elif not dimension.optional:

@@ -269,13 +269,7 @@ def ranks_of_command(lines: Sequence[LogLine]) -> int | None:
 
 
 def stated(sizes: Mapping[str, int], path: Path) -> Mapping[str, int]:
-    """Check what the user says of a run by ``--set``.
-
-    Raises
-    ------
-    FomkitError
-        When it is something else than ranks and nodes.
-    """
+    """Check what the user says of a run by ``--set``."""
     wrong = [name for name in sizes if name not in RUN_SIZES]
     if wrong:
         raise FomkitError(str(path), f"is a log of a network; --set {wrong[0]} says nothing of it, "
