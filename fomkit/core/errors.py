@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 def printable(text: str) -> str:
     r"""Write characters that a terminal would act on, or not show, as escapes; files of strangers hold such.
 
-    Examples
-    --------
     >>> printable("a\x1b[2Jb"), printable("2 × µs")
     ('a\\x1b[2Jb', '2 × µs')
     """
@@ -35,8 +33,6 @@ class FomkitError(Exception):
 
     `where`: the file and line, the command or the stage in which it shows; `what`: full sentences.
 
-    Examples
-    --------
     >>> str(FomkitError("x.yaml:7", "memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."))
     "x.yaml:7: memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."
     """
@@ -68,8 +64,6 @@ MANY = 20
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Name the known words that look like ``name``, as the end of an error message.
 
-    Examples
-    --------
     >>> nearest_names("v10", ["v100", "p100", "titan"])
     "The nearest names are 'v100', 'p100'."
     >>> nearest_names("zebra", ["v100"])
@@ -94,8 +88,6 @@ def install_hint(extra: str) -> str:
 
     `extra`: a key of ``[project.optional-dependencies]``, of which the installed metadata tell the packages.
 
-    Examples
-    --------
     >>> install_hint("parquet")
     "pip install 'pyarrow>=16'"
     """

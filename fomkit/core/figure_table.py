@@ -316,8 +316,6 @@ groups.party.count | cells | count | system none none | review | cells whose par
 def title_of(name: str) -> str:
     """Give what a printed table calls a figure.
 
-    Examples
-    --------
     >>> title_of("unit_per_day")
     'units/day'
     """
@@ -327,8 +325,6 @@ def title_of(name: str) -> str:
 def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:
     """Say what figures are because of terms that nobody stated; "" without such terms.
 
-    Examples
-    --------
     >>> upper_bounds(["input", "start_up"])
     'units/day are upper bounds, nobody stated: input, start_up'
     """

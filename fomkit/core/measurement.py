@@ -87,8 +87,6 @@ class Repeated:
     def of(cls, times_s: Sequence[float]) -> Repeated:
         """Sum up the times of repeats [s], in six digits.
 
-        Examples
-        --------
         >>> found = Repeated.of([5.0, 1.0, 3.0, 2.0, 4.0, 6.0])
         >>> found.median_s, found.p25_s, found.p75_s, found.low_s, found.high_s
         (3.5, 2.25, 4.75, 1.0, 6.0)

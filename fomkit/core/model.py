@@ -143,8 +143,6 @@ class Transformer:
     def expert_slots(self) -> int:
         """Places for tokens of one sample that each expert has; 0 without experts.
 
-        Examples
-        --------
         >>> sizes = {"hidden": 512, "heads": 8, "blocks": 4, "seq": 256, "vocabulary": 1000}
         >>> Transformer(**sizes, experts=8, top_k=2, capacity_factor=1.25).expert_slots
         80

@@ -74,8 +74,6 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     `UNITS`; `where`, `name`: the file and line, and the field, for the error message. Gives a number: the value in
     SI units, finite and not negative.
 
-    Examples
-    --------
     >>> parse_quantity("16 GiB", "byte", "x.yaml:1", "capacity")
     17179869184.0
     >>> parse_quantity("100 Gb/s", "byte_per_s", "x.yaml:1", "bandwidth")
@@ -107,8 +105,6 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
 def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
     """Read what a time of use costs, ``4.56 USD/h``: money for a second, above 0, and its code of ISO 4217.
 
-    Examples
-    --------
     >>> parse_money_rate("3600 USD/h", "--price", "price")
     (1.0, 'USD')
     """
@@ -121,9 +117,8 @@ def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
         problem = f"and {currency!r} is no code of a currency" if currency else "which has no currency"
         raise FomkitError(where, f"{name} is '{text}', {problem}. {write}")
     if time not in MONEY_PER:
-        problem = (
-            f"and {time!r} is not one of {', '.join(MONEY_PER)}" if time else "which does not say for how long"
-        )
+        times = f"and {time!r} is not one of {', '.join(MONEY_PER)}"
+        problem = times if time else "which does not say for how long"
         raise FomkitError(where, f"{name} is '{text}', {problem}. {write}")
     amount = float(number)
     if not LEAST <= amount <= MOST:
@@ -149,8 +144,6 @@ _STEPS: Mapping[str, list[tuple[float, str]]] = {
 def format_number(value: float, digits: int = 4) -> str:
     """Write a plain number with ``digits`` significant digits and no exponent below a million.
 
-    Examples
-    --------
     >>> format_number(82.597332, 4), format_number(7475.2, 5), format_number(0.0012345, 3)
     ('82.60', '7475.2', '0.00123')
     >>> format_number(float("nan"))
@@ -170,8 +163,6 @@ def format_number(value: float, digits: int = 4) -> str:
 def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
     """Write an SI value with the prefix that reads best; NaN is ``unknown``.
 
-    Examples
-    --------
     >>> format_quantity(0.2872917, "time_s"), format_quantity(9e11, "byte_per_s")
     ('287.3 ms', '900.0 GB/s')
     """
@@ -186,8 +177,6 @@ def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
 def format_mebibyte(byte: float) -> str:
     """Write bytes as MiB without the unit, for columns that name it: two decimals, more digits than that kept.
 
-    Examples
-    --------
     >>> format_mebibyte(102_228_128.0), format_mebibyte(float("nan"))
     ('97.49', 'unknown')
     """
@@ -197,8 +186,6 @@ def format_mebibyte(byte: float) -> str:
 def exact_quantity(value: float, dimension: str) -> str:
     """Write an SI value as text that `parse_quantity` reads back to the same float.
 
-    Examples
-    --------
     >>> exact_quantity(1.57e13, "flop_per_s"), exact_quantity(2.0**34, "byte")
     ('15.7 TFLOP/s', '16 GiB')
     """
@@ -218,8 +205,6 @@ def exact_quantity(value: float, dimension: str) -> str:
 def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
     """Round an SI value to what is read back from its short text.
 
-    Examples
-    --------
     >>> exact_quantity(round_quantity(1 / 3, "time_s"), "time_s")
     '333.333 ms'
     """
@@ -245,8 +230,6 @@ REAL_PRODUCTS = 4.0
 def item_byte(dtype: str) -> float:
     """Give the storage of one element [byte].
 
-    Examples
-    --------
     >>> item_byte("bf16")
     2.0
     """
@@ -270,8 +253,6 @@ def default_engine(kind: str, dtype: str) -> str:
 
     Half-width formats go to the matrix units; fp32 does not, because TF32 products must be asked for.
 
-    Examples
-    --------
     >>> default_engine("gemm", "fp16"), default_engine("gemm", "fp32"), default_engine("norm", "fp16")
     ('matrix', 'vector', 'vector')
     """

@@ -105,19 +105,13 @@ class Unpacking:
         self._given += len(content)
         if self._given > self._most:
             raise FomkitError(str(self._path), f"is longer than {self._most:,} bytes. Record fewer steps.")
-        if self.packed:
-            check_ratio(self._path, self._given, self._file.tell())
+        if self.packed and self._given > max(RATIO_FROM_BYTE, MAX_RATIO * (packed := self._file.tell())):
+            raise FomkitError(
+                str(self._path),
+                f"unpacks to over {self._given / packed:,.0f} times its size. Up to {MAX_RATIO} times was "
+                "expected. Give the file as it was before it was packed.",
+            )
         return content
-
-
-def check_ratio(path: Path, content_byte: int, packed_byte: int) -> None:
-    """Refuse gzip data that unpack to many times what any record does."""
-    if content_byte > RATIO_FROM_BYTE and content_byte > MAX_RATIO * packed_byte:
-        raise FomkitError(
-            str(path),
-            f"unpacks to over {content_byte / packed_byte:,.0f} times its size. Up to {MAX_RATIO} times was "
-            "expected. Give the file as it was before it was packed.",
-        )
 
 
 MAX_BYTE = 64_000_000
@@ -247,8 +241,6 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
     `text`, `where`, `column`: the cell, its file and line, and its column; `expressions`: whether the cell may be
     an expression in named sizes, which is given back as text.
 
-    Examples
-    --------
     >>> parse_number("1.5e3", "ops.csv:2", "m"), parse_number("2*batch", "ops.csv:2", "m", expressions=True)
     (1500.0, '2*batch')
     """
@@ -270,8 +262,6 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
 def disarm(text: str) -> str:
     """Put an apostrophe before text that a spreadsheet program would run as a formula; `rearm` takes it away.
 
-    Examples
-    --------
     >>> disarm("=1+1"), disarm("'=1"), disarm("addmm")
     ("'=1+1", "''=1", 'addmm')
     """
@@ -286,8 +276,6 @@ def rearm(text: str) -> str:
 def disarm_stranger(text: str) -> str:
     """Disarm a cell that is not ours: numbers and what is harmless already stay as they are.
 
-    Examples
-    --------
     >>> disarm_stranger("-5.2"), disarm_stranger("-x"), disarm_stranger("'-x")
     ('-5.2', "'-x", "'-x")
     """

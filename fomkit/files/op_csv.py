@@ -39,12 +39,6 @@ def _unit_hint(name: str, known: Collection[str]) -> str:
     return f"Times are in seconds here. {verb} and name it '{stem}_s'."
 
 
-def _slip(name: str, header: list[str], known: Collection[str]) -> bool:
-    """Tell whether an unknown column is a known one spelled wrongly."""
-    close = get_close_matches(name.lower(), known, n=1, cutoff=_SLIP)
-    return bool(close) and close[0] not in header
-
-
 def _check_header(
     path: Path, header: list[str], known: Collection[str], table: str, keep: Collection[str] | None
 ) -> None:
@@ -58,7 +52,8 @@ def _check_header(
         if name in known or (keep is not None and name in keep):
             continue
         advice = _unit_hint(name, known)
-        if not advice and (keep is None or _slip(name, header, known)):
+        meant = get_close_matches(name.lower(), known, n=1, cutoff=_SLIP)
+        if not advice and (keep is None or (meant and meant[0] not in header)):
             advice = nearest_names(name, known) if len(name) <= 100 else "See docs/profiles.md."
         if advice:
             own = "Rename or delete it." if keep is None else f"Or keep it as one of yours with --keep '{name}'."
@@ -202,8 +197,6 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
 
     Gives the table with these cells filled, new columns last, and a line for each value that was taken.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> ops, said = fill_defaults(pd.DataFrame({"kind": ["gemm"], "dtype": ["fp16"], "b": [1.0]}))
     >>> ops.loc[0, ["op", "engine", "pass_name"]].tolist()
@@ -242,8 +235,6 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
     The csv module leaves a lone carriage return without quotes, and readers take it for the end of a row.
 
-    Examples
-    --------
     >>> format_rows(["op", "m"], [["a\rb", "1"], ["c,d", "2"]])
     'op,m\n"a\rb",1\n"c,d",2\n'
     """
@@ -271,17 +262,15 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
 
     Where a spreadsheet program would run a kept text as a formula, and only there, it gets an apostrophe.
     """
+
+    def foreign(value: object) -> str:
+        return format_number(value) if isinstance(value, float) else disarm_stranger(str(value))
+
     known = set(column_names(table))
-    writers = [_cell if name in known else _foreign_cell for name in data.columns]
+    writers = [_cell if name in known else foreign for name in data.columns]
     header = [disarm_stranger(str(name)) for name in data.columns]
     rows = data.itertuples(index=False, name=None)
     return format_rows(header, ([write(value) for write, value in zip(writers, row, strict=True)] for row in rows))
-
-
-def _foreign_cell(value: object) -> str:
-    if isinstance(value, float):
-        return format_number(value)
-    return disarm_stranger(str(value))
 
 
 def table_of_rows(rows: Sequence[Mapping[str, object]], table: str) -> pd.DataFrame:

@@ -74,8 +74,6 @@ class Sheet:
     def cell(self, row: int, column: int) -> object:
         """Give the value at a 1-based position; None where the sheet has no such cell.
 
-        Examples
-        --------
         >>> Sheet("s", (("M", "N"), (1760.0,))).cell(2, 1)
         1760.0
         """
@@ -91,8 +89,6 @@ class Sheet:
 def cell_name(row: int, column: int) -> str:
     """Name a cell as spreadsheet programs do.
 
-    Examples
-    --------
     >>> cell_name(98, 9)
     'I98'
     """
@@ -234,8 +230,6 @@ def _luminance(colour: str) -> float:
 def contrast(one: str, other: str) -> float:
     """Give the ratio of contrast of two colours (WCAG 2.2, "contrast ratio"), from 1 to 21.
 
-    Examples
-    --------
     >>> contrast("000000", "FFFFFF"), round(contrast("FEFEFE", "FFF9D9"), 2)
     (21.0, 1.05)
     """

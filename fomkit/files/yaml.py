@@ -185,8 +185,6 @@ _Dumper.add_representer(str, _text)
 def format_document(content: Mapping[str, Any]) -> str:
     r"""Write content as YAML, keys in their order.
 
-    Examples
-    --------
     >>> format_document({"name": "1e3", "rate": "900 GB/s"})
     "name: '1e3'\nrate: 900 GB/s\n"
     """

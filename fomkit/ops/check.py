@@ -41,8 +41,6 @@ _NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
 def row_place(where: str, index: pd.Index, position: int) -> str:
     """Name a row for an error message: by the line of the file where the table is indexed so, else by its index.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> row_place("ops.csv", pd.Index([2, 5], name="line"), 1), row_place("add_costs", pd.RangeIndex(2), 1)
     ('ops.csv:5', 'add_costs: row 1')

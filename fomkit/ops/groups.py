@@ -40,8 +40,6 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
     `amounts`: amount of each group, 0 or more; groups whose amount is unknown (NaN) take no part; `share`: above 0
     and at most 1.
 
-    Examples
-    --------
     >>> fewest({"Add": 22.0, "MatMul": 115.0, "Fill": 1.0}, 0.95)
     Cut(groups=('MatMul', 'Add'), reached=0.9927536231884058)
     """
@@ -129,8 +127,6 @@ _WRITERS: Mapping[str, Callable[[Row], str]] = {
 def shape_label(row: Row) -> str:
     """Write kind and sizes of an op; axes and flags that are as usual are left out.
 
-    Examples
-    --------
     >>> shape_label({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0, "trans_b": 1.0})
     'gemm 100×1000×29532 Bᵀ'
     """
@@ -223,8 +219,6 @@ def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     `ops`: with count, flop, byte, and time_s where there are times; `distinct`: `identities` of a table that has
     these rows, worked out once for many groups of it.
 
-    Examples
-    --------
     >>> rows = pd.DataFrame({"op": ["mm", "?"], "count": [2.0, 3.0], "flop": [8.0, None], "byte": [4.0, 1.0]})
     >>> found = add_up(rows)
     >>> found.count, found.flop, found.flop_missing, found.byte, found.intensity

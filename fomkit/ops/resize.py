@@ -112,8 +112,6 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
     `text`: at most 200 characters; `sizes`: the value of each named size, or an array of whole numbers (float64)
     for many values at once; `where`: table, row and column, for the error message.
 
-    Examples
-    --------
     >>> evaluate("2*(batch + 3)//4", {"batch": 5}, "ops")
     4
     """

@@ -264,8 +264,6 @@ def in_order(timings: pd.DataFrame) -> pd.DataFrame:
     A sum of floats hangs on the order of its terms, and so do rules that take the first of equals or every tenth
     row. Rows that agree in every column are one another's equals, so any order of a table gives the same result.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"kind": ["gemm", "conv", "gemm"], "m": [2.0, float("nan"), 1.0]})
     >>> in_order(rows)["m"].tolist()

@@ -48,8 +48,6 @@ def _parts(text: str) -> tuple[str, tuple[str, str] | None, list[str]]:
 def parse_price(text: str) -> Price:
     """Read a price: ``4.56 USD/h per node, 2018-04-01``; ends, ``4 USD/h to 5 USD/h``, and a source may follow.
 
-    Examples
-    --------
     >>> price = parse_price("3600 USD/h per node, 2018-04-01, list price")
     >>> price.per_s.value, price.currency, price.per, price.date, price.per_s.source
     (1.0, 'USD', 'node', '2018-04-01', 'list price')
@@ -89,8 +87,6 @@ def _fact(text: str, option: str, example: str, parse: Callable[[str, str], floa
 def parse_intensity(text: str) -> Fact:
     """Read the carbon intensity of a grid [kg CO2e/J], such as ``0.38 kg/kWh, grid operator 2024``.
 
-    Examples
-    --------
     >>> round(parse_intensity("0.36 kg/kWh, operator").value * 1e6, 12)
     0.1
     """
@@ -111,11 +107,8 @@ def _factor(text: str, option: str, example: str) -> Fact:
     def parse(part: str, where: str) -> float:
         value = _number(part)
         if value is None or value > MOST_FACTOR:
-            problem = (
-                "no plain number"
-                if value is None
-                else f"more than {MOST_FACTOR:g}, which nothing built is near to"
-            )
+            large = f"more than {MOST_FACTOR:g}, which nothing built is near to"
+            problem = "no plain number" if value is None else large
             raise FomkitError(where, f"{part!r} is {problem}. Write, for example, {option} '{example}'.")
         return value
 
@@ -144,8 +137,6 @@ def parse_grid(intensity: str | None, to_wall: str | None, pue: str | None) -> G
 def parse_claims(texts: Sequence[str]) -> dict[str, float]:
     """Read claimed speed-ups such as ``hardware=3.1``.
 
-    Examples
-    --------
     >>> parse_claims(["hardware=3.1", "larger batch=1.25"])
     {'hardware': 3.1, 'larger batch': 1.25}
     """
@@ -165,9 +156,7 @@ def parse_claims(texts: Sequence[str]) -> dict[str, float]:
 SCHEMA = "fomkit/layout/1"
 _NAMES = tuple(field.name for field in fields(Layout))
 _FLAGS = tuple(field.name for field in fields(Layout) if field.type == "bool")
-_WORDS = tuple(
-    field.name for field in fields(Layout) if field.name in ("recompute", "algorithm", "channel", "optimizer")
-)
+_WORDS = ("recompute", "algorithm", "channel", "optimizer")
 _BYTES, _SHARES = ("bucket_byte",), ("compression",)
 _LINK = "TIER, ALPHA, BANDWIDTH, DIRECTION"
 
@@ -218,8 +207,6 @@ def _read_word(text: str) -> tuple[str, object]:
 def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None) -> Layout:
     """Read layouts such as ``tensor=8,pipeline=8,sequence,recompute=selective``.
 
-    Examples
-    --------
     >>> parse_layout(["tensor=8,sequence"]).model_devices
     8
     """
@@ -245,8 +232,6 @@ def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Li
 def parse_link(text: str) -> Link:
     """Read a link such as ``system, 5 us, 25 GB/s, each``; a channel and its packing rate may follow.
 
-    Examples
-    --------
     >>> parse_link("system, 5 us, 25 GB/s, each").byte_per_s
     25000000000.0
     """
@@ -272,8 +257,6 @@ def parse_link(text: str) -> Link:
 def spread_of(layouts: Iterable[str], links: Iterable[str | Link]) -> tuple[Layout, list[Link]]:
     """Read a layout, from words or a file and words that replace some of it, and the links of both.
 
-    Examples
-    --------
     >>> layout, links = spread_of(["zero=1"], ["system, 5 us, 25 GB/s, each"])
     >>> layout.zero, links[0].tier
     (1, 'system')

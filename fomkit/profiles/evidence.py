@@ -92,7 +92,6 @@ OP_COLUMNS = ("surface", "weight", *(f"feature_{number}" for number in range(1, 
 
 def _read_ops(path: Path) -> list[NDArray[np.int32]]:
     """Read ``ops.csv``: of each surface in turn weights and features, as many as it has."""
-    import numpy as np
     import pandas as pd
 
     try:  # it is long, so no cell is looked at by itself
@@ -109,10 +108,8 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
     good[starts] &= values[starts, 0] == np.arange(len(starts)) + 1
     good &= width == np.repeat(width[starts], np.diff(starts, append=len(values)))
     if not good.all():
-        where = f"{path}:{good.argmin() + 2}"
-        raise FomkitError(
-            where, "expected a surface, those in order, its op's weight and features: whole numbers."
-        )
+        what = "expected a surface, those in order, its op's weight and features: whole numbers."
+        raise FomkitError(f"{path}:{good.argmin() + 2}", what)
     return [part[:, 1 : np.isfinite(part[0]).sum()].astype(np.int32) for part in np.split(values, starts[1:])]
 
 
@@ -132,8 +129,6 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
 
 def load_typical_tables(folder: Path) -> TypicalTables:
     """Read what timed machines reached from the two files of a folder."""
-    import numpy as np
-
     path = folder / SURFACES
     lines = list(read_rows(path))
     if not lines or tuple(lines.pop(0)[1]) != SURFACE_COLUMNS:
@@ -203,18 +198,11 @@ def without_implausible(machine: Machine) -> Machine:
         return machine
     given = known.given if known is not None and machine.timings is known.left else machine.timings
     if not len(given):
-        found = Plausibility(
-            (),
-            check_facts(machine.device, machine.name, refuse=machine.origin is None),
-            given,
-            given,
-            machine.device,
-        )
-        return replace(machine, plausibility=found)
+        suspicions = check_facts(machine.device, machine.name, refuse=machine.origin is None)
+        return replace(machine, plausibility=Plausibility((), suspicions, given, given, machine.device))
     whole = replace(machine, timings=given)
-    found = cached(
-        given, machine.device, f"plausibility of {machine.name}", partial(_check_plausibility, given, whole)
-    )
+    check = partial(_check_plausibility, given, whole)
+    found = cached(given, machine.device, f"plausibility of {machine.name}", check)
     if found.left is machine.timings:
         return replace(machine, plausibility=found)
     left = replace(machine, timings=found.left, plausibility=found)

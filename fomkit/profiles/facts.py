@@ -262,8 +262,6 @@ def price_of(document: Document, record: PriceRecord | None) -> Price | None:
 def money_rate(per_s: float, currency: str) -> str:
     """Write a rate as text that is read back to the same float, by the hour where that is short.
 
-    Examples
-    --------
     >>> money_rate(4.56 / 3600, "USD")
     '4.56 USD/h'
     """

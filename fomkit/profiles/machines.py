@@ -32,7 +32,7 @@ from fomkit.profiles.machine_record import (
     NamedDeviceRecord,
     OverheadRecord,
 )
-from fomkit.profiles.records import check_record, check_schema
+from fomkit.profiles.records import check_record, check_schema, fields_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,18 +165,14 @@ def link_of(document: Document, index: int, record: LinkRecord) -> Link:
                 document.where(("links", index)), f"the {name} must have low ≤ value ≤ high. Correct these."
             )
     link = Link(
-        tier=record.tier,
         alpha_s=record.alpha,
         byte_per_s=record.bandwidth,
-        direction=record.direction,
-        source=record.source,
-        channel=record.channel,
         least_byte=record.messages_from,
         most_byte=record.messages_to,
         alpha_range_s=alpha,
         range_byte_per_s=rate,
-        basis=record.basis,
         serialise_byte_per_s=record.serialise,
+        **fields_of(record, Link),
     )
     return check_rates(link, document.where(("links", index)))
 
@@ -283,7 +279,8 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, MachineRecord)
-    if record.system is not None and record.node is None:
+    node, system = record.node, record.system
+    if system is not None and node is None:
         raise FomkitError(
             document.where(("system",)), "states nodes, but node.devices is absent. Add 'node: {devices: …}'."
         )
@@ -295,14 +292,14 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
         party=record.party,
         device=device,
         timings=timings,
-        node_devices=record.node.devices if record.node else None,
-        system_nodes=record.system.nodes if record.system else None,
-        availability=record.system.availability if record.system else 1.0,
+        node_devices=node.devices if node else None,
+        system_nodes=system.nodes if system else None,
+        availability=system.availability if system else 1.0,
         links=tuple(link_of(document, index, one) for index, one in enumerate(record.links)),
         overheads=overheads,
         notes=tuple(record.notes),
         origin=_device(record.origin) if record.origin is not None else None,
-        energy=energy_of(document, record.energy, record.node.devices if record.node else None),
+        energy=energy_of(document, record.energy, node.devices if node else None),
         price=price_of(document, record.price),
     )
     _check_order(document, machine)

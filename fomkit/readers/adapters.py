@@ -224,10 +224,6 @@ def choose_adapter(
     return next((name, one.product) for name, one in fitting.items())
 
 
-def _adapter(file_format: str, taken: Collection[str]) -> Installed:
-    return find_adapters(taken).working[file_format]
-
-
 def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
     """Give a stranger's rows the types of the schema: numbers, expressions in named sizes, text."""
     import pandas as pd
@@ -255,7 +251,7 @@ def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataF
 
 def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read a table of ops, and what the adapter said of it."""
-    one = _adapter(file_format, taken)
+    one = find_adapters(taken).working[file_format]
     read = read_by(one, path)
     messages = (f"read by {one.label}", *map(printable, map(str, read.notes)))
     return _as_read(one, read.rows, "OPS"), messages
@@ -263,7 +259,7 @@ def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tupl
 
 def timings_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> ImportedTimings:
     """Read timings."""
-    one = _adapter(file_format, taken)
+    one = find_adapters(taken).working[file_format]
     read = read_by(one, path)
     messages = (f"Read by {one.label}.", *map(printable, map(str, read.notes)))
     rows = _as_read(one, read.rows, "TIMINGS")

@@ -11,17 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import exact_quantity, format_quantity, parse_quantity
 from fomkit.files.csv import is_number, read_header, read_rows, shown
 from fomkit.plan.footprint import Integral, Sample, integrate
-from fomkit.readers.measurements import rows_as_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from fomkit.readers.measurements import ImportedMeasurements, rows_as_table
 
 _TIMES = frozenset(
     {"time", "times", "timestamp", "timestamps", "datetime", "date", "unix", "seconds", "elapsed", "s"}
@@ -72,11 +67,9 @@ def _words(heading: str) -> tuple[str, str]:
         return "", ""
     name = re.sub(r"[^a-z]", "", found[1].lower())
     unit = (found[2] or found[3] or "").strip()
-    return (
-        (re.sub(r"[^a-z]", "", heading.lower()), "")
-        if unit.lower() in ("stamp", "time", "power")
-        else (name, unit)
-    )
+    if unit.lower() in ("stamp", "time", "power"):
+        return re.sub(r"[^a-z]", "", heading.lower()), ""
+    return name, unit
 
 
 def _is_time(heading: str) -> bool:
@@ -182,14 +175,6 @@ def read_meter(path: Path) -> MeterLog:
 TITLE = "log of a wall meter (.csv: time, power_w)"
 
 
-@dataclass(frozen=True)
-class MeterImport:
-    """A MEASUREMENTS table of one row, ``energy_j``, and what there is to say of it."""
-
-    table: pd.DataFrame
-    notes: tuple[str, ...]
-
-
 def _integral_notes(found: Integral, first_s: float, workload: str, path: Path) -> tuple[str, ...]:
     power = found.power_w
     gaps = [
@@ -211,8 +196,8 @@ def _integral_notes(found: Integral, first_s: float, workload: str, path: Path) 
 
 def import_meter(
     path: Path, *, model: str | None, machine: str | None, start: str | None = None, end: str | None = None
-) -> MeterImport:
-    """Integrate a wall meter's log between two moments.
+) -> ImportedMeasurements:
+    """Integrate a wall meter's log between two moments: one row, ``energy_j``, and what there is to say of it.
 
     `model`, `machine`: what ran, and where: a meter does not know it; `start`, `end`: moments in the form of the
     log's; default: its first and its last.
@@ -236,4 +221,4 @@ def import_meter(
     }  # fmt: skip
     if not energy.value > 0:
         raise FomkitError(str(path), "reads no power in this time. Check what the meter was plugged into.")
-    return MeterImport(rows_as_table([row], str(path)), _integral_notes(found, first_s, model, path))
+    return ImportedMeasurements(rows_as_table([row], str(path)), _integral_notes(found, first_s, model, path))

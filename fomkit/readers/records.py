@@ -42,9 +42,8 @@ def _samples(problem: Mapping[str, Any], where: str) -> float | None:
     if (count := number(problem, "cnt_samples", where, whole=True)) is not None:
         return count
     sizes = problem.get("shape_x_train")
-    return (
-        number({"shape_x_train": sizes[0]}, "shape_x_train", where) if isinstance(sizes, list) and sizes else None
-    )
+    first = sizes[0] if isinstance(sizes, list) and sizes else None
+    return number({"shape_x_train": first}, "shape_x_train", where)
 
 
 def _rate(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> float:
@@ -53,10 +52,8 @@ def _rate(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> 
     seconds = number(record, "time_epoch", where) or number(record, "time", where)
     made = samples / seconds if samples and seconds else None
     if stated and made and abs(stated / made - 1) > AGREE:
-        message = (
-            f"samples_per_second is {stated:g}, and {samples:,.0f} samples in {seconds:g} s are {made:g} a second"
-        )
-        raise FomkitError(where, f"{message}. Correct one of them.")
+        message = f"{stated:g}, and {samples:,.0f} samples in {seconds:g} s are {made:g} a second"
+        raise FomkitError(where, f"samples_per_second is {message}. Correct one of them.")
     if (rate := stated or made) is None:
         raise FomkitError(where, "states no time. Expected samples_per_second, or samples and time_epoch.")
     return rate
@@ -72,10 +69,8 @@ def _record_cell(rest: Mapping[str, Any], where: str) -> str:
     """Write what has no column as text that any table can hold."""
     cell_text = json.dumps(rest, separators=(",", ":"), sort_keys=True)
     if len(cell_text) > MAX_CELL:
-        raise FomkitError(
-            where,
-            f"what has no column takes {len(cell_text):,} letters, a cell holds {MAX_CELL:,}. Shorten its lists.",
-        )
+        limits = f"{len(cell_text):,} letters, a cell holds {MAX_CELL:,}"
+        raise FomkitError(where, f"what has no column takes {limits}. Shorten its lists.")
     return cell_text
 
 
@@ -183,9 +178,8 @@ def benchmarker_record(row: Measurement) -> dict[str, Any]:
             record["problem"]["precision"] = row.precision.upper()
         if row.repeats is not None:
             made["nb_epoch"] = row.repeats
-    record["problem"] = (
-        (record["problem"] or row.model) if named_only else {"name": row.model, **record["problem"]}
-    )
+    problem = record["problem"]
+    record["problem"] = (problem or row.model) if named_only else {"name": row.model, **problem}
     mode = str({**made, **record}.get("mode") or "training")
     if beside := _beside(row, mode):
         made[_BESIDE] = beside
@@ -312,9 +306,8 @@ def _time_s(event: Mapping[str, Any], where: str) -> float:
 
 def _status(event: Mapping[str, Any]) -> str:
     metadata = event.get("metadata")
-    return (
-        printable(str(metadata.get("status", "not stated"))[:40]) if isinstance(metadata, dict) else "not stated"
-    )
+    stated = metadata.get("status", "not stated") if isinstance(metadata, dict) else "not stated"
+    return printable(str(stated)[:40])
 
 
 def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, str, Any]]]:

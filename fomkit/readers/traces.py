@@ -84,10 +84,6 @@ def model_of_onnx(
     return replace(profile, notes=()), profile.notes
 
 
-def _specs(trace: TraceRows) -> dict[str, str]:
-    return {key: printable(str(trace.properties[key])[:80]) for key in _SPECS if key in trace.properties}
-
-
 def timings_of_trace(path: Path) -> ImportedTimings:
     """Read the times of a trace's calls as timings of the machine that it was recorded on.
 
@@ -101,14 +97,10 @@ def timings_of_trace(path: Path) -> ImportedTimings:
     columns: dict[str, object] = {
         str(name): table[name].fillna("") if table[name].dtype == object else table[name] for name in table
     }
-    fixed: dict[str, object] = {
-        "harness": f"torch.profiler, {timer}",
-        "library": "PyTorch",
-        "source_row": float("nan"),
-    }
+    columns |= {"harness": f"torch.profiler, {timer}", "library": "PyTorch", "source_row": float("nan")}
     if trace.on_device:
-        fixed["harness_s"] = 0.0
-    timings = make_timings({**columns, **fixed}, table.index, path)
+        columns["harness_s"] = 0.0
+    timings = make_timings(columns, table.index, path)
     groups = Counter(zip(timings["kind"], timings["pass_name"], strict=True))
     counts = [
         SectionCount("-", "trace", pass_name, imported=rows, kind=kind)
@@ -117,6 +109,6 @@ def timings_of_trace(path: Path) -> ImportedTimings:
     counts += [
         SectionCount("-", "trace", skipped=rows, reason=why, kind=kind) for (kind, why), rows in dropped.items()
     ]
-    return ImportedTimings(
-        timings, printable(trace.device), _specs(trace), tuple(counts), trace.notes, tuple(trace.unsupported[:5])
-    )
+    specs = {key: printable(str(trace.properties[key])[:80]) for key in _SPECS if key in trace.properties}
+    left_out = tuple(trace.unsupported[:5])
+    return ImportedTimings(timings, printable(trace.device), specs, tuple(counts), trace.notes, left_out)

@@ -23,8 +23,6 @@ def gemm(b: Size, m: Size, n: Size, k: Size, item_byte: Size) -> Cost:
     Each of the b·m·n results takes k multiply-adds of 2 flop (Golub & Van Loan, Matrix Computations, §1.1); both
     factors are read once and the product is written once, so the traffic is the compulsory one.
 
-    Examples
-    --------
     >>> gemm(b=1, m=2, n=3, k=5, item_byte=4)
     Cost(flop=60, byte=124, launches=1)
     """
@@ -39,8 +37,6 @@ def sparse_gemm(b: Size, m: Size, n: Size, k: Size, density: Size, item_byte: Si
     Methods for Sparse Linear Systems, §3.4): a value and a column index for each stored element and m + 1 row
     pointers. Each of the three matrices moves once.
 
-    Examples
-    --------
     >>> sparse_gemm(b=1, m=2, n=3, k=10, density=0.5, item_byte=4)  # 10 stored; 80 + 12 + 120 + 24 byte
     Cost(flop=60.0, byte=236.0, launches=1)
     """
@@ -67,8 +63,6 @@ def attention(
     output and its gradient, and writes three gradients. The quadratic traffic of unfused attention is in the row's
     parts.
 
-    Examples
-    --------
     >>> attention("forward", batch=1, heads=2, kv_heads=2, q_len=3, kv_len=5, head_dim=7, item_byte=2)
     Cost(flop=840, byte=448, launches=1)
     """
@@ -100,8 +94,6 @@ def rnn(
     through memory. Weights that outgrow the caches are really read once a step; the estimator adds that, not the
     formula.
 
-    Examples
-    --------
     >>> sizes = {"batch": 16, "steps": 25, "input_size": 0, "hidden_size": 512, "layers": 1, "directions": 1}
     >>> rnn("lstm", "forward", **sizes, item_byte=4).flop == 2 * 4 * 512**2 * 16 * 25
     True
@@ -125,8 +117,6 @@ def output_length(
     one inverts that, (in − 1)·stride − 2·pad + dilation·(kernel − 1) + 1 + output padding (torch.nn.Conv2d and
     ConvTranspose2d, section Shape).
 
-    Examples
-    --------
     >>> float(output_length(224, kernel=7, stride=2, pad=3, dilation=1, transposed=0, output_pad=0))
     112.0
     """

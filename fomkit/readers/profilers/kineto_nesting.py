@@ -48,12 +48,8 @@ def schemas() -> tuple[Mapping[str, str], Mapping[str, list[Schema]]]:
     """Read the table of schemas: the state of each op's name, and the spellings of those that are priced."""
     states: dict[str, str] = {}
     spellings: dict[str, list[Schema]] = {}
-    lines = (
-        (Path(__file__).parents[2] / "frontends" / "lowering" / "aten_schemas.csv")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
-    for line in lines[1:]:
+    path = Path(__file__).parents[2] / "frontends" / "lowering" / "aten_schemas.csv"
+    for line in path.read_text(encoding="utf-8").splitlines()[1:]:
         name, state, arguments, written = line.split(",")
         states[name] = "priced" if "priced" in (state, states.get(name)) else state
         if state == "priced":
@@ -86,8 +82,6 @@ def make_array(shape: Sequence[int], dtype: str, storage: int, stride: Any = Non
 def parse_value(text: Any) -> Any:
     """Read an argument that is no tensor, as the profiler writes it.
 
-    Examples
-    --------
     >>> parse_value("[1, -2]"), parse_value("True"), parse_value("0.5"), parse_value("")
     ([1, -2], True, 0.5, None)
     """

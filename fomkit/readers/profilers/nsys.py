@@ -164,8 +164,6 @@ Event = dict[str, Any]
 def shapes_of(text: str) -> list[list[int]] | None:
     """Read the sizes of a call's arguments; None where the range does not tell them.
 
-    Examples
-    --------
     >>> shapes_of("aten::mm, seq = 3, op_id = 7, sizes = [[32, 64], [64, 10]], input_op_ids = [[(1,0)]]")
     [[32, 64], [64, 10]]
     >>> shapes_of("aten::mm, seq = 3") is None

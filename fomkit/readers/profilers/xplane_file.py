@@ -94,12 +94,7 @@ def _decoders() -> Mapping[str, Callable[[bytes], Any]]:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     kind = descriptor_pb2.FieldDescriptorProto
-    types = {
-        "int64": kind.TYPE_INT64,
-        "uint64": kind.TYPE_UINT64,
-        "double": kind.TYPE_DOUBLE,
-        "bytes": kind.TYPE_BYTES,
-    }
+    types = {name: getattr(kind, f"TYPE_{name.upper()}") for name in ("int64", "uint64", "double", "bytes")}
     file = descriptor_pb2.FileDescriptorProto(name="fomkit/planes.proto", package="fomkit", syntax="proto3")
     for line in _FORMAT.strip().splitlines():
         name, _, content = line.partition(": ")

@@ -55,8 +55,6 @@ PICOSECOND_DIGITS = 12
 def correct_sizes(kind: str, device: str, sizes: Cells) -> tuple[Cells, list[str]]:
     """Replace sizes that are known to be misprinted, and say what was printed.
 
-    Examples
-    --------
     >>> correct_sizes("gemm", "any", {"m": 512.0, "n": 24000.0, "k": 1530.0})
     ({'m': 512.0, 'n': 24000.0, 'k': 1536.0}, ['k printed 1530, run as 1536'])
     """
@@ -71,8 +69,6 @@ def harness_padding(kind: str, engine: str, sizes: Cells) -> tuple[float, list[s
 
     The sizes stay as printed: they are the op that the time stands for, padding is part of what it cost.
 
-    Examples
-    --------
     >>> harness_padding("conv", "matrix", {"in_channels": 3.0, "out_channels": 64.0})
     (1.0, ['in_channels 3 padded to 8 by the harness'])
     """
@@ -216,8 +212,6 @@ _UNKNOWN = ("", "-")
 def library_of(kind: str, specs: Mapping[str, str]) -> tuple[str, str]:
     """Name the library that ran a kind of op, and its version, from the Specs; "" where they do not say.
 
-    Examples
-    --------
     >>> library_of("conv", {"CUDA version": "10.1.243", "Cudnn Version": "7.6.2.24"})
     ('cuDNN', '7.6.2.24; CUDA 10.1.243')
     """
@@ -243,8 +237,6 @@ def recognise_deepbench(path: Path) -> bool:
 def read_specs(sheet: Sheet) -> dict[str, str]:
     """Read the free list of keys (column A) and values (column B) about the system.
 
-    Examples
-    --------
     >>> read_specs(Sheet("Specs", (("GPU Model", "NVIDIA V100"), ("Cudnn Version", 5.0), ("NVIDIA DGX-1",))))
     {'GPU Model': 'NVIDIA V100', 'Cudnn Version': '5', 'NVIDIA DGX-1': ''}
     """
@@ -291,9 +283,8 @@ class _SheetReader:
     def _read(self, block: Block, section: Section, first: int) -> Layout | None:
         """Read one kind of op of a block; None where the block has none of that kind, or is skipped."""
         try:
-            precision = section.precision or find_precision(
-                self.sheet, first, section.scope or section.kind, self.where
-            )
+            scope = section.scope or section.kind
+            precision = section.precision or find_precision(self.sheet, first, scope, self.where)
         except FomkitError as error:
             # A kind that only some precisions have is none that the others lack.
             if not section.dtypes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 
 
 Cell = str | float
-
-
-def _chosen_rows(
-    header: list[str], rows: Iterator[tuple[int, list[str]]], chosen: Mapping[str, str]
-) -> Iterator[tuple[int, list[str]]]:
-    places = [(header.index(name), value) for name, value in chosen.items()]
-    for line, cells in rows:
-        if all(cells[place] == value for place, value in places):
-            yield line, cells
 
 
 def _number(cell: str, where: str, name: str) -> Cell:
@@ -72,7 +63,10 @@ def read_columns(
     columns: dict[str, list[Cell]] = {name: [] for name in read}
     # Sizes stand in thousands of rows: each text is read as a number once.
     known: list[dict[str, Cell] | None] = [{} if name in numbers else None for name in read]
-    for line, cells in _chosen_rows(header, rows, chosen or {}):
+    wanted = [(header.index(name), value) for name, value in (chosen or {}).items()]
+    for line, cells in rows:
+        if any(cells[place] != value for place, value in wanted):
+            continue
         lines.append(line)
         for name, place, values in zip(read, places, known, strict=True):
             cell = cells[place]

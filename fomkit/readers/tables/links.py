@@ -92,8 +92,6 @@ def fit_line(timed: Timed) -> LinkLine | None:
     Neither can be below 0: the fit is then made anew without it. Misfit beyond what the repeats explain widens the
     intervals, which are Student's.
 
-    Examples
-    --------
     >>> sizes = [1e3, 1e4, 1e5, 1e6]
     >>> alpha, slope, _ = fit_line(Timed(sizes, [1e-5 + n / 1e9 for n in sizes], [0.01] * 4))
     >>> round(alpha.value * 1e6, 3), round(1e-9 / slope.value, 3)

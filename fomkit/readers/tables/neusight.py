@@ -79,8 +79,6 @@ class Harness(NamedTuple):
 def floor_seconds(seconds: Vector, work: Vector) -> float:
     """Find the time that the smallest ops share [s]; NaN where they do not.
 
-    Examples
-    --------
     >>> work = np.arange(1.0, 101.0)
     >>> round(floor_seconds(np.maximum(30e-6, work * 1e-6), work) * 1e6, 1)
     30.0
@@ -97,8 +95,6 @@ def intercept(seconds: Vector, byte: Vector) -> float:
 
     Least squares with weights renewed by Huber's rule.
 
-    Examples
-    --------
     >>> byte = np.linspace(1e7, 1e9, 50)
     >>> round(intercept(15e-6 + byte / 900e9, byte) * 1e6, 3)
     15.0
@@ -177,9 +173,8 @@ def _moved(rows: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
     numel = rows["B"] * rows["H"]
     norm = rows["op"] == "ln"
     inputs = rows["op"].map({word: one.inputs for word, one in TRAFFIC.items()})
-    return ITEM * (numel * inputs + 2 * rows["H"].where(norm, 0.0)), ITEM * (
-        numel + 2 * rows["B"].where(norm, 0.0)
-    )
+    read, written = numel * inputs + 2 * rows["H"].where(norm, 0.0), numel + 2 * rows["B"].where(norm, 0.0)
+    return ITEM * read, ITEM * written
 
 
 def work_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -207,16 +202,8 @@ def conv_columns(rows: pd.DataFrame) -> dict[str, object]:
     plain = {"dilation_d": 1.0, "dilation_h": 1.0, "dilation_w": 1.0, "groups": 1.0, "transposed": 0.0}
     sizes = {"batch": rows["B"], "in_channels": rows["Cin"], "out_channels": rows["Cout"]}
     image = {"height": rows["HW"], "width": rows["HW"], "layout": "nchw"}
-    return {
-        "kind": "conv",
-        "engine": "vector",
-        "pass_name": "forward",
-        **sizes,
-        **image,
-        **square,
-        **depth,
-        **plain,
-    }
+    fixed = {"kind": "conv", "engine": "vector", "pass_name": "forward"}
+    return {**fixed, **sizes, **image, **square, **depth, **plain}
 
 
 def traffic_columns(rows: pd.DataFrame) -> dict[str, object]:
