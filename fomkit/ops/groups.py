@@ -154,10 +154,8 @@ def _shapes(ops: pd.DataFrame) -> list[str]:
     common = formats.mode()
     labels = [shape_label({str(name): cell for name, cell in row.items()}) for row in ops.to_dict("records")]
     # Most ops of a step share one format, which need not stand in every label.
-    return [
-        label if form == common.iloc[0] else f"{label}, {form}"
-        for label, form in zip(labels, formats, strict=True)
-    ]
+    pairs = zip(labels, formats, strict=True)
+    return [label if form == common.iloc[0] else f"{label}, {form}" for label, form in pairs]
 
 
 def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
@@ -225,8 +223,7 @@ def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     (5.0, 16.0, 3.0, 11.0, 2.0)
     """
     count = ops["count"].to_numpy(np.float64)
-    totals: dict[str, float] = {}
-    missing: dict[str, float] = {}
+    totals, missing = dict[str, float](), dict[str, float]()
     amounts = {name: ops[name].to_numpy(np.float64) * count for name in MEASURES if name in ops.columns}
     for measure in MEASURES:
         values = amounts.get(measure, np.full(len(ops), np.nan))

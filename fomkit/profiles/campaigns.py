@@ -208,17 +208,14 @@ def list_profiles() -> list[Listed]:
             try:
                 content = load_document(locate(name, folder)).content
             except FomkitError as error:
-                listed.append(Listed(_of(folder), name, f"cannot be read: {error.what}"))
+                kind: Kind = "model" if folder == "model_profiles" else "machine"
+                listed.append(Listed(kind, name, f"cannot be read: {error.what}"))
                 continue
             what = _KINDS.get(content.get("schema"))
             if what is not None:
                 named = name.removesuffix(f".{what}") if what in ("suite", "campaign") else name
                 listed.append(Listed(what, named, str(content.get("title", named))))
     return sorted(listed, key=lambda one: ("model", "suite", "campaign", "machine").index(one.what))
-
-
-def _of(folder: Folder) -> What:
-    return "model" if folder == "model_profiles" else "machine"
 
 
 def shipped_models() -> list[Path]:

@@ -141,10 +141,8 @@ def _check(document: Document, energy: Energy) -> None:
             )
     idle, limit = energy.idle_w, energy.limit_w
     if energy.scope == "chip" and idle is not None and limit is not None and idle.value > limit.value:
-        message = (
-            f"the idle power, {idle.value:g} W, is above the chip's limit, {limit.value:g} W. Correct one of them."
-        )
-        raise FomkitError(document.where(("energy", "idle")), message)
+        power = f"the idle power, {idle.value:g} W, is above the chip's limit, {limit.value:g} W"
+        raise FomkitError(document.where(("energy", "idle")), f"{power}. Correct one of them.")
 
 
 def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEnergy, ...]:
@@ -240,8 +238,7 @@ def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
     _, (_, currency), _ = rates
     if currency not in CURRENCIES:
         raise FomkitError(
-            where,
-            f"{currency!r} is no currency in use by ISO 4217. Write its code, for example USD.",
+            where, f"{currency!r} is no currency in use by ISO 4217. Write its code, for example USD."
         )
     if sorted(per_s for per_s, _ in rates) != [per_s for per_s, _ in rates]:
         raise FomkitError(where, "the price must have low ≤ value ≤ high. Correct these.")

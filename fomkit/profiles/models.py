@@ -82,24 +82,20 @@ class TransformerRecord(Record):
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:
-        if self.experts == 1:
-            raise wrong_together(
-                "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
-            )
-        if self.experts and self.top_k > self.experts:
-            raise wrong_together(
-                f"FIELD.top_k is {self.top_k} and there are {self.experts} experts. Give at most as many."
-            )
-        if not self.experts and self.model_fields_set & {"top_k", "capacity_factor"}:
-            raise wrong_together(
-                "FIELD has top_k or capacity_factor and no experts. Add experts, or leave them out."
-            )
-        most = self.experts / self.top_k
-        if self.experts and self.capacity_factor > most:
-            raise wrong_together(
+        experts, most, wrong = self.experts, self.experts / self.top_k, ""
+        if experts == 1:
+            wrong = "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
+        elif experts and self.top_k > experts:
+            wrong = f"FIELD.top_k is {self.top_k} and there are {experts} experts. Give at most as many."
+        elif not experts and self.model_fields_set & {"top_k", "capacity_factor"}:
+            wrong = "FIELD has top_k or capacity_factor and no experts. Add experts, or leave them out."
+        elif experts and self.capacity_factor > most:
+            wrong = (
                 f"FIELD.capacity_factor is {self.capacity_factor:g}, and at {most:g} each expert has a place for "
-                "every token. Give at most as much."
             )
+            wrong += "every token. Give at most as much."
+        if wrong:
+            raise wrong_together(wrong)
         return self
 
 

@@ -147,14 +147,12 @@ class RepeatedRecord(Record):
     def _ordered(self) -> RepeatedRecord:
         if not 0 < self.p25 <= self.median <= self.p75:
             raise ValueError("p25 ≤ median ≤ p75, all above 0")
-        if (self.low is None) is not (self.high is None):
-            raise ValueError("low and high, or neither")
-        if self.low is not None and self.high is not None and not self.low <= self.median <= self.high:
-            raise ValueError("low ≤ median ≤ high")
-        if (self.p10 is None) is not (self.p90 is None):
-            raise ValueError("p10 and p90, or neither")
-        if self.p10 is not None and self.p90 is not None and not self.p10 <= self.median <= self.p90:
-            raise ValueError("p10 ≤ median ≤ p90")
+        for first, last in (("low", "high"), ("p10", "p90")):
+            low, high = getattr(self, first), getattr(self, last)
+            if (low is None) is not (high is None):
+                raise ValueError(f"{first} and {last}, or neither")
+            if low is not None and not low <= self.median <= high:
+                raise ValueError(f"{first} ≤ median ≤ {last}")
         return self
 
 
@@ -243,9 +241,9 @@ def fields_of(record: Record, noun: type) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
 
-def content_of(noun: object, record: type[Record], **own: Any) -> dict[str, Any]:
+def content_of(noun: object, record: type[Record], **own: Any) -> dict[str, object]:
     """Put a noun in the form of its file, in its record's order: ``own`` fields, else those of the same name."""
-    content = {}
+    content = dict[str, object]()
     for name, info in record.model_fields.items():
         value = own[name] if name in own else getattr(noun, name)
         plain = dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
@@ -278,7 +276,7 @@ def measured_run(record: MeasuredRecord) -> MeasuredRun:
     return MeasuredRun(**{**fields_of(record, MeasuredRun), **own})
 
 
-def known(content: Mapping[str, Any]) -> dict[str, Any]:
+def known(content: Mapping[str, Value]) -> dict[str, Value]:
     """Leave out what is unknown: None, and what is empty."""
     return {name: value for name, value in content.items() if value not in (None, "", [], {}, ())}
 

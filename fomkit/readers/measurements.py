@@ -8,7 +8,7 @@ The runs that somebody measured, read from the tables that ship or lie beside th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +21,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.tables import column_names
 from fomkit.profiles.locate import locate, profile_names
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.records import (
-    read_benchmarker,
-    read_dawnbench,
-    read_mllog,
-    recognise_benchmarker,
-    recognise_dawnbench,
-    recognise_mllog,
-)
+from fomkit.readers.records import IMPORTERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,32 +73,12 @@ def format_measurements(rows: Sequence[Measurement]) -> str:
     return format_table(table_of_rows(cells, "MEASUREMENTS"), "MEASUREMENTS")
 
 
-Rows = tuple[Sequence[Mapping[str, Any]], Sequence[str]]
-"""Rows by column, None where empty, and what is to be said of them."""
-
-
-@dataclass(frozen=True)
-class Importer:
-    """One format: what it is, whether a file has it, and how to read it."""
-
-    title: str
-    recognise: Callable[[Path], bool]
-    read: Callable[[Path], Rows]
-
-
 @dataclass(frozen=True)
 class ImportedMeasurements:
     """A MEASUREMENTS table, and what the reader noticed."""
 
     table: pd.DataFrame
     said: tuple[str, ...]
-
-
-IMPORTERS: Mapping[str, Importer] = {
-    "benchmarker": Importer("record of the modular benchmarker (.json)", recognise_benchmarker, read_benchmarker),
-    "dawnbench": Importer("DAWNBench entry (.json, its .tsv beside it)", recognise_dawnbench, read_dawnbench),
-    "mllog": Importer("MLPerf training log (lines :::MLLOG)", recognise_mllog, read_mllog),
-}
 
 
 def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:

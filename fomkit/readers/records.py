@@ -16,7 +16,8 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -363,3 +364,23 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
         if status == "success"
     ]
     return rows, messages
+
+
+Rows = tuple[Sequence[Mapping[str, Any]], Sequence[str]]
+"""Rows by column, None where empty, and what is to be said of them."""
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One format: what it is, whether a file has it, and how to read it."""
+
+    title: str
+    recognise: Callable[[Path], bool]
+    read: Callable[[Path], Rows]
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "benchmarker": Importer("record of the modular benchmarker (.json)", recognise_benchmarker, read_benchmarker),
+    "dawnbench": Importer("DAWNBench entry (.json, its .tsv beside it)", recognise_dawnbench, read_dawnbench),
+    "mllog": Importer("MLPerf training log (lines :::MLLOG)", recognise_mllog, read_mllog),
+}

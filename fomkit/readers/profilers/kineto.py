@@ -190,15 +190,9 @@ def rows_of(found: Steps) -> TraceRows:
     name = name if isinstance(name := properties.get("name"), str) else ""
     unsupported = [f"{one} ×{count}" for one, count in rows.call_counts.unsupported.most_common()]
     more = [f"and {len(unsupported) - MAX_LISTED} more"] if len(unsupported) > MAX_LISTED else []
-    return TraceRows(
-        made,
-        (*unsupported[:MAX_LISTED], *more),
-        tuple(_notes(events, executions, rows, device, name)),
-        properties,
-        name,
-        bool(len(events.device_time)),
-        executions.step_s,
-    )
+    notes, on_device = tuple(_notes(events, executions, rows, device, name)), bool(len(events.device_time))
+    listed = (*unsupported[:MAX_LISTED], *more)
+    return TraceRows(made, listed, notes, properties, name, on_device, executions.step_s)
 
 
 def trace_table(rows: Iterable[Row]) -> pd.DataFrame:

@@ -5,6 +5,8 @@ printed one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs
 microseconds, so the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the
 report. Rows that occur twice stay twice: their spread is the measurement's noise.
 
+What else DeepBench workbooks say, and what they say wrongly, as literal tables: to cover more, add an entry.
+
 Rows of one DeepBench section as TIMINGS rows: sizes read, corrected and noted, one row per printed time.
 
 Libraries that ran the ops of a DeepBench workbook, and their versions, from its sheet of Specs.
@@ -32,12 +34,6 @@ from fomkit.readers.tables.deepbench_sections import (
     words,
 )
 from fomkit.readers.tables.deepbench_sheet import (
-    CORRECTIONS,
-    DEVICE_SPECS,
-    HARNESS_CONSTANTS,
-    HARNESS_PADDING,
-    NO_TIME,
-    NOTES,
     Block,
     Layout,
     find_layout,
@@ -47,6 +43,47 @@ from fomkit.readers.tables.deepbench_sheet import (
     split_blocks,
 )
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
+
+NO_TIME = ("", "n/a", "n/a*", "na", "not available", "not supported", "#n/a", "#value!", "#div/0!", "-")
+"""What stands in a time cell for "not measured"."""
+
+DEVICE_SPECS = ("GPU Model", "CPU Model", "CPU")
+"""The Specs that name the device; the first that is there wins."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A figure that the workbooks print and that is not what ran; ``device`` "" means every workbook."""
+
+    kind: str
+    column: str
+    printed: float
+    actual: float
+    device: str = ""
+
+
+CORRECTIONS = (
+    # Older lists of kernels print 1530 for the depth of a layer of 1536 units; the harness always ran 1536.
+    Correction("gemm", "k", 1530.0, 1536.0),
+    # The workbook copied an old list for three of its four products with n = 7133.
+    Correction("gemm", "n", 6574.0, 7133.0, "Nvidia TitanX"),
+    Correction("gemm", "n", 10376.0, 7133.0, "Nvidia TitanX"),
+    Correction("gemm", "n", 8935.0, 7133.0, "Nvidia TitanX"),
+)
+HARNESS_PADDING: Mapping[tuple[str, str], tuple[tuple[str, ...], int]] = {
+    ("conv", "matrix"): (("in_channels", "out_channels"), 8),
+}
+"""By kind and engine: dimensions that the harness rounds up to a multiple before timing, without printing it."""
+HARNESS_CONSTANTS: Mapping[tuple[str, str], Mapping[str, str]] = {("conv", "int8"): {"layout": "nhwc"}}
+"""By kind and number format: what differs from the section's constants; cuDNN convolves bytes in this order."""
+
+NOTES = (
+    "DeepBench times are means over repeats that the workbook does not count. The NVIDIA and AMD programs cut "
+    "them to whole microseconds: a time may be up to 1 us longer than the table says.",
+    "Matrix products are BLAS calls: m, n, k as printed, column-major. They add to their result, which is read "
+    "as well as written. Recurrent layers are timed without biases and without the input projection: input_size "
+    "is 0.",
+)
 
 UNITLESS = "the header states no unit, milliseconds as in all these workbooks"
 PICOSECOND_DIGITS = 12

@@ -261,10 +261,8 @@ def _read_rows(path: Path, device: str) -> pd.DataFrame:
     unknown = ~rows["op"].isin(list(KINDS)).to_numpy()
     if unknown.any():
         at = int(unknown.argmax())
-        raise FomkitError(
-            f"{path}:{rows.index[at]}",
-            f"op is {rows['op'].iloc[at]!r}. {nearest_names(rows['op'].iloc[at], KINDS)}",
-        )
+        op = rows["op"].iloc[at]
+        raise FomkitError(f"{path}:{rows.index[at]}", f"op is {op!r}. {nearest_names(op, KINDS)}")
     kinds = rows["op"].map(KINDS)
     for kind, sizes in NEEDED.items():
         check_present(rows[kinds == kind], path, (*sizes, "latency_ms"))
