@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def notes(path: Path, **cut: str) -> tuple[str, ...]:
-    return import_meter(path, model="m", machine="x", **cut).notes
+    return import_meter(path, model="m", machine="x", **cut).said
 
 
 @pytest.mark.parametrize(

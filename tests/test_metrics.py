@@ -8,13 +8,14 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from json_figures import find_metric, sorted_out
 from typer.testing import CliRunner
 
 from fomkit.cli.main import app
-from fomkit.core.figure import DEEP500
+from fomkit.core.figure import DEEP500, Better, Level, Mean
 from fomkit.core.figure_table import METRICS, title_of
 from fomkit.merit.fom import MEAN
 from fomkit.ops.tables import COSTS, TIMES
@@ -214,6 +215,9 @@ def test_the_mean_follows_from_the_unit(metric) -> None:
     }
     assert metric.mean in (allowed[metric.unit], "none")
     assert metric.better != "lower" or metric.mean != "harmonic"
+    assert metric.level in get_args(Level)
+    assert metric.better in get_args(Better)
+    assert metric.mean in get_args(Mean)
     assert metric.doc
     assert metric.title
 

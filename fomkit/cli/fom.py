@@ -143,11 +143,12 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
     from dataclasses import replace
 
     from fomkit import __version__
+    from fomkit.files.write import write_whole
     from fomkit.merit.suites import freeze_rates
     from fomkit.plan.options import Options
     from fomkit.profiles.machines import load_machine
     from fomkit.profiles.models import load_model
-    from fomkit.profiles.suites import read_unfrozen, save_frozen
+    from fomkit.profiles.suites import freeze_text, read_unfrozen
 
     if given := [name for name, value in others.items() if value]:
         raise FomkitError(
@@ -159,7 +160,7 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
     lines = replace(lines, version=lines.version + 1 if lines.frozen else lines.version, frozen={})
     with progress(f"rating {lines.baseline}", quiet=quiet):
         rates = freeze_rates(lines, load_machine(lines.baseline), Options(), load_model)
-    save_frozen(path, text, lines, rates, __version__)
+    write_whole(path, freeze_text(text, lines, rates, __version__))
     print(f"{path}: version {lines.version} of {lines.name}, {len(rates)} rates of {lines.baseline} frozen")
 
 

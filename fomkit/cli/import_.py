@@ -185,7 +185,7 @@ def _check_product(
     from fomkit.readers.imports import TRACES
     from fomkit.readers.tables.registry import READERS
 
-    of_run = {(name, "--set") for name, reader in READERS.items() if reader.read_run}
+    of_run = {(name, "--set") for name, reader in READERS.items() if reader.takes == "run"}
     _refuse({"--model": of_record["--model"]}, "names what a record of a run is of, and this is none")
     if chosen not in TRACES or product == "machine":
         _refuse(of_record, "names where a record, or a trace that becomes a model, was made")
@@ -246,13 +246,12 @@ def _import_measurements(
         raise FomkitError(str(output), "measurements are a CSV file. Write, for example, '-o measured.csv'.")
     check_absent([output], force)
     if file_format == "meter":
-        metered = import_meter(source, model=model, machine=machine, start=cut[0], end=cut[1])
-        table, notes = metered.table, metered.notes
+        imported = import_meter(source, model=model, machine=machine, start=cut[0], end=cut[1])
     else:
         imported = import_measurements(source, file_format, model=model, machine=machine)
-        table, notes = imported.table, imported.said
+    table = imported.table
     write_table(table, output, "MEASUREMENTS")
-    for line in notes:
+    for line in imported.said:
         print(f"{source}: {line}", file=sys.stderr)
     for row in table.to_dict("records"):
         print(f"{row['model']} on {row['machine']}: {row['quantity']} {row['value']:g}")

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 def printable(text: str) -> str:
     r"""Write characters that a terminal would act on, or not show, as escapes; files of strangers hold such.
 
-    Examples
-    --------
     >>> printable("a\x1b[2Jb"), printable("2 × µs")
     ('a\\x1b[2Jb', '2 × µs')
     """
@@ -33,15 +31,8 @@ def printable(text: str) -> str:
 class FomkitError(Exception):
     """A mistake in the input: where it is, what is wrong, what was expected and what to do.
 
-    Parameters
-    ----------
-    where : str
-        The file and line, the command or the stage in which the mistake shows.
-    what : str
-        What is wrong, and what was expected or what to do about it, as full sentences.
+    `where`: the file and line, the command or the stage in which it shows; `what`: full sentences.
 
-    Examples
-    --------
     >>> str(FomkitError("x.yaml:7", "memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."))
     "x.yaml:7: memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."
     """
@@ -73,8 +64,6 @@ MANY = 20
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Name the known words that look like ``name``, as the end of an error message.
 
-    Examples
-    --------
     >>> nearest_names("v10", ["v100", "p100", "titan"])
     "The nearest names are 'v100', 'p100'."
     >>> nearest_names("zebra", ["v100"])
@@ -99,8 +88,6 @@ def install_hint(extra: str) -> str:
 
     `extra`: a key of ``[project.optional-dependencies]``, of which the installed metadata tell the packages.
 
-    Examples
-    --------
     >>> install_hint("parquet")
     "pip install 'pyarrow>=16'"
     """

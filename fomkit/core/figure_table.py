@@ -9,414 +9,313 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fomkit.core.figure import OF_CONVOLUTIONS, OF_COST, OF_ENERGY, WHAT_IF, Metric
+from fomkit.core.figure import OF_CONVOLUTIONS, OF_COST, OF_ENERGY, WHAT_IF, Metric, read_metrics
 
-_M = Metric
-# fmt: off
 METRICS: tuple[Metric, ...] = (
-    # times
-    _M("time_s", "time", "s", "op", "lower", "arithmetic", "show explain predict advise scaling",
-       "one execution of an op; of a group of ops, their time in a step"),
-    _M("low_s", "low", "s", "op", "lower", "none", "predict", "lower end of the interval of time_s"),
-    _M("high_s", "high", "s", "op", "lower", "none", "predict", "upper end of the interval of time_s"),
-    _M("step_time_s", "per step", "s", "op", "lower", "arithmetic", "explain advise",
-       "all executions of an op in a step"),
-    _M("launch_s", "launch", "s", "op", "lower", "arithmetic", "show", "the host's cost of starting one kernel"),
-    _M("traced_time_s", "traced time", "s", "op", "lower", "arithmetic", "import",
-       "one execution of an op as a trace gives it"),
-    _M("traced_s", "traced", "s", "op", "lower", "arithmetic", "show",
-       "all executions of a group's ops in a step, as traced or measured"),
-    _M("traced_share", "share", "share", "network", "none", "none", "show", "of the traced time of a step"),
-    _M("step_s", "step", "s", "network", "lower", "arithmetic", "estimate explain advise scaling cost sensitivity",
-       "one training step"),
-    _M("passes_s", "passes", "s", "network", "lower", "arithmetic", "estimate", "one pass of a step", "pass"),
-    _M("device_s", "device", "s", "network", "lower", "arithmetic", "estimate explain advise",
-       "what a step keeps the device busy"),
-    _M("host_launch_s", "host launch", "s", "network", "lower", "arithmetic", "estimate",
-       "what the host needs to start a step's kernels"),
-    _M("input_s", "input", "s", "network", "lower", "arithmetic", "estimate", "loading the data of a step"),
-    _M("measured_step_s", "measured step", "s", "network", "lower", "arithmetic", "estimate",
-       "a step as somebody measured it"),
-    _M("predicted_step_s", "predicted step", "s", "network", "lower", "arithmetic", "estimate",
-       "the same step as predicted"),
-    _M("all_measured", "step then", "s", "network", "lower", "none", "explain",
-       "a step once the listed ops were timed exactly"),
-    _M("latency_s", "latency", "s", "network", "lower", "arithmetic", "compare cost",
-       "one forward pass of a batch"),
-    _M("latency_limit_s", "latency limit", "s", "network", "none", "none", "compare",
-       "what inference may take at most"),
-    _M("epoch_s", "epoch", "s", "training", "lower", "arithmetic", "estimate cost",
-       "once through the training data"),
-    _M("run_s", "run", "s", "training", "lower", "arithmetic", "estimate scaling cost campaign",
-       "a whole training run"),
-    _M("validation_s", "validation", "s", "training", "lower", "arithmetic", "estimate",
-       "the validation of one epoch"),
-    _M("start_up_s", "start-up", "s", "training", "lower", "arithmetic", "estimate",
-       "what a run needs before it trains"),
-    _M("days", "days", "day", "system", "lower", "arithmetic", "fom campaign",
-       "a campaign on a machine", "machine"),
-    # rates
-    _M("flop_per_s", "peak", "flop/s", "system", "higher", "harmonic", "show advise",
-       "a device's arithmetic peak"),
-    _M("byte_per_s", "bandwidth", "byte/s", "system", "higher", "harmonic", "show", "a device's memory bandwidth"),
-    _M("floor.compute.rate", "peak", "flop/s", "op", "higher", "harmonic", "explain",
-       "the peak that bounds an op"),
-    _M("floor.memory.rate", "bandwidth", "byte/s", "op", "higher", "harmonic", "explain",
-       "the bandwidth that bounds an op"),
-    _M("sample_per_s", "samples/s", "1/s", "network", "higher", "harmonic", "compare scaling cost",
-       "samples trained or inferred"),
-    _M("unit_per_day", "units/day", "1/day", "system", "higher", "harmonic",
-       "estimate fom advise scaling cost campaign",
-       "units of work that a machine does in a day", "machine, line"),
-    _M("rates", "harmonic mean rate", "1/day", "system", "higher", "harmonic", "estimate fom",
-       "mean rate of the baseline and of the target", "machine"),
-    _M("lines.committed", "committed units/day", "1/day", "system", "higher", "harmonic", "accept",
-       "the rate that a vendor committed"),
-    _M("lines.measured", "measured", "1/day", "system", "higher", "harmonic", "accept",
-       "the rate that was measured"),
-    # ratios
-    _M("fom", "FOM", "ratio", "system", "higher", "geometric", "estimate fom sensitivity",
-       "figure of merit: how many times the baseline's mean rate"),
-    _M("foms", "FOM", "ratio", "system", "higher", "geometric", "estimate", "the same, of several machines"),
-    _M("ratio", "ratio", "ratio", "system", "higher", "geometric", "estimate fom compare",
-       "how many times faster than the baseline"),
-    _M("ratio_interval", "ratio", "ratio", "system", "higher", "geometric", "fom", "the same with its interval"),
-    _M("ratios", "ratio", "ratio", "system", "higher", "geometric", "estimate fom",
-       "the same of each line", "line"),
-    _M("projected_ratio", "projected ratio", "ratio", "system", "higher", "geometric", "compare",
-       "the same, predicted"),
-    _M("predicted_step_ratio", "predicted step ratio", "ratio", "network", "higher", "geometric", "estimate",
-       "the baseline's step over the target's, predicted"),
-    _M("other_means", "other means", "ratio", "system", "higher", "none", "estimate fom",
-       "what other means of the ratios would say", "mean"),
-    _M("value_with_rates_cut_to_whole_units", "with whole units", "ratio", "system", "higher", "none",
-       "estimate fom", "the FOM with every rate cut to whole units a day first"),
-    _M("threshold.threshold", "threshold", "ratio", "system", "none", "none", "fom", "the FOM that is asked for"),
-    _M("factor", "factor", "ratio", "network", "none", "geometric", "estimate",
-       "measured baseline times predicted ratio, over the prediction"),
-    _M("mean_factor", "mean factor", "ratio", "network", "none", "none", "compare",
-       "geometric mean of measured over projected"),
-    _M("explained", "explained", "ratio", "network", "none", "geometric", "compare fom campaign",
-       "projected over measured time"),
-    _M("explained_shares", "explained", "ratio", "network", "none", "geometric", "fom estimate",
-       "projected over measured time of a line's measured run", "line"),
-    _M("intensity", "flop/byte", "flop/byte", "op", "none", "harmonic", "show", "arithmetic per byte of traffic"),
-    _M("ridge_point", "ridge", "flop/byte", "system", "none", "none", "show",
-       "intensity from which the peak, not the memory, is the bound"),
-    _M("half_width", "half-width", "ratio", "system", "lower", "geometric", "validate",
-       "upper end of the usual interval over its middle"),
-    _M("distance", "distance", "ratio", "op", "lower", "none", "explain", "to a timed op, in lengths of the fit"),
-    _M("spacing", "spacing", "ratio", "op", "lower", "none", "show",
-       "to the nearest other timed op, in lengths of the fit: median and ninth decile"),
-    # shares and probabilities
-    _M("coverage", "coverage", "share", "network", "none", "none", "estimate explain advise cost scaling",
-       "of the predicted time, by where it comes from", "source"),
-    _M("time_sources", "time from", "share", "network", "none", "none", "show",
-       "of a group's time, by where it comes from", "source"),
-    _M("flop_share", "share", "share", "network", "none", "none", "show", "of the step's arithmetic"),
-    _M("byte_share", "share", "share", "network", "none", "none", "show", "of the step's traffic"),
-    _M("time_share", "share", "share", "network", "none", "none", "show", "of the step's time"),
-    _M("share", "share", "share", "op", "none", "none", "explain sensitivity", "of the time of a step"),
-    _M("target.share", "of the memory", "share", "network", "lower", "none", "memory",
-       "of a device's memory that a step takes"),
-    _M("shrinks", "narrower", "share", "network", "higher", "none", "explain sensitivity",
-       "by which an exact timing would narrow the step's interval"),
-    _M("near_flop_share", "of flop", "share", "network", "higher", "none", "show",
-       "of the reference ops' arithmetic that is near a timed op"),
-    _M("modelled_share", "modelled", "share", "training", "lower", "none", "accept",
-       "of a measured run that is predicted: validation and overheads"),
-    _M("weights", "weight", "share", "system", "none", "none", "estimate fom",
-       "of the FOM that a line carries", "line"),
-    _M("weight", "weight", "share", "system", "none", "none", "fom", "of the FOM that this line carries"),
-    _M("availability", "availability", "share", "system", "higher", "none", "show",
-       "of the time that a machine is up"),
-    _M("probability", "P(reached)", "share", "system", "higher", "none", "fom accept solve",
-       "that a threshold or a committed rate is reached"),
-    _M("interval", "interval", "share", "system", "none", "none",
-       "estimate explain fom show compare validate accept advise scaling cost campaign sweep sensitivity solve",
-       "level of the intervals: how often they hold"),
-    _M("level_of_rows", "interval", "share", "system", "none", "none", "estimate",
-       "level of the intervals of measurements"),
-    # errors and what they are judged by
-    _M("difference", "difference", "share", "system", "higher", "none", "accept",
-       "measured over committed rate, less 1"),
-    _M("error", "error", "share", "network", "none", "arithmetic", "compare validate",
-       "projected over measured or published, less 1"),
-    _M("mean_error", "mean error", "share", "network", "lower", "arithmetic", "compare",
-       "mean of errors without sign"),
-    _M("median", "median", "share", "system", "lower", "none", "show validate", "median error without sign"),
-    _M("mean", "mean", "share", "system", "lower", "arithmetic", "show validate", "mean error without sign"),
-    _M("bias", "bias", "share", "system", "none", "none", "validate", "median error with sign"),
-    _M("lines.total", "total", "share", "system", "none", "none", "validate", "error of the sum of all times"),
-    _M("hit_rate", "hits", "share", "system", "none", "none", "show validate",
-       "of intervals that contain the truth"),
-    _M("interval_score", "score", "ratio", "system", "lower", "none", "validate",
-       "interval score of log times: width and misses together (Gneiting and Raftery 2007)"),
-    _M("constant_score", "constant", "ratio", "system", "lower", "none", "validate",
-       "the score of one width for all, tuned on the truth"),
-    _M("peers", "peers", "share", "system", "lower", "none", "validate",
-       "median and mean error of other tools on the same rows", "tool"),
-    _M("aims.target", "target", "mixed", "system", "none", "none", "validate",
-       "range that the figure shall be in"),
-    _M("aims.tolerance", "tolerance", "mixed", "system", "none", "none", "validate",
-       "range outside which a change is a regression"),
-    _M("aims", "found", "mixed", "system", "none", "none", "validate", "the figure as found"),
-    # work and memory
-    _M("flop", "flop", "flop", "op", "none", "arithmetic", "show explain predict advise",
-       "arithmetic; a fused multiply-add is 2"),
-    _M("byte", "byte", "byte", "op", "none", "arithmetic", "show explain predict",
-       "compulsory device-memory traffic"),
+    *read_metrics("""
+# times
+time_s | time | s | op lower arithmetic | show explain predict advise scaling |
+    one execution of an op; of a group of ops, their time in a step
+low_s | low | s | op lower none | predict | lower end of the interval of time_s
+high_s | high | s | op lower none | predict | upper end of the interval of time_s
+step_time_s | per step | s | op lower arithmetic | explain advise | all executions of an op in a step
+launch_s | launch | s | op lower arithmetic | show | the host's cost of starting one kernel
+traced_time_s | traced time | s | op lower arithmetic | import | one execution of an op as a trace gives it
+traced_s | traced | s | op lower arithmetic | show |
+    all executions of a group's ops in a step, as traced or measured
+traced_share | share | share | network none none | show | of the traced time of a step
+step_s | step | s | network lower arithmetic | estimate explain advise scaling cost sensitivity | one training step
+passes_s | passes | s | network lower arithmetic | estimate | one pass of a step | pass
+device_s | device | s | network lower arithmetic | estimate explain advise | what a step keeps the device busy
+host_launch_s | host launch | s | network lower arithmetic | estimate |
+    what the host needs to start a step's kernels
+input_s | input | s | network lower arithmetic | estimate | loading the data of a step
+measured_step_s | measured step | s | network lower arithmetic | estimate | a step as somebody measured it
+predicted_step_s | predicted step | s | network lower arithmetic | estimate | the same step as predicted
+all_measured | step then | s | network lower none | explain | a step once the listed ops were timed exactly
+latency_s | latency | s | network lower arithmetic | compare cost | one forward pass of a batch
+latency_limit_s | latency limit | s | network none none | compare | what inference may take at most
+epoch_s | epoch | s | training lower arithmetic | estimate cost | once through the training data
+run_s | run | s | training lower arithmetic | estimate scaling cost campaign | a whole training run
+validation_s | validation | s | training lower arithmetic | estimate | the validation of one epoch
+start_up_s | start-up | s | training lower arithmetic | estimate | what a run needs before it trains
+days | days | day | system lower arithmetic | fom campaign | a campaign on a machine | machine
+# rates
+flop_per_s | peak | flop/s | system higher harmonic | show advise | a device's arithmetic peak
+byte_per_s | bandwidth | byte/s | system higher harmonic | show | a device's memory bandwidth
+floor.compute.rate | peak | flop/s | op higher harmonic | explain | the peak that bounds an op
+floor.memory.rate | bandwidth | byte/s | op higher harmonic | explain | the bandwidth that bounds an op
+sample_per_s | samples/s | 1/s | network higher harmonic | compare scaling cost | samples trained or inferred
+unit_per_day | units/day | 1/day | system higher harmonic | estimate fom advise scaling cost campaign |
+    units of work that a machine does in a day | machine, line
+rates | harmonic mean rate | 1/day | system higher harmonic | estimate fom |
+    mean rate of the baseline and of the target | machine
+lines.committed | committed units/day | 1/day | system higher harmonic | accept | the rate that a vendor committed
+lines.measured | measured | 1/day | system higher harmonic | accept | the rate that was measured
+# ratios
+fom | FOM | ratio | system higher geometric | estimate fom sensitivity |
+    figure of merit: how many times the baseline's mean rate
+foms | FOM | ratio | system higher geometric | estimate | the same, of several machines
+ratio | ratio | ratio | system higher geometric | estimate fom compare | how many times faster than the baseline
+ratio_interval | ratio | ratio | system higher geometric | fom | the same with its interval
+ratios | ratio | ratio | system higher geometric | estimate fom | the same of each line | line
+projected_ratio | projected ratio | ratio | system higher geometric | compare | the same, predicted
+predicted_step_ratio | predicted step ratio | ratio | network higher geometric | estimate |
+    the baseline's step over the target's, predicted
+other_means | other means | ratio | system higher none | estimate fom |
+    what other means of the ratios would say | mean
+value_with_rates_cut_to_whole_units | with whole units | ratio | system higher none | estimate fom |
+    the FOM with every rate cut to whole units a day first
+threshold.threshold | threshold | ratio | system none none | fom | the FOM that is asked for
+factor | factor | ratio | network none geometric | estimate |
+    measured baseline times predicted ratio, over the prediction
+mean_factor | mean factor | ratio | network none none | compare | geometric mean of measured over projected
+explained | explained | ratio | network none geometric | compare fom campaign | projected over measured time
+explained_shares | explained | ratio | network none geometric | fom estimate |
+    projected over measured time of a line's measured run | line
+intensity | flop/byte | flop/byte | op none harmonic | show | arithmetic per byte of traffic
+ridge_point | ridge | flop/byte | system none none | show |
+    intensity from which the peak, not the memory, is the bound
+half_width | half-width | ratio | system lower geometric | validate |
+    upper end of the usual interval over its middle
+distance | distance | ratio | op lower none | explain | to a timed op, in lengths of the fit
+spacing | spacing | ratio | op lower none | show |
+    to the nearest other timed op, in lengths of the fit: median and ninth decile
+# shares and probabilities
+coverage | coverage | share | network none none | estimate explain advise cost scaling |
+    of the predicted time, by where it comes from | source
+time_sources | time from | share | network none none | show | of a group's time, by where it comes from | source
+flop_share | share | share | network none none | show | of the step's arithmetic
+byte_share | share | share | network none none | show | of the step's traffic
+time_share | share | share | network none none | show | of the step's time
+share | share | share | op none none | explain sensitivity | of the time of a step
+target.share | of the memory | share | network lower none | memory | of a device's memory that a step takes
+shrinks | narrower | share | network higher none | explain sensitivity |
+    by which an exact timing would narrow the step's interval
+near_flop_share | of flop | share | network higher none | show |
+    of the reference ops' arithmetic that is near a timed op
+modelled_share | modelled | share | training lower none | accept |
+    of a measured run that is predicted: validation and overheads
+weights | weight | share | system none none | estimate fom | of the FOM that a line carries | line
+weight | weight | share | system none none | fom | of the FOM that this line carries
+availability | availability | share | system higher none | show | of the time that a machine is up
+probability | P(reached) | share | system higher none | fom accept solve |
+    that a threshold or a committed rate is reached
+interval | interval | share | system none none | estimate explain fom show compare validate accept advise scaling
+    cost campaign sweep sensitivity solve | level of the intervals: how often they hold
+level_of_rows | interval | share | system none none | estimate | level of the intervals of measurements
+# errors and what they are judged by
+difference | difference | share | system higher none | accept | measured over committed rate, less 1
+error | error | share | network none arithmetic | compare validate | projected over measured or published, less 1
+mean_error | mean error | share | network lower arithmetic | compare | mean of errors without sign
+median | median | share | system lower none | show validate | median error without sign
+mean | mean | share | system lower arithmetic | show validate | mean error without sign
+bias | bias | share | system none none | validate | median error with sign
+lines.total | total | share | system none none | validate | error of the sum of all times
+hit_rate | hits | share | system none none | show validate | of intervals that contain the truth
+interval_score | score | ratio | system lower none | validate |
+    interval score of log times: width and misses together (Gneiting and Raftery 2007)
+constant_score | constant | ratio | system lower none | validate |
+    the score of one width for all, tuned on the truth
+peers | peers | share | system lower none | validate | median and mean error of other tools on the same rows | tool
+aims.target | target | mixed | system none none | validate | range that the figure shall be in
+aims.tolerance | tolerance | mixed | system none none | validate | range outside which a change is a regression
+aims | found | mixed | system none none | validate | the figure as found
+# work and memory
+flop | flop | flop | op none arithmetic | show explain predict advise | arithmetic; a fused multiply-add is 2
+byte | byte | byte | op none arithmetic | show explain predict | compulsory device-memory traffic
+"""),
     *OF_CONVOLUTIONS,
-    _M("launches", "launches", "count", "op", "none", "arithmetic", "explain predict",
-       "kernels that the host starts"),
-    _M("outside_layers_flop", "outside layers", "flop", "network", "none", "arithmetic", "show",
-       "arithmetic of ops that are no layer's"),
-    _M("multiply_adds", "multiply-adds", "count", "network", "none", "arithmetic", "show",
-       "multiplications with an addition, forward"),
-    _M("other_operations", "other ops", "count", "network", "none", "arithmetic", "show",
-       "other arithmetic, forward"),
-    _M("all_operations", "operations", "count", "network", "none", "arithmetic", "show", "both together"),
-    _M("parameters", "parameters", "count", "network", "none", "arithmetic", "show",
-       "learned numbers of a layer type"),
-    _M("parameters.total", "parameters", "count", "network", "none", "arithmetic", "show", "learned numbers"),
-    _M("parameters.trainable", "trainable", "count", "network", "none", "arithmetic", "show",
-       "those that are trained"),
-    _M("parameter_byte", "weights", "byte", "network", "none", "arithmetic", "show memory", "bytes of parameters"),
-    _M("output_byte", "outputs", "byte", "network", "none", "arithmetic", "show", "outputs of a layer type"),
-    _M("input_byte", "data", "byte", "network", "none", "arithmetic", "show memory", "the data of the samples"),
-    _M("im2col_byte", "im2col", "byte", "network", "none", "arithmetic", "show memory",
-       "patches of convolutions written as plain products"),
-    _M("largest_im2col_byte", "largest im2col", "byte", "network", "none", "none", "show memory",
-       "those of the layer with most"),
-    _M("feature_maps_byte", "feature maps", "byte", "network", "lower", "arithmetic", "show memory",
-       "data and outputs of all layers"),
-    _M("feature_maps_in_place_byte", "feature maps in place", "byte", "network", "lower", "arithmetic",
-       "show memory", "less those that take their input's place"),
-    _M("copies_byte", "copies", "byte", "network", "lower", "arithmetic", "show memory",
-       "one copy for each reader of what several layers read"),
-    _M("with_copies_byte", "activations", "byte", "network", "lower", "arithmetic", "show memory",
-       "feature maps and copies"),
-    _M("totals", "whole step", "byte", "network", "lower", "arithmetic", "memory",
-       "all memory made for a purpose in a step", "role"),
-    _M("roles", "by role", "byte", "network", "lower", "arithmetic", "memory",
-       "memory in use, by purpose", "role"),
-    _M("peak.byte", "peak", "byte", "network", "lower", "arithmetic", "memory", "most memory in use in a step"),
-    _M("passes.*.byte", "peak of a pass", "byte", "network", "lower", "arithmetic", "memory",
-       "most memory in use in a pass"),
-    _M("modules.byte", "at the peak", "byte", "network", "lower", "arithmetic", "memory",
-       "a module's memory at the peak"),
-    _M("live.byte", "in use", "byte", "network", "lower", "arithmetic", "memory", "memory in use at a moment"),
-    _M("capacity_byte", "capacity", "byte", "system", "higher", "arithmetic", "show memory advise scaling",
-       "a device's memory"),
-    _M("largest_batch", "largest batch", "count", "network", "higher", "none", "memory",
-       "most samples of a step that fit a device"),
-    _M("stake.time_s", "at stake", "s", "network", "higher", "none", "advise", "what a change saves of each step"),
-    _M("stake.share", "at stake", "share", "network", "higher", "none", "advise", "of each step"),
-    _M("stake.unit_per_day", "at stake", "1/day", "system", "higher", "none", "advise", "units/day more"),
-    _M("stake.probability", "P(saves)", "share", "network", "higher", "none", "advise",
-       "that it saves time at all"),
-    _M("after_s", "then", "s", "op", "lower", "arithmetic", "advise",
-       "all executions of an op in the changed step"),
-    _M("floor_s", "least", "s", "op", "lower", "arithmetic", "advise show", "at the machine's stated rates"),
-    _M("at_peak_s", "at peak", "s", "network", "lower", "arithmetic", "advise",
-       "the step's products at the stated peak"),
-    _M("least.device_s", "least", "s", "network", "lower", "arithmetic", "advise",
-       "the device's time at the machine's stated rates"),
-    _M("least.share_of_device", "can be saved", "share", "network", "lower", "none", "advise",
-       "of the device's time, above the stated rates"),
-    _M("least.share_without_bound", "without a bound", "share", "network", "none", "none", "advise",
-       "of the device's time, in ops that beat the stated rates or have none"),
-    _M("peak_fraction", "of the peak", "share", "network", "higher", "none", "advise",
-       "arithmetic of the products beside what the engines could do in the step"),
-    _M("use.bounds", "bound by", "share", "network", "none", "none", "advise", "of the device's time", "bound"),
-    _M("memory.roles", "by role", "byte", "network", "lower", "arithmetic", "advise", "at the peak", "role"),
-    _M("peak_byte", "peak", "byte", "network", "lower", "arithmetic", "advise scaling",
-       "most memory in use in a step"),
-    _M("structures.byte", "at the peak", "byte", "network", "lower", "arithmetic", "advise",
-       "memory of layers of one pattern"),
-    _M("structures.modules", "layers", "count", "network", "none", "none", "advise", "layers of one pattern"),
-    _M("nearest.distance", "distance", "ratio", "op", "lower", "none", "advise",
-       "to a timed op, in lengths of the fit"),
-    _M("best", "best", "count", "network", "none", "none", "advise", "place in the list of the best opportunity"),
-    _M("ops.rows", "rows", "count", "op", "none", "none", "advise", "rows of the op table"),
-    # distributed training
-    _M("compute_s", "compute", "s", "distributed", "lower", "arithmetic", "scaling",
-       "what the busiest device calculates in a step, its host and data with it"),
-    _M("busy_s", "link busy", "s", "distributed", "lower", "arithmetic", "scaling",
-       "what a device's links are busy in a step"),
-    _M("exposed_s", "exposed", "s", "distributed", "lower", "arithmetic", "scaling",
-       "what nothing hides of that"),
-    _M("bubble_s", "bubble", "s", "distributed", "lower", "arithmetic", "scaling",
-       "what a device waits for other stages of a pipeline"),
-    _M("speedup", "speed-up", "ratio", "distributed", "higher", "geometric", "scaling",
-       "samples a second over those of the reference"),
-    _M("gain", "gain", "share", "distributed", "higher", "none", "scaling", "speed-up less 1; may be negative"),
-    _M("efficiency", "efficiency", "share", "distributed", "higher", "none", "scaling",
-       "speed-up over what as many devices could give"),
-    _M("losses", "lost", "share", "distributed", "lower", "none", "scaling",
-       "of the step, that the ideal would not have", "cause"),
-    _M("sent_byte", "sent", "byte", "distributed", "lower", "arithmetic", "scaling",
-       "bytes that a device sends in a step", "purpose"),
-    _M("gradient_byte", "gradients", "byte", "distributed", "none", "arithmetic", "scaling",
-       "gradients that replicas add up"),
-    _M("needed_byte_per_s", "needs", "byte/s", "distributed", "lower", "none", "scaling",
-       "bandwidth of each device above which replicas gain anything"),
-    _M("alpha_s", "alpha", "s", "distributed", "lower", "none", "scaling", "start-up of a message on a link"),
-    _M("links.byte_per_s", "bandwidth", "byte/s", "distributed", "higher", "none", "scaling", "of a link"),
-    _M("serialise_byte_per_s", "packing", "byte/s", "distributed", "higher", "none", "scaling",
-       "rate at which a host packs messages for a link"),
-    _M("layout", "layout", "count", "distributed", "none", "none", "scaling sensitivity",
-       "how a training is spread over devices", "name"),
-    _M("nodes", "nodes", "count", "distributed", "none", "none", "scaling sensitivity",
-       "nodes that a job occupies"),
-    _M("devices", "devices", "count", "distributed", "none", "none", "scaling", "devices that a job occupies"),
-    _M("replicas", "replicas", "count", "distributed", "none", "none", "scaling", "copies of the model"),
-    _M("microbatches", "microbatches", "count", "distributed", "none", "none", "scaling",
-       "microbatches of a replica's step"),
-    _M("once_share", "once a job", "share", "system", "lower", "none", "scaling cost",
-       "of a job's time, by what is paid once a job"),
-    _M("times", "times as long", "ratio", "system", "none", "none", "scaling",
-       "a job's work beside that of today"),
-    _M("times_for_one_percent", "1 % at", "ratio", "system", "lower", "none", "scaling cost",
-       "times as long a job must be for what is paid once to be 1 %"),
-    _M("useful_share", "useful", "share", "system", "higher", "none", "scaling",
-       "of the time, less checkpoints and what failures undo"),
-    _M("mtbf_s", "between failures", "s", "system", "higher", "none", "scaling",
-       "mean time between failures of a job"),
-    _M("checkpoint_interval_s", "checkpoint every", "s", "system", "none", "none", "scaling",
-       "work between two checkpoints"),
+    *read_metrics("""
+launches | launches | count | op none arithmetic | explain predict | kernels that the host starts
+outside_layers_flop | outside layers | flop | network none arithmetic | show |
+    arithmetic of ops that are no layer's
+multiply_adds | multiply-adds | count | network none arithmetic | show | multiplications with an addition, forward
+other_operations | other ops | count | network none arithmetic | show | other arithmetic, forward
+all_operations | operations | count | network none arithmetic | show | both together
+parameters | parameters | count | network none arithmetic | show | learned numbers of a layer type
+parameters.total | parameters | count | network none arithmetic | show | learned numbers
+parameters.trainable | trainable | count | network none arithmetic | show | those that are trained
+parameter_byte | weights | byte | network none arithmetic | show memory | bytes of parameters
+output_byte | outputs | byte | network none arithmetic | show | outputs of a layer type
+input_byte | data | byte | network none arithmetic | show memory | the data of the samples
+im2col_byte | im2col | byte | network none arithmetic | show memory |
+    patches of convolutions written as plain products
+largest_im2col_byte | largest im2col | byte | network none none | show memory | those of the layer with most
+feature_maps_byte | feature maps | byte | network lower arithmetic | show memory | data and outputs of all layers
+feature_maps_in_place_byte | feature maps in place | byte | network lower arithmetic | show memory |
+    less those that take their input's place
+copies_byte | copies | byte | network lower arithmetic | show memory |
+    one copy for each reader of what several layers read
+with_copies_byte | activations | byte | network lower arithmetic | show memory | feature maps and copies
+totals | whole step | byte | network lower arithmetic | memory | all memory made for a purpose in a step | role
+roles | by role | byte | network lower arithmetic | memory | memory in use, by purpose | role
+peak.byte | peak | byte | network lower arithmetic | memory | most memory in use in a step
+passes.*.byte | peak of a pass | byte | network lower arithmetic | memory | most memory in use in a pass
+modules.byte | at the peak | byte | network lower arithmetic | memory | a module's memory at the peak
+live.byte | in use | byte | network lower arithmetic | memory | memory in use at a moment
+capacity_byte | capacity | byte | system higher arithmetic | show memory advise scaling | a device's memory
+largest_batch | largest batch | count | network higher none | memory | most samples of a step that fit a device
+stake.time_s | at stake | s | network higher none | advise | what a change saves of each step
+stake.share | at stake | share | network higher none | advise | of each step
+stake.unit_per_day | at stake | 1/day | system higher none | advise | units/day more
+stake.probability | P(saves) | share | network higher none | advise | that it saves time at all
+after_s | then | s | op lower arithmetic | advise | all executions of an op in the changed step
+floor_s | least | s | op lower arithmetic | advise show | at the machine's stated rates
+at_peak_s | at peak | s | network lower arithmetic | advise | the step's products at the stated peak
+least.device_s | least | s | network lower arithmetic | advise | the device's time at the machine's stated rates
+least.share_of_device | can be saved | share | network lower none | advise |
+    of the device's time, above the stated rates
+least.share_without_bound | without a bound | share | network none none | advise |
+    of the device's time, in ops that beat the stated rates or have none
+peak_fraction | of the peak | share | network higher none | advise |
+    arithmetic of the products beside what the engines could do in the step
+use.bounds | bound by | share | network none none | advise | of the device's time | bound
+memory.roles | by role | byte | network lower arithmetic | advise | at the peak | role
+peak_byte | peak | byte | network lower arithmetic | advise scaling | most memory in use in a step
+structures.byte | at the peak | byte | network lower arithmetic | advise | memory of layers of one pattern
+structures.modules | layers | count | network none none | advise | layers of one pattern
+nearest.distance | distance | ratio | op lower none | advise | to a timed op, in lengths of the fit
+best | best | count | network none none | advise | place in the list of the best opportunity
+ops.rows | rows | count | op none none | advise | rows of the op table
+# distributed training
+compute_s | compute | s | distributed lower arithmetic | scaling |
+    what the busiest device calculates in a step, its host and data with it
+busy_s | link busy | s | distributed lower arithmetic | scaling | what a device's links are busy in a step
+exposed_s | exposed | s | distributed lower arithmetic | scaling | what nothing hides of that
+bubble_s | bubble | s | distributed lower arithmetic | scaling | what a device waits for other stages of a pipeline
+speedup | speed-up | ratio | distributed higher geometric | scaling | samples a second over those of the reference
+gain | gain | share | distributed higher none | scaling | speed-up less 1; may be negative
+efficiency | efficiency | share | distributed higher none | scaling | speed-up over what as many devices could give
+losses | lost | share | distributed lower none | scaling | of the step, that the ideal would not have | cause
+sent_byte | sent | byte | distributed lower arithmetic | scaling | bytes that a device sends in a step | purpose
+gradient_byte | gradients | byte | distributed none arithmetic | scaling | gradients that replicas add up
+needed_byte_per_s | needs | byte/s | distributed lower none | scaling |
+    bandwidth of each device above which replicas gain anything
+alpha_s | alpha | s | distributed lower none | scaling | start-up of a message on a link
+links.byte_per_s | bandwidth | byte/s | distributed higher none | scaling | of a link
+serialise_byte_per_s | packing | byte/s | distributed higher none | scaling |
+    rate at which a host packs messages for a link
+layout | layout | count | distributed none none | scaling sensitivity |
+    how a training is spread over devices | name
+nodes | nodes | count | distributed none none | scaling sensitivity | nodes that a job occupies
+devices | devices | count | distributed none none | scaling | devices that a job occupies
+replicas | replicas | count | distributed none none | scaling | copies of the model
+microbatches | microbatches | count | distributed none none | scaling | microbatches of a replica's step
+once_share | once a job | share | system lower none | scaling cost | of a job's time, by what is paid once a job
+times | times as long | ratio | system none none | scaling | a job's work beside that of today
+times_for_one_percent | 1 % at | ratio | system lower none | scaling cost |
+    times as long a job must be for what is paid once to be 1 %
+useful_share | useful | share | system higher none | scaling | of the time, less checkpoints and what failures undo
+mtbf_s | between failures | s | system higher none | scaling | mean time between failures of a job
+checkpoint_interval_s | checkpoint every | s | system none none | scaling | work between two checkpoints
+"""),
     *OF_ENERGY,
     # counts
-    _M("batch", "batch", "count", "training", "none", "none", "estimate compare scaling cost",
-       "samples of one step"),
-    _M("sizes", "sizes", "count", "network", "none", "none",
-       "estimate explain show memory advise cost sweep sensitivity solve",
-       "what the dimensions were resolved at; of timings, their range", "size"),
-    _M("fixed", "fixed", "count", "training", "none", "none", "fom", "what a line of a suite fixes", "condition"),
-    _M("dimensions", "sizes", "count", "op", "none", "none", "explain", "sizes of an op", "dimension"),
-    _M("measurements.line", "sizes", "count", "op", "none", "none", "explain sensitivity",
-       "the op as a row of a table", "column"),
-    _M("count", "count", "count", "op", "none", "arithmetic", "show explain", "executions in a step"),
-    _M("executions", "count", "count", "op", "none", "arithmetic", "explain advise sensitivity",
-       "executions in a step, of passes together"),
-    _M("distinct_ops", "distinct", "count", "network", "none", "arithmetic", "show", "ops that differ in sizes"),
-    _M("missing", "missing", "count", "network", "lower", "arithmetic", "show",
-       "ops of which this is unknown", "amount"),
-    _M("depth", "depth", "count", "network", "none", "none", "show", "level of a module"),
-    _M("layers", "layers", "count", "network", "none", "arithmetic", "show", "layers of a type"),
-    _M("samples", "samples", "count", "network", "none", "none", "show memory", "samples of a census of layers"),
-    _M("ops", "ops", "count", "network", "none", "arithmetic", "show explain", "timed ops, or ops not listed"),
-    _M("modules", "modules", "count", "network", "none", "none", "explain", "modules that run an op"),
-    _M("rows", "rows", "count", "system", "higher", "arithmetic", "show", "rows of timings"),
-    _M("rows_of_one_op", "rows of one op", "count", "system", "none", "arithmetic", "show",
-       "rows that stand for one op only"),
-    _M("corrected", "corrected", "count", "system", "none", "arithmetic", "show", "rows with a note"),
-    _M("reference", "reference", "count", "system", "none", "none", "show", "distinct ops of the shipped models"),
-    _M("near", "near", "count", "system", "higher", "none", "show", "those near a timed op"),
-    _M("outside", "beyond", "count", "system", "lower", "none", "show",
-       "those beyond the range of a size", "size"),
-    _M("source_row", "row", "count", "op", "none", "none", "explain advise",
-       "line of the file that a timing is from"),
-    _M("id", "moment", "count", "network", "none", "none", "memory", "executed op, counted from 1"),
-    _M("steps_per_epoch", "steps/epoch", "count", "training", "none", "none", "estimate scaling",
-       "steps of one epoch"),
-    _M("runs_at_once", "runs at once", "count", "system", "higher", "none", "estimate scaling cost",
-       "runs that fit side by side"),
-    _M("runs_per_unit", "runs per unit", "count", "system", "none", "none", "fom", "runs of one unit of work"),
-    _M("units", "units", "count", "system", "none", "none", "fom", "units of work of a campaign"),
-    _M("version", "version", "count", "system", "none", "none", "fom accept", "of the suite"),
-    _M("node_devices", "devices in a node", "count", "system", "none", "none", "show scaling",
-       "devices of one node"),
-    _M("system_nodes", "nodes", "count", "system", "none", "none", "show", "nodes of the machine"),
-    _M("rows_of_others", "rows of others", "count", "system", "none", "none", "estimate",
-       "measurements of other models or machines"),
-    _M("repeats", "repeats", "count", "network", "none", "none", "estimate show",
-       "times that it was measured"),
-    _M("cases", "cases", "count", "system", "none", "none", "validate", "predictions that are scored"),
-    _M("not_scored.count", "not scored", "count", "system", "lower", "none", "validate",
-       "rows that could not be scored"),
-    _M("summary.*.count", "cells", "count", "network", "none", "none", "compare", "cells of one claim"),
-    _M("summary.*.inside", "inside", "count", "network", "higher", "none", "compare",
-       "those inside their interval"),
-    # a step that was timed here
-    _M("median_s", "median", "s", "network", "lower", "none", "show", "middle of the repeats of a timed step"),
-    _M("p10_s", "p10", "s", "network", "lower", "none", "show", "a tenth of the repeats took less"),
-    _M("p25_s", "p25", "s", "network", "lower", "none", "show", "a quarter of the repeats took less"),
-    _M("p75_s", "p75", "s", "network", "lower", "none", "show", "a quarter of the repeats took more"),
-    _M("p90_s", "p90", "s", "network", "lower", "none", "show", "a tenth of the repeats took more"),
-    _M("step.*.low_s", "low", "s", "network", "lower", "none", "show", "lower end of the median's 95 % interval"),
-    _M("step.*.high_s", "high", "s", "network", "lower", "none", "show", "upper end of that interval"),
-    _M("joined_s", "in rows", "s", "network", "none", "none", "show", "profiled time of a step in rows"),
-    _M("profiler_overhead", "profiler", "share", "network", "lower", "none", "show",
-       "what the profiler adds to the plain step"),
-    _M("profiler_overhead_low", "profiler", "share", "network", "lower", "none", "show",
-       "the least that it may add, by the intervals of both medians"),
-    _M("profiler_overhead_high", "profiler", "share", "network", "lower", "none", "show",
-       "the most that it may add"),
-    _M("scaled_by", "divided by", "ratio", "network", "none", "none", "show",
-       "what times of ops were divided by, on a processor that was shared"),
-    _M("ops_share_of_step", "ops", "share", "network", "none", "none", "show",
-       "profiled time of all ops over the plain step"),
-    _M("joined_share_of_ops", "in rows", "share", "network", "higher", "none", "show",
-       "of the ops' profiled time, that in rows"),
-    _M("threads", "threads", "count", "system", "none", "none", "show", "of the framework on the CPU"),
-    _M("warm_up", "warm-up", "count", "network", "none", "none", "show", "steps that ran before the timed ones"),
-    _M("load_start", "load", "count", "system", "lower", "none", "show",
-       "processes waiting for the processor before"),
-    _M("load_end", "load after", "count", "system", "lower", "none", "show", "the same afterwards"),
-    _M("energy.value_j", "energy", "J", "network", "lower", "arithmetic", "show", "energy of a timed step"),
-    _M("energy.low_j", "low", "J", "network", "lower", "none", "show", "lower end of it, by the instrument"),
-    _M("energy.high_j", "high", "J", "network", "lower", "none", "show", "upper end of it, by the instrument"),
-    _M("timed_share", "measured or interpolated", "share", "network", "higher", "none", "measure",
-       "of a model's predicted step time, or of a plan's ops, that rests on timings now"),
-    _M("enough_share", "enough", "share", "network", "none", "none", "measure", "share that is sufficient"),
-    _M("wanted_ops", "ops", "count", "op", "none", "none", "measure", "ops that were to be timed"),
-    _M("timed_ops", "timed", "count", "op", "higher", "none", "measure", "those of them that have a time"),
-    _M("measuring_s", "took", "s", "system", "lower", "none", "measure",
-       "a measurement, by the clock that times its ops"),
-    _M("measuring_wall_s", "by the wall", "s", "system", "lower", "none", "measure", "the same by the wall"),
-    _M("budget_s", "budget", "s", "system", "none", "none", "measure", "what it may take by the former clock"),
-    # figures in the unit of the quantity that they are of
-    _M("cells.measured", "measured", "mixed", "network", "none", "none", "compare", "the quantity as measured"),
-    _M("cells.projected", "projected", "mixed", "network", "none", "none", "compare", "the quantity as predicted"),
-    _M("published", "published", "mixed", "network", "none", "none", "validate", "a figure as published"),
-    _M("published.projected", "projected", "mixed", "network", "none", "none", "validate", "the same predicted"),
-    _M("calibrated", "calibrated", "mixed", "network", "none", "none", "compare",
-       "the prediction times another model's factor"),
-    _M("with_host_term", "with host term", "mixed", "network", "none", "none", "compare",
-       "the prediction and a host's term from elsewhere"),
-    _M("used", "measurement", "mixed", "network", "none", "none", "estimate", "a row of measurements that counts"),
-    _M("set_aside", "measurement", "mixed", "network", "none", "none", "estimate", "a row that does not count"),
-    _M("old", "old", "mixed", "system", "none", "none", "review", "figure of the issued workbook"),
-    _M("new", "new", "mixed", "system", "none", "none", "review", "figure of the returned workbook"),
-    _M("change", "change", "share", "system", "none", "none", "review", "of a headline, by one change or by all"),
-    _M("old_low", "old, low", "mixed", "system", "none", "none", "review", "lower end of a headline as issued"),
-    _M("old_high", "old, high", "mixed", "system", "none", "none", "review", "upper end of a headline as issued"),
-    _M("new_low", "new, low", "mixed", "system", "none", "none", "review", "lower end of it as returned"),
-    _M("new_high", "new, high", "mixed", "system", "none", "none", "review", "upper end of it as returned"),
-    _M("old_probability", "P, old", "share", "system", "higher", "none", "review",
-       "that the FOM as issued reaches the threshold"),
-    _M("new_probability", "P, new", "share", "system", "higher", "none", "review",
-       "that the FOM as returned reaches the threshold"),
-    _M("threshold", "threshold", "ratio", "system", "none", "none", "review", "the FOM that the suite asks for"),
-    _M("groups.count", "cells", "count", "system", "none", "none", "review", "changed cells of a column"),
-    _M("factor_low", "least factor", "ratio", "system", "none", "none", "review",
-       "new over old figure of a column, the least"),
-    _M("factor_high", "greatest factor", "ratio", "system", "none", "none", "review",
-       "new over old figure of a column, the greatest"),
-    _M("groups.basis.count", "cells", "count", "system", "none", "none", "review", "cells whose basis became so"),
-    _M("groups.party.count", "cells", "count", "system", "none", "none", "review", "cells whose party became so"),
+    *read_metrics("""
+batch | batch | count | training none none | estimate compare scaling cost | samples of one step
+sizes | sizes | count | network none none | estimate explain show memory advise cost sweep sensitivity solve |
+    what the dimensions were resolved at; of timings, their range | size
+fixed | fixed | count | training none none | fom | what a line of a suite fixes | condition
+dimensions | sizes | count | op none none | explain | sizes of an op | dimension
+measurements.line | sizes | count | op none none | explain sensitivity | the op as a row of a table | column
+count | count | count | op none arithmetic | show explain | executions in a step
+executions | count | count | op none arithmetic | explain advise sensitivity |
+    executions in a step, of passes together
+distinct_ops | distinct | count | network none arithmetic | show | ops that differ in sizes
+missing | missing | count | network lower arithmetic | show | ops of which this is unknown | amount
+depth | depth | count | network none none | show | level of a module
+layers | layers | count | network none arithmetic | show | layers of a type
+samples | samples | count | network none none | show memory | samples of a census of layers
+ops | ops | count | network none arithmetic | show explain | timed ops, or ops not listed
+modules | modules | count | network none none | explain | modules that run an op
+rows | rows | count | system higher arithmetic | show | rows of timings
+rows_of_one_op | rows of one op | count | system none arithmetic | show | rows that stand for one op only
+corrected | corrected | count | system none arithmetic | show | rows with a note
+reference | reference | count | system none none | show | distinct ops of the shipped models
+near | near | count | system higher none | show | those near a timed op
+outside | beyond | count | system lower none | show | those beyond the range of a size | size
+source_row | row | count | op none none | explain advise | line of the file that a timing is from
+id | moment | count | network none none | memory | executed op, counted from 1
+steps_per_epoch | steps/epoch | count | training none none | estimate scaling | steps of one epoch
+runs_at_once | runs at once | count | system higher none | estimate scaling cost | runs that fit side by side
+runs_per_unit | runs per unit | count | system none none | fom | runs of one unit of work
+units | units | count | system none none | fom | units of work of a campaign
+version | version | count | system none none | fom accept | of the suite
+node_devices | devices in a node | count | system none none | show scaling | devices of one node
+system_nodes | nodes | count | system none none | show | nodes of the machine
+rows_of_others | rows of others | count | system none none | estimate | measurements of other models or machines
+repeats | repeats | count | network none none | estimate show | times that it was measured
+cases | cases | count | system none none | validate | predictions that are scored
+not_scored.count | not scored | count | system lower none | validate | rows that could not be scored
+summary.*.count | cells | count | network none none | compare | cells of one claim
+summary.*.inside | inside | count | network higher none | compare | those inside their interval
+# a step that was timed here
+median_s | median | s | network lower none | show | middle of the repeats of a timed step
+p10_s | p10 | s | network lower none | show | a tenth of the repeats took less
+p25_s | p25 | s | network lower none | show | a quarter of the repeats took less
+p75_s | p75 | s | network lower none | show | a quarter of the repeats took more
+p90_s | p90 | s | network lower none | show | a tenth of the repeats took more
+step.*.low_s | low | s | network lower none | show | lower end of the median's 95 % interval
+step.*.high_s | high | s | network lower none | show | upper end of that interval
+joined_s | in rows | s | network none none | show | profiled time of a step in rows
+profiler_overhead | profiler | share | network lower none | show | what the profiler adds to the plain step
+profiler_overhead_low | profiler | share | network lower none | show |
+    the least that it may add, by the intervals of both medians
+profiler_overhead_high | profiler | share | network lower none | show | the most that it may add
+scaled_by | divided by | ratio | network none none | show |
+    what times of ops were divided by, on a processor that was shared
+ops_share_of_step | ops | share | network none none | show | profiled time of all ops over the plain step
+joined_share_of_ops | in rows | share | network higher none | show | of the ops' profiled time, that in rows
+threads | threads | count | system none none | show | of the framework on the CPU
+warm_up | warm-up | count | network none none | show | steps that ran before the timed ones
+load_start | load | count | system lower none | show | processes waiting for the processor before
+load_end | load after | count | system lower none | show | the same afterwards
+energy.value_j | energy | J | network lower arithmetic | show | energy of a timed step
+energy.low_j | low | J | network lower none | show | lower end of it, by the instrument
+energy.high_j | high | J | network lower none | show | upper end of it, by the instrument
+timed_share | measured or interpolated | share | network higher none | measure |
+    of a model's predicted step time, or of a plan's ops, that rests on timings now
+enough_share | enough | share | network none none | measure | share that is sufficient
+wanted_ops | ops | count | op none none | measure | ops that were to be timed
+timed_ops | timed | count | op higher none | measure | those of them that have a time
+measuring_s | took | s | system lower none | measure | a measurement, by the clock that times its ops
+measuring_wall_s | by the wall | s | system lower none | measure | the same by the wall
+budget_s | budget | s | system none none | measure | what it may take by the former clock
+# figures in the unit of the quantity that they are of
+cells.measured | measured | mixed | network none none | compare | the quantity as measured
+cells.projected | projected | mixed | network none none | compare | the quantity as predicted
+published | published | mixed | network none none | validate | a figure as published
+published.projected | projected | mixed | network none none | validate | the same predicted
+calibrated | calibrated | mixed | network none none | compare | the prediction times another model's factor
+with_host_term | with host term | mixed | network none none | compare |
+    the prediction and a host's term from elsewhere
+used | measurement | mixed | network none none | estimate | a row of measurements that counts
+set_aside | measurement | mixed | network none none | estimate | a row that does not count
+old | old | mixed | system none none | review | figure of the issued workbook
+new | new | mixed | system none none | review | figure of the returned workbook
+change | change | share | system none none | review | of a headline, by one change or by all
+old_low | old, low | mixed | system none none | review | lower end of a headline as issued
+old_high | old, high | mixed | system none none | review | upper end of a headline as issued
+new_low | new, low | mixed | system none none | review | lower end of it as returned
+new_high | new, high | mixed | system none none | review | upper end of it as returned
+old_probability | P, old | share | system higher none | review | that the FOM as issued reaches the threshold
+new_probability | P, new | share | system higher none | review | that the FOM as returned reaches the threshold
+threshold | threshold | ratio | system none none | review | the FOM that the suite asks for
+groups.count | cells | count | system none none | review | changed cells of a column
+factor_low | least factor | ratio | system none none | review | new over old figure of a column, the least
+factor_high | greatest factor | ratio | system none none | review | new over old figure of a column, the greatest
+groups.basis.count | cells | count | system none none | review | cells whose basis became so
+groups.party.count | cells | count | system none none | review | cells whose party became so
+"""),
     *OF_COST,
     *WHAT_IF,
 )
-# fmt: on
 
 
 def title_of(name: str) -> str:
     """Give what a printed table calls a figure.
 
-    Examples
-    --------
     >>> title_of("unit_per_day")
     'units/day'
     """
@@ -426,8 +325,6 @@ def title_of(name: str) -> str:
 def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:
     """Say what figures are because of terms that nobody stated; "" without such terms.
 
-    Examples
-    --------
     >>> upper_bounds(["input", "start_up"])
     'units/day are upper bounds, nobody stated: input, start_up'
     """

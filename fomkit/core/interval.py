@@ -15,13 +15,8 @@ DEFAULT_LEVEL = 0.8
 class Span:
     """A positive quantity: its value and the interval that should contain the truth at ``level``.
 
-    Attributes
-    ----------
-    value, low, high : float
-        In one unit, with ``low <= value <= high``. Arrays of one shape where many variants of something are worked
-        out at once: what adds, scales and divides here does it for each.
-    level : float
-        Share of such intervals that should contain the truth.
+    `value`, `low`, `high`: in one unit, with ``low <= value <= high``. Arrays of one shape where many variants of
+      something are worked out at once: what adds, scales and divides here does it for each.
     """
 
     value: float
@@ -76,8 +71,6 @@ def _spread(value: float, below: float, above: float, level: float) -> Span:
 def at_level(span: Span, level: float) -> Span:
     """Restate an interval at another level, its logarithm taken as normal on each side of the value.
 
-    Examples
-    --------
     >>> wider = at_level(Span(1.0, 0.5, 2.0, level=0.8), 0.95)
     >>> round(wider.low, 3), round(wider.high, 3)
     (0.346, 2.887)
@@ -88,8 +81,6 @@ def at_level(span: Span, level: float) -> Span:
 def add_common(spans: Iterable[Span]) -> Span:
     """Add quantities whose errors go up and down together: values and ends add.
 
-    Examples
-    --------
     >>> add_common([Span(2.0, 1.0, 4.0), Span(3.0, 2.0, 5.0)])
     Span(value=5.0, low=3.0, high=9.0, level=0.8)
     """
@@ -102,8 +93,6 @@ def add_common(spans: Iterable[Span]) -> Span:
 def add_known(spans: Sequence[Span | None]) -> Span | None:
     """Add as `add_common`; None where nothing is there or one is unknown: a sum without it would pass for all.
 
-    Examples
-    --------
     >>> add_known([Span(2.0, 1.0, 4.0), None]) is None
     True
     """
@@ -118,8 +107,6 @@ def add_independent(spans: Iterable[Span]) -> Span:
     unchanged, and the result is never wider than `add_common`. Held against sampling in the tests; see
     docs/adr/0003.
 
-    Examples
-    --------
     >>> add_independent([Span(10.0, 7.0, 14.0), Span(10.0, 6.0, 13.0)])
     Span(value=20.0, low=15.0, high=25.0, level=0.8)
     """
@@ -139,8 +126,6 @@ def latest(spans: Sequence[Span]) -> Span:
 def divide_independent(numerator: Span, denominator: Span) -> Span:
     """Divide two quantities whose errors know nothing of each other, as log-normals.
 
-    Examples
-    --------
     >>> ratio = divide_independent(Span(6.0, 3.0, 12.0), Span(2.0, 2.0, 2.0))
     >>> ratio.value, round(ratio.low, 9), round(ratio.high, 9)
     (3.0, 1.5, 6.0)
@@ -153,8 +138,6 @@ def divide_independent(numerator: Span, denominator: Span) -> Span:
 def multiply_independent(span: Span, other: Span) -> Span:
     """Multiply two quantities whose errors know nothing of each other, as log-normals.
 
-    Examples
-    --------
     >>> product = multiply_independent(Span(6.0, 3.0, 12.0), Span(2.0, 2.0, 2.0))
     >>> product.value, round(product.low, 9), round(product.high, 9)
     (12.0, 6.0, 24.0)
@@ -169,8 +152,6 @@ def probability_above(span: Span, threshold: float) -> float:
 
     The logarithm is taken as normal on each side of the value, with the deviations of the interval's two ends.
 
-    Examples
-    --------
     >>> probability_above(Span(60.0, 60.0, 60.0), 50.0), round(probability_above(Span(60.0, 50.0, 70.0), 50.0), 6)
     (1.0, 0.9)
     """
@@ -185,8 +166,6 @@ def probability_above(span: Span, threshold: float) -> float:
 def reached_with(span: Span, probability: float) -> float:
     """Give the value that a quantity reaches with a probability above 0 and below 1; see `probability_above`.
 
-    Examples
-    --------
     >>> span = Span(60.0, 50.0, 70.0)
     >>> [round(reached_with(span, share), 6) for share in (0.9, 0.5, 0.1)]
     [50.0, 60.0, 70.0]

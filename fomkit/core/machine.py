@@ -265,34 +265,20 @@ class TypicalTables:
 class Machine:
     """A machine profile: facts (from YAML) and measured op timings (from CSV).
 
-    Attributes
-    ----------
-    node_devices, system_nodes : int or None
-        None means unknown, which is why a scope may be refused.
-    host_op_s : Fact or None
-        What its host needs to start one op of a training step, framework and all [s].
-    timings : DataFrame
-        A TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows that name a party
-        were stated for the machine as it is changed, the others hold for the origin.
-    fits : mapping
-        Estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
-    timings_key : str
-        Hash of the timings that ``fits`` were made of; where ``timings`` are others by now, new fits are made.
-    donors : tuple of Machine
-        Other machines, with fits, that tell what a table of a few rows leaves open.
-    excluded : tuple of str
-        Architectures and machines whose timings must not tell what is usual here: a comparison leaves these out.
-    origin : Device or None
-        The device that timings and utilisations are of, where ``device`` is a change of it that nobody built
-        (`changed`); None for a machine that is.
-    device_of : str
-        The machine whose file tells of the device and its timings, where this one only names it; "" elsewhere.
-    asked_as : str
-        The short name that this board was chosen for, such as h100 for h100-sxm; "" where its own was given.
-    plausibility : Plausibility or None
-        What came of checking timings and facts, before the first answer; None until then.
-    typical : TypicalTables or None
-        What other machines reached, for ops that this one has no timing for; None until a prediction is prepared.
+    `node_devices`, `system_nodes`: None means unknown, which is why a scope may be refused.
+    `host_op_s`: what its host needs to start one op of a training step, framework and all [s].
+    `timings`: a TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows that name a
+      party were stated for the machine as it is changed, the others hold for the origin.
+    `fits`: estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
+    `timings_key`: hash of the timings that ``fits`` were made of; where ``timings`` are others, new fits are made.
+    `donors`: other machines, with fits, that tell what a table of a few rows leaves open.
+    `excluded`: architectures and machines whose timings must not tell what is usual here, in a comparison.
+    `origin`: the device that timings and utilisations are of, where ``device`` is a change of it that nobody built
+      (`changed`); None for a machine that is.
+    `device_of`: the machine whose file tells of the device and its timings, where this one only names it.
+    `asked_as`: the short name that this board was chosen for, such as h100 for h100-sxm.
+    `plausibility`: what came of checking timings and facts, before the first answer; None until then.
+    `typical`: what other machines reached, for ops without a timing here; None until a prediction is prepared.
     """
 
     name: str

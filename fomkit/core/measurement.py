@@ -87,8 +87,6 @@ class Repeated:
     def of(cls, times_s: Sequence[float]) -> Repeated:
         """Sum up the times of repeats [s], in six digits.
 
-        Examples
-        --------
         >>> found = Repeated.of([5.0, 1.0, 3.0, 2.0, 4.0, 6.0])
         >>> found.median_s, found.p25_s, found.p75_s, found.low_s, found.high_s
         (3.5, 2.25, 4.75, 1.0, 6.0)
@@ -139,7 +137,8 @@ class StepTimes:
 
     def by(self, clock: Clock) -> Repeated | None:
         """Give the times by one clock."""
-        return {"process": self.process, "wall": self.wall, "device": self.device}[clock]
+        found: Repeated | None = getattr(self, clock)
+        return found
 
 
 @dataclass(frozen=True)
@@ -243,10 +242,13 @@ class MeasuredRun:
         return self.step.by(self.clock)
 
     @property
+    def _plain_and_profiled(self) -> tuple[Repeated | None, Repeated | None]:
+        return self.step_time, self.ops.step.by(self.clock) if self.ops is not None else None
+
+    @property
     def overhead(self) -> float | None:
         """Share that the profiler added to the plain step; below 0 where the repeats scatter by more."""
-        plain = self.step_time
-        profiled = self.ops.step.by(self.clock) if self.ops is not None else None
+        plain, profiled = self._plain_and_profiled
         return None if plain is None or profiled is None else profiled.median_s / plain.median_s - 1
 
     @property
@@ -266,8 +268,7 @@ class MeasuredRun:
 
         By the quartiles where repeats were too few for an interval. None where the profiler was not run.
         """
-        plain = self.step_time
-        profiled = self.ops.step.by(self.clock) if self.ops is not None else None
+        plain, profiled = self._plain_and_profiled
         if plain is None or profiled is None:
             return None
         (low, high), (least, most) = plain.ends, profiled.ends

@@ -38,25 +38,17 @@ STATE_TENSORS: Mapping[str, int] = {
 class Workload:
     """What a user's file gives to be profiled: one training step and the run around it.
 
-    Parameters
-    ----------
-    model : module of the framework
-    inputs : tensor, tuple, dict, or function of the batch size that gives one
-        Further parameters of the function with a whole-number default are named sizes:
-        ``inputs(batch, seq=1024)``.
-    loss : function of (output, inputs), optional
-        Default: the output's ``.loss``, else the sum of its first tensor (the profile says so).
-    optimizer : optimizer of the framework, or function of the parameters that gives one, optional
-    batch_size : int, optional
-        Default: the first dimension of the first input tensor.
-    train_samples, epochs : int, optional
-        What makes a run; without them fomkit stops at the step.
-    validation_samples : int, optional
-        Samples validated after each epoch; 0 = none.
-    last_batch : str, optional
-        ``drop`` or ``keep`` a last batch that is not full; default: drop.
-    notes : sequence of str, optional
-        What a reader of the numbers should know.
+    `model`: a module of the framework.
+    `inputs`: tensor, tuple, dict, or function of the batch size that gives one; its further parameters with a
+      whole-number default are named sizes: ``inputs(batch, seq=1024)``.
+    `loss`: function of (output, inputs); default: the output's ``.loss``, else the sum of its first tensor (the
+      profile says so).
+    `optimizer`: one of the framework, or a function of the parameters that gives one.
+    `batch_size`: default: the first dimension of the first input tensor.
+    `train_samples`, `epochs`: what makes a run; without them fomkit stops at the step.
+    `validation_samples`: samples validated after each epoch; 0 = none.
+    `last_batch`: what becomes of one that is not full.
+    `notes`: what a reader of the numbers should know.
     """
 
     model: Any
@@ -151,8 +143,6 @@ class Transformer:
     def expert_slots(self) -> int:
         """Places for tokens of one sample that each expert has; 0 without experts.
 
-        Examples
-        --------
         >>> sizes = {"hidden": 512, "heads": 8, "blocks": 4, "seq": 256, "vocabulary": 1000}
         >>> Transformer(**sizes, experts=8, top_k=2, capacity_factor=1.25).expert_slots
         80
@@ -187,29 +177,17 @@ class Transformer:
 class ModelProfile:
     """A model profile: the op table of one step and everything needed to roll it up.
 
-    Attributes
-    ----------
-    sizes : mapping
-        Named sizes (``batch``, ``seq``) that the dimensions of ``ops`` may use in expressions.
-    ops : DataFrame
-        An OPS table; dimension cells are numbers or expressions in ``sizes``.
-    parts : DataFrame
-        Decomposition of rnn and attention rows into gemm and pointwise rows; its column ``of`` is the position
-        in ``ops`` of the row it decomposes, its ``count`` is per execution of that row. Empty where none.
-    layers : DataFrame or None
-        A LAYERS table of one forward pass; None where nobody recorded the layers.
-    order : DataFrame or None
-        An ORDER table of one step; None where nobody recorded the order.
-    transformer : Transformer or None
-        The sizes that the ops were made from by rule; None for a traced network.
-    unsupported : tuple of str
-        Ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
-    missing : tuple of str
-        Work of the step that its source did not hold, such as ``loss``; it is missing from ``ops``.
-    derived : tuple of str
-        Passes whose rows follow from the forward pass by rule; nobody traced them.
-    measured : MeasuredRun or None
-        How long its step took where it was timed; the times of its ops are ``traced_time_s`` in ``ops``.
+    `sizes`: named sizes (``batch``, ``seq``) that the dimensions of ``ops`` may use in expressions.
+    `ops`: an OPS table; dimension cells are numbers or expressions in ``sizes``.
+    `parts`: decomposition of rnn and attention rows into gemm and pointwise rows; its column ``of`` is the
+      position in ``ops`` of the row it decomposes, its ``count`` is per execution of that row. Empty where none.
+    `layers`: a LAYERS table of one forward pass; None where nobody recorded the layers.
+    `order`: an ORDER table of one step; None where nobody recorded the order.
+    `transformer`: the sizes that the ops were made from by rule; None for a traced network.
+    `unsupported`: ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
+    `missing`: work of the step that its source did not hold, such as ``loss``; it is missing from ``ops``.
+    `derived`: passes whose rows follow from the forward pass by rule; nobody traced them.
+    `measured`: how long its step took where it was timed; the times of its ops are ``traced_time_s`` in ``ops``.
     """
 
     name: str

@@ -21,18 +21,11 @@ OPTIMIZED: Category = "optimized"
 class Conditions:
     """What a line of work fixes, or a proposal changes; None where nobody states it.
 
-    Attributes
-    ----------
-    batch : int or None
-        Samples in one step.
-    precision : str or None
-        Number formats of the step.
-    epochs, samples : int or None
-        Epochs of one run, training samples of one epoch.
-    quality : str or None
-        What the trained model must reach, as text: ``validation accuracy 0.95``.
-    sizes : mapping
-        Other named sizes of the model.
+    `batch`: samples in one step.
+    `precision`: number formats of the step.
+    `epochs`, `samples`: epochs of one run, training samples of one epoch.
+    `quality`: what the trained model must reach, as text: ``validation accuracy 0.95``.
+    `sizes`: other named sizes of the model.
     """
 
     batch: int | None = None

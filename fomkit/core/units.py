@@ -72,10 +72,8 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
 
     `text`: what the file says; anything but text with a number and a unit is refused; `dimension`: a key of
     `UNITS`; `where`, `name`: the file and line, and the field, for the error message. Gives a number: the value in
-    SI units, finite and not negative. Raises FomkitError when the number, the unit or the sign is wrong.
+    SI units, finite and not negative.
 
-    Examples
-    --------
     >>> parse_quantity("16 GiB", "byte", "x.yaml:1", "capacity")
     17179869184.0
     >>> parse_quantity("100 Gb/s", "byte_per_s", "x.yaml:1", "bandwidth")
@@ -105,19 +103,8 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
 
 
 def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
-    """Read what a time of use costs, for example ``4.56 USD/h``.
+    """Read what a time of use costs, ``4.56 USD/h``: money for a second, above 0, and its code of ISO 4217.
 
-    Raises FomkitError when the number, the currency or the time is missing or wrong.
-
-    Returns
-    -------
-    per_s : float
-        Money for a second, above 0.
-    currency : str
-        Code of ISO 4217.
-
-    Examples
-    --------
     >>> parse_money_rate("3600 USD/h", "--price", "price")
     (1.0, 'USD')
     """
@@ -130,9 +117,8 @@ def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
         problem = f"and {currency!r} is no code of a currency" if currency else "which has no currency"
         raise FomkitError(where, f"{name} is '{text}', {problem}. {write}")
     if time not in MONEY_PER:
-        problem = (
-            f"and {time!r} is not one of {', '.join(MONEY_PER)}" if time else "which does not say for how long"
-        )
+        times = f"and {time!r} is not one of {', '.join(MONEY_PER)}"
+        problem = times if time else "which does not say for how long"
         raise FomkitError(where, f"{name} is '{text}', {problem}. {write}")
     amount = float(number)
     if not LEAST <= amount <= MOST:
@@ -140,50 +126,24 @@ def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
     return amount / UNITS["time_s"][time], currency
 
 
-def _format_scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:
-    for size, unit in steps:
-        if abs(value) >= size * (1 - 5 * 10.0 ** (-digits - 1)):
-            return f"{format_number(value / size, digits)} {unit}"
-    size, unit = steps[-1]
-    return f"{format_number(value / size, digits)} {unit}"
-
-
 _STEPS: Mapping[str, list[tuple[float, str]]] = {
-    "time_s": [
-        (DAY_S, "d"),
-        (3600.0, "h"),
-        (60.0, "min"),
-        (1.0, "s"),
-        (1e-3, "ms"),
-        (1e-6, "µs"),
-        (1e-9, "ns"),
-    ],
+    "time_s": [(DAY_S, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")],
     "byte": [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")],
     "byte_per_s": [(1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")],
     "flop": [(1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP")],
     "flop_per_s": [(1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")],
     "power_w": [(1e6, "MW"), (1e3, "kW"), (1.0, "W"), (1e-3, "mW")],
-    "energy_j": [
-        (1e9, "GJ"),
-        (1e6, "MJ"),
-        (1e3, "kJ"),
-        (1.0, "J"),
-        (1e-3, "mJ"),
-        (1e-6, "µJ"),
-        (1e-9, "nJ"),
-        (1e-12, "pJ"),
-    ],
+    "energy_j": [(1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"),
+                 (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"), (1e-12, "pJ")],
     "joule_per_flop": [(1e-9, "nJ/flop"), (1e-12, "pJ/flop"), (1e-15, "fJ/flop")],
     "joule_per_byte": [(1e-9, "nJ/B"), (1e-12, "pJ/B"), (1e-15, "fJ/B")],
     "length_m": [(1e-6, "µm"), (1e-9, "nm")],
-}
+}  # fmt: skip
 
 
 def format_number(value: float, digits: int = 4) -> str:
     """Write a plain number with ``digits`` significant digits and no exponent below a million.
 
-    Examples
-    --------
     >>> format_number(82.597332, 4), format_number(7475.2, 5), format_number(0.0012345, 3)
     ('82.60', '7475.2', '0.00123')
     >>> format_number(float("nan"))
@@ -203,21 +163,20 @@ def format_number(value: float, digits: int = 4) -> str:
 def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
     """Write an SI value with the prefix that reads best; NaN is ``unknown``.
 
-    Examples
-    --------
     >>> format_quantity(0.2872917, "time_s"), format_quantity(9e11, "byte_per_s")
     ('287.3 ms', '900.0 GB/s')
     """
     if math.isnan(value):
         return "unknown"
-    return _format_scaled(value, _STEPS[dimension], digits)
+    steps = _STEPS[dimension]
+    fitting = (step for step in steps if abs(value) >= step[0] * (1 - 5 * 10.0 ** (-digits - 1)))
+    size, unit = next(fitting, steps[-1])
+    return f"{format_number(value / size, digits)} {unit}"
 
 
 def format_mebibyte(byte: float) -> str:
     """Write bytes as MiB without the unit, for columns that name it: two decimals, more digits than that kept.
 
-    Examples
-    --------
     >>> format_mebibyte(102_228_128.0), format_mebibyte(float("nan"))
     ('97.49', 'unknown')
     """
@@ -227,8 +186,6 @@ def format_mebibyte(byte: float) -> str:
 def exact_quantity(value: float, dimension: str) -> str:
     """Write an SI value as text that `parse_quantity` reads back to the same float.
 
-    Examples
-    --------
     >>> exact_quantity(1.57e13, "flop_per_s"), exact_quantity(2.0**34, "byte")
     ('15.7 TFLOP/s', '16 GiB')
     """
@@ -248,8 +205,6 @@ def exact_quantity(value: float, dimension: str) -> str:
 def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
     """Round an SI value to what is read back from its short text.
 
-    Examples
-    --------
     >>> exact_quantity(round_quantity(1 / 3, "time_s"), "time_s")
     '333.333 ms'
     """
@@ -257,21 +212,9 @@ def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
 
 
 ITEM_BYTE: dict[str, float] = {
-    "complex128": 16.0,
-    "complex64": 8.0,
-    "fp64": 8.0,
-    "fp32": 4.0,
-    "tf32": 4.0,
-    "fp16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "int64": 8.0,
-    "int32": 4.0,
-    "int16": 2.0,
-    "int8": 1.0,
-    "uint8": 1.0,
-    "bool": 1.0,
-}
+    "complex128": 16.0, "complex64": 8.0, "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0,
+    "fp8": 1.0, "int64": 8.0, "int32": 4.0, "int16": 2.0, "int8": 1.0, "uint8": 1.0, "bool": 1.0,
+}  # fmt: skip
 """Storage of one element [byte]; tf32 is stored as fp32 and only multiplied in fewer bits."""
 
 ENGINES = ("vector", "matrix")
@@ -287,10 +230,6 @@ REAL_PRODUCTS = 4.0
 def item_byte(dtype: str) -> float:
     """Give the storage of one element [byte].
 
-    Raises FomkitError when the dtype is not known.
-
-    Examples
-    --------
     >>> item_byte("bf16")
     2.0
     """
@@ -314,8 +253,6 @@ def default_engine(kind: str, dtype: str) -> str:
 
     Half-width formats go to the matrix units; fp32 does not, because TF32 products must be asked for.
 
-    Examples
-    --------
     >>> default_engine("gemm", "fp16"), default_engine("gemm", "fp32"), default_engine("norm", "fp16")
     ('matrix', 'vector', 'vector')
     """

@@ -135,29 +135,23 @@ PASS_ENV = "FOMKIT_PASS_ENV"  # noqa: S105 - a variable's name
 """Variable that names others which a program needs, with commas."""
 
 
-def _is_passed(name: str) -> bool:
-    return name in _PASSED or name.startswith(_PASSED_FAMILIES)
-
-
 def passed_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Give what a user's code in a child process sees of the environment.
 
     Python and the frameworks get what they read; tokens, passwords, proxies and everything unknown stay behind.
     What else a program needs is named in ``FOMKIT_PASS_ENV``.
 
-    Examples
-    --------
     >>> passed_environment({"PATH": "/bin", "OMP_NUM_THREADS": "1", "AWS_SECRET_ACCESS_KEY": "x", "DATA": "d"})
     {'PATH': '/bin', 'OMP_NUM_THREADS': '1'}
     >>> passed_environment({"FOMKIT_PASS_ENV": "DATA", "DATA": "d"})["DATA"]
     'd'
     """
     named = {name.strip() for name in environment.get(PASS_ENV, "").split(",")}
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in named or (_is_passed(name.upper()) and not _SECRET.search(name.upper()))
-    }
+    upper = {name: name.upper() for name in environment}
+    for name, word in upper.items():
+        if (word in _PASSED or word.startswith(_PASSED_FAMILIES)) and not _SECRET.search(word):
+            named.add(name)
+    return {name: value for name, value in environment.items() if name in named}
 
 
 _NO_ACCELERATOR = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
@@ -213,29 +207,16 @@ KERAS_TORCH_SCRIPT = replace(KERAS_SCRIPT, environment={**_ON_TORCH, **_NO_ACCEL
 MEASURED_KERAS = replace(MEASURED, module="fomkit.bench.keras_child", environment=KERAS_FILE.environment)
 
 
-@dataclass(frozen=True)
-class _Limits:
-    where: str
-    program: Program
-    time_s: float
-    memory_byte: float
-
-
-def _watch(child: subprocess.Popen[bytes], log: BinaryIO, limits: _Limits) -> None:
+def _watch(
+    child: subprocess.Popen[bytes], log: BinaryIO, where: str, program: Program, time_s: float, memory_byte: float
+) -> None:
     """Wait for the child's end; raise when it oversteps a limit."""
-    where, program = limits.where, limits.program
-    deadline = time.monotonic() + limits.time_s
+    deadline = time.monotonic() + time_s
     while not _has_ended(child):
         if time.monotonic() > deadline:
-            raise FomkitError(
-                where,
-                f"did not finish within {limits.time_s:g} s. {program.slow}{_tail(log)}",
-            )
-        if resident_byte(child.pid) > limits.memory_byte:
-            raise FomkitError(
-                where,
-                f"takes more than {limits.memory_byte / 1e9:g} GB of memory. {program.large}",
-            )
+            raise FomkitError(where, f"did not finish within {time_s:g} s. {program.slow}{_tail(log)}")
+        if resident_byte(child.pid) > memory_byte:
+            raise FomkitError(where, f"takes more than {memory_byte / 1e9:g} GB of memory. {program.large}")
         if os.fstat(log.fileno()).st_size > PRINTED_LIMIT_BYTE:
             raise FomkitError(where, f"prints more than {PRINTED_LIMIT_BYTE / 1e6:g} MB. Let it print less.")
         time.sleep(_POLL_S)
@@ -283,8 +264,7 @@ def run_child(
     `request`: what the program is asked, in plain values; `where`: the user's file, for error messages;
     `time_limit_s`, `memory_limit_byte`: wall time [s] and resident memory [byte] that the child may take;
     `program`: what runs in the child. Gives a dict: the child's result; one that tells errors has the end of what
-    was printed, too. Raises FomkitError when the child hangs, crashes, exits, eats memory or floods its output;
-    any exit without a result file that carries this call's nonce is a failure, exit code 0 too.
+    was printed, too.
     """
     # The file may do anything to the folder; the log is read by its descriptor.
     with tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder, _log(folder) as log:
@@ -300,7 +280,7 @@ def run_child(
         )
         try:
             _send_request(child, message)
-            _watch(child, log, _Limits(where, program, time_limit_s, memory_limit_byte))
+            _watch(child, log, where, program, time_limit_s, memory_limit_byte)
         finally:
             _end(child)
         result = _read_result(result_path, nonce)

@@ -70,8 +70,6 @@ def check_beside(path: Path, owner: Path) -> None:
     """Refuse a table that a profile names and that a link leads out of the profile's folder.
 
     Messages quote a table's words; those of another file of this computer are not for whoever sees them.
-
-    Raises FomkitError with the path as the profile names it, without where it leads.
     """
     folders = {owner.parent.resolve(), owner.resolve().parent}
     if not any(path.resolve().is_relative_to(folder) for folder in folders):
@@ -84,11 +82,6 @@ class Unpacking:
     """A file's content, unpacked where it is gzip; counts what it gives, and stops where that grows absurd.
 
     `most_byte`: longest content [byte].
-
-    Raises
-    ------
-    FomkitError
-        While reading: when the content is longer, or too many times its packed size.
     """
 
     def __init__(self, path: Path, most_byte: int) -> None:
@@ -112,22 +105,13 @@ class Unpacking:
         self._given += len(content)
         if self._given > self._most:
             raise FomkitError(str(self._path), f"is longer than {self._most:,} bytes. Record fewer steps.")
-        if self.packed:
-            check_ratio(self._path, self._given, self._file.tell())
+        if self.packed and self._given > max(RATIO_FROM_BYTE, MAX_RATIO * (packed := self._file.tell())):
+            raise FomkitError(
+                str(self._path),
+                f"unpacks to over {self._given / packed:,.0f} times its size. Up to {MAX_RATIO} times was "
+                "expected. Give the file as it was before it was packed.",
+            )
         return content
-
-
-def check_ratio(path: Path, content_byte: int, packed_byte: int) -> None:
-    """Refuse gzip data that unpack to many times what any record does.
-
-    Raises FomkitError with the ratio.
-    """
-    if content_byte > RATIO_FROM_BYTE and content_byte > MAX_RATIO * packed_byte:
-        raise FomkitError(
-            str(path),
-            f"unpacks to over {content_byte / packed_byte:,.0f} times its size. Up to {MAX_RATIO} times was "
-            "expected. Give the file as it was before it was packed.",
-        )
 
 
 MAX_BYTE = 64_000_000
@@ -153,10 +137,7 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a table's file under the size cap, unpacked where it is gzip.
-
-    Raises FomkitError when it is absent, no regular file, too large or damaged.
-    """
+    """Read a table's file under the size cap, unpacked where it is gzip."""
     try:
         with open_file(path) as stream:
             content = stream.read(MAX_BYTE + 1)
@@ -211,9 +192,6 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Give the rows of a table, the header first, each with the line of the file on which it begins.
 
     Empty lines are skipped.
-
-    Raises FomkitError when the file is no CSV table in UTF-8, is ragged, or is larger than the caps of this
-    module.
     """
     reader = csv.reader(io.StringIO(_decoded(path, read_bytes(path)), newline=""), strict=True)
     columns, cells, line = 0, 0, 1
@@ -261,10 +239,8 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
     """Read a number cell; an empty one is NaN.
 
     `text`, `where`, `column`: the cell, its file and line, and its column; `expressions`: whether the cell may be
-    an expression in named sizes, which is given back as text. Raises FomkitError when it is neither.
+    an expression in named sizes, which is given back as text.
 
-    Examples
-    --------
     >>> parse_number("1.5e3", "ops.csv:2", "m"), parse_number("2*batch", "ops.csv:2", "m", expressions=True)
     (1500.0, '2*batch')
     """
@@ -286,8 +262,6 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
 def disarm(text: str) -> str:
     """Put an apostrophe before text that a spreadsheet program would run as a formula; `rearm` takes it away.
 
-    Examples
-    --------
     >>> disarm("=1+1"), disarm("'=1"), disarm("addmm")
     ("'=1+1", "''=1", 'addmm')
     """
@@ -302,8 +276,6 @@ def rearm(text: str) -> str:
 def disarm_stranger(text: str) -> str:
     """Disarm a cell that is not ours: numbers and what is harmless already stay as they are.
 
-    Examples
-    --------
     >>> disarm_stranger("-5.2"), disarm_stranger("-x"), disarm_stranger("'-x")
     ('-5.2', "'-x", "'-x")
     """

@@ -37,10 +37,7 @@ def _finite(text: str) -> float:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON.
-
-    Raises FomkitError when it is none, repeats a key, nests too deeply or holds NaN or infinity.
-    """
+    """Parse JSON."""
     try:
         return json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
@@ -53,10 +50,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def read_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
-    """Read a text file in UTF-8, packed by gzip or not.
-
-    Raises FomkitError when it cannot be read, is too large, or is no UTF-8.
-    """
+    """Read a text file in UTF-8, packed by gzip or not."""
     content = read_bytes(path)
     if len(content) > most_byte:
         raise FomkitError(str(path), f"is larger than {most_byte:,} bytes. That is no record of a measurement.")
@@ -67,10 +61,7 @@ def read_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """Read a file of one JSON object, or of a list of them.
-
-    Raises FomkitError as `parse_json` does, and when it is anything else.
-    """
+    """Read a file of one JSON object, or of a list of them."""
     found = parse_json(read_text(path), str(path))
     records = found if isinstance(found, list) else [found]
     if not records or not all(isinstance(record, dict) for record in records):
@@ -85,10 +76,7 @@ def names_keys(path: Path, needed: Iterable[str]) -> bool:
 
 
 def number(record: Mapping[str, Any], key: str, where: str, *, whole: bool = False) -> float | None:
-    """Give a number above 0 of a record; None where it is absent or null.
-
-    Raises FomkitError when it is anything else.
-    """
+    """Give a number above 0 of a record; None where it is absent or null."""
     value = record.get(key)
     if value is None:
         return None
@@ -100,10 +88,7 @@ def number(record: Mapping[str, Any], key: str, where: str, *, whole: bool = Fal
 
 
 def text(record: Mapping[str, Any], key: str, where: str, *, needed: bool = False) -> str:
-    """Give a text of a record; "" where it is absent or null.
-
-    Raises FomkitError when it is no text that can be shown, or is needed and empty.
-    """
+    """Give a text of a record; "" where it is absent or null."""
     value = record.get(key)
     if not isinstance(value, str | None):
         raise FomkitError(where, f"{key} is {str(value)[:40]!r}. A text was expected.")

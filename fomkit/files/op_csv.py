@@ -7,6 +7,7 @@ Tables into CSV text: numbers that read back exactly, text that stays text.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -38,12 +39,6 @@ def _unit_hint(name: str, known: Collection[str]) -> str:
     return f"Times are in seconds here. {verb} and name it '{stem}_s'."
 
 
-def _slip(name: str, header: list[str], known: Collection[str]) -> bool:
-    """Tell whether an unknown column is a known one spelled wrongly."""
-    close = get_close_matches(name.lower(), known, n=1, cutoff=_SLIP)
-    return bool(close) and close[0] not in header
-
-
 def _check_header(
     path: Path, header: list[str], known: Collection[str], table: str, keep: Collection[str] | None
 ) -> None:
@@ -57,7 +52,8 @@ def _check_header(
         if name in known or (keep is not None and name in keep):
             continue
         advice = _unit_hint(name, known)
-        if not advice and (keep is None or _slip(name, header, known)):
+        meant = get_close_matches(name.lower(), known, n=1, cutoff=_SLIP)
+        if not advice and (keep is None or (meant and meant[0] not in header)):
             advice = nearest_names(name, known) if len(name) <= 100 else "See docs/profiles.md."
         if advice:
             own = "Rename or delete it." if keep is None else f"Or keep it as one of yours with --keep '{name}'."
@@ -91,8 +87,7 @@ def read_numbered_table(
     `extra`: number columns allowed beyond the table's own. `keep`: without it unknown columns are refused. With it
     they are kept as text, cell by cell as they stand, unless their name looks like a slip of a known one that it
     does not list. Gives a DataFrame: indexed by the line of the file. Number columns are float64 with NaN where
-    empty, or objects where an expression occurs; text is never NaN. Raises FomkitError with the line of the first
-    mistake in the first column that has one.
+    empty, or objects where an expression occurs; text is never NaN.
     """
     import pandas as pd
 
@@ -180,14 +175,7 @@ class _Filling:
 def fill_dimensions(data: pd.DataFrame) -> Filled:
     """Fill the dimensions that only special cases have: one matrix, two dimensions, no groups, one layer.
 
-    `data`: a table with the column ``kind``.
-
-    Returns
-    -------
-    data : DataFrame
-        A table with these cells filled.
-    notes : tuple of str
-        A line for each value that was taken.
+    `data`: a table with the column ``kind``. Gives the table with these cells filled, and a line for each value.
     """
     filling = _Filling(data)
     for kind, plain in _PLAIN.items():
@@ -205,18 +193,10 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
     kind and dtype, ``pass_name`` forward, ``count`` 1, and the dimensions of `fill_dimensions`. Whatever else is
     needed and missing stays missing.
 
-    `ops`: with the columns ``kind`` and ``dtype``; `where`: file or stage, for the error message. Raises
-    FomkitError when ``kind`` or ``dtype`` is missing: nobody can guess them.
+    `ops`: with the columns ``kind`` and ``dtype``; `where`: file or stage, for the error message.
 
-    Returns
-    -------
-    ops : DataFrame
-        A table with these cells filled; new columns come last.
-    notes : tuple of str
-        A line for each value that was taken.
+    Gives the table with these cells filled, new columns last, and a line for each value that was taken.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> ops, said = fill_defaults(pd.DataFrame({"kind": ["gemm"], "dtype": ["fp16"], "b": [1.0]}))
     >>> ops.loc[0, ["op", "engine", "pass_name"]].tolist()
@@ -255,8 +235,6 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
     The csv module leaves a lone carriage return without quotes, and readers take it for the end of a row.
 
-    Examples
-    --------
     >>> format_rows(["op", "m"], [["a\rb", "1"], ["c,d", "2"]])
     'op,m\n"a\rb",1\n"c,d",2\n'
     """
@@ -284,26 +262,29 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
 
     Where a spreadsheet program would run a kept text as a formula, and only there, it gets an apostrophe.
     """
+
+    def foreign(value: object) -> str:
+        return format_number(value) if isinstance(value, float) else disarm_stranger(str(value))
+
     known = set(column_names(table))
-    writers = [_cell if name in known else _foreign_cell for name in data.columns]
+    writers = [_cell if name in known else foreign for name in data.columns]
     header = [disarm_stranger(str(name)) for name in data.columns]
     rows = data.itertuples(index=False, name=None)
     return format_rows(header, ([write(value) for write, value in zip(writers, row, strict=True)] for row in rows))
 
 
-def _foreign_cell(value: object) -> str:
-    if isinstance(value, float):
-        return format_number(value)
-    return disarm_stranger(str(value))
+def table_of_rows(rows: Sequence[Mapping[str, object]], table: str) -> pd.DataFrame:
+    """Make a table with every column of its kind; what a row does not have is empty."""
+    import pandas as pd
+
+    kinds = {"number": ("float64", math.nan), "text": ("object", "")}
+    columns = {}
+    for column in TABLES[table]:
+        dtype, empty = kinds[column.dtype]
+        columns[column.name] = pd.Series([row.get(column.name, empty) for row in rows], dtype=dtype)
+    return pd.DataFrame(columns)
 
 
 def empty_table(table: str) -> pd.DataFrame:
     """Make a table without rows."""
-    import pandas as pd
-
-    return pd.DataFrame(
-        {
-            column.name: pd.Series(dtype="float64" if column.dtype == "number" else "object")
-            for column in TABLES[table]
-        }
-    )
+    return table_of_rows((), table)

@@ -30,10 +30,7 @@ def _temporary(path: Path) -> tuple[int, Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a stream that becomes the file at ``path`` once all is written; on any failure the old file stays.
-
-    Raises FomkitError when the file or its folder cannot be written.
-    """
+    """Open a stream that becomes the file at ``path`` once all is written; on any failure the old file stays."""
     handle, temporary = _temporary(path)
     try:
         with _os_errors_reported(path):
@@ -49,8 +46,6 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Replace the file at ``path`` by ``content`` in one step, so that a failure leaves the old file as it was.
 
     Text is written as UTF-8.
-
-    Raises FomkitError when the file or its folder cannot be written.
     """
     with whole_file(path) as stream:
         stream.write(_bytes(content))
@@ -66,8 +61,7 @@ def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
     All contents are written before the first name changes, and the first file, which names the others, is given
     its name last. Where a name cannot be given, those given are taken back: an older set stands as it stood.
 
-    `files`: content by path; text is written as UTF-8. Gives a list: the files written. Raises FomkitError when a
-    file or its folder cannot be written.
+    `files`: content by path; text is written as UTF-8. Gives a list: the files written.
     """
     ready: dict[Path, Path] = {}
     old: dict[Path, Path] = {}
@@ -128,10 +122,7 @@ def _umask() -> int:
 
 
 def check_absent(paths: list[Path], force: bool) -> None:
-    """Raise when a file cannot be written, or is already there, unless ``force``.
-
-    Raises FomkitError naming the files, or a folder that is not there: better before the work than after it.
-    """
+    """Raise when a file cannot be written, or is already there, unless ``force``."""
     folders = [str(path) for path in paths if path.is_dir()]
     if folders:
         raise FomkitError(", ".join(folders), "is a folder. Choose another name.")

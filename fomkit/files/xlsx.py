@@ -2,29 +2,32 @@
 
 A workbook is a zip archive of XML. A small file may hold a part of many gigabytes, or one lone cell in the last
 corner of the grid, so size, ratio, parts, rows and columns are capped, and each cap has its own message.
+
+Colours of a workbook, whichever way they were stated, and whether a text stands out from its ground.
 """
 
 from __future__ import annotations
 
+import colorsys
 import io
 import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.etree.ElementTree import ParseError
+from xml.etree.ElementTree import Element, ParseError, fromstring
 
 from openpyxl import load_workbook
+from openpyxl.styles.colors import COLOR_INDEX
 from openpyxl.utils import get_column_letter
 from openpyxl.utils.exceptions import InvalidFileException
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.csv import open_file
-from fomkit.files.xlsx_colours import BLACK, WHITE, Palette, palette_of
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -71,8 +74,6 @@ class Sheet:
     def cell(self, row: int, column: int) -> object:
         """Give the value at a 1-based position; None where the sheet has no such cell.
 
-        Examples
-        --------
         >>> Sheet("s", (("M", "N"), (1760.0,))).cell(2, 1)
         1760.0
         """
@@ -88,8 +89,6 @@ class Sheet:
 def cell_name(row: int, column: int) -> str:
     """Name a cell as spreadsheet programs do.
 
-    Examples
-    --------
     >>> cell_name(98, 9)
     'I98'
     """
@@ -187,10 +186,7 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 
 
 def unpacked_file(path: Path) -> bytes:
-    """Read a workbook's file under the caps of this module, as a plain archive.
-
-    Raises FomkitError when it is no zip archive, or larger than the caps.
-    """
+    """Read a workbook's file under the caps of this module, as a plain archive."""
     return _unpacked(path, _read_file(path))
 
 
@@ -207,14 +203,95 @@ def _sheet_rows(path: Path, sheet: Worksheet) -> Iterator[tuple[int, tuple[Any, 
         yield number, row
 
 
+BLACK, WHITE = "000000", "FFFFFF"
+LEGIBLE = 1.6
+"""Ratio of contrast below which a text is lost on its ground; WCAG 2.2 asks for 4.5."""
+_SYSTEM = {"64": BLACK, "65": WHITE}
+"""Colours of the system by index: its text, its ground."""
+_THEME = {
+    "lt1": WHITE, "dk1": BLACK, "lt2": "EEECE1", "dk2": "1F497D", "accent1": "4F81BD", "accent2": "C0504D",
+    "accent3": "9BBB59", "accent4": "8064A2", "accent5": "4BACC6", "accent6": "F79646", "hlink": "0000FF",
+    "folHlink": "800080",
+}  # fmt: skip
+"""Office's colours in the order of their numbers, where a workbook has no theme."""
+
+
+def local(element: Element) -> str:
+    """Give the name of an element without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """Give the ratio of contrast of two colours (WCAG 2.2, "contrast ratio"), from 1 to 21.
+
+    >>> contrast("000000", "FFFFFF"), round(contrast("FEFEFE", "FFF9D9"), 2)
+    (21.0, 1.05)
+    """
+    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _tinted(colour: str, tint: float) -> str:
+    """Lighten or darken a colour, as ECMA-376 part 1, 18.8.19 says."""
+    if not tint:
+        return colour
+    hue, light, full = colorsys.rgb_to_hls(*(int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)))
+    light = light * (1 + tint) if tint < 0 else light * (1 - tint) + tint
+    return "".join(f"{round(255 * min(max(one, 0.0), 1.0)):02X}" for one in colorsys.hls_to_rgb(hue, light, full))
+
+
+@dataclass(frozen=True)
+class Palette:
+    """What numbers of colours mean in one workbook: those of its theme, and those of its index."""
+
+    theme: Sequence[str] = tuple(_THEME.values())
+    index: Sequence[str] = COLOR_INDEX
+
+    def colour(self, stated: Mapping[str, str], otherwise: str) -> str:
+        """Give a colour as six hexadecimal digits; ``otherwise`` where none is stated, or it cannot be read.
+
+        `stated`: attributes of an element of colour: ``rgb``, ``theme``, ``indexed`` or ``auto``, and ``tint``.
+        """
+        found = stated.get("rgb", "")[-6:]
+        with_number = self.theme if "theme" in stated else self.index if "indexed" in stated else ()
+        number = stated.get("theme", stated.get("indexed", ""))
+        if "indexed" in stated and number in _SYSTEM:
+            found = _SYSTEM[number]
+        elif number.isdigit() and int(number) < len(with_number):
+            found = with_number[int(number)][-6:]
+        if not re.fullmatch(r"[0-9A-Fa-f]{6}", found):
+            return otherwise
+        try:
+            return _tinted(found.upper(), float(stated.get("tint", 0.0)))
+        except ValueError:
+            return found.upper()
+
+
+def palette_of(theme: bytes | None, index: Sequence[str] | None = None) -> Palette:
+    """Read the colours of a workbook's theme."""
+    found: dict[str, str] = {}
+    scheme = () if not theme else fromstring(theme).iter()  # noqa: S314 - the door refuses document types
+    for one in scheme:
+        if local(one) in _THEME and len(one) and local(one) not in found:
+            found[local(one)] = one[0].get("lastClr") or one[0].get("val") or ""
+    colours = tuple(found.get(name) or default for name, default in _THEME.items())
+    return Palette(colours, tuple(index) if index else COLOR_INDEX)
+
+
+def is_legible(text: str, ground: str) -> bool:
+    """Tell whether a text of one colour can be read on a ground of another."""
+    return contrast(text, ground) >= LEGIBLE
+
+
 _FOREIGN = (
-    "vbaProject",
-    "xl/externalLinks/",
-    "xl/embeddings/",
-    "xl/activeX/",
-    "xl/connections",
-    "xl/queryTables/",
-)
+    "vbaProject", "xl/externalLinks/", "xl/embeddings/", "xl/activeX/", "xl/connections", "xl/queryTables/",
+)  # fmt: skip
 """Parts by which a workbook runs code, or fetches figures from elsewhere."""
 
 
@@ -259,11 +336,7 @@ def _formulas(path: Path, content: bytes) -> dict[str, set[tuple[int, int]]]:
 
 
 def read_workbook(path: Path) -> tuple[Sheet, ...]:
-    """Read every sheet of a workbook as plain values, in the workbook's order.
-
-    Raises FomkitError when the file is no zip archive, is truncated or damaged, or is larger than the caps of this
-    module.
-    """
+    """Read every sheet of a workbook as plain values, in the workbook's order."""
     with told(path):
         content = unpacked_file(path)
         values, formulas = _values(path, content), _formulas(path, content)
@@ -325,11 +398,7 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
 
 
 def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
-    """Read every filled cell of a workbook with its formula, by sheet and 1-based position.
-
-    Raises FomkitError as `read_workbook` does, and where the workbook holds macros, links to other files or
-    embedded objects.
-    """
+    """Read every filled cell of a workbook with its formula, by sheet and 1-based position."""
     with told(path):
         content = unpacked_file(path)
         _check_plain(path, content)

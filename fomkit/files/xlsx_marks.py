@@ -13,8 +13,7 @@ from xml.etree.ElementTree import Element, fromstring, iterparse
 
 from openpyxl.utils.exceptions import InvalidFileException
 
-from fomkit.files.xlsx import MAX_COLUMNS, told, unpacked_file
-from fomkit.files.xlsx_colours import palette_of
+from fomkit.files.xlsx import MAX_COLUMNS, local, palette_of, told, unpacked_file
 
 _INVISIBLE = 0.5
 """Heights and widths below which nothing can be read [points, letters]."""
@@ -67,10 +66,6 @@ def _tree(content: bytes) -> Element:
     return fromstring(content)  # noqa: S314 - the door refuses document types, and with them entities
 
 
-def _local(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
 def _attribute(element: Element, name: str) -> str:
     return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
 
@@ -98,7 +93,7 @@ def _small(element: Element, name: str) -> bool:
 def _hidden(content: bytes) -> tuple[frozenset[int], frozenset[int]]:
     rows, columns, number = set[int](), set[int](), 0
     for _, element in iterparse(io.BytesIO(content)):  # noqa: S314 - as in `_tree`
-        kind = _local(element)
+        kind = local(element)
         if kind == "row":
             number = int(element.get("r", number + 1))
             if _is_true(element, "hidden") or _small(element, "ht"):
@@ -113,15 +108,15 @@ def _hidden(content: bytes) -> tuple[frozenset[int], frozenset[int]]:
 
 def _series(content: bytes) -> Iterator[tuple[str, str]]:
     for one in _tree(content).iter():
-        for part in one if _local(one) in ("ser", "errBars") else ():
-            if _local(part) in _PARTS:
-                cells = [found.text or "" for found in part.iter() if _local(found) == "f"]
-                yield _local(part), cells[0] if cells else _TYPED
+        for part in one if local(one) in ("ser", "errBars") else ():
+            if local(part) in _PARTS:
+                cells = [found.text or "" for found in part.iter() if local(found) == "f"]
+                yield local(part), cells[0] if cells else _TYPED
 
 
 def _under(element: Element, *names: str) -> Element | None:
     for name in names:
-        found = next((one for one in element if _local(one) == name), None)
+        found = next((one for one in element if local(one) == name), None)
         if found is None:
             return None
         element = found
@@ -136,7 +131,7 @@ def _formats(archive: zipfile.ZipFile, parts: Mapping[str, str]) -> list[tuple[s
     palette = palette_of(archive.read(theme) if theme else None)
     found = []
     for one in root.iter():
-        if _local(one) == "dxf":
+        if local(one) == "dxf":
             text, form = _under(one, "font", "color"), _under(one, "numFmt")
             fill = _under(one, "fill", "patternFill", "bgColor")
             fill = fill if fill is not None else _under(one, "fill", "patternFill", "fgColor")
@@ -147,7 +142,7 @@ def _formats(archive: zipfile.ZipFile, parts: Mapping[str, str]) -> list[tuple[s
 
 def _conditions(content: bytes, formats: list[tuple[str, str, str]]) -> Iterator[Condition]:
     for one in _tree(content).iter():
-        if _local(one) == "conditionalFormatting":
+        if local(one) == "conditionalFormatting":
             for rule in one:
                 number = rule.get("dxfId", "")
                 if number.isdigit() and int(number) < len(formats):
@@ -159,10 +154,10 @@ def _sheet(archive: zipfile.ZipFile, part: str, state: str, formats: list[tuple[
     for _, kind, there in _relations(archive, part):
         if kind in ("comments", "threadedComment"):
             for one in _tree(archive.read(there)).iter():
-                if _local(one) in ("comment", "threadedComment"):
+                if local(one) in ("comment", "threadedComment"):
                     comments.setdefault(one.get("ref", ""), "".join(one.itertext()).strip())
         elif kind == "drawing":
-            shapes += sum(_local(one) in _SHAPES for one in _tree(archive.read(there)).iter())
+            shapes += sum(local(one) in _SHAPES for one in _tree(archive.read(there)).iter())
             for _, what, chart in _relations(archive, there):
                 series.update(_series(archive.read(chart)) if what == "chart" else ())
     content = archive.read(part)
@@ -172,7 +167,7 @@ def _sheet(archive: zipfile.ZipFile, part: str, state: str, formats: list[tuple[
 
 def _calculation(root: Element) -> str:
     for one in root.iter():
-        if _local(one) == "calcPr":
+        if local(one) == "calcPr":
             settings = [one.get("calcMode", "")] if one.get("calcMode") == "manual" else []
             settings += ["as displayed"] if one.get("fullPrecision") in ("0", "false") else []
             return ", ".join(settings)
@@ -182,7 +177,7 @@ def _calculation(root: Element) -> str:
 def _names(root: Element, titles: list[str]) -> Iterator[tuple[str, str]]:
     for one in root.iter():
         name = one.get("name", "")
-        if _local(one) == "definedName" and not name.startswith("_xl"):
+        if local(one) == "definedName" and not name.startswith("_xl"):
             sheet = one.get("localSheetId")
             yield f"{titles[int(sheet)]}!{name}" if sheet is not None else name, one.text or ""
 
@@ -196,7 +191,7 @@ def _marks(content: bytes) -> Marks:
         relations = list(_relations(archive, book))
         parts = {key: there for key, _, there in relations}
         formats = _formats(archive, {kind: there for _, kind, there in relations})
-        listed = [one for one in root.iter() if _local(one) == "sheet"]
+        listed = [one for one in root.iter() if local(one) == "sheet"]
         sheets = {
             one.get("name", ""): _sheet(
                 archive, parts[_attribute(one, "id")], one.get("state", "visible"), formats
@@ -207,9 +202,6 @@ def _marks(content: bytes) -> Marks:
 
 
 def read_marks(path: Path) -> Marks:
-    """Read what a workbook holds beside its cells.
-
-    Raises FomkitError when the file is damaged, or larger than the caps of `fomkit.files.xlsx`.
-    """
+    """Read what a workbook holds beside its cells."""
     with told(path):
         return _marks(unpacked_file(path))

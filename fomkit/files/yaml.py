@@ -64,10 +64,7 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 
 
 def check_shown(text: str, where: str) -> None:
-    """Raise when text holds control characters or lone surrogates, which would reach terminals and other files.
-
-    Raises FomkitError with the beginning of the text.
-    """
+    """Raise when text holds control characters or lone surrogates, which would reach terminals and other files."""
     if _CONTROL.search(text):
         raise FomkitError(where, f"{text[:60]!r} holds a character that cannot be shown. Write plain text.")
 
@@ -136,10 +133,7 @@ def _build(node: yaml.Node, path: Path, keys: Path_, lines: dict[Path_, int]) ->
 
 
 def read_text(path: Path, most: int = MAX_BYTE) -> str:
-    """Read a UTF-8 file of at most so many bytes.
-
-    Raises FomkitError when it is absent, no regular file, too large, or not text.
-    """
+    """Read a UTF-8 file of at most so many bytes."""
     try:
         with open_file(path) as stream:
             content = stream.read(most + 1)
@@ -158,8 +152,6 @@ def load_document(path: Path) -> Document:
     Numbers are JSON numbers; ``no``, ``1:30`` and ``010`` are not guessed at; duplicate keys, anchors, aliases,
     tags, NaN, infinities, characters that cannot be shown, files over 200 kB and nesting over 20 are
     refused.
-
-    Raises FomkitError with the file and line of the first mistake.
     """
     text = read_text(path, MAX_YAML_BYTE)
     try:
@@ -193,10 +185,6 @@ _Dumper.add_representer(str, _text)
 def format_document(content: Mapping[str, Any]) -> str:
     r"""Write content as YAML, keys in their order.
 
-    Raises FomkitError when a text holds a character that cannot be shown.
-
-    Examples
-    --------
     >>> format_document({"name": "1e3", "rate": "900 GB/s"})
     "name: '1e3'\nrate: 900 GB/s\n"
     """

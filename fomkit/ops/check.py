@@ -41,8 +41,6 @@ _NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
 def row_place(where: str, index: pd.Index, position: int) -> str:
     """Name a row for an error message: by the line of the file where the table is indexed so, else by its index.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> row_place("ops.csv", pd.Index([2, 5], name="line"), 1), row_place("add_costs", pd.RangeIndex(2), 1)
     ('ops.csv:5', 'add_costs: row 1')
@@ -96,10 +94,7 @@ def _missing_columns(data: pd.DataFrame, table: str, where: str) -> Iterable[Fom
 
 
 def check_columns(data: pd.DataFrame, table: str, where: str) -> None:
-    """Raise unless ``data`` has the columns that every table of its kind needs, whatever stands in them.
-
-    Raises ManyFomkitError with every column that is missing.
-    """
+    """Raise unless ``data`` has the columns that every table of its kind needs, whatever stands in them."""
     if errors := list(_missing_columns(data, table, where)):
         raise ManyFomkitError(errors)
 
@@ -174,8 +169,7 @@ def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomkit
 def check_table(data: pd.DataFrame, table: str, where: str) -> None:
     """Raise unless ``data`` has the columns, types and dimensions that its stage needs.
 
-    `table`: a key of `TABLES`; `where`: file or stage, for the error message. Raises ManyFomkitError with every
-    mistake found.
+    `table`: a key of `TABLES`; `where`: file or stage, for the error message.
     """
     errors = list(_column_errors(data, table, where))
     if not errors:

@@ -116,8 +116,6 @@ def method_costs(ops: pd.DataFrame) -> pd.DataFrame:
     filters and as far as each sample needs it; and ``absent``, why the method cannot compute it, where it cannot:
     all figures are then NaN.
 
-    Examples
-    --------
     >>> line = {"depth": 1.0, "kernel_d": 1.0, "stride_d": 1.0, "pad_d": 0.0, "dilation_d": 1.0, "groups": 1.0}
     >>> square = {"height": 28.0, "kernel_h": 3.0, "stride_h": 1.0, "pad_h": 1.0, "dilation_h": 1.0}
     >>> square |= {name.replace("_h", "_w").replace("height", "width"): size for name, size in square.items()}

@@ -46,8 +46,6 @@ def _symbols_of_columns() -> Row:
 def print_cost(kind: str, variant: Variant) -> Cost:
     """Write a kind's formulas as texts, in the names of its columns and of its parts.
 
-    Examples
-    --------
     >>> print_cost("gemm", ()).flop
     '2*b*k*m*n'
     """
@@ -76,8 +74,6 @@ def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
     `row`: one row of an OPS table whose dimensions are numbers. Gives a dict: by quantity: flop, byte and
     launches; empty where the op has no formula.
 
-    Examples
-    --------
     >>> row = {"kind": "gemm", "dtype": "fp32", "b": 1.0, "m": 2.0, "n": 3.0, "k": 5.0}
     >>> work_out(row)["flop"]
     WorkedCost(formula='2*b*k*m*n', numbers='2*1*5*2*3', where={})
@@ -107,8 +103,6 @@ def symbolic_work(row: Mapping[str, Any], size: Callable[[str], Any]) -> dict[st
     `row`: one row of an OPS table. A dimension that is text is worked out by ``size``; numbers are put in exactly,
     one with decimals as the fraction that it was written as. `size`: gives the expression of a cell's text.
 
-    Examples
-    --------
     >>> import sympy
     >>> row = {"kind": "gemm", "dtype": "fp32", "b": 1.0, "m": "batch", "n": 3.0, "k": 5.0}
     >>> symbolic_work(row, sympy.Symbol)["flop"]

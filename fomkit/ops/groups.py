@@ -38,10 +38,8 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
     """Find the fewest groups that together reach a share of the total.
 
     `amounts`: amount of each group, 0 or more; groups whose amount is unknown (NaN) take no part; `share`: above 0
-    and at most 1. Raises FomkitError when the share is not between 0 and 1, or no amount is known.
+    and at most 1.
 
-    Examples
-    --------
     >>> fewest({"Add": 22.0, "MatMul": 115.0, "Fill": 1.0}, 0.95)
     Cut(groups=('MatMul', 'Add'), reached=0.9927536231884058)
     """
@@ -129,8 +127,6 @@ _WRITERS: Mapping[str, Callable[[Row], str]] = {
 def shape_label(row: Row) -> str:
     """Write kind and sizes of an op; axes and flags that are as usual are left out.
 
-    Examples
-    --------
     >>> shape_label({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0, "trans_b": 1.0})
     'gemm 100×1000×29532 Bᵀ'
     """
@@ -158,10 +154,8 @@ def _shapes(ops: pd.DataFrame) -> list[str]:
     common = formats.mode()
     labels = [shape_label({str(name): cell for name, cell in row.items()}) for row in ops.to_dict("records")]
     # Most ops of a step share one format, which need not stand in every label.
-    return [
-        label if form == common.iloc[0] else f"{label}, {form}"
-        for label, form in zip(labels, formats, strict=True)
-    ]
+    pairs = zip(labels, formats, strict=True)
+    return [label if form == common.iloc[0] else f"{label}, {form}" for label, form in pairs]
 
 
 def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
@@ -223,16 +217,13 @@ def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     `ops`: with count, flop, byte, and time_s where there are times; `distinct`: `identities` of a table that has
     these rows, worked out once for many groups of it.
 
-    Examples
-    --------
     >>> rows = pd.DataFrame({"op": ["mm", "?"], "count": [2.0, 3.0], "flop": [8.0, None], "byte": [4.0, 1.0]})
     >>> found = add_up(rows)
     >>> found.count, found.flop, found.flop_missing, found.byte, found.intensity
     (5.0, 16.0, 3.0, 11.0, 2.0)
     """
     count = ops["count"].to_numpy(np.float64)
-    totals: dict[str, float] = {}
-    missing: dict[str, float] = {}
+    totals, missing = dict[str, float](), dict[str, float]()
     amounts = {name: ops[name].to_numpy(np.float64) * count for name in MEASURES if name in ops.columns}
     for measure in MEASURES:
         values = amounts.get(measure, np.full(len(ops), np.nan))

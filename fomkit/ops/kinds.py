@@ -109,8 +109,6 @@ KINDS: Mapping[str, Kind] = {
 def of_role(*roles: Role) -> tuple[str, ...]:
     """Name the kinds of some roles.
 
-    Examples
-    --------
     >>> of_role("moves")
     ('embedding', 'copy')
     """

@@ -52,9 +52,7 @@ _LOW = "activations in {} too; softmax, reductions and embeddings stay in fp32, 
 FORMATS: Mapping[str, Formats] = {
     "fp32": Formats("fp32", dict.fromkeys(MATRIX_KINDS, ("fp32", "vector")), "fp32", message="every op in fp32"),
     "tf32": Formats(
-        "tf32",
-        dict.fromkeys(MATRIX_KINDS, ("tf32", "matrix")),
-        "fp32",
+        "tf32", dict.fromkeys(MATRIX_KINDS, ("tf32", "matrix")), "fp32",
         message="products in tf32, the rest in fp32",
     ),
     "mixed": Formats(
@@ -112,8 +110,7 @@ def choose_formats(
 
     `precision`: one of `PRECISIONS`; None for what the framework would do on this machine; `framework`: the one
     that traced the model; `ops`: the model's OPS table: where it has nothing that the framework would change, its
-    formats are as traced. Raises FomkitError when the precision is not one, or the machine is not known to have
-    its arithmetic.
+    formats are as traced.
     """
     if precision is None:
         return _default(framework, machine, ops)
@@ -140,8 +137,6 @@ def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
 
     `ops`: a COSTED table, restated.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> ops = pd.DataFrame({"kind": "gemm", "dtype": ["bf16", "fp32"], "flop": [9.0, 1.0], "count": 1.0})
     >>> name_precision(Formats(""), ops), name_precision(FORMATS["mixed"], ops)
@@ -186,8 +181,6 @@ def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
 def _whole_lengths(numel: float, tensors: float) -> list[tuple[float, float]]:
     """Share elements out over tensors of whole lengths: each length with how many tensors have it.
 
-    Examples
-    --------
     >>> _whole_lengths(10.0, 4.0)
     [(2.0, 2.0), (3.0, 2.0)]
     """
@@ -230,8 +223,6 @@ def restate_ops(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     `ops`: an OPS table whose dimensions are numbers. Gives a DataFrame: the same rows with other dtype, engine and
     bytes; where the optimizer keeps fp32 weights, the rows of the casts follow.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> op = {"op": "relu", "kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}
     >>> ops = pd.DataFrame([{**op, "count": 1.0, "numel": 10.0, "read_byte": 40.0, "write_byte": 40.0}])

@@ -61,10 +61,8 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
     `checked`: true where the caller has checked the table, or made it. Gives a DataFrame: the same rows and index
     with the columns flop [flop], byte [byte], launches and least_flop [flop]; NaN where the kind, the pass, the
     optimizer rule or the dtype has no formula, which means unpriced. A product of complex numbers is four real
-    ones. Raises ManyFomkitError when a column or a dimension is missing.
+    ones.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> op = {"op": "mm", "kind": "gemm", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}
     >>> ops = pd.DataFrame([{**op, "count": 1.0, "b": 1.0, "m": 2.0, "n": 3.0, "k": 5.0}])
@@ -90,6 +88,7 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
     return ops.assign(**columns)
 
 
+_GEMM_COLUMNS = ("b", "m", "n", "k", "trans_a", "trans_b")
 _HALVES: Mapping[str, tuple[str, ...]] = {"backward": ("backward_input", "backward_weight")}
 
 
@@ -139,13 +138,9 @@ def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
     later = {column.name for column in (*COSTS, *TIMES)}
     names = [name for name in ops.columns if name not in later]
     if not found:
-        return (
-            ops[names].iloc[:0].assign(**{column.name: np.empty(0) for column in COSTS}, of=np.empty(0, np.int64))
-        )
+        empty = {column.name: np.empty(0) for column in COSTS}
+        return ops[names].iloc[:0].assign(**empty, of=np.empty(0, np.int64))
     calls = pd.DataFrame(found, columns=[*dict.fromkeys([*names, *_GEMM_COLUMNS]), "of"])
     calls = calls.astype({name: "float64" for name in column_names("OPS", "number") if name in calls.columns})
     costed = add_costs(calls.drop(columns="of"))
     return costed.assign(of=calls["of"].astype("int64"))
-
-
-_GEMM_COLUMNS = ("b", "m", "n", "k", "trans_a", "trans_b")

@@ -110,11 +110,8 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
     """Work out an expression in named sizes.
 
     `text`: at most 200 characters; `sizes`: the value of each named size, or an array of whole numbers (float64)
-    for many values at once; `where`: table, row and column, for the error message. Raises FomkitError when the
-    text is no such expression, names an unknown size, or divides by 0.
+    for many values at once; `where`: table, row and column, for the error message.
 
-    Examples
-    --------
     >>> evaluate("2*(batch + 3)//4", {"batch": 5}, "ops")
     4
     """
@@ -150,10 +147,7 @@ def _size(text: str, sizes: Mapping[str, int], place: str) -> float:
 
 
 def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: str) -> NDArray[np.float64]:
-    """Work out an expression for many values of the named sizes (s,) at once.
-
-    Raises FomkitError as `resize_ops`; for the first of the values that gives a size below 0 or too large.
-    """
+    """Work out an expression for many values of the named sizes (s,) at once."""
     import numpy as np
 
     value = np.asarray(evaluate(text, sizes, where), np.float64)
@@ -169,7 +163,6 @@ def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.Da
 
     `ops`: an OPS table whose dimension cells are numbers or expressions; `sizes`: the value of each named size;
     `where`: name of the profile, for error messages. Gives a DataFrame: the same rows with float64 dimensions.
-    Raises FomkitError when an expression cannot be worked out or gives a size below 0 or too large.
     """
     import numpy as np
 

@@ -97,12 +97,7 @@ DIMENSIONS: tuple[Column, ...] = (
     *_sizes(_PADDING, "padding on each side of a convolution's input", 0.0),
     *_sizes("dilation_d dilation_h dilation_w", "distance of a kernel's elements; 1 = side by side"),
     _size("groups", "groups of a convolution's channels that do not mix; depthwise: as many as channels"),
-    Column(
-        "layout",
-        "",
-        "text",
-        "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty",
-    ),
+    *_texts("layout", "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty"),
     _flag("transposed", "1 for a transposed convolution, else 0"),
     *_sizes(_OUTPUT_PADDING, "positions that a transposed convolution adds at the far end; empty = 0", 0.0),
     Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),
@@ -271,8 +266,6 @@ def in_order(timings: pd.DataFrame) -> pd.DataFrame:
     A sum of floats hangs on the order of its terms, and so do rules that take the first of equals or every tenth
     row. Rows that agree in every column are one another's equals, so any order of a table gives the same result.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"kind": ["gemm", "conv", "gemm"], "m": [2.0, float("nan"), 1.0]})
     >>> in_order(rows)["m"].tolist()

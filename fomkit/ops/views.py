@@ -39,8 +39,6 @@ INSIDE = "/"
 def scope_labels(ops: pd.DataFrame) -> list[str]:
     """Give the scope of each row: its module's path with the op's name below, as graphs write name scopes.
 
-    Examples
-    --------
     >>> scope_labels(pd.DataFrame({"op": ["aten::mm", "AdamW.step"], "module": ["blocks.0.project", None]}))
     ['blocks/0/project/aten::mm', 'AdamW.step']
     """
@@ -88,8 +86,6 @@ def split_by_line(ops: pd.DataFrame) -> pd.DataFrame:
     `ops`: with count and code_line. Gives a DataFrame: with the same columns; ``code_line`` is a place, file >
     function > line, "" where nobody says. Counts of the rows of one op add up to its own.
 
-    Examples
-    --------
     >>> rows = pd.DataFrame({"op": ["relu"], "count": [3.0], "code_line": ["net.py:4 f ×2; net.py:9 f ×1"]})
     >>> split_by_line(rows)[["code_line", "count"]].values.tolist()
     [['net.py > f > line 4', 2.0], ['net.py > f > line 9', 1.0]]
@@ -118,19 +114,12 @@ class Place(NamedTuple):
     inclusive: frozenset[str]
 
 
-def _cut(path: str, separator: str, depth: int | None) -> str:
-    parts = path.split(separator) if path else []
-    return separator.join(parts if depth is None else parts[:depth])
-
-
 def tree_labels(labels: Iterable[str], separator: str, depth: int | None = None) -> Iterator[Place]:
     """Give the places of a tree, each before those below it, in order of first appearance.
 
     `labels`: paths of rows; "" is the root, which is no place of its own unless rows lie there; `depth`: deepest
     level shown; rows below it are their ancestor's own.
 
-    Examples
-    --------
     >>> for place in tree_labels(["a.x", "b", "a.y.z"], ".", 2):
     ...     print(place.path, place.depth, sorted(place.own), sorted(place.inclusive))
     a 0 [] ['a.x', 'a.y.z']
@@ -142,9 +131,8 @@ def tree_labels(labels: Iterable[str], separator: str, depth: int | None = None)
     inclusive: dict[str, set[str]] = {}
     children: dict[str, list[str]] = {"": []}
     for label in dict.fromkeys(labels):
-        path = _cut(label, separator, depth)
-        own.setdefault(path, set()).add(label)
-        parts = path.split(separator) if path else []
+        parts = label.split(separator)[:depth] if label else []
+        own.setdefault(separator.join(parts), set()).add(label)
         above = ""
         for level in range(1, len(parts) + 1):
             place = separator.join(parts[:level])
@@ -191,8 +179,6 @@ def executions(counts: Sequence[float], order: pd.DataFrame | None) -> list[Exec
     that it does not have come last, rows without any order in their own. Gives a list: their counts add up to each
     row's.
 
-    Examples
-    --------
     >>> order = pd.DataFrame({"id": [0, 1, 2, 3], "row": [None, 0, 1, 0]})
     >>> [(one.row, one.times) for one in executions([2.0, 1.0, 5.0], order)]
     [(0, 1.0), (1, 1.0), (0, 1.0), (2, 5.0)]
@@ -276,25 +262,16 @@ def _work(layers: pd.DataFrame, forward: pd.DataFrame) -> dict[str, Matrix]:
     biased = np.where(layers["bias"] > 0, outputs, 0.0)
     plain = np.where(in_windows > 0, in_windows, np.where(works, outputs, 0.0))
     gathered = _sums(forward["_gathered"] * forward["count"], forward["_layer"], count)
-    return {
-        "multiply_adds": multiply_adds,
-        "other_operations": np.where(multiply_adds > 0, biased, plain),
-        "im2col_byte": gathered,
-    }
-
-
-def _scales(layers: pd.DataFrame) -> pd.DataFrame:
-    """Give the scaling halves of batch normalisations, which own the parameters."""
-    halves = layers[(layers["layer"] == "batch_norm") & (layers["bias"] > 0)]
-    return halves.assign(layer="scale", in_place=0.0, readers=1.0)
+    others = np.where(multiply_adds > 0, biased, plain)
+    return {"multiply_adds": multiply_adds, "other_operations": others, "im2col_byte": gathered}
 
 
 def _with_scales(layers: pd.DataFrame) -> pd.DataFrame:
-    """Part batch normalisation into normalising and scaling; what later layers read is the scaled one."""
-    scales = _scales(layers)
-    owned = ["parameters", "parameter_byte"]
+    """Part batch normalisation into normalising and scaling, which has the parameters and is what is read."""
+    halves = layers[(layers["layer"] == "batch_norm") & (layers["bias"] > 0)]
+    scales = halves.assign(layer="scale", in_place=0.0, readers=1.0)
     layers = layers.copy()
-    layers.loc[scales.index, owned] = 0.0
+    layers.loc[scales.index, ["parameters", "parameter_byte"]] = 0.0
     return pd.concat([layers, scales]).sort_index(kind="stable")
 
 

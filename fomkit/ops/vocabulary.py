@@ -170,8 +170,6 @@ class CodeLine(NamedTuple):
 def code_line(file: str, line: int, function: str) -> str:
     """Write one line of code.
 
-    Examples
-    --------
     >>> code_line("model.py", 12, "Block.forward")
     'model.py:12 Block.forward'
     """
@@ -185,8 +183,6 @@ def join_lines(lines: Mapping[str, int], count: int | str) -> str:
     `lines`: executions by line of code; `count`: executions of the row; with an expression in named sizes nobody
     knows how many are each line's.
 
-    Examples
-    --------
     >>> join_lines({"model.py:12 f": 2}, 2), join_lines({"model.py:12 f": 2, "model.py:14 f": 1}, 3)
     ('model.py:12 f', 'model.py:12 f ×2; model.py:14 f ×1')
     """
@@ -198,8 +194,6 @@ def join_lines(lines: Mapping[str, int], count: int | str) -> str:
 def split_code_lines(cell: str) -> list[CodeLine]:
     """Read the cell of a row; any text is taken.
 
-    Examples
-    --------
     >>> split_code_lines("model.py:12 Block.forward ×2; model.py:14")
     [CodeLine(file='model.py', line=12, function='Block.forward', times=2), \
 CodeLine(file='model.py', line=14, function='', times=None)]

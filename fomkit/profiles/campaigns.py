@@ -89,10 +89,7 @@ def _phase(record: PhaseRecord, where: str) -> Phase:
 
 
 def load_campaign(name: str | Path) -> Workflow:
-    """Load a campaign by path or name (``candle-example`` is ``candle-example.campaign.yaml``).
-
-    Raises FomkitError with file and line for every mistake.
-    """
+    """Load a campaign by path or name (``candle-example`` is ``candle-example.campaign.yaml``)."""
     path = locate(str(name), "model_profiles", "campaign")
     document = load_document(path)
     check_schema(document, SCHEMA)
@@ -122,8 +119,7 @@ def _span(table: pd.DataFrame, position: int, where: str) -> Span:
 def load_epochs(path: Path) -> EpochsToTarget:
     """Load a curve of epochs to a target.
 
-    `path`: a CSV table with the columns of `fomkit.ops.tables.EPOCHS`. Raises FomkitError with file and line, when
-    a cell cannot be, a batch stands twice, or rows are of different targets.
+    `path`: a CSV table with the columns of `fomkit.ops.tables.EPOCHS`.
     """
     table = read_numbered_table(path, "EPOCHS")
     check_table(table, "EPOCHS", str(path))
@@ -180,10 +176,7 @@ def _candidates(name: str) -> list[Path]:
 
 
 def find_profile(name: str) -> Found:
-    """Find the model or machine that a name or path means.
-
-    Raises FomkitError when there is none, when it is neither, or when a model and a machine have the name.
-    """
+    """Find the model or machine that a name or path means."""
     check_profile(Path(name), "model or machine profile")
     paths = _candidates(name)
     if not paths:
@@ -215,17 +208,14 @@ def list_profiles() -> list[Listed]:
             try:
                 content = load_document(locate(name, folder)).content
             except FomkitError as error:
-                listed.append(Listed(_of(folder), name, f"cannot be read: {error.what}"))
+                kind: Kind = "model" if folder == "model_profiles" else "machine"
+                listed.append(Listed(kind, name, f"cannot be read: {error.what}"))
                 continue
             what = _KINDS.get(content.get("schema"))
             if what is not None:
                 named = name.removesuffix(f".{what}") if what in ("suite", "campaign") else name
                 listed.append(Listed(what, named, str(content.get("title", named))))
     return sorted(listed, key=lambda one: ("model", "suite", "campaign", "machine").index(one.what))
-
-
-def _of(folder: Folder) -> What:
-    return "model" if folder == "model_profiles" else "machine"
 
 
 def shipped_models() -> list[Path]:

@@ -49,10 +49,6 @@ def _parts(text: str) -> tuple[str, tuple[str, str] | None, list[str]]:
 def parse_price(text: str) -> Price:
     """Read a price: ``4.56 USD/h per node, 2018-04-01``; ends, ``4 USD/h to 5 USD/h``, and a source may follow.
 
-    Raises FomkitError when it lacks its currency, its time, what it is per, or its date.
-
-    Examples
-    --------
     >>> price = parse_price("3600 USD/h per node, 2018-04-01, list price")
     >>> price.per_s.value, price.currency, price.per, price.date, price.per_s.source
     (1.0, 'USD', 'node', '2018-04-01', 'list price')
@@ -92,8 +88,6 @@ def _fact(text: str, option: str, example: str, parse: Callable[[str, str], floa
 def parse_intensity(text: str) -> Fact:
     """Read the carbon intensity of a grid [kg CO2e/J], such as ``0.38 kg/kWh, grid operator 2024``.
 
-    Examples
-    --------
     >>> round(parse_intensity("0.36 kg/kWh, operator").value * 1e6, 12)
     0.1
     """
@@ -114,11 +108,8 @@ def _factor(text: str, option: str, example: str) -> Fact:
     def parse(part: str, where: str) -> float:
         value = _number(part)
         if value is None or value > MOST_FACTOR:
-            problem = (
-                "no plain number"
-                if value is None
-                else f"more than {MOST_FACTOR:g}, which nothing built is near to"
-            )
+            large = f"more than {MOST_FACTOR:g}, which nothing built is near to"
+            problem = "no plain number" if value is None else large
             raise FomkitError(where, f"{part!r} is {problem}. Write, for example, {option} '{example}'.")
         return value
 
@@ -147,10 +138,6 @@ def parse_grid(intensity: str | None, to_wall: str | None, pue: str | None) -> G
 def parse_claims(texts: Sequence[str]) -> dict[str, float]:
     """Read claimed speed-ups such as ``hardware=3.1``.
 
-    Raises FomkitError when one has no name or no number, or stands twice.
-
-    Examples
-    --------
     >>> parse_claims(["hardware=3.1", "larger batch=1.25"])
     {'hardware': 3.1, 'larger batch': 1.25}
     """
@@ -200,10 +187,7 @@ def _value(name: str, value: object, where: str) -> object:
 
 
 def layout_from(values: Mapping[str, object], where: str) -> Layout:
-    """Make a layout of named values.
-
-    Raises FomkitError when a name is unknown or a value cannot be.
-    """
+    """Make a layout of named values."""
     for name in values:
         if name not in _NAMES:
             raise FomkitError(where, f"{name!r} is not part of a layout. {nearest_names(name, _NAMES)}")
@@ -224,8 +208,6 @@ def _read_word(text: str) -> tuple[str, object]:
 def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None) -> Layout:
     """Read layouts such as ``tensor=8,pipeline=8,sequence,recompute=selective``.
 
-    Examples
-    --------
     >>> parse_layout(["tensor=8,sequence"]).model_devices
     8
     """
@@ -239,10 +221,7 @@ def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None)
 
 
 def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Link, ...]]:
-    """Load a layout file; ``texts`` replace some of its values.
-
-    Raises FomkitError with file and line for every mistake.
-    """
+    """Load a layout file; ``texts`` replace some of its values."""
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, LayoutRecord)
@@ -254,8 +233,6 @@ def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Li
 def parse_link(text: str) -> Link:
     """Read a link such as ``system, 5 us, 25 GB/s, each``; a channel and its packing rate may follow.
 
-    Examples
-    --------
     >>> parse_link("system, 5 us, 25 GB/s, each").byte_per_s
     25000000000.0
     """
@@ -281,10 +258,6 @@ def parse_link(text: str) -> Link:
 def spread_of(layouts: Iterable[str], links: Iterable[str | Link]) -> tuple[Layout, list[Link]]:
     """Read a layout, from words or a file and words that replace some of it, and the links of both.
 
-    Raises FomkitError when two files are named, or something in them cannot be.
-
-    Examples
-    --------
     >>> layout, links = spread_of(["zero=1"], ["system, 5 us, 25 GB/s, each"])
     >>> layout.zero, links[0].tier
     (1, 'system')

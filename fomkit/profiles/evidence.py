@@ -91,11 +91,7 @@ OP_COLUMNS = ("surface", "weight", *(f"feature_{number}" for number in range(1, 
 
 
 def _read_ops(path: Path) -> list[NDArray[np.int32]]:
-    """Read ``ops.csv``: of each surface in turn weights and features, as many as it has.
-
-    Raises FomkitError with the line, when it is not that of whole numbers, surface after surface.
-    """
-    import numpy as np
+    """Read ``ops.csv``: of each surface in turn weights and features, as many as it has."""
     import pandas as pd
 
     try:  # it is long, so no cell is looked at by itself
@@ -112,18 +108,13 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
     good[starts] &= values[starts, 0] == np.arange(len(starts)) + 1
     good &= width == np.repeat(width[starts], np.diff(starts, append=len(values)))
     if not good.all():
-        where = f"{path}:{good.argmin() + 2}"
-        raise FomkitError(
-            where, "expected a surface, those in order, its op's weight and features: whole numbers."
-        )
+        what = "expected a surface, those in order, its op's weight and features: whole numbers."
+        raise FomkitError(f"{path}:{good.argmin() + 2}", what)
     return [part[:, 1 : np.isfinite(part[0]).sum()].astype(np.int32) for part in np.split(values, starts[1:])]
 
 
 def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float, ...], Surface]:
-    """Make a surface of its row, from the machine on, and of its ops; with the lengths of its features.
-
-    Raises ValueError when something is not as it must be.
-    """
+    """Make a surface of its row, from the machine on, and of its ops; with the lengths of its features."""
     machine, architecture, dtype, _, count, balance, mean, *lists = cells
     length, missed = (tuple(map(float, cell.split())) for cell in lists)
     numbers = (float(balance or "nan"), float(mean))
@@ -137,13 +128,7 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
 
 
 def load_typical_tables(folder: Path) -> TypicalTables:
-    """Read what timed machines reached from the two files of a folder.
-
-    Raises FomkitError with file and line where one can be named, when a file is absent or damaged, or is not the
-    other's.
-    """
-    import numpy as np
-
+    """Read what timed machines reached from the two files of a folder."""
     path = folder / SURFACES
     lines = list(read_rows(path))
     if not lines or tuple(lines.pop(0)[1]) != SURFACE_COLUMNS:
@@ -166,10 +151,7 @@ def load_typical_tables(folder: Path) -> TypicalTables:
 
 @cache
 def shipped_typical_tables() -> TypicalTables:
-    """Read what came with this installation, once.
-
-    Raises FomkitError with what to do about it, when the files are not as they came.
-    """
+    """Read what came with this installation, once."""
     try:
         return load_typical_tables(shipped_folder("machine_profiles") / FOLDER)
     except FomkitError as error:
@@ -208,9 +190,6 @@ def without_implausible(machine: Machine) -> Machine:
     Every answer passes here, of machines from files as of those made in Python. A table is judged once; a machine
     with other timings or facts is judged anew, all of its rows. Here it also learns what other machines reach
     (`Machine.typical`), which its own timings are held against and every op without one takes.
-
-    Raises ManyFomkitError when a column of its timings holds what it may not. Raises FomkitError when timings or
-    facts cannot be as a whole.
     """
     if machine.typical is None:
         machine = replace(machine, typical=shipped_typical_tables())
@@ -219,18 +198,11 @@ def without_implausible(machine: Machine) -> Machine:
         return machine
     given = known.given if known is not None and machine.timings is known.left else machine.timings
     if not len(given):
-        found = Plausibility(
-            (),
-            check_facts(machine.device, machine.name, refuse=machine.origin is None),
-            given,
-            given,
-            machine.device,
-        )
-        return replace(machine, plausibility=found)
+        suspicions = check_facts(machine.device, machine.name, refuse=machine.origin is None)
+        return replace(machine, plausibility=Plausibility((), suspicions, given, given, machine.device))
     whole = replace(machine, timings=given)
-    found = cached(
-        given, machine.device, f"plausibility of {machine.name}", partial(_check_plausibility, given, whole)
-    )
+    check = partial(_check_plausibility, given, whole)
+    found = cached(given, machine.device, f"plausibility of {machine.name}", check)
     if found.left is machine.timings:
         return replace(machine, plausibility=found)
     left = replace(machine, timings=found.left, plausibility=found)

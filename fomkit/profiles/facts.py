@@ -141,10 +141,8 @@ def _check(document: Document, energy: Energy) -> None:
             )
     idle, limit = energy.idle_w, energy.limit_w
     if energy.scope == "chip" and idle is not None and limit is not None and idle.value > limit.value:
-        message = (
-            f"the idle power, {idle.value:g} W, is above the chip's limit, {limit.value:g} W. Correct one of them."
-        )
-        raise FomkitError(document.where(("energy", "idle")), message)
+        power = f"the idle power, {idle.value:g} W, is above the chip's limit, {limit.value:g} W"
+        raise FomkitError(document.where(("energy", "idle")), f"{power}. Correct one of them.")
 
 
 def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEnergy, ...]:
@@ -163,11 +161,7 @@ def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEne
 
 
 def energy_of(document: Document, record: EnergyRecord | None, node_devices: int | None) -> Energy | None:
-    """Make the energy noun of its part of a machine file; None where the file has none.
-
-    Raises FomkitError with file and line, when a figure in joules has no process node, ends are not in order, or
-    the devices of a node are not known.
-    """
+    """Make the energy noun of its part of a machine file; None where the file has none."""
     if record is None:
         return None
     average = []
@@ -221,10 +215,7 @@ class PriceRecord(Record):
 
 
 def check_day(text: str, where: str) -> str:
-    """Give a day as it stands.
-
-    Raises FomkitError when it is no day of the form 2018-04-01, or is still to come everywhere on Earth.
-    """
+    """Check that a day is one, such as 2018-04-01, and not still to come everywhere on Earth; give it back."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -241,28 +232,20 @@ def check_day(text: str, where: str) -> str:
 
 
 def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
-    """Raise unless rates, low, value and high, are in order and of one currency, which is one of ISO 4217.
-
-    Raises FomkitError with what was expected.
-    """
+    """Raise unless rates, low, value and high, are in order and of one currency, which is one of ISO 4217."""
     if len({currency for _, currency in rates}) > 1:
         raise FomkitError(where, "the price has ends in another currency than its value. Write all in one.")
     _, (_, currency), _ = rates
     if currency not in CURRENCIES:
         raise FomkitError(
-            where,
-            f"{currency!r} is no currency in use by ISO 4217. Write its code, for example USD.",
+            where, f"{currency!r} is no currency in use by ISO 4217. Write its code, for example USD."
         )
     if sorted(per_s for per_s, _ in rates) != [per_s for per_s, _ in rates]:
         raise FomkitError(where, "the price must have low ≤ value ≤ high. Correct these.")
 
 
 def price_of(document: Document, record: PriceRecord | None) -> Price | None:
-    """Make the price noun of its part of a machine file; None where the file has none.
-
-    Raises FomkitError with file and line, when the date is none, or the ends are not in order or in another
-    currency.
-    """
+    """Make the price noun of its part of a machine file; None where the file has none."""
     if record is None:
         return None
     check_price(document.where(("price",)), (record.low or record.rate, record.rate, record.high or record.rate))
@@ -276,8 +259,6 @@ def price_of(document: Document, record: PriceRecord | None) -> Price | None:
 def money_rate(per_s: float, currency: str) -> str:
     """Write a rate as text that is read back to the same float, by the hour where that is short.
 
-    Examples
-    --------
     >>> money_rate(4.56 / 3600, "USD")
     '4.56 USD/h'
     """

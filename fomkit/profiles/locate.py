@@ -63,10 +63,7 @@ def is_file(path: Path) -> bool:
 
 
 def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
-    """Find a profile by its own name in a folder of a folder, such as candle/p1b1 by p1b1.
-
-    Raises FomkitError when several have the name.
-    """
+    """Find a profile by its own name in a folder of a folder, such as candle/p1b1 by p1b1."""
     for root in folders(folder):
         found = [path for ending in endings for path in _nested(root, ending) if path.name == f"{name}{ending}"]
         if len(found) > 1:
@@ -95,8 +92,6 @@ def no_file_of(name: str, what: str, known: Sequence[str], stem: str = "") -> Fo
     """Say that a path leads to no file, or a name to no profile, with the nearest names.
 
     All names are listed for a name only: who gives a path looks for a file.
-
-    Raises FomkitError when there is something that is no file: a folder, a pipe, a socket, a device.
     """
     shown = name if len(name) <= 80 else f"{name[:80]}…"
     path = Path(name)
@@ -130,10 +125,7 @@ _TO_PROFILE = {".py": "a Python program", ".onnx": "an ONNX graph"}
 
 
 def check_profile(path: Path, wanted: str) -> None:
-    """Refuse a file that has yet to be made a profile of, with the command that makes one.
-
-    Raises FomkitError for a program or a graph.
-    """
+    """Refuse a file that has yet to be made a profile of, with the command that makes one."""
     if (what := _TO_PROFILE.get(path.suffix.lower())) and is_file(path):
         do = f"fomkit makes a model profile of it: fomkit profile {path} -o {path.stem}.yaml"
         raise FomkitError(str(path), f"is {what}, no {wanted}. {do}")
@@ -145,7 +137,7 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
     `given`: ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``; of one in a folder of the folder
     ``candle/p1b1`` or ``p1b1``; of a machine its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no
     other has it; `kind`: what the file holds where its name says so: ``lecture`` is ``lecture.suite.yaml`` for a
-    suite. Raises FomkitError with the nearest names when there is none, with the paths when several have the name.
+    suite.
     """
     endings = _ENDINGS.get(folder, _YAML)
     name = given if not kind or given.endswith((*endings, f".{kind}")) else f"{given}.{kind}"

@@ -32,7 +32,7 @@ from fomkit.profiles.machine_record import (
     NamedDeviceRecord,
     OverheadRecord,
 )
-from fomkit.profiles.records import check_record, check_schema
+from fomkit.profiles.records import check_record, check_schema, fields_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,10 +76,7 @@ def _seal(fits: Mapping[str, object]) -> str:
 
 
 def load_fits(path: Path, key: str) -> dict[str, object]:
-    """Read fits; none when the file is absent or was made from other timings.
-
-    Raises FomkitError when the file is not JSON, or was changed after it was made.
-    """
+    """Read fits; none when the file is absent or was made from other timings."""
     if not key or not path.is_file():
         return {}
     try:
@@ -159,10 +156,7 @@ def check_rates(link: Link, where: str) -> Link:
 
 
 def link_of(document: Document, index: int, record: LinkRecord) -> Link:
-    """Make the noun of one entry of ``links``.
-
-    Raises FomkitError with file and line, when a figure lies outside its interval.
-    """
+    """Make the noun of one entry of ``links``."""
     alpha = _range(record.alpha_low, record.alpha, record.alpha_high)
     rate = _range(record.low, record.bandwidth, record.high)
     for name, value, span in (("alpha", record.alpha, alpha), ("bandwidth", record.bandwidth, rate)):
@@ -171,18 +165,14 @@ def link_of(document: Document, index: int, record: LinkRecord) -> Link:
                 document.where(("links", index)), f"the {name} must have low ≤ value ≤ high. Correct these."
             )
     link = Link(
-        tier=record.tier,
         alpha_s=record.alpha,
         byte_per_s=record.bandwidth,
-        direction=record.direction,
-        source=record.source,
-        channel=record.channel,
         least_byte=record.messages_from,
         most_byte=record.messages_to,
         alpha_range_s=alpha,
         range_byte_per_s=rate,
-        basis=record.basis,
         serialise_byte_per_s=record.serialise,
+        **fields_of(record, Link),
     )
     return check_rates(link, document.where(("links", index)))
 
@@ -222,10 +212,7 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
 
 
 def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:
-    """Find the machine file that ``device: NAME`` means: beside this file, else by its name.
-
-    Raises FomkitError when there is none, it is one of those that name it, or the name leads out of the folder.
-    """
+    """Find the machine file that ``device: NAME`` means: beside this file, else by its name."""
     where = document.where(("device",))
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise FomkitError(where, f"the device {name!r} must lie in the folder of this file. Give its name only.")
@@ -283,8 +270,6 @@ def load_machine(name: str | Path) -> Machine:
     """Load a machine profile by path or name.
 
     Fits are read of those profiles only that came with fomkit: nobody can see from a fit that it was changed.
-
-    Raises FomkitError with file and line for every mistake in the YAML, the first one in a table.
     """
     machine = _load(path := locate(str(name), FOLDER), ())
     # Only a short name finds a file that begins with it and goes on.
@@ -296,7 +281,8 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, MachineRecord)
-    if record.system is not None and record.node is None:
+    node, system = record.node, record.system
+    if system is not None and node is None:
         raise FomkitError(
             document.where(("system",)), "states nodes, but node.devices is absent. Add 'node: {devices: …}'."
         )
@@ -308,9 +294,9 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
         party=record.party,
         device=device,
         timings=timings,
-        node_devices=record.node.devices if record.node else None,
-        system_nodes=record.system.nodes if record.system else None,
-        availability=record.system.availability if record.system else 1.0,
+        node_devices=node.devices if node else None,
+        system_nodes=system.nodes if system else None,
+        availability=system.availability if system else 1.0,
         host_op_s=fact_of(host.per_op, host.low, host.high, host.basis, host.source)
         if (host := record.host)
         else None,
@@ -318,7 +304,7 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
         overheads=overheads,
         notes=tuple(record.notes),
         origin=_device(record.origin) if record.origin is not None else None,
-        energy=energy_of(document, record.energy, record.node.devices if record.node else None),
+        energy=energy_of(document, record.energy, node.devices if node else None),
         price=price_of(document, record.price),
     )
     _check_order(document, machine)

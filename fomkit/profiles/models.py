@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -20,6 +22,9 @@ from fomkit.profiles.records import (
     Record,
     check_record,
     check_schema,
+    content_of,
+    fields_of,
+    known,
     measured_block,
     measured_run,
     wrong_together,
@@ -78,24 +83,20 @@ class TransformerRecord(Record):
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:
-        if self.experts == 1:
-            raise wrong_together(
-                "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
-            )
-        if self.experts and self.top_k > self.experts:
-            raise wrong_together(
-                f"FIELD.top_k is {self.top_k} and there are {self.experts} experts. Give at most as many."
-            )
-        if not self.experts and self.model_fields_set & {"top_k", "capacity_factor"}:
-            raise wrong_together(
-                "FIELD has top_k or capacity_factor and no experts. Add experts, or leave them out."
-            )
-        most = self.experts / self.top_k
-        if self.experts and self.capacity_factor > most:
-            raise wrong_together(
+        experts, most, wrong = self.experts, self.experts / self.top_k, ""
+        if experts == 1:
+            wrong = "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
+        elif experts and self.top_k > experts:
+            wrong = f"FIELD.top_k is {self.top_k} and there are {experts} experts. Give at most as many."
+        elif not experts and self.model_fields_set & {"top_k", "capacity_factor"}:
+            wrong = "FIELD has top_k or capacity_factor and no experts. Add experts, or leave them out."
+        elif experts and self.capacity_factor > most:
+            wrong = (
                 f"FIELD.capacity_factor is {self.capacity_factor:g}, and at {most:g} each expert has a place for "
-                "every token. Give at most as much."
             )
+            wrong += "every token. Give at most as much."
+        if wrong:
+            raise wrong_together(wrong)
         return self
 
 
@@ -136,20 +137,18 @@ def _table(path: Path, name: str, table: str, extra: tuple[str, ...] = ()) -> pd
     return found
 
 
-def _layers(path: Path, name: str | None) -> pd.DataFrame | None:
-    if name is None:
-        return None
-    table = _table(path, name, "LAYERS")
-    # A column without text is not written: a network that is one layer has no paths.
-    return table.assign(**{name: "" for name in ("module", "op") if name not in table.columns})
+# An empty column is not written: a network that is one layer has no paths.
+_EMPTY: Mapping[str, Mapping[str, Any]] = {
+    "LAYERS": {"module": "", "op": ""},
+    "ORDER": {"row": nan, "freed_by": nan, "module": "", "pass_name": ""},
+}
 
 
-def _order(path: Path, name: str | None) -> pd.DataFrame | None:
+def _whole(path: Path, name: str | None, table: str) -> pd.DataFrame | None:
     if name is None:
         return None
-    table = _table(path, name, "ORDER")
-    empty: dict[str, Any] = {"row": float("nan"), "freed_by": float("nan"), "module": "", "pass_name": ""}
-    return table.assign(**{key: value for key, value in empty.items() if key not in table.columns})
+    found = _table(path, name, table)
+    return found.assign(**{key: value for key, value in _EMPTY[table].items() if key not in found.columns})
 
 
 def _read(path: Path, **absent: str) -> ModelRecord:
@@ -176,35 +175,25 @@ def _profile(
     layers: pd.DataFrame | None,
     order: pd.DataFrame | None = None,
 ) -> ModelProfile:
-    return ModelProfile(
-        name=record.name,
-        title=record.title or record.name,
-        ops=ops,
-        parts=parts,
-        layers=layers,
-        order=order,
-        sizes=record.sizes,
-        traced_with=record.traced_with,
-        parameters_total=record.parameters.total if record.parameters else None,
-        parameters_trainable=record.parameters.trainable if record.parameters else None,
-        data=Data(**record.data.model_dump()),
-        run=Run(**record.run.model_dump()),
-        unit=Unit(**record.unit.model_dump()),
-        optimizer=record.optimizer,
-        unsupported=tuple(record.unsupported),
-        missing=tuple(record.missing),
-        derived=tuple(record.derived),
-        notes=tuple(record.notes),
-        transformer=Transformer(**record.transformer.model_dump()) if record.transformer else None,
-        measured=measured_run(record.measured) if record.measured else None,
-    )
+    own = {
+        "title": record.title or record.name,
+        "ops": ops,
+        "parts": parts,
+        "layers": layers,
+        "order": order,
+        "parameters_total": record.parameters.total if record.parameters else None,
+        "parameters_trainable": record.parameters.trainable if record.parameters else None,
+        "data": Data(**record.data.model_dump()),
+        "run": Run(**record.run.model_dump()),
+        "unit": Unit(**record.unit.model_dump()),
+        "transformer": Transformer(**record.transformer.model_dump()) if record.transformer else None,
+        "measured": measured_run(record.measured) if record.measured else None,
+    }
+    return ModelProfile(**{**fields_of(record, ModelProfile), **own})
 
 
 def load_model(name: str | Path) -> ModelProfile:
-    """Load a model profile by path or name.
-
-    Raises FomkitError with file and line for every mistake in the YAML, the first one in a table.
-    """
+    """Load a model profile by path or name."""
     return _load(locate(str(name), FOLDER))
 
 
@@ -212,15 +201,12 @@ def _load(path: Path) -> ModelProfile:
     """Load a model file and its tables."""
     record = _read(path)
     parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
-    ops, layers, order = _table(path, record.ops, "OPS"), _layers(path, record.layers), _order(path, record.order)
-    return _profile(record, ops, parts, layers, order)
+    ops = _table(path, record.ops, "OPS")
+    return _profile(record, ops, parts, _whole(path, record.layers, "LAYERS"), _whole(path, record.order, "ORDER"))
 
 
 def load_model_facts(path: Path) -> ModelProfile:
-    """Load a model file without ``ops``: name, sizes, data and run, to be joined with an op table.
-
-    Raises FomkitError with file and line for every mistake, an op table among them.
-    """
+    """Load a model file without ``ops``: name, sizes, data and run, to be joined with an op table."""
     record = _read(locate(str(path), FOLDER), ops="")
     return _profile(record, empty_table("OPS"), empty_table("OPS"), None)
 
@@ -263,28 +249,20 @@ def _transformer(shape: Transformer) -> dict[str, Any]:
 def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
     """Put a model in the form of its YAML file; what is unknown stays absent."""
     totals = {"total": model.parameters_total, "trainable": model.parameters_trainable}
-    content: dict[str, Any] = {
-        "schema": SCHEMA,
-        "name": model.name,
-        "title": model.title,
-        "traced_with": dict(model.traced_with),
-        "parameters": {key: value for key, value in totals.items() if value is not None},
-        "sizes": dict(model.sizes),
-        "data": {key: value for key, value in vars(model.data).items() if value is not None},
-        "run": {key: value for key, value in vars(model.run).items() if value is not None},
+    own: dict[str, Any] = {
+        "schema_": SCHEMA,
+        "parameters": known(totals),
+        "data": known(vars(model.data)),
+        "run": known(vars(model.run)),
         "unit": vars(model.unit),
-        "optimizer": dict(model.optimizer),
         "ops": f"{stem}.ops.csv",
         "parts": f"{stem}.parts.csv" if len(model.parts) else None,
         "layers": f"{stem}.layers.csv" if model.layers is not None else None,
         "order": f"{stem}.order.csv.gz" if model.order is not None else None,
         "transformer": _transformer(model.transformer) if model.transformer is not None else None,
         "measured": measured_block(model.measured) if model.measured else None,
-        "unsupported": list(model.unsupported),
-        "missing": list(model.missing),
-        "derived": list(model.derived),
-        "notes": list(model.notes),
     }
+    content = content_of(model, ModelRecord, **own)
     return {key: value for key, value in content.items() if value not in (None, {}, [])}
 
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -113,10 +114,7 @@ def _message(error: Any, record: type[BaseModel]) -> str:
 
 
 def check_record(document: Document, record: type[RecordType]) -> RecordType:
-    """Turn a document into a record.
-
-    Raises ManyFomkitError with every mistake, each with its file and line.
-    """
+    """Turn a document into a record."""
     try:
         return record.model_validate(document.content)
     except ValidationError as error:
@@ -126,10 +124,7 @@ def check_record(document: Document, record: type[RecordType]) -> RecordType:
 
 
 def check_schema(document: Document, schema: str) -> None:
-    """Raise unless the file says that it is of this schema.
-
-    Raises FomkitError when it says nothing, or another schema.
-    """
+    """Raise unless the file says that it is of this schema."""
     found = document.content.get("schema")
     if found == schema:
         return
@@ -152,14 +147,12 @@ class RepeatedRecord(Record):
     def _ordered(self) -> RepeatedRecord:
         if not 0 < self.p25 <= self.median <= self.p75:
             raise ValueError("p25 ≤ median ≤ p75, all above 0")
-        if (self.low is None) is not (self.high is None):
-            raise ValueError("low and high, or neither")
-        if self.low is not None and self.high is not None and not self.low <= self.median <= self.high:
-            raise ValueError("low ≤ median ≤ high")
-        if (self.p10 is None) is not (self.p90 is None):
-            raise ValueError("p10 and p90, or neither")
-        if self.p10 is not None and self.p90 is not None and not self.p10 <= self.median <= self.p90:
-            raise ValueError("p10 ≤ median ≤ p90")
+        for first, last in (("low", "high"), ("p10", "p90")):
+            low, high = getattr(self, first), getattr(self, last)
+            if (low is None) is not (high is None):
+                raise ValueError(f"{first} and {last}, or neither")
+            if low is not None and not low <= self.median <= high:
+                raise ValueError(f"{first} ≤ median ≤ {last}")
         return self
 
 
@@ -242,52 +235,49 @@ class MeasuredRecord(Record):
         return self
 
 
-def _repeated(record: RepeatedRecord | None) -> Repeated | None:
-    if record is None:
-        return None
-    return Repeated(
-        record.median, record.p25, record.p75, record.low, record.high, record.p10, record.p90
-    )  # fmt: skip
+def fields_of(record: Record, noun: type) -> dict[str, Any]:
+    """Give the fields of a noun that its record has under the same name, lists as tuples."""
+    found = {one.name: getattr(record, one.name) for one in fields(noun) if one.name in type(record).model_fields}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+
+
+def content_of(noun: object, record: type[Record], **own: Any) -> dict[str, object]:
+    """Put a noun in the form of its file, in its record's order: ``own`` fields, else those of the same name."""
+    content = dict[str, object]()
+    for name, info in record.model_fields.items():
+        value = own[name] if name in own else getattr(noun, name)
+        plain = dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+        content[info.alias or name] = plain
+    return content
+
+
+def _values(record: Record) -> list[Any]:
+    """Give the values of a record whose noun has the same fields in the same order, with their units."""
+    return [value for _, value in record]
 
 
 def _step(record: StepTimesRecord) -> StepTimes:
-    return StepTimes(record.repeats, *map(_repeated, (record.process, record.wall, record.device)))
-
-
-def _energy(record: StepEnergyRecord | None) -> StepEnergy | None:
-    if record is None:
-        return None
-    return StepEnergy(record.step, record.low, record.high, record.scope, record.source)
+    repeats, *clocks = _values(record)
+    return StepTimes(repeats, *(None if one is None else Repeated(*_values(one)) for one in clocks))
 
 
 def measured_run(record: MeasuredRecord) -> MeasuredRun:
     """Make the noun of the record."""
-    ops = None
-    if record.ops is not None:
-        listed = (Unjoined(one.op, one.pass_name, one.count, one.time, one.why) for one in record.ops.unjoined)
-        seen = record.ops
-        ops = MeasuredOps(seen.profiler, _step(seen.step), seen.joined, tuple(listed), seen.scaled_by)
-    return MeasuredRun(
-        clock=record.clock,
-        device=record.device,
-        processor=record.processor,
-        threads=record.threads,
-        sizes=record.sizes,
-        warm_up=record.warm_up,
-        step=_step(record.step),
-        ops=ops,
-        software=record.software,
-        allocator=record.allocator,
-        load_start=record.load.start,
-        load_end=record.load.end,
-        date=record.date,
-        notes=tuple(record.notes),
-        precision=record.precision,
-        energy=_energy(record.energy),
-    )
+    own: dict[str, Any] = {
+        "step": _step(record.step),
+        "load_start": record.load.start,
+        "load_end": record.load.end,
+    }
+    if (seen := record.ops) is not None:
+        listed = tuple(Unjoined(*_values(one)) for one in seen.unjoined)
+        own["ops"] = MeasuredOps(seen.profiler, _step(seen.step), seen.joined, listed, seen.scaled_by)
+    if record.energy is not None:
+        own["energy"] = StepEnergy(*_values(record.energy))
+    return MeasuredRun(**{**fields_of(record, MeasuredRun), **own})
 
 
-def _known(content: dict[str, Any]) -> dict[str, Any]:
+def known(content: Mapping[str, Value]) -> dict[str, Value]:
+    """Leave out what is unknown: None, and what is empty."""
     return {name: value for name, value in content.items() if value not in (None, "", [], {}, ())}
 
 
@@ -306,21 +296,14 @@ def _repeated_content(times: Repeated | None) -> dict[str, str]:
 
 
 def _step_content(step: StepTimes) -> dict[str, Any]:
-    clocks = {"process": step.process, "wall": step.wall, "device": step.device}
-    return _known({"repeats": step.repeats, **{name: _repeated_content(one) for name, one in clocks.items()}})
+    repeats, *clocks = vars(step)
+    return known({repeats: step.repeats, **{clock: _repeated_content(getattr(step, clock)) for clock in clocks}})
 
 
 def _ops_content(ops: MeasuredOps) -> dict[str, Any]:
-    listed = [_known({**vars(one), "time": _time(one.time_s), "time_s": None}) for one in ops.unjoined]
-    return _known(
-        {
-            "profiler": ops.profiler,
-            "step": _step_content(ops.step),
-            "joined": _time(ops.joined_s),
-            "scaled_by": ops.scaled_by if ops.scaled_by != 1 else None,
-            "unjoined": listed,
-        }
-    )
+    listed = [known({**vars(one), "time": _time(one.time_s), "time_s": None}) for one in ops.unjoined]
+    own = {"joined": _time(ops.joined_s), "scaled_by": ops.scaled_by if ops.scaled_by != 1 else None}
+    return known(content_of(ops, MeasuredOpsRecord, step=_step_content(ops.step), unjoined=listed, **own))
 
 
 def _energy_content(energy: StepEnergy) -> dict[str, str]:
@@ -331,22 +314,10 @@ def _energy_content(energy: StepEnergy) -> dict[str, str]:
 
 def measured_block(run: MeasuredRun) -> dict[str, Any]:
     """Put what was measured in the form of the file; what is unknown stays absent."""
-    return _known(
-        {
-            "clock": run.clock,
-            "device": run.device,
-            "processor": run.processor,
-            "threads": run.threads,
-            "sizes": dict(run.sizes),
-            "warm_up": run.warm_up,
-            "step": _step_content(run.step),
-            "ops": _ops_content(run.ops) if run.ops is not None else None,
-            "software": dict(run.software),
-            "allocator": dict(run.allocator),
-            "load": _known({"start": run.load_start, "end": run.load_end}),
-            "date": run.date,
-            "notes": list(run.notes),
-            "precision": run.precision,
-            "energy": _energy_content(run.energy) if run.energy is not None else None,
-        }
-    )
+    own = {
+        "step": _step_content(run.step),
+        "ops": _ops_content(run.ops) if run.ops is not None else None,
+        "load": known({"start": run.load_start, "end": run.load_end}),
+        "energy": _energy_content(run.energy) if run.energy is not None else None,
+    }
+    return known(content_of(run, MeasuredRecord, **own))

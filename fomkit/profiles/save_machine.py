@@ -16,6 +16,7 @@ from fomkit.files.write import write_set
 from fomkit.files.yaml import format_document
 from fomkit.profiles.facts import price_content
 from fomkit.profiles.machines import SCHEMA
+from fomkit.profiles.records import known
 
 
 def spread(fact: Fact, dimension: str) -> dict[str, str]:
@@ -25,82 +26,66 @@ def spread(fact: Fact, dimension: str) -> dict[str, str]:
     return {"low": exact_quantity(fact.low, dimension), "high": exact_quantity(fact.high, dimension)}
 
 
-def stated(name: str, fact: Fact, dimension: str) -> dict[str, str]:
-    """Write a fact under its name, with its interval, basis and source."""
+def stated(name: str, fact: Fact | None, dimension: str) -> dict[str, str]:
+    """Write a fact under its name, with its interval, basis and source; nothing where nobody stated it."""
+    if fact is None:
+        return {}
     value = {name: exact_quantity(fact.value, dimension), **spread(fact, dimension)}
     return {**value, "basis": fact.basis, "source": fact.source}
 
 
 def _average(power: AveragePower) -> dict[str, Any]:
-    known = {
-        "batch": power.batch,
-        "precision": power.precision,
-        "devices": power.devices if power.scope != "chip" else None,
-    }
-    return {
-        "workload": power.workload,
-        **{name: value for name, value in known.items() if value},
-        "scope": power.scope,
-        **stated("power", power.power_w, "power_w"),
-    }
+    devices = power.devices if power.scope != "chip" else None
+    conditions = known({"batch": power.batch, "precision": power.precision, "devices": devices})
+    start = {"workload": power.workload, **conditions, "scope": power.scope}
+    return {**start, **stated("power", power.power_w, "power_w")}
 
 
 def energy_content(energy: Energy) -> dict[str, Any]:
     """Put what is known of energy in the form of the YAML file; what is unknown stays absent."""
-    content: dict[str, Any] = {"scope": energy.scope}
-    if energy.scope != "chip" and energy.devices is not None:
-        content["devices"] = energy.devices
-    if energy.process_m is not None:
-        content["process"] = exact_quantity(energy.process_m, "length_m")
-    if energy.idle_w is not None:
-        content["idle"] = stated("power", energy.idle_w, "power_w")
-    if energy.per_flop:
-        content["per_flop"] = [
-            {"dtype": one.dtype, **({"engine": one.engine} if one.engine else {}),
-             **stated("energy", one.joule, "joule_per_flop")}
-            for one in energy.per_flop
-        ]  # fmt: skip
-    if energy.byte_j is not None:
-        content["per_byte"] = stated("energy", energy.byte_j, "joule_per_byte")
-    if energy.average:
-        content["average"] = [_average(one) for one in energy.average]
-    if energy.limit_w is not None:
-        content["limit"] = stated("power", energy.limit_w, "power_w")
-    return content
+    per_flop = [
+        {"dtype": one.dtype, **known({"engine": one.engine}), **stated("energy", one.joule, "joule_per_flop")}
+        for one in energy.per_flop
+    ]
+    content = {
+        "scope": energy.scope,
+        "devices": energy.devices if energy.scope != "chip" else None,
+        "process": None if energy.process_m is None else exact_quantity(energy.process_m, "length_m"),
+        "idle": stated("power", energy.idle_w, "power_w"),
+        "per_flop": per_flop,
+        "per_byte": stated("energy", energy.byte_j, "joule_per_byte"),
+        "average": [_average(one) for one in energy.average],
+        "limit": stated("power", energy.limit_w, "power_w"),
+    }
+    return known(content)
 
 
 def _peak(peak: Peak) -> dict[str, str]:
-    accumulate = {"accumulate_dtype": peak.accumulate_dtype} if peak.accumulate_dtype else {}
-    return {
-        "dtype": peak.dtype,
-        "engine": peak.engine,
-        **accumulate,
-        **stated("rate", peak.rate, "flop_per_s"),
-    }
+    start = {"dtype": peak.dtype, "engine": peak.engine, **known({"accumulate_dtype": peak.accumulate_dtype})}
+    return {**start, **stated("rate", peak.rate, "flop_per_s")}
 
 
 def _device(device: Device) -> dict[str, Any]:
-    content = dict[str, Any]()
-    if device.architecture:
-        content["architecture"] = device.architecture
-    if device.peaks:
-        content["peak"] = [_peak(peak) for peak in device.peaks]
     memory: dict[str, str] = {}
     if device.capacity_byte:
         memory["capacity"] = exact_quantity(device.capacity_byte.value, "byte")
     if device.byte_per_s:
-        memory["bandwidth"] = exact_quantity(device.byte_per_s.value, "byte_per_s")
-        memory |= spread(device.byte_per_s, "byte_per_s")
-    if fact := device.byte_per_s or device.capacity_byte:
-        content["memory"] = {**memory, "basis": fact.basis, "source": fact.source}
-    if launch := device.launch_s:
-        content["launch"] = stated("per_op", launch, "time_s")
+        memory |= stated("bandwidth", device.byte_per_s, "byte_per_s")
+    elif device.capacity_byte:
+        memory |= {"basis": device.capacity_byte.basis, "source": device.capacity_byte.source}
+    fresh: dict[str, str] = {}
     if device.fresh_byte_per_s and device.fresh_above_byte:
         above = exact_quantity(device.fresh_above_byte, "byte")
-        content["allocator"] = {"above": above, **stated("fresh", device.fresh_byte_per_s, "byte_per_s")}
-    if device.host_byte_per_s:
-        content["from_host"] = stated("bandwidth", device.host_byte_per_s, "byte_per_s")
-    return content
+        fresh = {"above": above, **stated("fresh", device.fresh_byte_per_s, "byte_per_s")}
+    content = {
+        "architecture": device.architecture,
+        "peak": [_peak(peak) for peak in device.peaks],
+        "memory": memory,
+        "launch": stated("per_op", device.launch_s, "time_s"),
+        "allocator": fresh,
+        "from_host": stated("bandwidth", device.host_byte_per_s, "byte_per_s"),
+    }
+    return known(content)
 
 
 def _overhead(overhead: Overhead) -> dict[str, str]:
@@ -108,8 +93,6 @@ def _overhead(overhead: Overhead) -> dict[str, str]:
     if overhead.share is not None:
         percent = f"{100 * overhead.share.value:.12g} %"
         return {**content, "share": percent, "basis": overhead.share.basis, "source": overhead.share.source}
-    if overhead.time_s is None:
-        return content
     return {**content, **stated("time", overhead.time_s, "time_s")}
 
 
@@ -127,10 +110,10 @@ def _link(link: Link) -> dict[str, str]:
         "high": (fast, "byte_per_s"),
         "serialise": (link.serialise_byte_per_s, "byte_per_s"),
     }
-    stated = {name: exact_quantity(one, unit) for name, (one, unit) in figures.items() if one is not None}
-    channel = {"channel": link.channel} if link.channel else {}
+    written = {name: exact_quantity(one, unit) for name, (one, unit) in figures.items() if one is not None}
     basis = {"basis": link.basis} if link.basis != "published" else {}
-    return {"tier": link.tier, **channel, **stated, "direction": link.direction, **basis, "source": link.source}
+    start = {"tier": link.tier, **known({"channel": link.channel}), **written}
+    return {**start, "direction": link.direction, **basis, "source": link.source}
 
 
 def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
@@ -143,21 +126,20 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
         "device": _device(machine.device),
         **({"origin": _device(machine.origin)} if machine.origin is not None else {}),
     }
-    if machine.node_devices is not None:
-        content["node"] = {"devices": machine.node_devices}
-    if machine.system_nodes is not None:
-        content["system"] = {"nodes": machine.system_nodes, "availability": float(machine.availability)}
-    if machine.host_op_s is not None:
-        content["host"] = stated("per_op", machine.host_op_s, "time_s")
-    if machine.links:
-        content["links"] = [_link(link) for link in machine.links]
-    if machine.overheads:
-        content["overheads"] = [_overhead(overhead) for overhead in machine.overheads]
-    if machine.energy is not None:
-        content["energy"] = energy_content(machine.energy)
-    if machine.price is not None:
-        content["price"] = price_content(machine.price)
-    return content | {"timings": timings, **({"notes": list(machine.notes)} if machine.notes else {})}
+    nodes, system = (
+        machine.system_nodes,
+        {"nodes": machine.system_nodes, "availability": float(machine.availability)},
+    )
+    facts = {
+        "node": known({"devices": machine.node_devices}),
+        "system": None if nodes is None else system,
+        "host": None if machine.host_op_s is None else stated("per_op", machine.host_op_s, "time_s"),
+        "links": [_link(link) for link in machine.links],
+        "overheads": [_overhead(overhead) for overhead in machine.overheads],
+        "energy": None if machine.energy is None else energy_content(machine.energy),
+        "price": None if machine.price is None else price_content(machine.price),
+    }
+    return {**content, **known(facts), "timings": timings, **known({"notes": list(machine.notes)})}
 
 
 def save_machine(machine: Machine, path: Path) -> list[Path]:

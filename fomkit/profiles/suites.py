@@ -24,11 +24,10 @@ from fomkit.core.job import Job
 from fomkit.core.machine import Basis, Party, Scope
 from fomkit.core.suite import Campaign, Category, Conditions, FrozenRate, GivenTime, MeanName, Suite, SuiteLine
 from fomkit.core.units import DAY_S, Precision
-from fomkit.files.write import write_whole
 from fomkit.files.yaml import Document, format_document, load_document, read_text
 from fomkit.profiles.declared import layout_from, parse_layout
 from fomkit.profiles.locate import locate
-from fomkit.profiles.records import Record, Time, check_record, check_schema
+from fomkit.profiles.records import Record, Time, check_record, check_schema, fields_of
 
 _BLOCK = re.compile(r"^frozen:.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 _VERSION = re.compile(r"^version:.*$", re.MULTILINE)
@@ -59,13 +58,7 @@ def frozen_rates(record: FrozenRecord | None) -> dict[str, FrozenRate]:
     if record is None:
         return {}
     return {
-        name: FrozenRate(
-            Span(one.value, one.low, one.high, DEFAULT_LEVEL),
-            one.basis,
-            one.precision,
-            one.work,
-            None if one.excludes is None else tuple(one.excludes),
-        )
+        name: FrozenRate(Span(one.value, one.low, one.high, DEFAULT_LEVEL), **fields_of(one, FrozenRate))
         for name, one in record.unit_per_day.items()
     }
 
@@ -82,12 +75,7 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
     """
     lines = [
         {
-            "name": line.name,
-            "required": line.required,
-            "unit": line.unit,
-            "runs": line.runs,
-            "weight": line.weight,
-            "model": line.model,
+            **{name: getattr(line, name) for name in ("name", "required", "unit", "runs", "weight", "model")},
             "conditions": line.conditions.stated(),
             **({"job": asdict(line.job)} if line.job is not None else {}),
             "given": asdict(line.given[suite.baseline]) if suite.baseline in line.given else None,
@@ -95,29 +83,12 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
         for line in suite.lines
     ]
     content = {
-        "name": suite.name,
-        "version": suite.version,
-        "baseline": suite.baseline,
-        "scope": suite.scope,
-        "mean": suite.mean,
+        **{name: getattr(suite, name) for name in ("name", "version", "baseline", "scope", "mean")},
         "lines": lines,
         "rates": {name: _stated(rate) for name, rate in rates.items()},
     }
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def check_frozen(suite: Suite, record: FrozenRecord, where: str) -> None:
-    """Raise when the suite is not what was frozen.
-
-    Raises FomkitError when a line, the baseline or a frozen rate differs.
-    """
-    if suite_hash(suite, suite.frozen) != record.sha256:
-        raise FomkitError(
-            where,
-            f"a line or the baseline of {suite.name!r} is not what version {suite.version} froze. "
-            "Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
-        )
 
 
 def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit_version: str) -> str:
@@ -147,14 +118,6 @@ def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit
     }
     unchanged = _BLOCK.sub("", _VERSION.sub(f"version: {suite.version}", text, count=1)).rstrip()
     return f"{unchanged}\n{format_document(block)}"
-
-
-def save_frozen(path: Path, text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit_version: str) -> None:
-    """Write a suite file with its baseline frozen, whole or not at all.
-
-    Raises FomkitError when the file cannot be written.
-    """
-    write_whole(path, freeze_text(text, suite, rates, fomkit_version))
 
 
 SCHEMA = "fomkit/suite/1"
@@ -252,15 +215,10 @@ def _given(line: LineRecord, machine: str, record: GivenRecord, where: str) -> G
     if not low <= time <= high:
         raise FomkitError(where, f"{what} {time:g} s, which is not between low and high. Check which is which.")
     return GivenTime(
-        Span(time, low, high),
-        record.basis or line.basis,
-        record.party or line.party,
-        record.class_ or line.class_,
-        record.conditions(),
-        record.source,
-        record.relative_rate,
+        Span(time, low, high), record.basis or line.basis, record.party or line.party,
+        record.class_ or line.class_, record.conditions(), record.source, record.relative_rate,
         record.utilisation_gain,
-    )
+    )  # fmt: skip
 
 
 def _line(record: LineRecord, where: str) -> SuiteLine:
@@ -275,20 +233,9 @@ def _line(record: LineRecord, where: str) -> SuiteLine:
         )
     if record.model is None and (record.nodes is not None or record.layout is not None):
         raise FomkitError(where, f"line {record.name!r} spreads a model over nodes and names none. Add 'model'.")
-    return SuiteLine(
-        name=record.name,
-        required=record.required,
-        category=record.class_,
-        basis=record.basis,
-        party=record.party,
-        unit=record.unit,
-        runs=record.runs,
-        weight=record.weight,
-        given=given,
-        model=record.model,
-        conditions=record.conditions(),
-        job=_job(record, where),
-    )
+    own = {"category": record.class_, "given": given, "conditions": record.conditions(),
+           "job": _job(record, where)}  # fmt: skip
+    return SuiteLine(**{**fields_of(record, SuiteLine), **own})
 
 
 def _job(record: LineRecord, where: str) -> Job | None:
@@ -318,38 +265,30 @@ def _read(name: str | Path) -> tuple[Suite, SuiteRecord, Document]:
     record = check_record(document, SuiteRecord)
     _check_names(record, document)
     lines = tuple(_line(one, document.where(("lines", index))) for index, one in enumerate(record.lines))
-    suite = Suite(
-        name=record.name,
-        title=record.title or record.name,
-        version=record.version,
-        baseline=record.baseline,
-        scope=record.scope,
-        lines=lines,
-        mean=record.mean,
-        threshold=record.threshold,
-        notes=tuple(record.notes),
-        frozen=frozen_rates(record.frozen),
-        campaigns=tuple(Campaign(campaign.name, campaign.line, campaign.units) for campaign in record.campaigns),
-    )
-    return suite, record, document
+    own = {
+        "title": record.title or record.name,
+        "lines": lines,
+        "frozen": frozen_rates(record.frozen),
+        "campaigns": tuple(
+            Campaign(campaign.name, campaign.line, campaign.units) for campaign in record.campaigns
+        ),
+    }
+    return Suite(**{**fields_of(record, Suite), **own}), record, document
 
 
 def load_suite(name: str | Path) -> Suite:
-    """Load a suite by path or name.
-
-    Raises FomkitError with file and line for every mistake, and when the frozen baseline is not the one that was
-    frozen.
-    """
+    """Load a suite by path or name."""
     suite, record, document = _read(name)
-    if record.frozen is not None:
-        check_frozen(suite, record.frozen, document.where(("frozen",)))
+    if record.frozen is not None and suite_hash(suite, suite.frozen) != record.frozen.sha256:
+        raise FomkitError(
+            document.where(("frozen",)),
+            f"a line or the baseline of {suite.name!r} is not what version {suite.version} froze. "
+            "Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
+        )
     return suite
 
 
 def read_unfrozen(name: str | Path) -> tuple[str, Suite]:
-    """Give the text of a suite's file and the suite, whether or not it is what was frozen.
-
-    Raises FomkitError with file and line for every other mistake.
-    """
+    """Give the text of a suite's file and the suite, whether or not it is what was frozen."""
     suite, _, document = _read(name)
     return read_text(document.path), suite

@@ -170,11 +170,7 @@ def recognised_by(installed: Installed, head: bytes, path: Path) -> bool | str:
 
 
 def read_by(installed: Installed, path: Path) -> ReadTable:
-    """Let an adapter read a file.
-
-    Raises FomkitError: the adapter's own, or one that names it where it fails or gives something else than a
-    table.
-    """
+    """Let an adapter read a file."""
     import pandas as pd
 
     remedy = f"Update {installed.distribution.split()[0]}, or tell its authors"
@@ -196,12 +192,9 @@ def choose_adapter(
     """Choose the adapter of a file that is of no format of fomkit's own.
 
     `product`, `file_format`: what the user asked for; `taken`: names of fomkit's own formats; `refusal`: what to
-    say where no adapter fits. Raises FomkitError: ``refusal`` with a sentence for each adapter that is broken, or
-    that several adapters fit.
+    say where no adapter fits.
 
-    Returns
-    -------
-    file_format, product : str
+    Gives format and product.
     """
     found = find_adapters(taken)
     broken = list(found.broken)
@@ -231,15 +224,8 @@ def choose_adapter(
     return next((name, one.product) for name, one in fitting.items())
 
 
-def _adapter(file_format: str, taken: Collection[str]) -> Installed:
-    return find_adapters(taken).working[file_format]
-
-
 def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
-    """Give a stranger's rows the types of the schema: numbers, expressions in named sizes, text.
-
-    Raises FomkitError with the adapter's name, when a column is none of the schema or a number is none.
-    """
+    """Give a stranger's rows the types of the schema: numbers, expressions in named sizes, text."""
     import pandas as pd
 
     if unknown := [str(name) for name in table.columns if name not in column_names(schema)]:
@@ -264,22 +250,16 @@ def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataF
 
 
 def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Read a table of ops, and what the adapter said of it.
-
-    Raises FomkitError when the adapter fails or gives something else.
-    """
-    one = _adapter(file_format, taken)
+    """Read a table of ops, and what the adapter said of it."""
+    one = find_adapters(taken).working[file_format]
     read = read_by(one, path)
     messages = (f"read by {one.label}", *map(printable, map(str, read.notes)))
     return _as_read(one, read.rows, "OPS"), messages
 
 
 def timings_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> ImportedTimings:
-    """Read timings.
-
-    Raises FomkitError when the adapter fails or gives something else.
-    """
-    one = _adapter(file_format, taken)
+    """Read timings."""
+    one = find_adapters(taken).working[file_format]
     read = read_by(one, path)
     messages = (f"Read by {one.label}.", *map(printable, map(str, read.notes)))
     rows = _as_read(one, read.rows, "TIMINGS")

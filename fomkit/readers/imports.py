@@ -1,19 +1,24 @@
-"""Foreign files as profiles: timings become a machine, a table of ops a model; records of runs measurements."""
+"""Foreign files as profiles: timings become a machine, a table of ops a model; records of runs measurements.
+
+Traces of profilers and ONNX files as a model profile, or traces as a machine's timings.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.errors import FomkitError, nearest_names, printable
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.files.csv import read_header
 from fomkit.files.op_csv import empty_table, fill_defaults, read_numbered_table
 from fomkit.frontends.onnx.file import recognise_onnx
+from fomkit.frontends.profile import profile_onnx
+from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
@@ -22,20 +27,115 @@ from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.locate import check_profile
 from fomkit.profiles.models import load_model_facts
 from fomkit.readers.adapters import choose_adapter, ops_by_adapter, timings_by_adapter
-from fomkit.readers.measurements import IMPORTERS
 from fomkit.readers.meters import TITLE as METER
 from fomkit.readers.meters import recognise_meter
+from fomkit.readers.profilers.kineto import TraceRows, read_trace, trace_table
+from fomkit.readers.profilers.kineto_rows import trace_timings
 from fomkit.readers.profilers.kineto_stream import recognise_kineto
-from fomkit.readers.profilers.nsys import recognise_nsys
-from fomkit.readers.profilers.tfprof import recognise_tfprof
+from fomkit.readers.profilers.nsys import read_nsys, recognise_nsys
+from fomkit.readers.profilers.tfprof import read_tfprof, recognise_tfprof
 from fomkit.readers.profilers.xplane import model_of_planes
 from fomkit.readers.profilers.xplane_file import recognise_xplane
-from fomkit.readers.tables.foreign import ImportedTimings
+from fomkit.readers.records import IMPORTERS
+from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, make_timings
 from fomkit.readers.tables.registry import READERS, AmbiguousFormatError, choose_format, read_timings
-from fomkit.readers.traces import model_of_nsys, model_of_onnx, model_of_tfprof, model_of_trace, timings_of_trace
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_BATCH = "the samples of a step are not in a trace; say them with --set batch=N"
+_SPECS = ("name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor", "maxThreadsPerBlock")
+
+
+def model_of_trace(
+    path: Path, sizes: Mapping[str, int], read: Callable[[Path], TraceRows] = read_trace
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of a trace of PyTorch's profiler.
+
+    `sizes`: named sizes of the step that was recorded; `read`: reads the trace.
+
+    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
+    """
+    trace = read(path)
+    ops = trace_table(trace.rows)
+    check_table(ops, "OPS", str(path))
+    name = path.name.partition(".")[0]
+    updates = [row.op.dimensions for row in trace.rows if row.op.kind == "optimizer"]
+    trainable = sum(int(update["numel"]) for update in updates)
+    passes = {row.op.pass_name for row in trace.rows}
+    mode = "infer" if passes == {"forward"} else "train"
+    device = printable(trace.device) or ("accelerator" if trace.on_device else "cpu")
+    updated = (f"the optimizer updates {trainable:,} parameters",) if trainable else ()
+    added = sum_notes(float((ops["count"] * ops["traced_time_s"]).sum()), trace.step_s)
+    messages = (*trace.notes, *added, *updated, *(() if "batch" in sizes else (_BATCH,)))
+    profile = ModelProfile(
+        name=name,
+        title=name,
+        ops=ops,
+        parts=empty_table("OPS"),
+        sizes=sizes,
+        traced_with={"framework": "torch", "device": device, "mode": mode},
+        optimizer={key: str(updates[0][key]) for key in ("rule", "impl")} if updates else {},
+        unsupported=tuple(printable(one) for one in trace.unsupported),
+    )
+    return profile, messages
+
+
+def model_of_nsys(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of an export of Nsight Systems; see `model_of_trace`."""
+    return model_of_trace(path, sizes, read_nsys)
+
+
+def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of what tfprof printed."""
+    ops, messages = read_tfprof(path, sizes)
+    check_table(ops, "OPS", str(path))
+    name = path.name.partition(".")[0]
+    traced_with = {"framework": "tensorflow"}
+    return ModelProfile(name, name, ops, empty_table("OPS"), sizes, traced_with), messages
+
+
+def model_of_onnx(
+    path: Path,
+    sizes: Mapping[str, int],
+    *,
+    mode: Literal["train", "infer"] = "train",
+    optimizer: str | None = None,
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of an ONNX file; see `fomkit.frontends.profile.profile_onnx`."""
+    profile = profile_onnx(path, mode=mode, optimizer=optimizer, sizes=sizes)
+    return replace(profile, notes=()), profile.notes
+
+
+def timings_of_trace(path: Path) -> ImportedTimings:
+    """Read the times of a trace's calls as timings of the machine that it was recorded on.
+
+    Gives an ImportedTimings: of kernels where the trace has any, each call's together; else of calls on the host.
+    """
+    trace = read_trace(path)
+    table, dropped = trace_timings(trace.rows)
+    if table.empty:
+        raise FomkitError(str(path), "has no call with shapes and a time of its own. Record whole steps.")
+    timer = "kernels" if trace.on_device else "calls on the host"
+    columns: dict[str, object] = {
+        str(name): table[name].fillna("") if table[name].dtype == object else table[name] for name in table
+    }
+    columns |= {"harness": f"torch.profiler, {timer}", "library": "PyTorch", "source_row": float("nan")}
+    if trace.on_device:
+        columns["harness_s"] = 0.0
+    timings = make_timings(columns, table.index, path)
+    groups = Counter(zip(timings["kind"], timings["pass_name"], strict=True))
+    counts = [
+        SectionCount("-", "trace", pass_name, imported=rows, kind=kind)
+        for (kind, pass_name), rows in groups.items()
+    ]
+    counts += [
+        SectionCount("-", "trace", skipped=rows, reason=why, kind=kind) for (kind, why), rows in dropped.items()
+    ]
+    specs = {key: printable(str(trace.properties[key])[:80]) for key in _SPECS if key in trace.properties}
+    left_out = tuple(trace.unsupported[:5])
+    return ImportedTimings(timings, printable(trace.device), specs, tuple(counts), trace.notes, left_out)
 
 
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))
@@ -92,13 +192,7 @@ READ_MODEL: Mapping[str, Callable[..., tuple[ModelProfile, tuple[str, ...]]]] = 
 def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
     """Choose the format of a file, by name, by what it shall become, or by its content.
 
-    Raises FomkitError when the content fits none or several of the formats that are left, or format and product
-    disagree.
-
-    Returns
-    -------
-    file_format, product : str
-        A key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
+    Gives a key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
     """
     if product is not None and product not in PRODUCTS:
         raise FomkitError(f"--as {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
@@ -144,12 +238,6 @@ def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tupl
     return bare, messages
 
 
-def _by_adapter(file_format: str, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
-    table, messages = ops_by_adapter(path, file_format, FORMATS)
-    bare, filled = _of_table(table, path, sizes)
-    return bare, (*messages, *filled)
-
-
 def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
     """Give the stated facts a table of ops, and what is known with it."""
     return replace(
@@ -178,9 +266,11 @@ def _read_bare(
         raise FomkitError(
             f"--graph {more['graph']}", "is for traces of TensorFlow's profiler; this is none. Leave it out."
         )
-    own = READ_MODEL.get(file_format, _ops)
-    read = own if file_format in FORMATS else partial(_by_adapter, file_format)
-    return read(path, sizes, **more)
+    if file_format in FORMATS:
+        return READ_MODEL.get(file_format, _ops)(path, sizes, **more)
+    table, messages = ops_by_adapter(path, file_format, FORMATS)
+    bare, filled = _of_table(table, path, sizes)
+    return bare, (*messages, *filled)
 
 
 def flop_use_message(model: ModelProfile, machine: Machine) -> str:
@@ -224,37 +314,12 @@ def import_model(
 ) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of a table of ops, of a trace or of an ONNX file.
 
-    Parameters
-    ----------
-    path : Path
-        A CSV file, packed by gzip or not, with the columns of OPS; `fill_defaults` says which of
-        them may be missing. Or a trace.
-    facts : Path, optional
-        A model file without ``ops``.
-    name : str, optional
-        Default: that of the facts, else the file's.
-    file_format : str
-        The key in `FORMATS` of one that makes models.
-    sizes : mapping, optional
-        Named sizes; they go before those of the facts.
-    train_samples, epochs : int, optional
-        What makes a run; they go before the facts.
-    machine : Machine, optional
-        That a trace was recorded on, for the share of its peak that was reached.
-    **more
-        Of an ONNX file: ``mode`` and ``optimizer``. Of a trace of TensorFlow: ``graph``, the ``model.py`` of its
-        Keras model, which is run.
-
-    Returns
-    -------
-    model : ModelProfile
-    messages : tuple of str
-        What was filled in, a line each.
-
-    Raises
-    ------
-    FomkitError
-        With file and line, when the table or the facts are wrong or a size is missing.
+    `path`: a CSV file, packed by gzip or not, with the columns of OPS (`fill_defaults` says which of them may be
+    missing), or a trace; `facts`: a model file without ``ops``, before which ``name``, ``sizes``,
+    ``train_samples`` and ``epochs`` go; `file_format`: the key in `FORMATS` of one that makes models; `machine`:
+    that a trace was recorded on, for the share of its peak that was reached; `more`: of an ONNX file ``mode`` and
+    ``optimizer``, of a trace of TensorFlow ``graph``, the ``model.py`` of its Keras model, which is run.
+    Gives the model, and what was filled in, a line each.
     """
     stated = load_model_facts(facts) if facts else None
     bare, messages = _read_bare(path, file_format, {**(stated.sizes if stated else {}), **(sizes or {})}, more)
@@ -276,8 +341,7 @@ def import_timings(
     """Read timings of a machine from a file of any format of `FORMATS` that makes one.
 
     `device`: the device to read from a file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of
-    a network is of. Raises FomkitError when the file is wrong, or a device is named for a format that has one per
-    file.
+    a network is of.
     """
     if file_format in READERS:
         return read_timings(path, file_format, device=device, sizes=sizes)

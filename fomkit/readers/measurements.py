@@ -8,27 +8,20 @@ The runs that somebody measured, read from the tables that ship or lie beside th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import Measurement
-from fomkit.files.op_csv import format_table, read_numbered_table
+from fomkit.files.op_csv import format_table, read_numbered_table, table_of_rows
 from fomkit.merit.measured_steps import MeasuredRuns
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import column_names
 from fomkit.profiles.locate import locate, profile_names
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.records import (
-    read_benchmarker,
-    read_dawnbench,
-    read_mllog,
-    recognise_benchmarker,
-    recognise_dawnbench,
-    recognise_mllog,
-)
+from fomkit.readers.records import IMPORTERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,23 +45,19 @@ def _spread(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
     return low, high, True
 
 
-def _count(cell: float) -> int | None:
-    return None if math.isnan(cell) else int(cell)
-
-
 def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
     low, high, stated = _spread(row, where)
     texts = {name: str(row.get(name, "")).strip() for name in column_names("MEASUREMENTS", "text")}
-    known: dict[str, Any] = {**texts, **{name: _count(row.get(name, math.nan)) for name in _COUNTS}}
+    cells = {name: row.get(name, math.nan) for name in _COUNTS}
+    known: dict[str, Any] = {
+        **texts,
+        **{name: None if math.isnan(one) else int(one) for name, one in cells.items()},
+    }
     return Measurement(where=where, value=row["value"], low=low, high=high, spread_stated=stated, **known)
 
 
 def read_measurements(path: Path) -> tuple[Measurement, ...]:
-    """Read a table of measurements (docs/profiles.md), in the order of its rows.
-
-    Raises FomkitError with the line of a column, a word or a number that cannot be, and of an interval that misses
-    its value.
-    """
+    """Read a table of measurements (docs/profiles.md), in the order of its rows."""
     table = read_numbered_table(path, "MEASUREMENTS")
     check_table(table, "MEASUREMENTS", str(path))
     lines, rows = table.index.tolist(), table.to_dict("records")
@@ -80,31 +69,8 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
 
 def format_measurements(rows: Sequence[Measurement]) -> str:
     """Write rows as a table that `read_measurements` reads back."""
-    import pandas as pd
-
-    numbers = column_names("MEASUREMENTS", "number")
-    columns: dict[str, Any] = {}
-    for name in column_names("MEASUREMENTS"):
-        cells = [getattr(row, name) if _is_stated(row, name) else None for row in rows]
-        columns[name] = pd.Series(cells, dtype="float64" if name in numbers else "object")
-    return format_table(pd.DataFrame(columns), "MEASUREMENTS")
-
-
-def _is_stated(row: Measurement, name: str) -> bool:
-    return row.spread_stated or name not in ("low", "high")
-
-
-Rows = tuple[Sequence[Mapping[str, Any]], Sequence[str]]
-"""Rows by column, None where empty, and what is to be said of them."""
-
-
-@dataclass(frozen=True)
-class Importer:
-    """One format: what it is, whether a file has it, and how to read it."""
-
-    title: str
-    recognise: Callable[[Path], bool]
-    read: Callable[[Path], Rows]
+    cells = [{**vars(row), **({} if row.spread_stated else {"low": None, "high": None})} for row in rows]
+    return format_table(table_of_rows(cells, "MEASUREMENTS"), "MEASUREMENTS")
 
 
 @dataclass(frozen=True)
@@ -115,29 +81,9 @@ class ImportedMeasurements:
     said: tuple[str, ...]
 
 
-IMPORTERS: Mapping[str, Importer] = {
-    "benchmarker": Importer("record of the modular benchmarker (.json)", recognise_benchmarker, read_benchmarker),
-    "dawnbench": Importer("DAWNBench entry (.json, its .tsv beside it)", recognise_dawnbench, read_dawnbench),
-    "mllog": Importer("MLPerf training log (lines :::MLLOG)", recognise_mllog, read_mllog),
-}
-
-
 def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
-    """Make a MEASUREMENTS table of rows by column; what a row does not have is empty.
-
-    Raises FomkitError when a cell cannot be what it is.
-    """
-    import pandas as pd
-
-    numbers = set(column_names("MEASUREMENTS", "number"))
-    columns = {
-        name: pd.Series(
-            [row.get(name) if name in numbers else row.get(name, "") for row in rows],
-            dtype="float64" if name in numbers else "object",
-        )
-        for name in column_names("MEASUREMENTS")
-    }
-    table = pd.DataFrame(columns)
+    """Make a MEASUREMENTS table of rows by column; what a row does not have is empty."""
+    table = table_of_rows(rows, "MEASUREMENTS")
     check_table(table, "MEASUREMENTS", where)
     return table
 
@@ -147,18 +93,8 @@ def import_measurements(
 ) -> ImportedMeasurements:
     """Read a foreign record of measurements.
 
-    Parameters
-    ----------
-    path : Path
-    file_format : str
-        A key of `IMPORTERS`.
-    model, machine : str, optional
-        Names of the profiles; the file's own words stay in the note.
-
-    Raises
-    ------
-    FomkitError
-        When the file is broken or holds no measurement, as the readers say.
+    `file_format`: a key of `IMPORTERS`; `model`, `machine`: names of the profiles; the file's own words stay in
+    the note.
     """
     rows, said = IMPORTERS[file_format].read(path)
     named = [_named(_named(row, "model", model), "machine", machine) for row in rows]

@@ -11,17 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import exact_quantity, format_quantity, parse_quantity
 from fomkit.files.csv import is_number, read_header, read_rows, shown
 from fomkit.plan.footprint import Integral, Sample, integrate
-from fomkit.readers.measurements import rows_as_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from fomkit.readers.measurements import ImportedMeasurements, rows_as_table
 
 _TIMES = frozenset(
     {"time", "times", "timestamp", "timestamps", "datetime", "date", "unix", "seconds", "elapsed", "s"}
@@ -51,10 +46,7 @@ class MeterLog:
     zoned: bool
 
     def moment(self, text: str, option: str) -> float:
-        """Read a moment that the user names, in the form of the log's own.
-
-        Raises FomkitError when it is of another form.
-        """
+        """Read a moment that the user names, in the form of the log's own."""
         seconds, dated, zoned = _moment(text, option)
         if (dated, zoned) != (self.dated, self.zoned):
             form = _form(self.dated, self.zoned)
@@ -75,11 +67,9 @@ def _words(heading: str) -> tuple[str, str]:
         return "", ""
     name = re.sub(r"[^a-z]", "", found[1].lower())
     unit = (found[2] or found[3] or "").strip()
-    return (
-        (re.sub(r"[^a-z]", "", heading.lower()), "")
-        if unit.lower() in ("stamp", "time", "power")
-        else (name, unit)
-    )
+    if unit.lower() in ("stamp", "time", "power"):
+        return re.sub(r"[^a-z]", "", heading.lower()), ""
+    return name, unit
 
 
 def _is_time(heading: str) -> bool:
@@ -150,8 +140,7 @@ def read_meter(path: Path) -> MeterLog:
     """Read the log of a wall meter.
 
     `path`: a CSV file with one column of moments (seconds, or ISO 8601 dates) and one of power, W or kW by its
-    heading (``power_w``, ``Power (kW)``) or in each cell (``231.5 W``). Other columns are left alone. Raises
-    FomkitError with the line of a moment or a power that is none or has no unit, or of a moment that goes back.
+    heading (``power_w``, ``Power (kW)``) or in each cell (``231.5 W``). Other columns are left alone.
     """
     rows = read_rows(path)
     _, header = next(rows, (1, []))
@@ -186,14 +175,6 @@ def read_meter(path: Path) -> MeterLog:
 TITLE = "log of a wall meter (.csv: time, power_w)"
 
 
-@dataclass(frozen=True)
-class MeterImport:
-    """A MEASUREMENTS table of one row, ``energy_j``, and what there is to say of it."""
-
-    table: pd.DataFrame
-    notes: tuple[str, ...]
-
-
 def _integral_notes(found: Integral, first_s: float, workload: str, path: Path) -> tuple[str, ...]:
     power = found.power_w
     gaps = [
@@ -215,12 +196,11 @@ def _integral_notes(found: Integral, first_s: float, workload: str, path: Path) 
 
 def import_meter(
     path: Path, *, model: str | None, machine: str | None, start: str | None = None, end: str | None = None
-) -> MeterImport:
-    """Integrate a wall meter's log between two moments.
+) -> ImportedMeasurements:
+    """Integrate a wall meter's log between two moments: one row, ``energy_j``, and what there is to say of it.
 
     `model`, `machine`: what ran, and where: a meter does not know it; `start`, `end`: moments in the form of the
-    log's; default: its first and its last. Raises FomkitError with the line of a mistake in the log, or when
-    nobody says what ran, or the moments lie outside it.
+    log's; default: its first and its last.
     """
     if not model or not machine:
         raise FomkitError(str(path), "does not say what ran where. Add --model and --machine.")
@@ -241,4 +221,4 @@ def import_meter(
     }  # fmt: skip
     if not energy.value > 0:
         raise FomkitError(str(path), "reads no power in this time. Check what the meter was plugged into.")
-    return MeterImport(rows_as_table([row], str(path)), _integral_notes(found, first_s, model, path))
+    return ImportedMeasurements(rows_as_table([row], str(path)), _integral_notes(found, first_s, model, path))

@@ -16,7 +16,8 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,8 @@ def _samples(problem: Mapping[str, Any], where: str) -> float | None:
     if (count := number(problem, "cnt_samples", where, whole=True)) is not None:
         return count
     sizes = problem.get("shape_x_train")
-    return (
-        number({"shape_x_train": sizes[0]}, "shape_x_train", where) if isinstance(sizes, list) and sizes else None
-    )
+    first = sizes[0] if isinstance(sizes, list) and sizes else None
+    return number({"shape_x_train": first}, "shape_x_train", where)
 
 
 def _rate(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> float:
@@ -53,10 +53,8 @@ def _rate(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> 
     seconds = number(record, "time_epoch", where) or number(record, "time", where)
     made = samples / seconds if samples and seconds else None
     if stated and made and abs(stated / made - 1) > AGREE:
-        message = (
-            f"samples_per_second is {stated:g}, and {samples:,.0f} samples in {seconds:g} s are {made:g} a second"
-        )
-        raise FomkitError(where, f"{message}. Correct one of them.")
+        message = f"{stated:g}, and {samples:,.0f} samples in {seconds:g} s are {made:g} a second"
+        raise FomkitError(where, f"samples_per_second is {message}. Correct one of them.")
     if (rate := stated or made) is None:
         raise FomkitError(where, "states no time. Expected samples_per_second, or samples and time_epoch.")
     return rate
@@ -72,10 +70,8 @@ def _record_cell(rest: Mapping[str, Any], where: str) -> str:
     """Write what has no column as text that any table can hold."""
     cell_text = json.dumps(rest, separators=(",", ":"), sort_keys=True)
     if len(cell_text) > MAX_CELL:
-        raise FomkitError(
-            where,
-            f"what has no column takes {len(cell_text):,} letters, a cell holds {MAX_CELL:,}. Shorten its lists.",
-        )
+        limits = f"{len(cell_text):,} letters, a cell holds {MAX_CELL:,}"
+        raise FomkitError(where, f"what has no column takes {limits}. Shorten its lists.")
     return cell_text
 
 
@@ -157,18 +153,12 @@ def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
-    """Read records, one row each: sample_per_s of a training, latency_s of a batch in inference.
-
-    Raises FomkitError when a field is not what it should be, there is no time, or two of them disagree.
-    """
+    """Read records, one row each: sample_per_s of a training, latency_s of a batch in inference."""
     return [{"source": f"{_SOURCE}{path.name}", **_row(one, str(path))} for one in read_objects(path)], ()
 
 
 def benchmarker_record(row: Measurement) -> dict[str, Any]:
-    """Put a measurement in the form of the benchmarker; fields of an imported record come back as they were.
-
-    Raises FomkitError when it is of a run or an epoch, for which there is no field, or its record is broken.
-    """
+    """Put a measurement in the form of the benchmarker; fields of an imported record come back as they were."""
     if row.quantity not in ("sample_per_s", "latency_s", "step_s"):
         raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
     record = parse_json(row.record, row.where) if row.record else {}
@@ -189,9 +179,8 @@ def benchmarker_record(row: Measurement) -> dict[str, Any]:
             record["problem"]["precision"] = row.precision.upper()
         if row.repeats is not None:
             made["nb_epoch"] = row.repeats
-    record["problem"] = (
-        (record["problem"] or row.model) if named_only else {"name": row.model, **record["problem"]}
-    )
+    problem = record["problem"]
+    record["problem"] = (problem or row.model) if named_only else {"name": row.model, **problem}
     mode = str({**made, **record}.get("mode") or "training")
     if beside := _beside(row, mode):
         made[_BESIDE] = beside
@@ -263,11 +252,7 @@ def _figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, Any]
 
 
 def read_dawnbench(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
-    """Read an entry: one row, run_s to the benchmark's quality, or latency_s.
-
-    Raises FomkitError when a field is not what it should be, the log is absent or broken, or the quality is never
-    reached.
-    """
+    """Read an entry: one row, run_s to the benchmark's quality, or latency_s."""
     rows = []
     for record in read_objects(path):
         where = str(path)
@@ -322,9 +307,8 @@ def _time_s(event: Mapping[str, Any], where: str) -> float:
 
 def _status(event: Mapping[str, Any]) -> str:
     metadata = event.get("metadata")
-    return (
-        printable(str(metadata.get("status", "not stated"))[:40]) if isinstance(metadata, dict) else "not stated"
-    )
+    stated = metadata.get("status", "not stated") if isinstance(metadata, dict) else "not stated"
+    return printable(str(stated)[:40])
 
 
 def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, str, Any]]]:
@@ -354,11 +338,7 @@ def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, 
 
 
 def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
-    """Read a log: one row of run_s for each run that succeeded; others are told.
-
-    Raises FomkitError with the line, when it is broken; when no run succeeded, or benchmark or platform are not
-    stated.
-    """
+    """Read a log: one row of run_s for each run that succeeded; others are told."""
     facts, runs = _stopped(path)
     failed = [(where, status) for where, _, _, status, _ in runs if status != "success"]
     messages = [f"{where}: the run is left out, its status is {status}" for where, status in failed]
@@ -384,3 +364,23 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
         if status == "success"
     ]
     return rows, messages
+
+
+Rows = tuple[Sequence[Mapping[str, Any]], Sequence[str]]
+"""Rows by column, None where empty, and what is to be said of them."""
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One format: what it is, whether a file has it, and how to read it."""
+
+    title: str
+    recognise: Callable[[Path], bool]
+    read: Callable[[Path], Rows]
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "benchmarker": Importer("record of the modular benchmarker (.json)", recognise_benchmarker, read_benchmarker),
+    "dawnbench": Importer("DAWNBench entry (.json, its .tsv beside it)", recognise_dawnbench, read_dawnbench),
+    "mllog": Importer("MLPerf training log (lines :::MLLOG)", recognise_mllog, read_mllog),
+}

@@ -170,15 +170,13 @@ def import_measurements(
         When the file is of no known format, broken, or holds no measurement.
     """
     from fomkit.readers.imports import choose_import
-    from fomkit.readers.measurements import ImportedMeasurements
     from fomkit.readers.measurements import import_measurements as _import
     from fomkit.readers.meters import import_meter
 
     path = Path(source)
     chosen, _ = choose_import(path, "measurements", file_format)
     if chosen == "meter":
-        metered = import_meter(path, model=model, machine=machine, start=start, end=end)
-        return ImportedMeasurements(metered.table, metered.notes)
+        return import_meter(path, model=model, machine=machine, start=start, end=end)
     if start is not None or end is not None:
         raise FomkitError("start, end", "cut a meter's log, and this is none. Leave them out.")
     return _import(path, chosen, model=model, machine=machine)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from openpyxl.utils import range_boundaries
 
-from fomkit.files.xlsx import Content, cell_name
-from fomkit.files.xlsx_colours import is_legible
+from fomkit.files.xlsx import Content, cell_name, is_legible
 from fomkit.files.xlsx_marks import SheetMarks
 from fomkit.workbook.changes import Finding, row_name, same_entry
 from fomkit.workbook.layout import Column, letters

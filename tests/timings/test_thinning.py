@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.readers.tables.foreign import draw, thin_timings, whole_loads
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "modern_machines.py"
+spec = importlib.util.spec_from_file_location("modern_machines", SCRIPT)
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+draw, thin_timings, whole_loads = script.draw, script.thin_timings, script.whole_loads
+
+
+def test_the_examples_hold():
+    found = doctest.testmod(script)
+    assert found.attempted
+    assert not found.failed
 
 
 def products(sizes: list[tuple[int, int]], dtype: str = "bf16") -> pd.DataFrame:

@@ -17,7 +17,7 @@ from returns import ACME, Edit, content, fact, op, returned
 from sheets import find
 
 from fomkit.core.interval import probability_above
-from fomkit.files.xlsx_colours import contrast, is_legible, palette_of
+from fomkit.files.xlsx import contrast, is_legible, palette_of
 from fomkit.output.screen import Screen
 from fomkit.output.suites import format_review
 from fomkit.workbook.layout import FACTS, OPS

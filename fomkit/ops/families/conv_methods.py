@@ -105,23 +105,10 @@ def _all_levels(amounts: Triple) -> Size:
 
 
 def direct(
-    pass_name: str,
-    batch: Size,
-    in_channels: Size,
-    out_channels: Size,
-    groups: Size,
-    depth: Size,
-    height: Size,
-    width: Size,
-    kernel_d: Size,
-    kernel_h: Size,
-    kernel_w: Size,
-    transposed: Size,
-    out_depth: Size,
-    out_height: Size,
-    out_width: Size,
-    slid_over: Size,
-) -> MethodCost:
+    pass_name: str, batch: Size, in_channels: Size, out_channels: Size,
+    groups: Size, depth: Size, height: Size, width: Size, kernel_d: Size, kernel_h: Size, kernel_w: Size,
+    transposed: Size, out_depth: Size, out_height: Size, out_width: Size, slid_over: Size,
+) -> MethodCost:  # fmt: skip
     """Price the sums as they are defined; implicit GEMM does the same in the order of a matrix product.
 
     The depth is that of the sum which one result is made of, axis by axis; with a stride an input gradient is
@@ -140,24 +127,10 @@ def direct(
 
 
 def im2col(
-    pass_name: str,
-    batch: Size,
-    in_channels: Size,
-    out_channels: Size,
-    groups: Size,
-    depth: Size,
-    height: Size,
-    width: Size,
-    kernel_d: Size,
-    kernel_h: Size,
-    kernel_w: Size,
-    transposed: Size,
-    out_depth: Size,
-    out_height: Size,
-    out_width: Size,
-    slid_over: Size,
-    item_byte: Size,
-) -> MethodCost:
+    pass_name: str, batch: Size, in_channels: Size, out_channels: Size,
+    groups: Size, depth: Size, height: Size, width: Size, kernel_d: Size, kernel_h: Size, kernel_w: Size,
+    transposed: Size, out_depth: Size, out_height: Size, out_width: Size, slid_over: Size, item_byte: Size,
+) -> MethodCost:  # fmt: skip
     """Price a plain product with the patches gathered in memory, one group after the other.
 
     The workspace is (channels/groups) · kernel volume · positions that the kernel slides over, of the input's
@@ -222,26 +195,11 @@ def _winograd_transforms(
 
 
 def winograd(
-    tile: int,
-    pass_name: str,
-    batch: Size,
-    in_channels: Size,
-    out_channels: Size,
-    groups: Size,
-    depth: Size,
-    height: Size,
-    width: Size,
-    kernel_d: Size,
-    kernel_h: Size,
-    kernel_w: Size,
-    out_depth: Size,
-    out_height: Size,
-    out_width: Size,
-    slides_d: Size,
-    slides_h: Size,
-    slides_w: Size,
+    tile: int, pass_name: str, batch: Size, in_channels: Size, out_channels: Size,
+    groups: Size, depth: Size, height: Size, width: Size, kernel_d: Size, kernel_h: Size, kernel_w: Size,
+    out_depth: Size, out_height: Size, out_width: Size, slides_d: Size, slides_h: Size, slides_w: Size,
     item_byte: Size,
-) -> MethodCost:
+) -> MethodCost:  # fmt: skip
     """Price F(m, 3) along each axis where the kernel is 3, m outputs of a tile from α = m + 2 inputs.
 
     Multiply-adds: α^axes for each tile and pair of channels, where the direct method takes (3·m)^axes: 2.25 times
@@ -270,26 +228,11 @@ def winograd(
 
 
 def fft(
-    length: int | None,
-    pass_name: str,
-    batch: Size,
-    in_channels: Size,
-    out_channels: Size,
-    groups: Size,
-    depth: Size,
-    height: Size,
-    width: Size,
-    kernel_d: Size,
-    kernel_h: Size,
-    kernel_w: Size,
-    out_depth: Size,
-    out_height: Size,
-    out_width: Size,
-    slides_d: Size,
-    slides_h: Size,
-    slides_w: Size,
+    length: int | None, pass_name: str, batch: Size, in_channels: Size, out_channels: Size,
+    groups: Size, depth: Size, height: Size, width: Size, kernel_d: Size, kernel_h: Size, kernel_w: Size,
+    out_depth: Size, out_height: Size, out_width: Size, slides_d: Size, slides_h: Size, slides_w: Size,
     item_byte: Size,
-) -> MethodCost:
+) -> MethodCost:  # fmt: skip
     """Price the transform to frequencies and back by radix-2 FFTs of real tiles.
 
     A tile of L points along an axis gives L − kernel + 1 outputs (overlap-save). A radix-2 FFT of V points is

@@ -24,8 +24,6 @@ SOFTMAX_FLOP: Mapping[str, int] = {"forward": 5, "backward": 4}
 def per_element(numel: Size, read_byte: Size, write_byte: Size) -> Cost:
     """Price one operation per element, whatever it is: an exponential counts 1, like an addition.
 
-    Examples
-    --------
     >>> per_element(numel=10, read_byte=80, write_byte=40)
     Cost(flop=10, byte=120, launches=1)
     """
@@ -139,8 +137,6 @@ def optimizer(rule: str, impl: str, numel: Size, tensors: Size, item_byte: Size)
     Unfused updates start each kernel per tensor (``per_tensor``) or per list (``foreach``); a list is cut into
     launches when `BLOCKS` blocks or `TENSORS` tensors are full; their sum counts at most a few launches too many.
 
-    Examples
-    --------
     >>> optimizer("adam", "per_tensor", numel=1000, tensors=3, item_byte=4)
     Cost(flop=13000, byte=72000, launches=21)
     """

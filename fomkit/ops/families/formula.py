@@ -64,8 +64,6 @@ class Formula(NamedTuple):
 def arguments(function: Callable[..., Any]) -> tuple[str, ...]:
     """Name the arguments of a formula.
 
-    Examples
-    --------
     >>> arguments(lambda b, item_byte: b * item_byte)
     ('b', 'item_byte')
     """
@@ -78,8 +76,6 @@ class Row:
     `column`: gives the value of a column by its name.
     `parts`: as of `Formula`.
 
-    Examples
-    --------
     >>> sizes = {"height": 3.0, "width": 5.0}
     >>> row = Row(sizes.__getitem__, {"area": lambda height, width: height * width})
     >>> row.give(lambda area, height: area / height)
@@ -144,8 +140,6 @@ def _call(name: str, value: Size) -> Size:
 def floor(value: Size) -> Size:
     """Give the largest whole number that is not above a value.
 
-    Examples
-    --------
     >>> float(floor(3.5))
     3.0
     """
@@ -155,8 +149,6 @@ def floor(value: Size) -> Size:
 def ceil(value: Size) -> Size:
     """Give the smallest whole number that is not below a value.
 
-    Examples
-    --------
     >>> float(ceil(3.5))
     4.0
     """
@@ -166,8 +158,6 @@ def ceil(value: Size) -> Size:
 def log2(value: Size) -> Size:
     """Give the logarithm to base 2.
 
-    Examples
-    --------
     >>> float(log2(8))
     3.0
     """

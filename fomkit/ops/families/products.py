@@ -23,8 +23,6 @@ def gemm(b: Size, m: Size, n: Size, k: Size, item_byte: Size) -> Cost:
     Each of the b·m·n results takes k multiply-adds of 2 flop (Golub & Van Loan, Matrix Computations, §1.1); both
     factors are read once and the product is written once, so the traffic is the compulsory one.
 
-    Examples
-    --------
     >>> gemm(b=1, m=2, n=3, k=5, item_byte=4)
     Cost(flop=60, byte=124, launches=1)
     """
@@ -39,8 +37,6 @@ def sparse_gemm(b: Size, m: Size, n: Size, k: Size, density: Size, item_byte: Si
     Methods for Sparse Linear Systems, §3.4): a value and a column index for each stored element and m + 1 row
     pointers. Each of the three matrices moves once.
 
-    Examples
-    --------
     >>> sparse_gemm(b=1, m=2, n=3, k=10, density=0.5, item_byte=4)  # 10 stored; 80 + 12 + 120 + 24 byte
     Cost(flop=60.0, byte=236.0, launches=1)
     """
@@ -54,15 +50,9 @@ PRODUCTS: Mapping[str, int] = {"forward": 2, "backward": 4}
 
 
 def attention(
-    pass_name: str,
-    batch: Size,
-    heads: Size,
-    kv_heads: Size,
-    q_len: Size,
-    kv_len: Size,
-    head_dim: Size,
+    pass_name: str, batch: Size, heads: Size, kv_heads: Size, q_len: Size, kv_len: Size, head_dim: Size,
     item_byte: Size,
-) -> Cost:
+) -> Cost:  # fmt: skip
     """Price softmax(q·kᵀ)·v of all heads.
 
     Two products of 2·batch·heads·q_len·kv_len·head_dim flop forward; four backward (Dao, arXiv:2307.08691, §4.1,
@@ -73,8 +63,6 @@ def attention(
     output and its gradient, and writes three gradients. The quadratic traffic of unfused attention is in the row's
     parts.
 
-    Examples
-    --------
     >>> attention("forward", batch=1, heads=2, kv_heads=2, q_len=3, kv_len=5, head_dim=7, item_byte=2)
     Cost(flop=840, byte=448, launches=1)
     """
@@ -90,16 +78,9 @@ GATES: Mapping[str, int] = {"vanilla": 1, "lstm": 4, "gru": 3}
 
 
 def rnn(
-    cell: str,
-    pass_name: str,
-    batch: Size,
-    steps: Size,
-    input_size: Size,
-    hidden_size: Size,
-    layers: Size,
-    directions: Size,
-    item_byte: Size,
-) -> Cost:
+    cell: str, pass_name: str, batch: Size, steps: Size, input_size: Size, hidden_size: Size, layers: Size,
+    directions: Size, item_byte: Size,
+) -> Cost:  # fmt: skip
     """Price a pass of a recurrent layer by its matrix products.
 
     A step multiplies the input and the hidden state of every sample with ``gates`` matrices:
@@ -113,8 +94,6 @@ def rnn(
     through memory. Weights that outgrow the caches are really read once a step; the estimator adds that, not the
     formula.
 
-    Examples
-    --------
     >>> sizes = {"batch": 16, "steps": 25, "input_size": 0, "hidden_size": 512, "layers": 1, "directions": 1}
     >>> rnn("lstm", "forward", **sizes, item_byte=4).flop == 2 * 4 * 512**2 * 16 * 25
     True
@@ -138,8 +117,6 @@ def output_length(
     one inverts that, (in − 1)·stride − 2·pad + dilation·(kernel − 1) + 1 + output padding (torch.nn.Conv2d and
     ConvTranspose2d, section Shape).
 
-    Examples
-    --------
     >>> float(output_length(224, kernel=7, stride=2, pad=3, dilation=1, transposed=0, output_pad=0))
     112.0
     """
@@ -150,53 +127,32 @@ def output_length(
 
 
 def out_depth(
-    depth: Size,
-    kernel_d: Size,
-    stride_d: Size,
-    pad_d: Size,
-    dilation_d: Size,
-    transposed: Size,
-    output_pad_d: Size,
-) -> Size:
+    depth: Size, kernel_d: Size, stride_d: Size, pad_d: Size, dilation_d: Size,
+    transposed: Size, output_pad_d: Size,
+) -> Size:  # fmt: skip
     """Count output positions along the depth."""
     return output_length(depth, kernel_d, stride_d, pad_d, dilation_d, transposed, output_pad_d)
 
 
 def out_height(
-    height: Size,
-    kernel_h: Size,
-    stride_h: Size,
-    pad_h: Size,
-    dilation_h: Size,
-    transposed: Size,
-    output_pad_h: Size,
-) -> Size:
+    height: Size, kernel_h: Size, stride_h: Size, pad_h: Size, dilation_h: Size,
+    transposed: Size, output_pad_h: Size,
+) -> Size:  # fmt: skip
     """Count output positions along the height."""
     return output_length(height, kernel_h, stride_h, pad_h, dilation_h, transposed, output_pad_h)
 
 
 def out_width(
-    width: Size,
-    kernel_w: Size,
-    stride_w: Size,
-    pad_w: Size,
-    dilation_w: Size,
-    transposed: Size,
-    output_pad_w: Size,
-) -> Size:
+    width: Size, kernel_w: Size, stride_w: Size, pad_w: Size, dilation_w: Size,
+    transposed: Size, output_pad_w: Size,
+) -> Size:  # fmt: skip
     """Count output positions along the width."""
     return output_length(width, kernel_w, stride_w, pad_w, dilation_w, transposed, output_pad_w)
 
 
 def slid_over(
-    depth: Size,
-    height: Size,
-    width: Size,
-    transposed: Size,
-    out_depth: Size,
-    out_height: Size,
-    out_width: Size,
-) -> Size:
+    depth: Size, height: Size, width: Size, transposed: Size, out_depth: Size, out_height: Size, out_width: Size,
+) -> Size:  # fmt: skip
     """Count the positions that the kernel slides over: the output's, or the input's where it is transposed."""
     return (1 - transposed) * (out_depth * out_height * out_width) + transposed * (depth * height * width)
 
@@ -211,23 +167,10 @@ PARTS: Mapping[str, Callable[..., Size]] = {
 
 
 def conv(
-    pass_name: str,
-    batch: Size,
-    in_channels: Size,
-    out_channels: Size,
-    depth: Size,
-    height: Size,
-    width: Size,
-    kernel_d: Size,
-    kernel_h: Size,
-    kernel_w: Size,
-    groups: Size,
-    out_depth: Size,
-    out_height: Size,
-    out_width: Size,
-    slid_over: Size,
-    item_byte: Size,
-) -> Cost:
+    pass_name: str, batch: Size, in_channels: Size, out_channels: Size,
+    depth: Size, height: Size, width: Size, kernel_d: Size, kernel_h: Size, kernel_w: Size,
+    groups: Size, out_depth: Size, out_height: Size, out_width: Size, slid_over: Size, item_byte: Size,
+) -> Cost:  # fmt: skip
     """Price direct convolution, each of its three passes alike.
 
     Every kernel element meets every position it slides over, the output's for a convolution and the input's for a

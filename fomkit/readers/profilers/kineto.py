@@ -73,7 +73,7 @@ def _check(events: Events, where: str) -> None:
         raise FomkitError(where, f"has no event. Check that the profiler ran. {RECORD}.")
     if not len(events.start):
         kernels = f"{len(events.device_time):,} kernels and " if len(events.device_time) else ""
-        left = _skipped_events(events)
+        left = f" ({_left_out(events)} were left out)" if events.wrong else ""
         raise FomkitError(
             where, f"has {kernels}no op of PyTorch among its {events.seen:,} events{left}. {RECORD}."
         )
@@ -90,15 +90,13 @@ def _check_one_process(events: Events, where: str) -> None:
         )
 
 
-def _skipped_events(events: Events) -> str:
-    listed = ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
-    return f" ({listed} were left out)" if listed else ""
+def _left_out(events: Events) -> str:
+    return ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
 
 
 def _notes(events: Events, executions: Executions, rows: Rows, device: DeviceTimes, name: str) -> Iterator[str]:
     if events.wrong:
-        listed = ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
-        yield f"partial: of {events.seen:,} events were left out: {listed}"
+        yield f"partial: of {events.seen:,} events were left out: {_left_out(events)}"
     by = {"ProfilerStep": "as the profiler marks them", "Optimizer.step": "told by the optimizer's"}
     cold = executions.cold
     if not executions.marked_by:
@@ -122,9 +120,8 @@ def _notes(events: Events, executions: Executions, rows: Rows, device: DeviceTim
         )
     call_counts = rows.call_counts
     if call_counts.halved:
-        yield (
-            f"backward time of {call_counts.halved:,} convolutions or recurrent layers a step was parted in halves"
-        )
+        halved = f"{call_counts.halved:,} convolutions or recurrent layers"
+        yield f"backward time of {halved} a step was parted in halves"
     if call_counts.unsupported:
         missing = sum(call_counts.unsupported.values())
         yield f"partial: {missing:,} of {call_counts.called:,} executions a step have no rule or no shapes"
@@ -142,10 +139,7 @@ class Steps(NamedTuple):
 
 
 def read_steps(path: Path) -> Steps:
-    """Read a trace and find its steps.
-
-    Raises FomkitError when the file is damaged, or holds no op.
-    """
+    """Read a trace and find its steps."""
     events, reader = Events(), TraceReader(path)
     events.add_all(reader)
     _check(events, str(path))
@@ -154,10 +148,7 @@ def read_steps(path: Path) -> Steps:
 
 
 def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
-    """Find the steps of events.
-
-    `head`: what the file says of itself.
-    """
+    """Find the steps of events; ``head`` is what the file says of itself."""
     nesting = Nesting(events)
     device = join_device(events, nesting)
     default_dtype = commonest_dtype(events)
@@ -172,8 +163,7 @@ def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
 def read_trace(path: Path) -> TraceRows:
     """Read a trace of PyTorch's profiler, of CUDA, ROCm or a CPU.
 
-    `path`: ``trace.json``, packed by gzip or not. Raises FomkitError when the file is damaged, or holds no op or
-    no shapes.
+    `path`: ``trace.json``, packed by gzip or not.
     """
     found = read_steps(path)
     trace = rows_of(found)
@@ -197,19 +187,12 @@ def rows_of(found: Steps) -> TraceRows:
     head, events, _, device, executions, rows = found
     made = tuple(rows)
     properties = _properties(head, device.unit)
-    name = properties.get("name")
-    name = name if isinstance(name, str) else ""
+    name = name if isinstance(name := properties.get("name"), str) else ""
     unsupported = [f"{one} ×{count}" for one, count in rows.call_counts.unsupported.most_common()]
     more = [f"and {len(unsupported) - MAX_LISTED} more"] if len(unsupported) > MAX_LISTED else []
-    return TraceRows(
-        made,
-        (*unsupported[:MAX_LISTED], *more),
-        tuple(_notes(events, executions, rows, device, name)),
-        properties,
-        name,
-        bool(len(events.device_time)),
-        executions.step_s,
-    )
+    notes, on_device = tuple(_notes(events, executions, rows, device, name)), bool(len(events.device_time))
+    listed = (*unsupported[:MAX_LISTED], *more)
+    return TraceRows(made, listed, notes, properties, name, on_device, executions.step_s)
 
 
 def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
@@ -324,7 +307,7 @@ def time_spent(path: Path) -> tuple[list[Spent], float]:
     """Give all time that a trace saw in one step, by op, and the share of a step that these ops fill.
 
     `path`: a trace whose steps are marked. Where it has times of an accelerator, these count and the host's do
-    not. Raises FomkitError when the trace holds no op.
+    not.
     """
     steps = read_steps(path)
     found = list(_rows(steps))

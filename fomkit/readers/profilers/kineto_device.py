@@ -32,8 +32,6 @@ _MATRIX = re.compile(r"^Cijk.*_(MI\d+x\d+|MFMA)")
 def collective_word(name: str) -> str:
     """Name a collective by what NCCL, RCCL or PyTorch calls it; "" where it is none.
 
-    Examples
-    --------
     >>> collective_word("ncclDevKernel_AllReduce_Sum_f32(ncclDevComm*)"), collective_word("_allgather_base")
     ('all_reduce', 'all_gather')
     """

@@ -48,12 +48,8 @@ def schemas() -> tuple[Mapping[str, str], Mapping[str, list[Schema]]]:
     """Read the table of schemas: the state of each op's name, and the spellings of those that are priced."""
     states: dict[str, str] = {}
     spellings: dict[str, list[Schema]] = {}
-    lines = (
-        (Path(__file__).parents[2] / "frontends" / "lowering" / "aten_schemas.csv")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
-    for line in lines[1:]:
+    path = Path(__file__).parents[2] / "frontends" / "lowering" / "aten_schemas.csv"
+    for line in path.read_text(encoding="utf-8").splitlines()[1:]:
         name, state, arguments, written = line.split(",")
         states[name] = "priced" if "priced" in (state, states.get(name)) else state
         if state == "priced":
@@ -86,8 +82,6 @@ def make_array(shape: Sequence[int], dtype: str, storage: int, stride: Any = Non
 def parse_value(text: Any) -> Any:
     """Read an argument that is no tensor, as the profiler writes it.
 
-    Examples
-    --------
     >>> parse_value("[1, -2]"), parse_value("True"), parse_value("0.5"), parse_value("")
     ([1, -2], True, 0.5, None)
     """
@@ -161,7 +155,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
     """Put a call into the rules' words; its results are those written in place.
 
     `name`: the op's without its library; `default_dtype`: number format of lists of tensors, which the trace does
-    not tell. Raises CallError when the trace does not say enough.
+    not tell.
     """
     given = _Given(signature, default_dtype)
     fitting = [schema for schema in schemas()[1].get(name, ()) if _fits(schema, given)]
@@ -176,10 +170,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
 
 
 def loose(signature: Signature, default_dtype: str) -> list[Any]:
-    """Give the arguments of a call whose spelling nobody keeps, by position.
-
-    Raises CallError when the trace does not say enough.
-    """
+    """Give the arguments of a call whose spelling nobody keeps, by position."""
     given = _Given(signature, default_dtype)
     return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]
 
@@ -358,12 +349,8 @@ class Nesting:
 def step_windows(events: Events) -> tuple[list[tuple[float, float]], str]:
     """Give start and end [µs] of the steps, in order, and what tells them.
 
-    Returns
-    -------
-    windows : list of tuple of float
-        Empty where nothing tells steps; the file is then taken as one.
-    told : str
-        ``ProfilerStep``, ``Optimizer.step`` (a step ends with the optimizer's) or "".
+    That is ``ProfilerStep``, ``Optimizer.step`` (a step ends with the optimizer's) or "": nothing tells
+    steps then, and the file is taken as one.
     """
     places = _marked(events, "ProfilerStep#")
     if places:

@@ -20,7 +20,7 @@ from fomkit.frontends.lowering.aten_traffic import (
     window_pool,
 )
 from fomkit.frontends.lowering.calls import Array, Call, Rule, arrays_in, copy, generate, pointwise, reduction
-from fomkit.readers.profilers.kineto_nesting import CallError, make_array
+from fomkit.readers.profilers.kineto_nesting import CallError, make_array, packed
 
 Made = list[Array]
 _RESULT = 1_000_000
@@ -60,8 +60,6 @@ def _stated_dtype(call: Call, default: str) -> str:
 def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Give the shape that several shapes make together.
 
-    Examples
-    --------
     >>> broadcast([(4, 1, 3), (5, 1)])
     (4, 5, 3)
     """
@@ -80,10 +78,8 @@ def _pointwise(call: Call, name: str) -> Made:
 
 def _same_order(arrays: Sequence[Array], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Give the strides of the first argument of full size without gaps, else those of a packed tensor."""
-    fitting = (
-        array.stride for array in arrays if array.shape == shape and array.byte == array.numel * array.item_byte
-    )
-    return next(fitting, make_array(shape, "bool", 0).stride)
+    fitting = (one.stride for one in arrays if one.shape == shape and one.byte == one.numel * one.item_byte)
+    return next(fitting, packed(shape))
 
 
 def _reduced(call: Call, name: str) -> Made:
@@ -91,19 +87,14 @@ def _reduced(call: Call, name: str) -> Made:
     if name in _AVERAGED or "reduction" in call.arguments:
         averaged = call.arguments.get("reduction", 1) != 0
         return [_new(() if averaged else values.shape, call.dtype)]
-    dims = _list(call.arguments.get("dim"))
-    axes = {axis % max(len(values.shape), 1) for axis in dims if type(axis) is int} or set(
-        range(len(values.shape))
-    )
-    keeps_axes = bool(call.arguments.get("keepdim"))
-    shape = [
-        1 if axis in axes else size for axis, size in enumerate(values.shape) if keeps_axes or axis not in axes
-    ]
-    indexed = name in ("max", "min", "median") and dims
+    dims, rank = _list(call.arguments.get("dim")), len(values.shape)
+    axes = {axis % max(rank, 1) for axis in dims if type(axis) is int} or set(range(rank))
+    kept = bool(call.arguments.get("keepdim"))
+    shape = [1 if axis in axes else size for axis, size in enumerate(values.shape) if kept or axis not in axes]
     dtype = "int64" if name.startswith("arg") or name == "count_nonzero" else values.dtype
     dtype = "bool" if name in ("any", "all") else _stated_dtype(call, dtype)
     first = _new(shape, dtype)
-    if indexed:
+    if name in ("max", "min", "median") and dims:
         return [first, _like(first, 1, "int64")]
     return [first, _like(first, 1)] if name in ("std_mean", "var_mean", "aminmax") else [first]
 
@@ -122,26 +113,24 @@ def _normed(call: Call, name: str) -> Made:
             if place < len(mask) and mask[place]
         ]
     if rule is layer_norm:
-        statistics: Sequence[int] = values.shape[
-            : len(values.shape) - len(_list(call.arguments["normalized_shape"]))
-        ]
+        outer = len(values.shape) - len(_list(call.arguments["normalized_shape"]))
+        statistics: Sequence[int] = values.shape[:outer]
     elif rule is group_norm:
         statistics = (int(call.arguments["N"]), int(call.arguments["group"]))
     else:
         statistics = values.shape[1:2]
     if name == "_fused_rms_norm":
         return [_like(values), _new(statistics, "fp32", 1)]
-    half = values.dtype in ("fp16", "bf16")
-    dtype = "fp32" if half else values.dtype
+    dtype = "fp32" if values.dtype in ("fp16", "bf16") else values.dtype
     if rule is batch_norm and call.arguments.get("training") is False:
         return [_like(values)]
     return [_like(values), _new(statistics, dtype, 1), _new(statistics, dtype, 2)]
 
 
 def _pooled(call: Call, name: str) -> Made:
-    if "backward" in name:
-        return [_like(call.array("self"))]
     values = call.array("self")
+    if "backward" in name:
+        return [_like(values)]
     spatial = 3 if "3d" in name else 2
 
     def each(key: str, default: int) -> list[int]:
@@ -210,9 +199,8 @@ def _copied(call: Call, name: str) -> Made:
             shape[-1 - place] += pads[2 * place] + pads[2 * place + 1]
         return [_new(shape, values.dtype)]
     if name in ("clone", "_to_copy", "copy", "flip", "roll", "tril", "triu", "lift_fresh_copy"):
-        same = replace(_like(values), stride=_same_order([values], values.shape))
-        return [replace(same, dtype=to, item_byte=_like(values, 0, to).item_byte)
-                for to in [_stated_dtype(call, values.dtype)]]  # fmt: skip
+        same = _like(values, 0, _stated_dtype(call, values.dtype))
+        return [replace(same, stride=_same_order([values], values.shape))]
     if name == "repeat":
         times = [int(one) for one in _list(call.arguments.get("repeats"))]
         wide = (1,) * (len(times) - len(values.shape)) + values.shape
@@ -270,15 +258,11 @@ def _like_first(call: Call, name: str) -> Made:
     return [first]
 
 
-def _picked_back(call: Call, _name: str) -> Made:
-    return [_like(call.array("self"))]
-
-
 _BY_RULE: Mapping[Rule, Callable[[Call, str], Made]] = {
     pointwise: _pointwise, reduction: _reduced, batch_norm: _normed, layer_norm: _normed, group_norm: _normed,
     window_pool: _pooled, adaptive_pool: _pooled, generate: _generated, copy: _copied,
     embedding_backward: _looked_up_back, embedding_bag: _summed_bags, picked_loss: _picked,
-    picked_loss_backward: _picked_back,
+    picked_loss_backward: lambda call, _name: [_like(call.array("self"))],
 }  # fmt: skip
 _GATHERED = "embedding index _unsafe_index index_select gather take"
 _LIKE_FIRST = """_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data sort cumsum
@@ -292,10 +276,7 @@ _BY_NAME: Mapping[str, Callable[[Call, str], Made]] = {
 
 
 def with_results(call: Call, rule: Rule) -> Call:
-    """Give a call its results, unless it has them: written in place, or of no matter to its rule.
-
-    Raises CallError when nobody worked them out.
-    """
+    """Give a call its results, unless it has them: written in place, or of no matter to its rule."""
     name = call.op.partition("::")[2]
     if call.results or rule.__module__.endswith("aten_products"):
         return call

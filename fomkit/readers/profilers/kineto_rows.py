@@ -120,10 +120,6 @@ def _owner(name: str, signature: Signature, default_dtype: str, pass_name: str) 
     return TracedOp(f"aten::{name}", "attention" if attention else "rnn", dimensions, dtype, pass_name, "")
 
 
-def _without_flags(dimensions: Dimensions) -> Dimensions:
-    return {name: value for name, value in dimensions.items() if name not in ("trans_a", "trans_b")}
-
-
 class Rows:
     """Makes the rows of one trace.
 
@@ -191,17 +187,12 @@ class Rows:
             if isinstance(error, CallError):
                 raise
             raise CallError("its arguments are not those that it takes, or not in the trace") from error
-        call_counts = signature[2] is not None
+        # Without strides nobody knows how factors are stored.
+        hidden = () if signature[2] is not None else ("trans_a", "trans_b")
+        sizes = [{name: size for name, size in work.dimensions.items() if name not in hidden} for work in works]
         return [
-            TracedOp(
-                name,
-                work.kind,
-                work.dimensions if call_counts else _without_flags(work.dimensions),
-                work.dtype,
-                work.pass_name or key.pass_name,
-                "",
-            )
-            for work in works
+            TracedOp(name, work.kind, own, work.dtype, work.pass_name or key.pass_name, "")
+            for work, own in zip(works, sizes, strict=True)
         ]
 
     def _parted(
@@ -273,14 +264,9 @@ def _why_not(row: Row) -> str:
 def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str, str], int]]:
     """Make one timing of each distinct call.
 
-    Returns
-    -------
-    timings : DataFrame
-        Columns of TIMINGS that the trace decides: median and quartiles of the executions' times [s].
-    dropped : mapping
-        Kind and reason to the number of rows that became no timing.
+    Gives the columns of TIMINGS that the trace decides, median and quartiles of the executions' times [s]; and by
+    kind and reason the number of rows that became no timing.
     """
-    import numpy as np
     import pandas as pd
 
     known: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,17 +45,6 @@ class Entry(NamedTuple):
     signature: Signature | None
 
 
-def optimizer_class(annotation: str) -> str:
-    """Give the class that an annotation names.
-
-    Examples
-    --------
-    >>> optimizer_class("Optimizer.step#AdamW.step")
-    'AdamW'
-    """
-    return annotation.partition("#")[2].partition(".")[0]
-
-
 def _parameters(entry: Entry, default_dtype: str) -> list[Array]:
     if entry.signature is None:
         raise CallError("it has no shapes")
@@ -83,7 +72,7 @@ def describe_update(annotation: str, impl: str, entries: Sequence[Entry], defaul
     `default_dtype`: number format of lists of tensors. Gives a TracedOp or None: none for an optimizer whose
     parameters cannot be told from its calls; these are then rows themselves.
     """
-    kind = optimizer_class(annotation)
+    kind = annotation.partition("#")[2].partition(".")[0]
     closing = [entry for entry in entries if entry.name in _CLOSING.get(kind, ())]
     try:
         parameters = [array for entry in closing for array in _parameters(entry, default_dtype)]
@@ -91,13 +80,8 @@ def describe_update(annotation: str, impl: str, entries: Sequence[Entry], defaul
         return None
     if not parameters:
         return None
-    numel = sum(array.numel for array in parameters)
-    sizes: dict[str, Any] = {
-        "rule": _rule(kind, entries),
-        "impl": impl,
-        "numel": numel,
-        "tensors": len(parameters),
-    }
+    sizes: dict[str, Any] = {"rule": _rule(kind, entries), "impl": impl}
+    sizes |= {"numel": sum(array.numel for array in parameters), "tensors": len(parameters)}
     return TracedOp(f"{kind}.step", "optimizer", sizes, parameters[0].dtype, UPDATE, "")
 
 
@@ -114,93 +98,6 @@ class Key(NamedTuple):
     call: int
     pass_name: str
     detail: int = -1
-
-
-class SimilarSteps(NamedTuple):
-    """The steps that are alike, and what ran in those that were taken.
-
-    `steps`: how many are alike.
-    `counts`: executions in one of them, in order of first execution.
-    `times`: times [s] of all executions in those that were taken, step by step.
-    `step_s`: time of all executions in each step that was taken [s].
-    `cold`: place among all steps, and time [s], of a first one that was left out as a cold start.
-    `taken`: places of those that were taken, among all steps.
-    """
-
-    steps: int
-    counts: dict[Key, int]
-    times: dict[Key, NDArray[np.float64]]
-    step_s: tuple[float, ...]
-    cold: tuple[int, float] | None
-    taken: tuple[int, ...]
-
-
-@dataclass
-class Collected:
-    """Executions by step and key, 16 bytes each."""
-
-    keys: dict[Key, int] = field(default_factory=dict)
-    gradients: dict[Key, list[float]] = field(default_factory=dict)
-    units: dict[Key, str] = field(default_factory=dict)
-    occupied: dict[Key, list[float]] = field(default_factory=dict)
-    updates: dict[tuple[object, ...], int] = field(default_factory=dict)
-    _step: array[int] = field(default_factory=lambda: array("i"))
-    _key: array[int] = field(default_factory=lambda: array("i"))
-    _time: array[float] = field(default_factory=lambda: array("d"))
-
-    def add(self, step: int, key: Key, time: float) -> None:
-        """Add an execution of so many µs."""
-        self._step.append(step)
-        self._key.append(self.keys.setdefault(key, len(self.keys)))
-        self._time.append(time / 1e6)
-
-    def occupy(self, key: Key, sums: list[float]) -> None:
-        """Add occupancy × time, and time, of kernels that say their occupancy."""
-        known = self.occupied.setdefault(key, [0.0, 0.0])
-        known[0] += sums[0]
-        known[1] += sums[1]
-
-    def occupancy(self) -> dict[Key, float]:
-        """Give the achieved occupancy [share] of each key that has one, weighted by time."""
-        return {key: share / time for key, (share, time) in self.occupied.items() if time > 0}
-
-    def shares(self) -> dict[Key, tuple[float, float]]:
-        """Give the shares of time for the input's and the weight's gradient, of calls whose kernels tell."""
-        return {
-            key: (to_input / both, to_weight / both)
-            for key, (to_input, to_weight) in self.gradients.items()
-            if (both := to_input + to_weight) > 0
-        }
-
-    def most_similar(self) -> SimilarSteps:
-        """Take the steps that ran the same, the most there are, of equally many the later ones; no cold start."""
-        step, key = np.frombuffer(self._step, np.int32), np.frombuffer(self._key, np.int32)
-        time = np.frombuffer(self._time, np.float64)
-        order = np.lexsort((key, step))
-        starts = np.flatnonzero(np.diff(step[order], prepend=-1))
-        similar: dict[bytes, list[int]] = {}
-        for first, last in zip(starts, [*starts[1:], len(order)], strict=True):
-            similar.setdefault(key[order[first:last]].tobytes(), []).append(int(step[order[first]]))
-        taken = max(similar.values(), key=lambda members: (len(members), members[-1]), default=[])
-        known = np.nan_to_num(time)
-        similar_count, cold = len(taken), None
-        step_s = tuple(float(known[step == one].sum()) for one in sorted(taken))
-        if is_cold(step_s):
-            cold = min(taken), step_s[0]
-            taken, step_s = sorted(taken)[1:], step_s[1:]
-        inside = np.isin(step, taken)
-        names = list(self.keys)
-        ran, counts = np.unique(key[inside], return_counts=True)
-        sorted_by_key = np.lexsort((step[inside], key[inside]))
-        parts = np.split(time[inside][sorted_by_key], np.cumsum(counts)[:-1])
-        return SimilarSteps(
-            similar_count,
-            {names[one]: int(count) // len(taken) for one, count in zip(ran, counts, strict=True)},
-            {names[one]: part for one, part in zip(ran, parts, strict=True)},
-            step_s,
-            cold,
-            tuple(sorted(taken)),
-        )
 
 
 PASSES = (FORWARD, BACKWARD, UPDATE)
@@ -239,19 +136,9 @@ class Executions:
     wall_s: tuple[float, ...] = ()
 
 
-class _Windows:
-    """Which step a moment lies in."""
-
-    def __init__(self, events: Events) -> None:
-        self.windows, self.marked_by = step_windows(events)
-        self._starts = [start for start, _ in self.windows]
-
-    def step(self, at: float) -> int:
-        """Give the step; 0 where none is marked, -1 between steps."""
-        if not self.windows:
-            return 0
-        place = bisect_right(self._starts, at) - 1
-        return place if place >= 0 and at < self.windows[place][1] else -1
+def _add_to(sums: dict[Key, list[float]], key: Key, more: Sequence[float]) -> None:
+    """Add a pair of figures to those of a key."""
+    sums[key] = [one + other for one, other in zip(sums.get(key, (0.0, 0.0)), more, strict=True)]
 
 
 class Collector:
@@ -263,10 +150,30 @@ class Collector:
 
     def __init__(self, events: Events, nesting: Nesting, device: DeviceTimes, default_dtype: str) -> None:
         self._events, self._nesting, self._device, self._default_dtype = events, nesting, device, default_dtype
-        self._windows = _Windows(events)
-        self._found = Collected()
+        self._windows, self._marked_by = step_windows(events)
+        self._starts = [start for start, _ in self._windows]
         self._on_device = bool(len(events.device_time))
         self._input_calls = 0
+        # Executions by step and key, 16 bytes each.
+        self._step, self._ran, self._time_s = array("i"), array("i"), array("d")
+        self._keys: dict[Key, int] = {}
+        self._gradients: dict[Key, list[float]] = {}
+        self._units: dict[Key, str] = {}
+        self._occupied: dict[Key, list[float]] = {}
+        self._updates: dict[tuple[object, ...], int] = {}
+
+    def _step_at(self, at: float) -> int:
+        """Give the step that a moment lies in; 0 where none is marked, -1 between steps."""
+        if not self._windows:
+            return 0
+        place = bisect_right(self._starts, at) - 1
+        return place if place >= 0 and at < self._windows[place][1] else -1
+
+    def _note(self, step: int, key: Key, time: float) -> None:
+        """Note an execution of so many µs."""
+        self._step.append(step)
+        self._ran.append(self._keys.setdefault(key, len(self._keys)))
+        self._time_s.append(time / 1e6)
 
     def _time(self, row: int) -> float:
         """Give a row's time [µs]: that of its kernels, or without a device that of its call."""
@@ -293,7 +200,7 @@ class Collector:
         backward: dict[tuple[int, int], float] = {}
         updates: dict[int, list[int]] = {}
         for row, event in enumerate(rows.event):
-            step = self._windows.step(events.start[event])
+            step = self._step_at(events.start[event])
             if step < 0 or row in self._device.elsewhere:
                 continue
             if rows.pass_code[row] == BACKWARD_PASS:
@@ -313,7 +220,7 @@ class Collector:
             self._add_update(update, members)
         self._add_loose(backward)
         for (step, owner), time in backward.items():
-            self._found.add(step, self._backward_key(owner), time if time else float("nan"))
+            self._note(step, self._backward_key(owner), time if time else float("nan"))
         return self._chosen()
 
     def _backward_key(self, owner: int) -> Key:
@@ -324,23 +231,21 @@ class Collector:
         key = self._key(row)
         if key is None:
             return
-        self._found.add(step, key, self._time(row))
+        self._note(step, key, self._time(row))
         if (gradients := self._device.gradients.get(row)) is not None:
-            totals = self._found.gradients.setdefault(key, [0.0, 0.0])
-            totals[0] += gradients[0]
-            totals[1] += gradients[1]
+            _add_to(self._gradients, key, gradients)
         if row in self._device.units:
-            self._found.units[key] = self._device.units[row]
+            self._units[key] = self._device.units[row]
         self._occupy(key, [row])
 
     def _occupy(self, key: Key, rows: list[int]) -> None:
         for row in rows:
             if (sums := self._device.occupied.get(row)) is not None:
-                self._found.occupy(key, sums)
+                _add_to(self._occupied, key, sums)
 
     def _add_update(self, update: int, members: list[int]) -> None:
         events, rows = self._events, self._nesting.rows
-        step = self._windows.step(events.start[update])
+        step = self._step_at(events.start[update])
         entries = []
         for row in members:
             event = rows.event[row]
@@ -353,18 +258,18 @@ class Collector:
             for row in members:
                 self._add(step, row)
             return
-        marked_by = (described.op, described.dtype, *described.dimensions.items())
-        place = self._found.updates.setdefault(marked_by, len(self._found.updates))
+        identity = (described.op, described.dtype, *described.dimensions.items())
+        place = self._updates.setdefault(identity, len(self._updates))
         times = [time for row in members if not np.isnan(time := self._time(row))]
         key = Key("update", place, -1, UPDATE)
-        self._found.add(step, key, sum(times) if times else float("nan"))
+        self._note(step, key, sum(times) if times else float("nan"))
         self._occupy(key, members)
 
     def _add_loose(self, backward: dict[tuple[int, int], float]) -> None:
         events = self._events
         for device, host in zip(self._device.loose, self._device.loose_host, strict=True):
             at = events.start[host] if host >= 0 else events.device_start[device]
-            step = self._windows.step(at)
+            step = self._step_at(at)
             if step < 0:
                 continue
             call, pass_name, owner = -1, FORWARD, -1
@@ -381,17 +286,47 @@ class Collector:
                 backward[step, owner] = backward.get((step, owner), 0.0) + events.device_time[device]
                 continue
             key = Key("device", events.device_name[device], call, pass_name, events.device_detail[device])
-            self._found.add(step, key, events.device_time[device])
+            self._note(step, key, events.device_time[device])
             if (percent := events.device_occupancy[device]) > 0:
-                self._found.occupy(key, [percent / 100 * events.device_time[device], events.device_time[device]])
+                time = events.device_time[device]
+                _add_to(self._occupied, key, [percent / 100 * time, time])
 
     def _chosen(self) -> Executions:
-        found, windows = self._found, self._windows
-        similar, counts, times, step_s, cold, taken = found.most_similar()
-        spans = [windows.windows[step] for step in taken if step < len(windows.windows)]
+        """Take the steps that ran the same, the most there are, of equally many the later ones; no cold start."""
+        step, key = np.frombuffer(self._step, np.int32), np.frombuffer(self._ran, np.int32)
+        time = np.frombuffer(self._time_s, np.float64)
+        order = np.lexsort((key, step))
+        starts = np.flatnonzero(np.diff(step[order], prepend=-1))
+        similar: dict[bytes, list[int]] = {}
+        for first, last in zip(starts, [*starts[1:], len(order)], strict=True):
+            similar.setdefault(key[order[first:last]].tobytes(), []).append(int(step[order[first]]))
+        alike = max(similar.values(), key=lambda members: (len(members), members[-1]), default=[])
+        taken, known, cold = sorted(alike), np.nan_to_num(time), None
+        step_s = tuple(float(known[step == one].sum()) for one in taken)
+        if is_cold(step_s):
+            cold, taken, step_s = (taken[0], step_s[0]), taken[1:], step_s[1:]
+        inside = np.isin(step, taken)
+        names = list(self._keys)
+        ran, counts = np.unique(key[inside], return_counts=True)
+        parts = np.split(time[inside][np.lexsort((step[inside], key[inside]))], np.cumsum(counts)[:-1])
+        spans = [self._windows[one] for one in taken if one < len(self._windows)]
         wall_s = tuple((end - start) / 1e6 for start, end in spans)
         return Executions(
-            counts, times, found.shares(), found.units, found.occupancy(), list(found.updates),
-            len(windows.windows) or 1, windows.marked_by, similar, step_s, cold, self._input_calls,
-            wall_s if np.isfinite(wall_s).all() else (),
-        )  # fmt: skip
+            counts={names[one]: int(count) // len(taken) for one, count in zip(ran, counts, strict=True)},
+            times={names[one]: part for one, part in zip(ran, parts, strict=True)},
+            shares={
+                key: (to_input / both, to_weight / both)
+                for key, (to_input, to_weight) in self._gradients.items()
+                if (both := to_input + to_weight) > 0
+            },
+            units=self._units,
+            occupancy={key: share / time for key, (share, time) in self._occupied.items() if time > 0},
+            updates=list(self._updates),
+            steps=len(self._windows) or 1,
+            marked_by=self._marked_by,
+            similar=len(alike),
+            step_s=step_s,
+            cold=cold,
+            input_calls=self._input_calls,
+            wall_s=wall_s if np.isfinite(wall_s).all() else (),
+        )

@@ -51,11 +51,6 @@ class TraceReader:
     """Gives the events of a trace in file order, once.
 
     `head`: the other values of the file's top level, complete after the last event.
-
-    Raises
-    ------
-    FomkitError
-        While reading: when the file is cut off, damaged, no JSON, nested too deeply, or no trace.
     """
 
     def __init__(self, path: Path) -> None:
@@ -182,10 +177,7 @@ class Interned:
         self._what = what
 
     def number(self, key: str, value: Any) -> int:
-        """Give the number of a thing, the same for the same key.
-
-        Raises FomkitError when there are more than any program has.
-        """
+        """Give the number of a thing, the same for the same key."""
         found = self._known.setdefault(key, len(self._known))
         if found == len(self.values):
             self.values.append(value)

@@ -124,11 +124,7 @@ def _only_reading(action: int, _first: str | None, second: str | None, *_: Any) 
 
 @contextmanager
 def open_report(path: Path) -> Iterator[Report]:
-    """Open an export for a block.
-
-    Raises FomkitError when it is no database, is still written to, is damaged, or has another schema; also inside
-    the block.
-    """
+    """Open an export for a block."""
     where = str(path)
     if any(path.with_name(path.name + end).exists() for end in ("-wal", "-journal")):
         raise FomkitError(
@@ -168,8 +164,6 @@ Event = dict[str, Any]
 def shapes_of(text: str) -> list[list[int]] | None:
     """Read the sizes of a call's arguments; None where the range does not tell them.
 
-    Examples
-    --------
     >>> shapes_of("aten::mm, seq = 3, op_id = 7, sizes = [[32, 64], [64, 10]], input_op_ids = [[(1,0)]]")
     [[32, 64], [64, 10]]
     >>> shapes_of("aten::mm, seq = 3") is None
@@ -313,8 +307,7 @@ def _named(times_s: Mapping[int, float], process: int) -> tuple[dict[str, float]
 def read_nsys(path: Path) -> TraceRows:
     """Read an export of Nsight Systems.
 
-    `path`: what ``nsys export --type sqlite`` wrote. Raises FomkitError when it is no such export, has another
-    schema, or no kernel ran in it.
+    `path`: what ``nsys export --type sqlite`` wrote.
     """
     events = Events()
     with open_report(path) as report:

@@ -55,8 +55,6 @@ def recognise_tfprof(path: Path) -> bool:
 def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
     """Read ``0:100x50, 1:50x1``: by the inputs' numbers, which stand in order, whatever is between them.
 
-    Examples
-    --------
     >>> _shapes("0:-1x29532,1:29532x1000,"), _shapes("0:-1x295321:29532x1000")
     (((-1, 29532), (29532, 1000)), ((-1, 29532), (29532, 1000)))
     """
@@ -113,13 +111,11 @@ def _roles(lines: Sequence[_Shaped], batch: int) -> Mapping[Pair, list[tuple[str
 
 
 def _products(lines: Sequence[_Shaped], batch: int, where: str) -> Iterator[Row]:
-    bound = [
-        line._replace(
-            shapes=tuple(tuple(batch if size == -1 else size for size in shape) for shape in line.shapes)
-        )
-        for line in lines
-        if line.run
-    ]
+    def bind(line: _Shaped) -> _Shaped:
+        shapes = (tuple(batch if size == -1 else size for size in shape) for shape in line.shapes)
+        return line._replace(shapes=tuple(shapes))
+
+    bound = [bind(line) for line in lines if line.run]
     if any(len(line.shapes) != 2 or any(len(shape) != 2 for shape in line.shapes) for line in bound):
         raise FomkitError(where, f"a {_PRODUCT} has other than two matrices. Print it with input_shapes.")
     roles = _roles(bound, batch)
@@ -144,14 +140,10 @@ def _pass_of(op: str) -> str:
 def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read tfprof's text.
 
-    `sizes`: with ``batch``, which tfprof prints as -1. Raises FomkitError when the batch is not said, no op is in
-    it, or a product fits no layer.
+    `sizes`: with ``batch``, which tfprof prints as -1.
 
-    Returns
-    -------
-    ops : DataFrame
-        An OPS table: each product of matrices in its role; of other ops the sum, whose sizes are not printed.
-    notes : tuple of str
+    Gives an OPS table, each product of matrices in its role, of other ops the sum, whose sizes are not printed;
+    and notes.
     """
     where = str(path)
     rows: list[Row] = []
@@ -170,11 +162,9 @@ def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tup
             where, "has no op with a time. Print it with: op -select micros,occurrence,input_shapes."
         )
     others = sum(row.op.kind == "other" for row in rows)
-    notes = (
-        "traced_time_s: mean time of one run, as tfprof prints it; number formats are not printed, fp32 is taken",
-        *(
-            (f"partial: {others} types of op are sums without sizes; their pass is told by their name",)
-            * bool(others)
-        ),
-    )
-    return trace_table(rows), notes
+    notes = [
+        "traced_time_s: mean time of one run, as tfprof prints it; number formats are not printed, fp32 is taken"
+    ]
+    if others:
+        notes.append(f"partial: {others} types of op are sums without sizes; their pass is told by their name")
+    return trace_table(rows), tuple(notes)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 
 NO_WORK, NO_ROW, NO_RULE, NO_NODE = "no work", "no row", "no rule", "no node of the model's graph"
+_GRADIENT = "gradient_tape/"
 _BODY, _LOOP_MARKS = "/body/", ("/cond/", "/body/")
 
 
@@ -151,10 +152,6 @@ def _why_no_row(node: GraphNode | None) -> str:
     return NO_WORK if RULES[node.op] is None else NO_ROW
 
 
-def _pass_of(name: str) -> str:
-    return "backward" if name.startswith("gradient_tape/") else ""
-
-
 class _Join:
     def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
         self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
@@ -187,7 +184,7 @@ class _Join:
         if not rows:
             why = _why_no_row(node)
             op = node.op if node is not None else op_of_kernel(time.kernel)
-            pass_name = node.pass_name if node is not None else _pass_of(name)
+            pass_name = node.pass_name if node is not None else BACKWARD if name.startswith(_GRADIENT) else ""
             self.loose.add((op, pass_name, why), round(time.count / self.found.steps), time_s)
 
 
@@ -245,7 +242,6 @@ def gap_notes(joined: JoinedNodes) -> Iterator[str]:
         yield f"partial: {joined.unseen:,} executions a step in loops were never recorded, and have no time"
 
 
-_GRADIENT = "gradient_tape/"
 _UPDATES = ("ResourceApply", "AssignSub", "AssignAdd", "AssignVariable", "Apply")
 STAND_IN = "fp32"
 """Number format of ops whose trace tells none; the op table has no word for that."""
@@ -281,14 +277,7 @@ def _layer(name: str, known: Iterable[str]) -> str:
 
 
 def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, PlaneSteps]:
-    """Sum the times of nodes by op, layer and pass.
-
-    Returns
-    -------
-    ops : DataFrame
-        An OPS table of kind ``other``, with the mean time of one execution in a step.
-    steps : PlaneSteps
-    """
+    """Sum the times of nodes by op, layer and pass, as an OPS table of kind ``other``; with the file's steps."""
     steps = steps_of(times, times.likely_steps())
     updates = _update_scopes(times.nodes.items())
     sums: dict[tuple[str, str, str], list[float]] = {}
@@ -300,12 +289,11 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, PlaneSteps]:
         known = sums.setdefault(key, [0.0, 0.0])
         known[0] += time.count
         known[1] += steps.mean_s(time)
+    fixed = {"kind": "other", "dtype": STAND_IN, "engine": default_engine("other", STAND_IN)}
     rows = [
         {
             "op": op,
-            "kind": "other",
-            "dtype": STAND_IN,
-            "engine": default_engine("other", STAND_IN),
+            **fixed,
             "pass_name": pass_name,
             "module": scope,
             "count": count / steps.steps,
@@ -331,7 +319,7 @@ def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[Mod
     ops, steps = table_of_times(times)
     check_table(ops, "OPS", str(path))
     name = path.name.partition(".")[0]
-    passes = set(ops["pass_name"])
+    mode = "infer" if set(ops["pass_name"]) == {"forward"} else "train"
     notes = (
         f"partial: times of {len(ops):,} ops without sizes, over {steps.steps} steps: {JOIN}",
         UNKNOWN_FORMAT,
@@ -340,18 +328,8 @@ def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[Mod
         *plane_notes(times),
         *(() if "batch" in sizes else (_BATCH,)),
     )
-    profile = ModelProfile(name, name, ops, empty_table("OPS"), sizes, {"mode": _mode(passes)})
+    profile = ModelProfile(name, name, ops, empty_table("OPS"), sizes, {"mode": mode})
     return replace(profile, traced_with=_is_of(profile, times)), notes
-
-
-def _mode(passes: set[str]) -> str:
-    return "infer" if passes == {"forward"} else "train"
-
-
-def _shares(joined: JoinedNodes) -> str:
-    return ", ".join(
-        f"{one.op} {one.time_s / joined.whole_s:.1%} ({one.why})" for one in joined.unjoined[:_LISTED]
-    )
 
 
 def model_of_planes(
@@ -360,15 +338,9 @@ def model_of_planes(
     """Make a model profile of a trace of TensorFlow's profiler.
 
     `path`: ``*.xplane.pb``. `sizes`: named sizes of the step that was recorded. `graph`: the ``model.py`` of the
-    Keras model; it is run. Without it ops have times and no sizes. Raises FomkitError when the trace is damaged,
-    holds no op, or is of another model.
+    Keras model; it is run. Without it ops have times and no sizes.
 
-    Returns
-    -------
-    model : ModelProfile
-        With ``traced_time_s`` in its ops.
-    notes : tuple of str
-        How it was made and what is missing, a line each.
+    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
     """
     times = read_plane_times(path)
     if graph is None:
@@ -379,7 +351,8 @@ def model_of_planes(
         _check_is_of(joined, path, graph)
         sized = resize_ops(profile.ops, profile.sizes, str(graph))
         ops = with_node_times(profile.ops, sized["count"].astype("float64").tolist(), joined)
-        left = (f"not joined: {_shares(joined)}",) if joined.unjoined else ()
+        most = (f"{one.op} {one.time_s / joined.whole_s:.1%} ({one.why})" for one in joined.unjoined[:_LISTED])
+        left = (f"not joined: {', '.join(most)}",) if joined.unjoined else ()
         notes = (*joined_notes(joined), *left, *plane_notes(times))
         profile = replace(profile, ops=ops, traced_with=_is_of(profile, times))
     return profile, notes

@@ -94,12 +94,7 @@ def _decoders() -> Mapping[str, Callable[[bytes], Any]]:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     kind = descriptor_pb2.FieldDescriptorProto
-    types = {
-        "int64": kind.TYPE_INT64,
-        "uint64": kind.TYPE_UINT64,
-        "double": kind.TYPE_DOUBLE,
-        "bytes": kind.TYPE_BYTES,
-    }
+    types = {name: getattr(kind, f"TYPE_{name.upper()}") for name in ("int64", "uint64", "double", "bytes")}
     file = descriptor_pb2.FileDescriptorProto(name="fomkit/planes.proto", package="fomkit", syntax="proto3")
     for line in _FORMAT.strip().splitlines():
         name, _, content = line.partition(": ")
@@ -257,11 +252,7 @@ def _content_of(path: Path) -> bytes:
 
 @contextmanager
 def open_planes(path: Path) -> Iterator[PlaneFile]:
-    """Open a file of planes for a block.
-
-    Raises FomkitError when it cannot be read; for what is found to be damaged inside the block; where protobuf is
-    absent.
-    """
+    """Open a file of planes for a block."""
     try:
         from google.protobuf.message import DecodeError
     except ImportError as error:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, printable
 from fomkit.frontends.step_spread import busiest, busiest_notes, cold_note, contention_notes, is_cold, spread_notes
-from fomkit.readers.profilers.xplane_file import Line, Named, Plane, open_planes
+from fomkit.readers.profilers.xplane_file import Named, Plane, open_planes
 
 _FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 """What stands before the nodes of a step that another function runs, as Model.fit's does."""
@@ -122,8 +122,6 @@ def plane_notes(times: PlaneTimes) -> Iterator[str]:
 def plain_name(name: str) -> str:
     """Give the name of a node as the step's graph has it.
 
-    Examples
-    --------
     >>> plain_name("StatefulPartitionedCall/lstm/while/body/_1/lstm/while/MatMul")
     'lstm/while/body/lstm/while/MatMul'
     """
@@ -138,8 +136,6 @@ def in_loop(name: str) -> bool:
 def op_of_kernel(kernel: str) -> str:
     """Give the type of op that a kernel runs, without the library that it is of.
 
-    Examples
-    --------
     >>> op_of_kernel("_MklMatMul"), op_of_kernel("_MklNativeFusedMatMul"), op_of_kernel("BiasAdd")
     ('MatMul', 'FusedMatMul', 'BiasAdd')
     """
@@ -228,14 +224,13 @@ def _read_host(plane: Plane, times: PlaneTimes) -> None:
     times.steps = max(times.steps, *named.values(), 0)
 
 
-def _is_stream(line: Line) -> bool:
-    """Tell whether a device's line is what ran there, and no summary of it."""
-    return not line.name.startswith(("Steps", "XLA Modules", "TensorFlow", "Framework", "Source", "Launch"))
+_SUMMARIES = ("Steps", "XLA Modules", "TensorFlow", "Framework", "Source", "Launch")
+"""How the lines of a device begin that sum up what ran there."""
 
 
 def _read_device(plane: Plane, times: PlaneTimes) -> None:
     common: dict[int, tuple[str, str]] = {}
-    for line in filter(_is_stream, plane.lines()):
+    for line in (one for one in plane.lines() if not one.name.startswith(_SUMMARIES)):
         for event in line.events:
             number, start, duration = event.metadata_id, event.offset_ps, event.duration_ps
             if not _usable(times, start, duration):
@@ -258,13 +253,11 @@ def _read_device(plane: Plane, times: PlaneTimes) -> None:
 
 def _node_on_device(plane: Plane, encoded: Sequence[bytes]) -> tuple[str, str]:
     """Give node and op that a kernel's details name: TensorFlow's op, else XLA's instruction."""
-    stats_by_name = plane.stats(encoded)
-    node, separator, op = str(stats_by_name.get("tf_op", "")).rpartition(":")
+    found = {name: str(value) for name, value in plane.stats(encoded).items()}
+    node, separator, op = found.get("tf_op", "").rpartition(":")
     if separator and node:
         return node, op
-    return str(stats_by_name.get("tf_op", "") or stats_by_name.get("hlo_op", "")), str(
-        stats_by_name.get("hlo_category", "")
-    )
+    return found.get("tf_op") or found.get("hlo_op", ""), found.get("hlo_category", "")
 
 
 def _another(known: dict[str, PlaneTimes], name: str) -> PlaneTimes:
@@ -296,10 +289,7 @@ def _taken(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -
 
 
 def read_plane_times(path: Path) -> PlaneTimes:
-    """Read what ran from a file of planes.
-
-    Raises FomkitError when the file is damaged or cut off, or no node ran in it.
-    """
+    """Read what ran from a file of planes."""
     hosts: dict[str, PlaneTimes] = {}
     devices: dict[str, PlaneTimes] = {}
     with open_planes(path) as found:

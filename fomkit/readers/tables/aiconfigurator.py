@@ -99,14 +99,8 @@ def _attention(rows: pd.DataFrame) -> dict[str, object]:
         "q_len": rows["isl"], "kv_len": rows["isl"] + before, "head_dim": rows["head_dim"],
         "causal": (before == 0).astype("float64"),
     }  # fmt: skip
-    return {
-        **_origin(rows),
-        "kind": "attention",
-        "engine": "matrix",
-        "accumulate_dtype": "fp32",
-        "op": op,
-        **sizes,
-    }
+    fixed = {"kind": "attention", "engine": "matrix", "accumulate_dtype": "fp32"}
+    return {**_origin(rows), **fixed, "op": op, **sizes}
 
 
 def _collective(rows: pd.DataFrame) -> dict[str, object]:
@@ -157,17 +151,11 @@ def recognise_aiconfigurator(path: Path) -> bool:
     return bool(_kind(path))
 
 
-def _unread(rows: pd.DataFrame, kind: str, layout: Layout) -> pd.Series[bool]:
-    unread = ~rows[layout.dtype].isin(list(DTYPES))
-    return unread | ~rows["op_name"].isin(list(COLLECTIVES)) if kind == "collective" else unread
-
-
 def read_aiconfigurator(path: Path) -> ImportedTimings:
     """Read a table of products, attention or collectives.
 
     `path`: a CSV file, packed by gzip or not. Gives an ImportedTimings: times in seconds. Rows with an ``op``
-    stand for that op only. Raises FomkitError with file and line, when a column is missing, a cell is no number,
-    or rows are of more than one device.
+    stand for that op only.
     """
     kind = _kind(path)
     if not kind:
@@ -180,7 +168,9 @@ def read_aiconfigurator(path: Path) -> ImportedTimings:
             str(path), f"is of several devices: {', '.join(devices)}. Split it by the column device."
         )
     check_present(rows, path, [name for name in layout.numbers if name not in layout.optional])
-    unread = _unread(rows, kind, layout)
+    unread = ~rows[layout.dtype].isin(list(DTYPES))
+    if kind == "collective":
+        unread |= ~rows["op_name"].isin(list(COLLECTIVES))
     read = rows[~unread]
     if not len(read):
         raise FomkitError(str(path), f"has no row in a number format that fomkit knows: {', '.join(DTYPES)}.")

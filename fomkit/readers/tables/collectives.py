@@ -15,6 +15,7 @@ output does not say how many ranks ran: that is taken from a command in the log 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,12 +68,9 @@ class _Found:
     """What was read so far, and what was not, by reason."""
 
     rows: list[LogRow] = field(default_factory=list)
-    skipped: dict[str, int] = field(default_factory=dict)
+    skipped: Counter[str] = field(default_factory=Counter)
     programs: list[str] = field(default_factory=list)
     finished: bool = False
-
-    def skip(self, reason: str) -> None:
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
 
 def _columns(path: Path, line: LogLine) -> list[str]:
@@ -108,8 +106,7 @@ def _rows_of_line(found: _Found, line: LogLine, columns: Sequence[str], collecti
     """Read one line of results: two rows, or why not."""
     words = line.text.split()
     if len(words) != len(columns):
-        found.skip("lines that are cut off")
-        found.skip("lines that are cut off")
+        found.skipped["lines that are cut off"] += 2
         return
     places = [place for place, name in enumerate(columns) if name == "time"]
     shared = dict(zip(columns[: places[0]], words, strict=False))
@@ -126,17 +123,17 @@ def _nccl_row(
     try:
         size, time_us, rate = float(cells["size"]), float(cells["time"]), float(cells["algbw"])
     except ValueError:
-        found.skip("lines with words where numbers belong")
+        found.skipped["lines with words where numbers belong"] += 1
         return None
     wrong = cells.get("#wrong", cells.get("error", "N/A"))
     if cells["type"] not in DTYPES:
-        found.skip(f"number format {cells['type']}")
+        found.skipped[f"number format {cells['type']}"] += 1
     elif wrong != "N/A" and _is_wrong(wrong, "#wrong" in cells):
-        found.skip("wrong results (#wrong above 0)")
+        found.skipped["wrong results (#wrong above 0)"] += 1
     elif size <= 0 or time_us <= 0:
-        found.skip("messages of no bytes")
+        found.skipped["messages of no bytes"] += 1
     elif abs(size / time_us / 1e3 - rate) > 0.0051 + TOLERANCE * rate:
-        found.skip("size, time and rate that do not agree")
+        found.skipped["size, time and rate that do not agree"] += 1
     else:
         check = "result not checked" if wrong == "N/A" else "result checked"
         reduction = f", {cells['redop']}" if cells.get("redop", "none") not in ("none", "") else ""
@@ -192,8 +189,7 @@ def _nccl_run(path: Path, lines: Sequence[LogLine], sizes: Mapping[str, int]) ->
 def read_nccl_tests(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
     """Read a log of nccl-tests, of one program or of several after each other.
 
-    `sizes`: ``ranks`` and ``nodes``, where the log does not list its ranks. Raises FomkitError when the table's
-    header is of another version, or nothing says which collective, or how many ranks.
+    `sizes`: ``ranks`` and ``nodes``, where the log does not list its ranks.
     """
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     if not any(_HEADER.match(line.text) for line in lines):
@@ -322,13 +318,8 @@ def _read(path: Path, section: _Section, run: Run) -> tuple[list[LogRow], list[S
         reason = "no test that fomkit reads; it reads those of latency, bandwidth and blocking collectives"
         return [], [SectionCount("-", section.title, skipped=len(section.rows), reason=reason)]
     _check_unit(path, section, test)
-    rows, reasons = list[LogRow](), dict[str, int]()
-    for line, words in section.rows:
-        row, reason = _osu_row(line, words, section, test, run)
-        if row is not None:
-            rows.append(row)
-        else:
-            reasons[reason] = reasons.get(reason, 0) + 1
+    found = [_osu_row(line, words, section, test, run) for line, words in section.rows]
+    rows, reasons = [row for row, _ in found if row is not None], Counter(why for row, why in found if row is None)
     counts = [SectionCount("-", section.title, imported=len(rows), kind="collective")]
     counts += [SectionCount("-", section.title, skipped=many, reason=reason) for reason, many in reasons.items()]
     return rows, counts
@@ -349,8 +340,7 @@ def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section],
 def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
     """Read the output of one or several OSU micro-benchmarks.
 
-    `sizes`: ``ranks`` and ``nodes`` of the run; one node where nobody says. Raises FomkitError when a unit is
-    another, the ranks of a collective are unknown, or there is no row.
+    `sizes`: ``ranks`` and ``nodes`` of the run; one node where nobody says.
     """
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     sections = list(_sections(lines))

@@ -5,6 +5,8 @@ printed one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs
 microseconds, so the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the
 report. Rows that occur twice stay twice: their spread is the measurement's noise.
 
+What else DeepBench workbooks say, and what they say wrongly, as literal tables: to cover more, add an entry.
+
 Rows of one DeepBench section as TIMINGS rows: sizes read, corrected and noted, one row per printed time.
 
 Libraries that ran the ops of a DeepBench workbook, and their versions, from its sheet of Specs.
@@ -13,15 +15,14 @@ Libraries that ran the ops of a DeepBench workbook, and their versions, from its
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
+from fomkit.files.op_csv import table_of_rows
 from fomkit.files.xlsx import Sheet, cell_name, looks_like_workbook, read_workbook
 from fomkit.ops.check import check_table
-from fomkit.ops.tables import TIMINGS
 from fomkit.readers.tables.deepbench_sections import (
     SECTIONS,
     Cells,
@@ -33,12 +34,6 @@ from fomkit.readers.tables.deepbench_sections import (
     words,
 )
 from fomkit.readers.tables.deepbench_sheet import (
-    CORRECTIONS,
-    DEVICE_SPECS,
-    HARNESS_CONSTANTS,
-    HARNESS_PADDING,
-    NO_TIME,
-    NOTES,
     Block,
     Layout,
     find_layout,
@@ -49,9 +44,46 @@ from fomkit.readers.tables.deepbench_sheet import (
 )
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
 
-if TYPE_CHECKING:
-    import pandas as pd
+NO_TIME = ("", "n/a", "n/a*", "na", "not available", "not supported", "#n/a", "#value!", "#div/0!", "-")
+"""What stands in a time cell for "not measured"."""
 
+DEVICE_SPECS = ("GPU Model", "CPU Model", "CPU")
+"""The Specs that name the device; the first that is there wins."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A figure that the workbooks print and that is not what ran; ``device`` "" means every workbook."""
+
+    kind: str
+    column: str
+    printed: float
+    actual: float
+    device: str = ""
+
+
+CORRECTIONS = (
+    # Older lists of kernels print 1530 for the depth of a layer of 1536 units; the harness always ran 1536.
+    Correction("gemm", "k", 1530.0, 1536.0),
+    # The workbook copied an old list for three of its four products with n = 7133.
+    Correction("gemm", "n", 6574.0, 7133.0, "Nvidia TitanX"),
+    Correction("gemm", "n", 10376.0, 7133.0, "Nvidia TitanX"),
+    Correction("gemm", "n", 8935.0, 7133.0, "Nvidia TitanX"),
+)
+HARNESS_PADDING: Mapping[tuple[str, str], tuple[tuple[str, ...], int]] = {
+    ("conv", "matrix"): (("in_channels", "out_channels"), 8),
+}
+"""By kind and engine: dimensions that the harness rounds up to a multiple before timing, without printing it."""
+HARNESS_CONSTANTS: Mapping[tuple[str, str], Mapping[str, str]] = {("conv", "int8"): {"layout": "nhwc"}}
+"""By kind and number format: what differs from the section's constants; cuDNN convolves bytes in this order."""
+
+NOTES = (
+    "DeepBench times are means over repeats that the workbook does not count. The NVIDIA and AMD programs cut "
+    "them to whole microseconds: a time may be up to 1 us longer than the table says.",
+    "Matrix products are BLAS calls: m, n, k as printed, column-major. They add to their result, which is read "
+    "as well as written. Recurrent layers are timed without biases and without the input projection: input_size "
+    "is 0.",
+)
 
 UNITLESS = "the header states no unit, milliseconds as in all these workbooks"
 PICOSECOND_DIGITS = 12
@@ -60,18 +92,11 @@ PICOSECOND_DIGITS = 12
 def correct_sizes(kind: str, device: str, sizes: Cells) -> tuple[Cells, list[str]]:
     """Replace sizes that are known to be misprinted, and say what was printed.
 
-    Examples
-    --------
     >>> correct_sizes("gemm", "any", {"m": 512.0, "n": 24000.0, "k": 1530.0})
     ({'m': 512.0, 'n': 24000.0, 'k': 1536.0}, ['k printed 1530, run as 1536'])
     """
-    found = [
-        correction
-        for correction in CORRECTIONS
-        if correction.kind == kind
-        and correction.device in ("", device)
-        and sizes[correction.column] == correction.printed
-    ]
+    fitting = (one for one in CORRECTIONS if one.kind == kind and one.device in ("", device))
+    found = [one for one in fitting if sizes[one.column] == one.printed]
     notes = [f"{one.column} printed {one.printed:g}, run as {one.actual:g}" for one in found]
     return {**sizes, **{one.column: one.actual for one in found}}, notes
 
@@ -81,8 +106,6 @@ def harness_padding(kind: str, engine: str, sizes: Cells) -> tuple[float, list[s
 
     The sizes stay as printed: they are the op that the time stands for, padding is part of what it cost.
 
-    Examples
-    --------
     >>> harness_padding("conv", "matrix", {"in_channels": 3.0, "out_channels": 64.0})
     (1.0, ['in_channels 3 padded to 8 by the harness'])
     """
@@ -121,12 +144,12 @@ class SectionRows:
         missing = []
         for dimension in self.section.dimensions:
             column = self.layout.dimensions.get(dimension.column)
-            value = (
-                dimension.read(needed_cell(self.sheet, number, column, self.where)) if column is not None else None
-            )
+            if column is None:
+                continue
+            value = dimension.read(needed_cell(self.sheet, number, column, self.where))
             if value is not None:
                 found[dimension.column] = value
-            elif column is not None and not dimension.optional:
+            elif not dimension.optional:
                 missing.append((dimension.column, column))
         needed = {dimension.column for dimension in self.section.dimensions if not dimension.optional}
         if missing and needed & set(found):
@@ -166,13 +189,12 @@ class SectionRows:
         }  # fmt: skip
 
     def read(self) -> tuple[list[Cells], list[SectionCount]]:
-        """Give one TIMINGS row per printed time, and what became of every row of the section.
-
-        Raises FomkitError when a needed cell is not understood; the message names it.
-        """
+        """Give one TIMINGS row per printed time, and what became of every row of the section."""
         rows: list[Cells] = []
         outcomes: dict[str, list[str]] = {name: [] for name in self.layout.times}
-        for number, sizes in self._listed():
+        for number in range(self.layout.first, self.block.stop):
+            if (sizes := self._sizes(number)) is None:
+                continue
             actual, corrections = correct_sizes(self.section.kind, self.device, sizes)
             padded, padding = self._padding(number, sizes)
             for name, column in self.layout.times.items():
@@ -195,12 +217,6 @@ class SectionRows:
             for name, found in outcomes.items()
         ]  # fmt: skip
         return rows, counts
-
-    def _listed(self) -> Iterator[tuple[int, Cells]]:
-        for number in range(self.layout.first, self.block.stop):
-            sizes = self._sizes(number)
-            if sizes is not None:
-                yield number, sizes
 
 
 _CUDA = {"CUDA Version": "CUDA "}
@@ -233,8 +249,6 @@ _UNKNOWN = ("", "-")
 def library_of(kind: str, specs: Mapping[str, str]) -> tuple[str, str]:
     """Name the library that ran a kind of op, and its version, from the Specs; "" where they do not say.
 
-    Examples
-    --------
     >>> library_of("conv", {"CUDA version": "10.1.243", "Cudnn Version": "7.6.2.24"})
     ('cuDNN', '7.6.2.24; CUDA 10.1.243')
     """
@@ -260,8 +274,6 @@ def recognise_deepbench(path: Path) -> bool:
 def read_specs(sheet: Sheet) -> dict[str, str]:
     """Read the free list of keys (column A) and values (column B) about the system.
 
-    Examples
-    --------
     >>> read_specs(Sheet("Specs", (("GPU Model", "NVIDIA V100"), ("Cudnn Version", 5.0), ("NVIDIA DGX-1",))))
     {'GPU Model': 'NVIDIA V100', 'Cudnn Version': '5', 'NVIDIA DGX-1': ''}
     """
@@ -308,9 +320,8 @@ class _SheetReader:
     def _read(self, block: Block, section: Section, first: int) -> Layout | None:
         """Read one kind of op of a block; None where the block has none of that kind, or is skipped."""
         try:
-            precision = section.precision or find_precision(
-                self.sheet, first, section.scope or section.kind, self.where
-            )
+            scope = section.scope or section.kind
+            precision = section.precision or find_precision(self.sheet, first, scope, self.where)
         except FomkitError as error:
             # A kind that only some precisions have is none that the others lack.
             if not section.dtypes:
@@ -330,9 +341,7 @@ class _SheetReader:
         library, version = library_of(section.kind, self.specs)
         return {
             "kind": section.kind,
-            "dtype": precision.dtype,
-            "engine": precision.engine,
-            "accumulate_dtype": precision.accumulate_dtype,
+            **vars(precision),
             "harness": section.harness,
             "library": library,
             "library_version": version,
@@ -346,21 +355,6 @@ class _SheetReader:
         self.remarks += [f"{place}: {remark}" for remark in guessed]
         if unread := not_read(layouts):
             self.remarks.append(f"{place}: not read: {', '.join(map(repr, unread))}")
-
-
-def _table(rows: list[Cells]) -> pd.DataFrame:
-    import pandas as pd
-
-    empty: dict[str, float | str] = {"number": math.nan, "text": ""}
-    types = {"number": "float64", "text": "object"}
-    return pd.DataFrame(
-        {
-            column.name: pd.Series(
-                [row.get(column.name, empty[column.dtype]) for row in rows], dtype=types[column.dtype]
-            )
-            for column in TIMINGS
-        }
-    )
 
 
 def _check_any(path: Path, sheets: list[Sheet], read: list[_SheetReader]) -> None:
@@ -379,9 +373,7 @@ def read_deepbench(path: Path) -> ImportedTimings:
     """Read a DeepBench workbook: dense and sparse products, convolutions, recurrent layers and all-reduces.
 
     `path`: a result workbook: one or more sheets of results and a sheet ``Specs``. Gives an ImportedTimings: times
-    in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing. Raises FomkitError
-    when the file is no workbook, has no DeepBench section or no time, or a needed cell is not understood; the
-    message names sheet and cell.
+    in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing.
     """
     sheets = read_workbook(path)
     notes = [sheet for sheet in sheets if SPECS_SHEET in words(sheet.name) and not has_sections(sheet)]
@@ -393,7 +385,7 @@ def read_deepbench(path: Path) -> ImportedTimings:
     for reader in readers:
         reader.read()
     _check_any(path, results, readers)
-    timings = _table([row for reader in readers for row in reader.rows])
+    timings = table_of_rows([row for reader in readers for row in reader.rows], "TIMINGS")
     check_table(timings, "TIMINGS", str(path))
     return ImportedTimings(
         timings, device, specs,

@@ -30,8 +30,6 @@ _NEAR = 0.88
 def plain(value: object) -> str:
     """Give a cell's text in lower case with single spaces; "" for anything but text.
 
-    Examples
-    --------
     >>> plain("Time Forward  (msec) "), plain(1760.0)
     ('time forward (msec)', '')
     """
@@ -41,8 +39,6 @@ def plain(value: object) -> str:
 def words(value: object) -> str:
     """Give the words of a cell's text alone, without punctuation.
 
-    Examples
-    --------
     >>> words("All-Reduce"), words("Recurrent Layers - LSTM"), words("# chips / accelerator cards")
     ('all reduce', 'recurrent layers lstm', 'chips accelerator cards')
     """
@@ -59,8 +55,6 @@ class Heading(NamedTuple):
 def heading(value: object) -> Heading:
     """Read a header; what stands in brackets is the unit of a time or a remark.
 
-    Examples
-    --------
     >>> heading("wrt Parameters  (msec)"), heading("S (Fitler width)").name, heading("pad_w").name
     (Heading(name='wrt parameters', unit='msec'), 's', 'pad w')
     """
@@ -72,8 +66,6 @@ def heading(value: object) -> Heading:
 def near(name: str, known: Collection[str]) -> str | None:
     """Give the one known name that a longer name misspells; None where there is none.
 
-    Examples
-    --------
     >>> near("hiden units", ["hidden units", "timesteps"]), near("r", ["s"])
     ('hidden units', None)
     """
@@ -138,14 +130,13 @@ def _stated(sheet: Sheet, first: int) -> dict[str, str]:
 def find_precision(sheet: Sheet, first: int, scope: str, where: str) -> Precision:
     """Find the precision of a section among the lines above the first one (rows before ``first``).
 
-    `scope`: a value of `SCOPES`. Raises FomkitError when there is none for it, or its text is not known.
+    `scope`: a value of `SCOPES`.
     """
     texts = _stated(sheet, first)
     text = texts.get(scope, texts.get("", ""))
     if words(text) not in _KNOWN:
-        message = (
-            f"states the precision {text!r}, which is not known" if text else f"states no precision for {scope}"
-        )
+        unknown = f"states the precision {text!r}, which is not known"
+        message = unknown if text else f"states no precision for {scope}"
         listed = "; ".join(PRECISIONS)
         raise FomkitError(where, f"{message}. One of these was expected in column B of the first rows: {listed}.")
     return _KNOWN[words(text)]
@@ -157,8 +148,6 @@ DENSITY_DIGITS = 9
 def whole(value: object) -> float | None:
     """Read a whole number of 0 or more; None when the cell holds something else.
 
-    Examples
-    --------
     >>> whole(1760), whole(78.5), whole("N/A*")
     (1760.0, None, None)
     """
@@ -168,8 +157,7 @@ def whole(value: object) -> float | None:
 
 def size(value: object) -> float | None:
     """Read a whole number of 1 or more; None when the cell holds something else."""
-    number = whole(value)
-    return number if number else None
+    return whole(value) or None
 
 
 def transpose(value: object) -> float | None:
@@ -193,8 +181,6 @@ def amount(value: object) -> float | None:
 def density(value: object) -> float | None:
     """Read the printed share of zeros as the share of non-zeros; None when the cell holds something else.
 
-    Examples
-    --------
     >>> density(0.95), density(95), density(1), density("high")
     (0.05, None, None, None)
     """
@@ -306,11 +292,7 @@ _CONV = Section(
         Dimension("stride_w", ("horizontal stride",)),
         Dimension("stride_h", ("vertical stride",)),
     ),
-    times={
-        "forward": ("forward",),
-        "backward_input": ("wrt inputs",),
-        "backward_weight": ("wrt parameters",),
-    },
+    times={"forward": ("forward",), "backward_input": ("wrt inputs",), "backward_weight": ("wrt parameters",)},
     constants={
         "depth": 1.0, "kernel_d": 1.0, "stride_d": 1.0, "pad_d": 0.0,
         "dilation_d": 1.0, "dilation_h": 1.0, "dilation_w": 1.0, "groups": 1.0,
@@ -349,8 +331,6 @@ def complete_all_reduce(cells: Cells, time_s: float) -> Cells:
     Each rank reduces a message of so many floats: the printed rate is 4 byte · floats · ranks / time. Ranks of one
     node talk over the node's link, those of several over the system's.
 
-    Examples
-    --------
     >>> row = {"floats": 100000.0, "ranks": 16.0, "nodes": 2.0, "deviation_ms": 0.01}
     >>> columns = complete_all_reduce(row, 0.5e-3)
     >>> columns["message_byte"], columns["link"], columns["note"]

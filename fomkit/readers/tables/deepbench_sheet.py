@@ -1,13 +1,11 @@
 """The form of a DeepBench sheet: a stack of sections keyed in column A, each with a header found by its words.
 
-What else DeepBench workbooks say, and what they say wrongly, as literal tables: to cover more, add an entry.
-
 Where a section of a DeepBench sheet keeps its figures: columns found by the words of their headers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fomkit.core.errors import FomkitError, nearest_names
@@ -15,7 +13,6 @@ from fomkit.files.xlsx import Sheet, cell_name
 from fomkit.readers.tables.deepbench_sections import (
     MILLISECONDS,
     SECTIONS,
-    Dimension,
     Section,
     heading,
     near,
@@ -47,10 +44,6 @@ def has_sections(sheet: Sheet) -> bool:
     return any(words(row[0]) in SECTIONS for row in sheet.rows if row)
 
 
-def _is_header(sheet: Sheet, number: int) -> bool:
-    return sum(bool(plain(value)) for value in sheet.rows[number - 1][1:]) >= _HEADER_WORDS
-
-
 def _titles(sheet: Sheet, where: str) -> Iterator[tuple[int, str]]:
     """Find the rows that begin a section, known or not; other text in column A, as a footnote, begins none."""
     for number, row in enumerate(sheet.rows, start=1):
@@ -61,7 +54,9 @@ def _titles(sheet: Sheet, where: str) -> Iterator[tuple[int, str]]:
             raise FomkitError(
                 where, f"cell A{number} is {row[0]!r}, which is no known section. {nearest_names(key, SECTIONS)}"
             )
-        elif key and any(_is_header(sheet, at) for at in (number, number + 1) if at <= len(sheet.rows)):
+        elif key and any(
+            sum(map(bool, map(plain, one[1:]))) >= _HEADER_WORDS for one in sheet.rows[number - 1 : number + 1]
+        ):
             yield number, str(row[0])
 
 
@@ -70,8 +65,6 @@ def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
 
     A sheet without any section, such as one of remarks, gives none. A section is known by its title, one that
     fomkit does not know by the header on its row or the next.
-
-    Raises FomkitError when column A has a title that is nearly that of a known section.
     """
     if not has_sections(sheet):
         return ()
@@ -85,10 +78,7 @@ def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
 
 
 def needed_cell(sheet: Sheet, row: int, column: int, where: str) -> object:
-    """Give the value of a cell that the import needs.
-
-    Raises FomkitError when it is a formula that was saved without its value.
-    """
+    """Give the value of a cell that the import needs."""
     if (row, column) in sheet.uncached:
         raise FomkitError(
             f"{where} cell {cell_name(row, column)}",
@@ -99,58 +89,10 @@ def needed_cell(sheet: Sheet, row: int, column: int, where: str) -> object:
 
 PADDED_HEADER = "padded kernels"
 PASSED_OVER = (
-    "p",
-    "q",
-    "total time",
-    "forward algorithm",
-    "gigabytes sec",
-    "speedup wrt dense",
-    "source",
-    "platform",
-)
+    "p", "q", "total time", "forward algorithm", "gigabytes sec", "speedup wrt dense", "source", "platform",
+)  # fmt: skip
 """Headers of known columns that are not read, because they follow from the others, are wrong in places or remark
 on them; so is every rate, which has "flops" in its header. Any other column is reported."""
-
-NO_TIME = ("", "n/a", "n/a*", "na", "not available", "not supported", "#n/a", "#value!", "#div/0!", "-")
-"""What stands in a time cell for "not measured"."""
-
-DEVICE_SPECS = ("GPU Model", "CPU Model", "CPU")
-"""The Specs that name the device; the first that is there wins."""
-
-
-@dataclass(frozen=True)
-class Correction:
-    """A figure that the workbooks print and that is not what ran; ``device`` "" means every workbook."""
-
-    kind: str
-    column: str
-    printed: float
-    actual: float
-    device: str = ""
-
-
-CORRECTIONS = (
-    # Older lists of kernels print 1530 for the depth of a layer of 1536 units; the harness always ran 1536.
-    Correction("gemm", "k", 1530.0, 1536.0),
-    # The workbook copied an old list for three of its four products with n = 7133.
-    Correction("gemm", "n", 6574.0, 7133.0, "Nvidia TitanX"),
-    Correction("gemm", "n", 10376.0, 7133.0, "Nvidia TitanX"),
-    Correction("gemm", "n", 8935.0, 7133.0, "Nvidia TitanX"),
-)
-HARNESS_PADDING: Mapping[tuple[str, str], tuple[tuple[str, ...], int]] = {
-    ("conv", "matrix"): (("in_channels", "out_channels"), 8),
-}
-"""By kind and engine: dimensions that the harness rounds up to a multiple before timing, without printing it."""
-HARNESS_CONSTANTS: Mapping[tuple[str, str], Mapping[str, str]] = {("conv", "int8"): {"layout": "nhwc"}}
-"""By kind and number format: what differs from the section's constants; cuDNN convolves bytes in this order."""
-
-NOTES = (
-    "DeepBench times are means over repeats that the workbook does not count. The NVIDIA and AMD programs cut "
-    "them to whole microseconds: a time may be up to 1 us longer than the table says.",
-    "Matrix products are BLAS calls: m, n, k as printed, column-major. They add to their result, which is read "
-    "as well as written. Recurrent layers are timed without biases and without the input projection: input_size "
-    "is 0.",
-)
 
 
 @dataclass(frozen=True)
@@ -213,38 +155,22 @@ class _Header:
         return None
 
 
-def _known_headers(section: Section) -> set[str]:
-    sizes = {name for dimension in section.dimensions for name in dimension.headers}
-    return sizes | {name for headers in section.times.values() for name in headers}
-
-
-def _header_row(sheet: Sheet, block: Block, section: Section) -> int:
-    """Find the row that has the most of the section's headers, the first of several; its own row when none has."""
-    known = _known_headers(section)
-    found = {
-        number: sum(heading(value).name in known for value in sheet.rows[number - 1][1:])
-        for number in range(block.start, block.stop)
-    }
-    return max(found, key=lambda number: (found[number], -number))
-
-
-def _right_of(dimension: Dimension, found: dict[str, int], header: _Header) -> int | None:
-    column = found.get(dimension.right_of, 0) + 1
-    return column if column > 1 and column not in header.printed else None
-
-
 def find_layout(sheet: Sheet, block: Block, section: Section, where: str) -> Layout:
-    """Match the header of a section by its words, on its own row or one below.
-
-    Raises FomkitError when a dimension or every time is missing, or a header stands twice.
-    """
-    number = _header_row(sheet, block, section)
+    """Match the header of a section by its words, on its own row or one below."""
+    known = {name for one in section.dimensions for name in one.headers}
+    known |= {name for headers in section.times.values() for name in headers}
+    # The row that has the most of the section's headers, the first of several; its own row when none has.
+    number = max(
+        range(block.start, block.stop),
+        key=lambda row: sum(heading(value).name in known for value in sheet.rows[row - 1][1:]),
+    )
     header = _Header(sheet, number, where)
-    known = _known_headers(section)
     dimensions: dict[str, int] = {}
     for dimension in section.dimensions:
         column = header.find(dimension.headers, known)
-        column = column or _right_of(dimension, dimensions, header)
+        if column is None and dimension.right_of in dimensions:
+            right = dimensions[dimension.right_of] + 1
+            column = right if right not in header.printed else None
         if column is not None:
             dimensions[dimension.column] = column
         elif not dimension.optional:

@@ -3,51 +3,29 @@
 What every reader of foreign timings gives back: the table, where it came from, and what became of each row.
 
 Tables of timings that already have fomkit's columns: a vendor's or a simulator's CSV file.
-
-Fewer timings of a large table, for shipping: drawn by a hash of their sizes, so that anybody draws the same.
-
-What is left out are measurements that no fit has seen and that judge it. Rows spread out evenly instead (each the
-farthest from those before) would predict a little better, 5.0 instead of 5.2 % for 2,000 of 35,742 products, but
-each kept row would lie farther from the others than rows usually do: errors of left-out rows, and with them the
-intervals, would come out too large (93 % hits instead of 80 for convolutions).
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link
-from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import parse_number, read_header, read_rows
 from fomkit.files.op_csv import fill_dimensions, read_numbered_table
 from fomkit.ops.check import check_table
-from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import HUGE, LINE, TIMINGS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
 
 
 Cell = str | float
-
-
-def _chosen_rows(
-    header: list[str], rows: Iterator[tuple[int, list[str]]], chosen: Mapping[str, str]
-) -> Iterator[tuple[int, list[str]]]:
-    places = [(header.index(name), value) for name, value in chosen.items()]
-    for line, cells in rows:
-        if all(cells[place] == value for place, value in places):
-            yield line, cells
 
 
 def _number(cell: str, where: str, name: str) -> Cell:
@@ -70,8 +48,7 @@ def read_columns(
 
     `texts`, `numbers`: columns of text and of numbers; `optional`: those of them that may be absent; they are then
     left out; `chosen`: column to the value that the rows to be read have in it. Gives a DataFrame: indexed by the
-    line of the file; text as it stands, numbers as float64 with NaN where empty. Raises FomkitError when a column
-    is missing, a cell is no number, or no row is left, with file and line.
+    line of the file; text as it stands, numbers as float64 with NaN where empty.
     """
     import pandas as pd
 
@@ -86,7 +63,10 @@ def read_columns(
     columns: dict[str, list[Cell]] = {name: [] for name in read}
     # Sizes stand in thousands of rows: each text is read as a number once.
     known: list[dict[str, Cell] | None] = [{} if name in numbers else None for name in read]
-    for line, cells in _chosen_rows(header, rows, chosen or {}):
+    wanted = [(header.index(name), value) for name, value in (chosen or {}).items()]
+    for line, cells in rows:
+        if any(cells[place] != value for place, value in wanted):
+            continue
         lines.append(line)
         for name, place, values in zip(read, places, known, strict=True):
             cell = cells[place]
@@ -220,7 +200,7 @@ def read_timings_table(path: Path) -> ImportedTimings:
 
     `path`: with ``kind, dtype, engine, time_s`` and the dimensions of the kinds; times in seconds. Gives an
     ImportedTimings: with this file's name and line as ``source_file`` and ``source_row`` where the table names no
-    source. Raises FomkitError with file and line, when a column, a dimension or a value is missing or cannot be.
+    source.
     """
     return timings_of_table(read_numbered_table(path, "TIMINGS"), path)
 
@@ -228,82 +208,10 @@ def read_timings_table(path: Path) -> ImportedTimings:
 def timings_of_table(
     table: pd.DataFrame, path: Path, *, device: str = "", notes: tuple[str, ...] = ()
 ) -> ImportedTimings:
-    """Make timings of a table with their columns, numbered by the lines of a file.
-
-    Raises FomkitError with file and line, when a column, a dimension or a value is missing or cannot be.
-    """
+    """Make timings of a table with their columns, numbered by the lines of a file."""
     messages: tuple[str, ...] = ()
     if "kind" in table.columns:
         table, messages = fill_dimensions(table)
     check_table(table, "TIMINGS", str(path))
     table = _with_source(table, path).reset_index(drop=True)
     return ImportedTimings(table, device=device, counts=_counts(table), notes=(*notes, *messages))
-
-
-PARTS = ("kind", "dtype", "engine", "pass_name", "op", "note", "collective", "layout", "cell")
-"""Rows that share these texts are thinned together."""
-LOAD_BYTE = 16.0
-"""Bytes that a thread loads at once."""
-_NUMBERS = frozenset(column.name for column in TIMINGS if column.dtype == "number")
-
-
-def draw(sizes: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """Draw about so many rows by their sizes alone; rows of equal sizes stay together.
-
-    `sizes` (n, p). `count`: at least 1. All rows are drawn where there are not more. Gives an array: positions,
-    rising: those of the smallest hashes, more than ``count`` where the last sizes occur again.
-
-    Examples
-    --------
-    >>> draw(np.array([[1.0], [2.0], [3.0], [3.0]]), 2).tolist()
-    [2, 3]
-    """
-    if count >= len(sizes):
-        return np.arange(len(sizes))
-    rows = np.ascontiguousarray(sizes, "<f8")
-    hashes = np.array(
-        [int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=7).digest(), "big") for row in rows]
-    )
-    return np.flatnonzero(hashes <= np.partition(hashes, count - 1)[count - 1])
-
-
-def whole_loads(timings: pd.DataFrame) -> NDArray[np.bool_]:
-    """Tell which products have sizes that are multiples of what one load brings; False for all other kinds.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> sizes = {"kind": "gemm", "dtype": "fp32", "m": [64.0, 63.0], "n": 128.0, "k": 4.0}
-    >>> whole_loads(pd.DataFrame(sizes)).tolist()
-    [True, False]
-    """
-    products = (timings["kind"] == "gemm").to_numpy()
-    found = np.zeros(len(timings), bool)
-    if products.any():
-        rows = timings[products]
-        items = LOAD_BYTE / rows["dtype"].map(ITEM_BYTE).to_numpy(np.float64)
-        found[products] = (rows[["m", "n", "k"]].to_numpy(np.float64) % items[:, None] == 0).all(axis=1)
-    return found
-
-
-def thin_timings(
-    timings: pd.DataFrame, most: Mapping[str, int], apart: NDArray[np.bool_] | None = None
-) -> pd.DataFrame:
-    """Keep at most about so many timings of a part, drawn by the hash of their sizes.
-
-    `timings`: a TIMINGS table; `most`: kind of op to the number of rows that a part (`PARTS`) of it keeps; other
-    kinds stay whole; `apart` (n,): rows that are parts of their own: few and wanted, they would be drawn as rarely
-    as the many others. Gives a DataFrame: some of the rows, with their index and in their order. The same table
-    always gives the same rows.
-    """
-    kept: list[NDArray[np.intp]] = []
-    parts = [name for name in PARTS if name in timings.columns]
-    keys = [*(timings[name] for name in parts), np.zeros(len(timings), bool) if apart is None else apart]
-    for key, at in timings.groupby(keys, dropna=False, sort=False).indices.items():
-        positions = np.asarray(at, np.intp)
-        kind = str(key[0]) if isinstance(key, tuple) else str(key)
-        sizes = [name for name in KINDS[kind].dimensions if name in _NUMBERS]
-        if kind in most and sizes:
-            positions = positions[draw(timings[sizes].to_numpy(np.float64)[positions], most[kind])]
-        kept.append(positions)
-    return timings.iloc[np.sort(np.concatenate(kept))]

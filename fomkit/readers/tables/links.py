@@ -92,8 +92,6 @@ def fit_line(timed: Timed) -> LinkLine | None:
     Neither can be below 0: the fit is then made anew without it. Misfit beyond what the repeats explain widens the
     intervals, which are Student's.
 
-    Examples
-    --------
     >>> sizes = [1e3, 1e4, 1e5, 1e6]
     >>> alpha, slope, _ = fit_line(Timed(sizes, [1e-5 + n / 1e9 for n in sizes], [0.01] * 4))
     >>> round(alpha.value * 1e6, 3), round(1e-9 / slope.value, 3)
@@ -269,13 +267,7 @@ def ranks_of_command(lines: Sequence[LogLine]) -> int | None:
 
 
 def stated(sizes: Mapping[str, int], path: Path) -> Mapping[str, int]:
-    """Check what the user says of a run by ``--set``.
-
-    Raises
-    ------
-    FomkitError
-        When it is something else than ranks and nodes.
-    """
+    """Check what the user says of a run by ``--set``."""
     wrong = [name for name in sizes if name not in RUN_SIZES]
     if wrong:
         raise FomkitError(str(path), f"is a log of a network; --set {wrong[0]} says nothing of it, "
@@ -295,10 +287,7 @@ def _links(rows: Sequence[LogRow], run: Run, path: Path) -> tuple[Link, ...]:
 def imported(
     path: Path, rows: Sequence[LogRow], run: Run, counts: Sequence[SectionCount], remarks: Sequence[str]
 ) -> ImportedTimings:
-    """Make timings of a log's rows, and links of its messages from rank to rank.
-
-    Raises FomkitError when there is no row.
-    """
+    """Make timings of a log's rows, and links of its messages from rank to rank."""
     import pandas as pd
 
     if not rows:
@@ -346,8 +335,7 @@ def recognise_deepbench_log(path: Path) -> bool:
 def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
     """Read what DeepBench's NCCL all-reduce programs print.
 
-    `sizes`: ``nodes``, where an MPI run was on several. Raises FomkitError when ranks or columns are missing or
-    are not those that it prints, or there is no row.
+    `sizes`: ``nodes``, where an MPI run was on several.
     """
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     facts = next((match for line in lines if (match := _RANKS.match(line.text))), None)

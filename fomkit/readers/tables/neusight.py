@@ -79,8 +79,6 @@ class Harness(NamedTuple):
 def floor_seconds(seconds: Vector, work: Vector) -> float:
     """Find the time that the smallest ops share [s]; NaN where they do not.
 
-    Examples
-    --------
     >>> work = np.arange(1.0, 101.0)
     >>> round(floor_seconds(np.maximum(30e-6, work * 1e-6), work) * 1e6, 1)
     30.0
@@ -97,8 +95,6 @@ def intercept(seconds: Vector, byte: Vector) -> float:
 
     Least squares with weights renewed by Huber's rule.
 
-    Examples
-    --------
     >>> byte = np.linspace(1e7, 1e9, 50)
     >>> round(intercept(15e-6 + byte / 900e9, byte) * 1e6, 3)
     15.0
@@ -177,9 +173,8 @@ def _moved(rows: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
     numel = rows["B"] * rows["H"]
     norm = rows["op"] == "ln"
     inputs = rows["op"].map({word: one.inputs for word, one in TRAFFIC.items()})
-    return ITEM * (numel * inputs + 2 * rows["H"].where(norm, 0.0)), ITEM * (
-        numel + 2 * rows["B"].where(norm, 0.0)
-    )
+    read, written = numel * inputs + 2 * rows["H"].where(norm, 0.0), numel + 2 * rows["B"].where(norm, 0.0)
+    return ITEM * read, ITEM * written
 
 
 def work_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -207,16 +202,8 @@ def conv_columns(rows: pd.DataFrame) -> dict[str, object]:
     plain = {"dilation_d": 1.0, "dilation_h": 1.0, "dilation_w": 1.0, "groups": 1.0, "transposed": 0.0}
     sizes = {"batch": rows["B"], "in_channels": rows["Cin"], "out_channels": rows["Cout"]}
     image = {"height": rows["HW"], "width": rows["HW"], "layout": "nchw"}
-    return {
-        "kind": "conv",
-        "engine": "vector",
-        "pass_name": "forward",
-        **sizes,
-        **image,
-        **square,
-        **depth,
-        **plain,
-    }
+    fixed = {"kind": "conv", "engine": "vector", "pass_name": "forward"}
+    return {**fixed, **sizes, **image, **square, **depth, **plain}
 
 
 def traffic_columns(rows: pd.DataFrame) -> dict[str, object]:
@@ -274,10 +261,8 @@ def _read_rows(path: Path, device: str) -> pd.DataFrame:
     unknown = ~rows["op"].isin(list(KINDS)).to_numpy()
     if unknown.any():
         at = int(unknown.argmax())
-        raise FomkitError(
-            f"{path}:{rows.index[at]}",
-            f"op is {rows['op'].iloc[at]!r}. {nearest_names(rows['op'].iloc[at], KINDS)}",
-        )
+        op = rows["op"].iloc[at]
+        raise FomkitError(f"{path}:{rows.index[at]}", f"op is {op!r}. {nearest_names(op, KINDS)}")
     kinds = rows["op"].map(KINDS)
     for kind, sizes in NEEDED.items():
         check_present(rows[kinds == kind], path, (*sizes, "latency_ms"))
@@ -344,8 +329,7 @@ def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:
 
     `path`: ``kernels.csv``, packed by gzip or not; `device`: as the table names it; needed where it has several.
     Gives an ImportedTimings: times in seconds, with the harness's cost beside each. Element-wise ops, norms and
-    softmax name their op. Raises FomkitError with file and line, when a column is missing, a cell is no number, or
-    the device is not there or not named.
+    softmax name their op.
     """
     device = _choose_device(path, device)
     rows = _read_rows(path, device)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import Device, Machine
@@ -24,15 +24,14 @@ from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
 class Reader:
     """One foreign format: what it is, whether a file has it, and how to read it.
 
-    ``read_device`` reads one device, by its name, from a file of several; None where a file has one. ``read_run``
-    takes besides what the user says of the run, ranks and nodes; None where the file says it all.
+    ``read`` takes the path, and what ``takes`` says: the name of a device, where a file has several, or what the
+    user says of the run, ranks and nodes, where the file does not say it all.
     """
 
     title: str
     recognise: Callable[[Path], bool]
-    read: Callable[[Path], ImportedTimings]
-    read_device: Callable[[Path, str], ImportedTimings] | None = None
-    read_run: Callable[[Path, Mapping[str, int]], ImportedTimings] | None = None
+    read: Callable[..., ImportedTimings]
+    takes: Literal["", "device", "run"] = ""
 
 
 READERS: Mapping[str, Reader] = {
@@ -42,18 +41,11 @@ READERS: Mapping[str, Reader] = {
         recognise_aiconfigurator,
         read_aiconfigurator,
     ),
-    "neusight": Reader(
-        "NeuSight table of kernels (.csv)", recognise_neusight, read_neusight, read_device=read_neusight
-    ),
-    "nccl-tests": Reader(
-        "log of nccl-tests (all_reduce_perf, …)", recognise_nccl_tests, read_nccl_tests, read_run=read_nccl_tests
-    ),
-    "osu": Reader("output of OSU micro-benchmarks", recognise_osu, read_osu, read_run=read_osu),
+    "neusight": Reader("NeuSight table of kernels (.csv)", recognise_neusight, read_neusight, "device"),
+    "nccl-tests": Reader("log of nccl-tests (all_reduce_perf, …)", recognise_nccl_tests, read_nccl_tests, "run"),
+    "osu": Reader("output of OSU micro-benchmarks", recognise_osu, read_osu, "run"),
     "deepbench-log": Reader(
-        "text of DeepBench's NCCL all-reduce",
-        recognise_deepbench_log,
-        read_deepbench_log,
-        read_run=read_deepbench_log,
+        "text of DeepBench's NCCL all-reduce", recognise_deepbench_log, read_deepbench_log, "run"
     ),
     "timings": Reader("table of timings (.csv: kind, time_s, …)", recognise_timings_table, read_timings_table),
 }
@@ -76,11 +68,7 @@ class Format(Protocol):
 
 
 def choose_format(path: Path, file_format: str | None, formats: Mapping[str, Format]) -> str:
-    """Take the format that was named, else the only one that a file's content fits.
-
-    Raises FomkitError when the one named is unknown, or no format fits, with the list of formats; an
-    `AmbiguousFormatError` when more than one does.
-    """
+    """Take the format that was named, else the only one that a file's content fits."""
     if path.is_file() and not path.stat().st_size:
         raise FomkitError(str(path), "is empty. Copy it, or write it, again.")
     if file_format is not None:
@@ -109,34 +97,25 @@ def read_timings(
     """Read measured timings from a file of any known format.
 
     `file_format`: a key of ``readers``; without it the file's content decides; `device`: the device to read from a
-    file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of a network is of. Raises FomkitError
-    when no format or more than one fits, with the list of formats, when the reader refuses the file, or when a
-    device is named for a format that has one per file.
+    file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of a network is of.
     """
     name = choose_format(path, file_format, readers)
     reader = readers[name]
     if sizes:
-        if reader.read_run is None:
+        if reader.takes != "run":
             raise FomkitError("--set", "these sizes say something of a model, not of a machine. Leave them out.")
-        return reader.read_run(path, sizes)
+        return reader.read(path, sizes)
     if device is None:
         return reader.read(path)
-    if reader.read_device is None:
+    if reader.takes != "device":
         raise FomkitError(f"--device {device}", f"a file of the format {name!r} is of one device. Leave it out.")
-    return reader.read_device(path, device)
-
-
-def _source_note(imported: ImportedTimings) -> str:
-    files = ", ".join(sorted(set(imported.timings["source_file"])))
-    stated = "; ".join(f"{key} {value}" for key, value in imported.specs.items() if value)
-    return f"Timings from {files}. The file says of the system: {stated or 'nothing'}."
+    return reader.read(path, device)
 
 
 def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = None) -> Machine:
     """Join timings with a machine's facts; peaks and bandwidth come from the facts or stay unknown.
 
-    `name`: name of the new machine; `facts`: a machine without timings of its own. Raises FomkitError when
-    ``facts`` has timings already.
+    `name`: name of the new machine; `facts`: a machine without timings of its own.
     """
     if facts is not None and len(facts.timings):
         raise FomkitError(
@@ -144,6 +123,9 @@ def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = Non
             "has timings of its own, and facts are a machine file without 'timings'. Remove that line from it.",
         )
     base = facts or Machine(name, imported.device or name, "published", Device(), imported.timings)
-    notes = dict.fromkeys((*base.notes, _source_note(imported), *imported.notes))
+    files = ", ".join(sorted(set(imported.timings["source_file"])))
+    stated = "; ".join(f"{key} {value}" for key, value in imported.specs.items() if value) or "nothing"
+    source = f"Timings from {files}. The file says of the system: {stated}."
+    notes = dict.fromkeys((*base.notes, source, *imported.notes))
     links = (*base.links, *imported.links)
     return replace(base, name=name, timings=imported.timings, links=links, notes=tuple(notes))
