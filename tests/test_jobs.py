@@ -18,7 +18,7 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import Transformer
 from fomkit.parallel.layout import check_layout
-from fomkit.parallel.sharded import Piece, Sharding, Unit, sharded_traffic
+from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.plan.step import HOST_OP_S

@@ -20,15 +20,13 @@ from fomkit.parallel.job import activation_byte, amortised_share, daly_s, state_
 from fomkit.parallel.layout import check_layout, microbatches_of
 from fomkit.parallel.step import check_schedule, pipeline_s, step_coverage
 from fomkit.parallel.traffic import (
-    QUICKEST,
     Bucket,
     Traffic,
-    least_bandwidth,
-    least_rate,
     overlapped,
     replica_traffic,
 )
 from fomkit.parallel.transformer import Rows, Split, experts_backward, experts_forward
+from fomkit.plan.scaling import QUICKEST, least_rate
 from fomkit.prediction.exchange import MEASURED, Group, Network, table_time
 from fomkit.prediction.links import (
     FORMULA,
@@ -110,9 +108,17 @@ def test_golden_least_bandwidth(ranks):
 
 
 def test_least_bandwidth_of_a_ring_by_hand():
-    assert least_bandwidth(GRADIENTS, 2, 0.3) == pytest.approx(340.76e6, rel=1e-5)
-    assert least_bandwidth(GRADIENTS, 1, 0.3) is None
-    assert least_bandwidth(GRADIENTS, 4, 1e-5, alpha_s=1e-5) is None
+    """A ring whose gradients may take as long as a step needs ``2S/(n·t)``."""
+
+    def needed(ranks, step_s, alpha_s=0.0):
+        def taken_s(rate):
+            return ring_s("all_reduce", GRADIENTS, ranks, Line(alpha_s, rate))
+
+        return least_rate(taken_s, (ranks - 1) * step_s)
+
+    assert needed(2, 0.3) == pytest.approx(340.76e6, rel=1e-5)
+    assert needed(2, 0.3) == pytest.approx(2 * GRADIENTS / (2 * 0.3))
+    assert needed(4, 1e-5, alpha_s=1e-5) is None
 
 
 def test_no_rate_is_enough_where_starting_takes_too_long():

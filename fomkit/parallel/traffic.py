@@ -1,4 +1,4 @@
-"""What devices send each other in a parallel step, what of it hides, and the least rate of links that pays.
+"""What devices send each other in a parallel step, and what of it hides.
 
 The price of one message is `fomkit.prediction.links`' and `fomkit.prediction.exchange`'s.
 
@@ -14,97 +14,30 @@ Communication beside computation: what a link is busy, and what of it a step wai
 What replicas of a model send each other in a step: sums of gradients, and what zero scatters and gathers.
 
 Rajbhandari et al., SC 2020, section 7: stages 1 and 2 send as much as an all_reduce, stage 3 half as much again.
+
+A step whose replicas share gradients, or parameters too: sent for every microbatch, block by block.
+
+FSDP of PyTorch (Zhao et al., "PyTorch FSDP", VLDB 2023, section 3) and ZeRO 2 and 3 (Rajbhandari et al., SC 2020).
+A unit is a block; the root holds the words and what else is outside blocks. One unit is gathered while the one
+before it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fomkit.core.interval import Span
 from fomkit.core.job import Layout
-from fomkit.prediction.exchange import Group, Network
-from fomkit.prediction.links import Collective, Line, bus_factor, ring_s
+from fomkit.prediction.exchange import Exchange, Group, Network
+from fomkit.prediction.links import Collective, bus_factor
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
-
-
-SLOWEST, QUICKEST = 1.0, 1e18
-"""Rates between which one is looked for [byte/s]."""
-_CLOSE = 1e-12
-_TRIES = 200
-
-
-class Needed(NamedTuple):
-    """A rate that is needed with its interval [byte/s]; None where none is enough."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-
-
-def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None:
-    """Give the least rate at which an exchange takes no longer than there is room for.
-
-    `taken_s`: what the exchange takes [s] at a rate [byte/s]; it never grows with the rate; `room_s`: what it may
-    take [s]. Gives a number: [byte/s]; None where no rate is enough, because starting alone takes longer; 0 where
-    any is.
-
-    Examples
-    --------
-    A ring of two that may take 0.3 s for the gradients of ResNet-50 needs ``2S/(n·t)``.
-
-    >>> rate = least_rate(lambda rate: ring_s("all_reduce", 102_228_128, 2, Line(0.0, rate)), 0.3)
-    >>> round(rate / 1e6, 2)
-    340.76
-    """
-    # Times are straight, or nearly, in seconds a byte: a chord finds the place at once, halving is the safe way.
-    quick, slow = 1 / QUICKEST, 1 / SLOWEST
-    under, over = taken_s(QUICKEST) - room_s, taken_s(SLOWEST) - room_s
-    if under >= 0:
-        return None
-    if over <= 0:
-        return 0.0
-    for turn in range(_TRIES):
-        chord = quick - under * (slow - quick) / (over - under)
-        place = chord if turn % 2 == 0 and quick < chord < slow else sqrt(quick * slow)
-        off = taken_s(1 / place) - room_s
-        if abs(off) <= _CLOSE * room_s or slow <= quick * (1 + _CLOSE):
-            return 1 / place
-        if off < 0:
-            quick, under = place, off
-        else:
-            slow, over = place, off
-    return 1 / quick
-
-
-def least_bandwidth(gradient_byte: float, ranks: int, step_s: float, alpha_s: float = 0.0) -> float | None:
-    """Give the rate of a ring's links above which ``ranks`` devices train more samples a second than one, by hand.
-
-    Each does what one does in ``step_s``, and its gradients go around in one message: without start-up that is
-    ``B > 2S/(n·t)``. What a priced step needs, by any algorithm, is `fomkit.plan.scaling`.
-
-    `step_s`: time of one device's step [s]; `alpha_s`: start-up of a message [s]. Gives a number: [byte/s]; None
-    where starting alone takes longer than there is, and for one rank.
-
-    Examples
-    --------
-    >>> round(least_bandwidth(102_228_128, 2, 0.3) / 1e6, 2)
-    340.76
-    """
-    if ranks < 2:
-        return None
-
-    def taken_s(rate: float) -> float:
-        return ring_s("all_reduce", gradient_byte, ranks, Line(alpha_s, rate))
-
-    return least_rate(taken_s, (ranks - 1) * step_s)
 
 
 class Sent(NamedTuple):
@@ -341,3 +274,113 @@ def replica_traffic(
         return Traffic(busy, exposed, sum(bucket.byte for bucket in buckets) * layout.compression, source)
     sent = sum(_sent_byte(layout, bucket, bucket.group or group, parameter_share) for bucket in buckets)
     return Traffic(busy, exposed, sent, source)
+
+
+COLLECTIVES: tuple[Collective, ...] = ("all_gather", "reduce_scatter")
+
+
+class Piece(NamedTuple):
+    """Parameters that are gathered and scattered together, and the devices that share them."""
+
+    parameters: float
+    group: Group
+
+
+class Unit(NamedTuple):
+    """A block, or what is outside all blocks; experts have a group of their own."""
+
+    pieces: tuple[Piece, ...]
+
+    def sent_byte(self, gathers: float, gather_byte: float, scatter_byte: float) -> float:
+        """Count the bytes that a device sends in so many gathers and one scatter."""
+        return sum(
+            bus_factor("all_gather", piece.group.ranks) * piece.parameters * (gathers * gather_byte + scatter_byte)
+            for piece in self.pieces
+        )
+
+
+class Sharding(NamedTuple):
+    """What is shared out, and the passes of one block [s] of a microbatch that hide what is sent.
+
+    `gather_byte`, `scatter_byte`: of a parameter as it is gathered, of its gradient as it is scattered.
+    `backward_s`: with what is made again for it.
+    """
+
+    block: Unit
+    root: Unit
+    blocks: int
+    gather_byte: float
+    scatter_byte: float
+    forward_s: float
+    backward_s: float
+
+    def held_byte(self, zero: int) -> float:
+        """Count the bytes that a device holds whole beside its share: of zero 3 two blocks and the root, gathered.
+
+        The gradients of one block and of the root wait there to be scattered.
+        """
+        block, root = (sum(piece.parameters for piece in unit.pieces) for unit in (self.block, self.root))
+        whole = 2 * block + root if zero == 3 else 0.0
+        return self.gather_byte * whole + self.scatter_byte * (block + root)
+
+
+class _Times(NamedTuple):
+    """What a unit takes to be gathered and scattered [s]."""
+
+    gather_s: float
+    scatter_s: float
+
+
+def _exchanges(unit: Unit, layout: Layout, network: Network, byte: tuple[float, float]) -> list[list[Exchange]]:
+    """Give the gathers and the scatters of a unit's pieces."""
+    gather, scatter = byte
+    return [
+        [network.exchange(name, size * piece.parameters, piece.group, layout.algorithm) for piece in unit.pieces]
+        for name, size in zip(COLLECTIVES, (gather, scatter), strict=True)
+    ]
+
+
+def _at(exchanges: list[list[Exchange]], end: str) -> _Times:
+    return _Times(*(sum(float(getattr(one.time, end)) for one in found) for found in exchanges))
+
+
+def _microbatch(layout: Layout, of: Sharding, block: _Times, root: _Times, *, scatters: bool) -> Waited:
+    """Play one microbatch; without ``scatters`` its gradients stay whole on each device until the last."""
+    gather, inner = block.gather_s, of.blocks - 1
+    scatter, last = (block.scatter_s, root.scatter_s) if scatters else (0.0, 0.0)
+    gathers = of.blocks * (2 if layout.zero == 3 else 1)
+    busy = root.gather_s + gathers * gather + of.blocks * scatter + last
+    if not layout.overlap:
+        return Waited(busy, busy)
+    exposed = root.gather_s + gather + inner * max(0.0, gather - of.forward_s) + scatter + last
+    if layout.zero < 3:
+        return Waited(busy, exposed + inner * max(0.0, scatter - of.backward_s))
+    if layout.prefetch == "pre":
+        each = max(0.0, gather + scatter - of.backward_s)
+    else:
+        each = max(0.0, scatter - of.backward_s) + gather
+    return Waited(busy, exposed + gather + inner * each)
+
+
+def sharded_wait(layout: Layout, network: Network, of: Sharding, microbatches: int, end: str) -> Waited:
+    """Give what links are busy in a step and what nothing hides [s]; collectives at one end of their intervals."""
+    byte = (of.gather_byte, of.scatter_byte * layout.compression)
+    block, root = (_at(_exchanges(unit, layout, network, byte), end) for unit in (of.block, of.root))
+    each = layout.scatter == "each"
+    before = _microbatch(layout, of, block, root, scatters=each)
+    last = _microbatch(layout, of, block, root, scatters=True)
+    return Waited(*((microbatches - 1) * one + other for one, other in zip(before, last, strict=True)))
+
+
+def sharded_traffic(layout: Layout, network: Network, of: Sharding, microbatches: int) -> Traffic:
+    """Give the traffic of one step between replicas that share gradients, or parameters too."""
+    ends = [sharded_wait(layout, network, of, microbatches, end) for end in ("value", "low", "high")]
+    busy, exposed = (Span(value, low, high, network.level) for value, low, high in zip(*ends, strict=True))
+    byte = (of.gather_byte, of.scatter_byte * layout.compression)
+    found = [_exchanges(unit, layout, network, byte) for unit in (of.block, of.root)]
+    sources = {one.source for unit in found for exchanges in unit for one in exchanges}
+    scatters = microbatches if layout.scatter == "each" else 1
+    gathers = microbatches * (2 if layout.zero == 3 else 1)
+    sent = of.blocks * of.block.sent_byte(gathers, of.gather_byte, scatters * byte[1])
+    sent += of.root.sent_byte(microbatches, of.gather_byte, scatters * byte[1])
+    return Traffic(busy, exposed, sent, "measured" if sources <= {"measured"} else "alpha_beta")

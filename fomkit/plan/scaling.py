@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from math import sqrt
+from typing import Any, Literal, NamedTuple, Protocol
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -17,7 +18,7 @@ from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
-from fomkit.parallel.traffic import Bucket, Needed, least_rate, waited
+from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import span_content
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.replica_step import ReplicaStep
@@ -216,6 +217,55 @@ def with_links(machine: Machine, links: Sequence[Link], node_devices: int | None
     """Give a machine with links and devices per node that the user states; they stand before the profile's own."""
     devices = node_devices or machine.node_devices
     return replace(machine, links=(*links, *machine.links), node_devices=devices)
+
+
+SLOWEST, QUICKEST = 1.0, 1e18
+"""Rates between which one is looked for [byte/s]."""
+_CLOSE = 1e-12
+_TRIES = 200
+
+
+class Needed(NamedTuple):
+    """A rate that is needed with its interval [byte/s]; None where none is enough."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None:
+    """Give the least rate at which an exchange takes no longer than there is room for.
+
+    `taken_s`: what the exchange takes [s] at a rate [byte/s]; it never grows with the rate; `room_s`: what it may
+    take [s]. Gives a number: [byte/s]; None where no rate is enough, because starting alone takes longer; 0 where
+    any is.
+
+    Examples
+    --------
+    A ring of two that may take 0.3 s for the gradients of ResNet-50 needs ``2S/(n·t)``.
+
+    >>> rate = least_rate(lambda rate: ring_s("all_reduce", 102_228_128, 2, Line(0.0, rate)), 0.3)
+    >>> round(rate / 1e6, 2)
+    340.76
+    """
+    # Times are straight, or nearly, in seconds a byte: a chord finds the place at once, halving is the safe way.
+    quick, slow = 1 / QUICKEST, 1 / SLOWEST
+    under, over = taken_s(QUICKEST) - room_s, taken_s(SLOWEST) - room_s
+    if under >= 0:
+        return None
+    if over <= 0:
+        return 0.0
+    for turn in range(_TRIES):
+        chord = quick - under * (slow - quick) / (over - under)
+        place = chord if turn % 2 == 0 and quick < chord < slow else sqrt(quick * slow)
+        off = taken_s(1 / place) - room_s
+        if abs(off) <= _CLOSE * room_s or slow <= quick * (1 + _CLOSE):
+            return 1 / place
+        if off < 0:
+            quick, under = place, off
+        else:
+            slow, over = place, off
+    return 1 / quick
 
 
 LAYERS = 10

@@ -22,7 +22,6 @@ from fomkit.files.yaml import load_document
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import job
 from fomkit.parallel.layout import microbatches_of
-from fomkit.parallel.sharded import Piece, Sharding, Unit, sharded_traffic, sharded_wait
 from fomkit.parallel.step import (
     ParallelStep,
     Waits,
@@ -33,7 +32,17 @@ from fomkit.parallel.step import (
     pipeline_s,
     step_coverage,
 )
-from fomkit.parallel.traffic import Bucket, Traffic, replica_traffic, waited
+from fomkit.parallel.traffic import (
+    Bucket,
+    Piece,
+    Sharding,
+    Traffic,
+    Unit,
+    replica_traffic,
+    sharded_traffic,
+    sharded_wait,
+    waited,
+)
 from fomkit.parallel.transformer import check_experts, check_split, profile_table, tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Pass, Stage, Timed, TransformerPlan
