@@ -7,13 +7,11 @@ import errno
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +34,7 @@ from fomkit.plan.memory_of import step_memory
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.whatif import cluster, sweep_figures
+from fomkit.whatif import sweep as sweep_room
 from fomkit.whatif.sweep import linked, make_sweep
 from fomkit.whatif.sweep_axes import Kind, Plan, make_axis, make_plan
 from fomkit.whatif.sweep_result import Tally, pareto_front, run_sweep
@@ -493,28 +492,59 @@ def test_what_ends_a_sweep_leaves_no_half_file(tmp_path, ending, stop) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_process_leaves_the_old_file(tmp_path) -> None:
-    path = tmp_path / "points.csv"
+KILLED = ["sweep", "p1b3", "-t", "titan", "--way", "random", "--points", "100000", "--vary",
+          "byte_per_s=0.1 TB/s..4 TB/s", "--vary", "batch=50..60"]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_a_killed_sweep_leaves_the_old_file_and_goes_on(tmp_path, ending, monkeypatch) -> None:
+    path, kept = tmp_path / f"points{ending}", tmp_path / f"points{ending}.stretches"
     path.write_text("old")
-    command = [sys.executable, "-m", "fomkit.cli", "sweep", "p1b3", "-t", "titan", "--way", "random", "--points",
-               "5000000", "--vary", "byte_per_s=0.1 TB/s..4 TB/s", "-o", str(path)]  # fmt: skip
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs in the background does not hear it
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heard
-    )
+        [sys.executable, "-m", "fomkit.cli", *KILLED, "-o", str(path)],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
     try:
         end = time.monotonic() + 60
-        while not any(one.name != "points.csv" and one.stat().st_size for one in tmp_path.iterdir()):
+        while not (kept / f"000001{ending}").exists():
             assert time.monotonic() < end
             assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+            time.sleep(0.01)
     finally:
         process.kill()
-    assert process.returncode != 0
+        process.communicate(timeout=60)
     assert path.read_text() == "old"
+    there = len(list(kept.glob(f"0*{ending}")))
+    assert 2 <= there < 7
+    monkeypatch.chdir(tmp_path)
+    other = CliRunner().invoke(app, [*KILLED, "--seed", "1", "-o", path.name, "--resume"])
+    assert "other points, another model or another machine" in str(other.exception)
+    worked_out = []
+    stretch = sweep_room.Sweep.stretch
+    monkeypatch.setattr(
+        sweep_room.Sweep, "stretch", lambda self, *ends: worked_out.append(ends) or stretch(self, *ends)
+    )
+    done = CliRunner().invoke(app, [*KILLED, "-o", path.name, "--resume", "--json"])
+    assert done.exit_code == 0, done.output
+    assert len(worked_out) == 7 - there
     assert list(tmp_path.iterdir()) == [path]
+    whole = CliRunner().invoke(app, [*KILLED, "-o", f"whole{ending}", "--json"])
+    assert Path(f"whole{ending}").read_bytes() == path.read_bytes()
+    assert json.loads(whole.stdout) == json.loads(done.stdout)
+
+
+def test_there_is_nothing_to_go_on_with(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", "p1b3", "-t", "titan", "--vary", "batch=8,16", "--resume"]
+    for more, why in (([], r"--resume: goes on with the points of a file. Name it: -o points\.csv"),
+                      (["-o", "a.csv"], "--resume: finds nothing to go on with beside a.csv")):  # fmt: skip
+        with pytest.raises(FomkitError, match=why):
+            CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
+    Path("a.csv.stretches").mkdir()
+    Path("a.csv.stretches", "mine.txt").write_text("mine")
+    with pytest.raises(FomkitError, match="is no folder of a sweep, and is in the way"):
+        CliRunner().invoke(app, [*words[:-1], "-o", "a.csv"], catch_exceptions=False)
+    assert Path("a.csv.stretches", "mine.txt").read_text() == "mine"
 
 
 # the command

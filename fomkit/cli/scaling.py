@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -33,8 +32,6 @@ from fomkit.cli.choices import Output as choices_Output
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fomkit.whatif.sweep import Sweep
     from fomkit.whatif.sweep_result import Tally
 
@@ -197,6 +194,10 @@ Seed = Annotated[int, typer.Option(min=0, help="Of the random numbers, or of the
 Scheduler = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Of a Dask scheduler whose workers do it: tcp://HOST:8786.")
 ]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on where a sweep into the same -o was ended: its whole stretches are kept."),
+]
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Write every point as .csv or .parquet, or .json; replaces the file."),
@@ -248,6 +249,7 @@ def sweep(
     links: Links = None,
     node_devices: NodeDevices = None,
     scheduler: Scheduler = None,
+    resume: Resume = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sweep/1 instead of text.")] = False,
     output: Output = None,
     quiet: Quiet = False,
@@ -282,7 +284,7 @@ def sweep(
     spec = make_sweep(load_model(model), machine, parse_vary(vary), way=way, points=points, seed=seed,
                        options=options, layout=spread)  # fmt: skip
     tally = Tally(spec)
-    _work(spec, tally, scheduler, output, quiet=quiet)
+    _work(spec, tally, scheduler, output, resume=resume, quiet=quiet)
     content = sweep_content(spec, tally)
     _print_sweep(content, output, as_json)
     if content["too_large"] == content["points"]:
@@ -300,24 +302,26 @@ def _print_sweep(content: dict[str, Any], output: Path | None, as_json: bool) ->
     print(to_json(content) if as_json else format_sweep(content, standard_output()), end="")
 
 
-def _work(spec: Sweep, tally: Tally, scheduler: str | None, output: Path | None, *, quiet: bool) -> None:
-    """Work the points out, and write them as they come."""
-    from fomkit.files.write import check_absent, whole_file
-    from fomkit.output.sweeps import write_blocks
+def _work(
+    spec: Sweep, tally: Tally, scheduler: str | None, output: Path | None, *, resume: bool, quiet: bool
+) -> None:
+    """Work the points out, and keep them as they come."""
+    from fomkit.core.errors import FomkitError
+    from fomkit.files.write import check_absent
+    from fomkit.output.sweeps import KeptStretches
     from fomkit.whatif.sweep_result import blocks_of_sweep
 
+    kept = None
     if output is not None:
         check_absent([output], force=True)
+        kept = KeptStretches(output, spec.key) if output.suffix != ".json" else None
+    if kept is not None:
+        kept.begin(resume=resume)
+    elif resume:
+        raise FomkitError("--resume", "goes on with the points of a file. Name it: -o points.csv, or .parquet.")
     with progress("sweeping", len(spec.stretches()), quiet=quiet) as advance:
-
-        def passing() -> Iterator[pd.DataFrame]:
-            for block in tally.over(blocks_of_sweep(spec, scheduler)):
-                yield block
-                advance()
-
-        if output is None or output.suffix == ".json":
-            for _ in passing():
-                pass
-            return
-        with whole_file(output) as stream:
-            write_blocks(passing(), stream, output.suffix)
+        blocks = blocks_of_sweep(spec, scheduler, kept.count if kept is not None else 0)
+        for _ in tally.over(blocks if kept is None else kept.over(blocks, (*spec.names, *spec.columns))):
+            advance()
+    if kept is not None:
+        kept.write()

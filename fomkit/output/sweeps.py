@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.files.csv import disarm
+from fomkit.files.write import whole_file, write_whole
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, mark_of, seconds
 
@@ -351,3 +354,91 @@ def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) 
     A stretch at a time (a row group of Parquet), so that memory does not grow with the points.
     """
     (_write_parquet if ending == ".parquet" else _write_csv)(blocks, stream)
+
+
+_FITS = {"True": True, "False": False, "": None}
+
+
+class KeptStretches:
+    """The stretches of a sweep that were worked out, each a whole file beside the one that they become.
+
+    `output`: CSV or Parquet; `key`: a hash of what decides the points.
+    """
+
+    def __init__(self, output: Path, key: str) -> None:
+        self._output, self._key = output, key
+        self._folder = output.with_name(f"{output.name}.stretches")
+        self._note = self._folder / "sweep.txt"
+        self.count = 0
+        """Stretches that are there."""
+
+    def begin(self, *, resume: bool) -> None:
+        """Find what was worked out before, or begin anew.
+
+        Raises FomkitError when there is nothing to go on with, or it is of another sweep.
+        """
+        anew = "Leave --resume out to begin anew."
+        if resume:
+            if not self._note.is_file():
+                raise FomkitError("--resume", f"finds nothing to go on with beside {self._output}. {anew}")
+            if self._note.read_text(encoding="utf-8") != self._key:
+                raise FomkitError(
+                    "--resume", f"the sweep begun in {self._folder} has other points, another model or another "
+                    f"machine. {anew}"
+                )  # fmt: skip
+            while self._path(self.count).is_file():
+                self.count += 1
+            return
+        if self._note.is_file():
+            self.remove()
+        if self._folder.exists():
+            raise FomkitError(str(self._folder), "is no folder of a sweep, and is in the way. Choose another -o.")
+        self._folder.mkdir()
+        write_whole(self._note, self._key)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:06}{self._output.suffix}"
+
+    def over(self, blocks: Iterable[pd.DataFrame], columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """Give the stretches that are there, then the others, each once it is written."""
+        for number in range(self.count):
+            yield self._read(self._path(number), columns)
+        for block in blocks:
+            with whole_file(self._path(self.count)) as stream:
+                write_blocks([block], stream, self._output.suffix)
+            self.count += 1
+            yield block
+
+    def _read(self, path: Path, columns: Sequence[str]) -> pd.DataFrame:
+        import pandas as pd
+
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        found = pd.read_csv(path, dtype=str, keep_default_na=False)
+        if len(found.columns) != len(columns):
+            raise FomkitError(str(path), "is not what the sweep wrote. Leave --resume out to begin anew.")
+        cells = {name: found.iloc[:, place].tolist() for place, name in enumerate(columns)}
+        # Text is read as Python reads it, so that each number is the one that was written.
+        whole = {"basis": cells.pop("basis"), "fits": [_FITS[cell] for cell in cells.pop("fits", ())]}
+        numbers = {name: [float(cell or "nan") for cell in column] for name, column in cells.items()}
+        known = {**numbers, **{name: column for name, column in whole.items() if name in columns}}
+        return pd.DataFrame({name: known[name] for name in columns})
+
+    def write(self) -> None:
+        """Make the file of all stretches, and take them away."""
+        import pandas as pd
+
+        paths = [self._path(number) for number in range(self.count)]
+        with whole_file(self._output) as stream:
+            if self._output.suffix == ".parquet":
+                write_blocks(map(pd.read_parquet, paths), stream, ".parquet")
+            for number, path in enumerate(paths if self._output.suffix == ".csv" else ()):
+                with path.open("rb") as part:
+                    if number:
+                        part.readline()
+                    shutil.copyfileobj(part, stream)
+        self.remove()
+
+    def remove(self) -> None:
+        """Take the stretches away."""
+        shutil.rmtree(self._folder)

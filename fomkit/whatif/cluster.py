@@ -145,8 +145,8 @@ def _result(client: Any, future: Any, address: str) -> pd.DataFrame:
             return found
 
 
-def blocks_on(sweep: Sweep, address: str) -> Iterator[pd.DataFrame]:
-    """Estimate all points of a sweep on a cluster, a stretch at a time, in their order.
+def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFrame]:
+    """Estimate all points of a sweep from a stretch on, on a cluster, a stretch at a time, in their order.
 
     The stretches are those of `Sweep.blocks`, and so are the results, bit for bit where the workers' processor
     and libraries are those of this machine. What a worker that dies had under way or had done, another does again.
@@ -160,7 +160,7 @@ def blocks_on(sweep: Sweep, address: str) -> Iterator[pd.DataFrame]:
         ahead = AHEAD * _wait(client, address)
         there = client.submit(_received, sweep, __version__, pure=False)
         waiting: deque[Any] = deque()
-        for start, stop in sweep.stretches():
+        for start, stop in sweep.stretches()[first:]:
             waiting.append(client.submit(_worked_out, there, start, stop, pure=False))
             if len(waiting) >= ahead:
                 yield _result(client, waiting.popleft(), address)

@@ -5,6 +5,7 @@ Points that differ in nodes or links, one after the other: each is a step of `fo
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine, Scope
@@ -278,10 +280,30 @@ class Sweep:
         spent = [f"{name}{end}" for name in (COST, ENERGY) if name in self.known for end in ("", "_low", "_high")]
         return (*spans, *spent, *(name for name in (PEAK_BYTE, FITS) if name in self.known), "basis")
 
-    def blocks(self) -> Iterator[pd.DataFrame]:
-        """Estimate all points, a stretch at a time, in their order."""
-        for start, stop in self.stretches():
+    def blocks(self, first: int = 0) -> Iterator[pd.DataFrame]:
+        """Estimate all points from a stretch on, a stretch at a time, in their order."""
+        for start, stop in self.stretches()[first:]:
             yield self.stretch(start, stop)
+
+    @property
+    def key(self) -> str:
+        """A hash of all that decides the points and what is said of them."""
+        model, machine = self.model, self.machine
+        tables = [model.ops, model.parts, machine.timings, *([] if model.order is None else [model.order])]
+        hashes = [pd.util.hash_pandas_object(table.astype("str"), index=False).sum() for table in tables]
+        facts = (model.name, model.sizes, model.data, model.run, model.unit, model.optimizer, model.unsupported,
+                 machine.name, machine.device, machine.links, machine.overheads, machine.node_devices,
+                 machine.system_nodes, machine.availability, machine.price, machine.host_op_s)  # fmt: skip
+        asked = (
+            __version__,
+            self.plan,
+            self.options,
+            self.layout,
+            self.known,
+            facts,
+            [int(one) for one in hashes],
+        )
+        return hashlib.sha256(repr(asked).encode()).hexdigest()
 
 
 def _excludes(sweep: Sweep, found: pd.DataFrame) -> tuple[str, ...]:

@@ -308,13 +308,13 @@ class Swept(Shown):
         return self._view.text(self)
 
 
-def blocks_of_sweep(sweep: Sweep, scheduler: str | None = None) -> Iterator[pd.DataFrame]:
-    """Give the points a stretch at a time, worked out here or on a Dask cluster."""
+def blocks_of_sweep(sweep: Sweep, scheduler: str | None = None, first: int = 0) -> Iterator[pd.DataFrame]:
+    """Give the points from a stretch on, a stretch at a time, worked out here or on a Dask cluster."""
     if scheduler is None:
-        return sweep.blocks()
+        return sweep.blocks(first)
     from fomkit.whatif.cluster import blocks_on
 
-    return blocks_on(sweep, scheduler)
+    return blocks_on(sweep, scheduler, first)
 
 
 def run_sweep(sweep: Sweep, scheduler: str | None = None) -> Swept:
