@@ -19,6 +19,7 @@ from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import Transformer
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
+from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.plan.step import HOST_OP_S
@@ -26,6 +27,7 @@ from fomkit.plan.transformer_step import TransformerStep, transformer_profile
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.suites import load_suite
 
 LINKS = [parse_link("node, 5 us, 300 GB/s, each"), parse_link("system, 10 us, 25 GB/s, each")]
@@ -266,6 +268,34 @@ def test_a_suite_rates_small_runs_and_one_on_64_nodes(own: Path) -> None:
     assert "LARGE on old does not fit" in " ".join(content["fom"]["does_not_fit"])
 
 
+@pytest.mark.parametrize(("scope", "devices", "at_once"), [("node", 4, 2), ("system", 4, 256), ("system", 16, 64)])
+def test_a_models_own_number_of_devices_is_a_job(own: Path, scope: str, devices: int, at_once: int) -> None:
+    model = load_model("resnet50")
+    saved = own.with_name("many.yaml")
+    save_model(replace(model, name="many", run=replace(model.run, devices_per_run=devices, epochs=1),
+                       data=replace(model.data, train_samples=64_000)), saved)  # fmt: skip
+    line = f"  - {{name: MANY, basis: modelled, party: lab, model: {saved}, batch: 256}}\n"
+    head = LINES.format(folder=own.parent, scope=scope, nodes=64).split("  - ")[0]
+    own.write_text(head + line, encoding="utf-8")
+    new, old = (own.with_name(f"{name}.yaml") for name in ("new", "old"))
+    code, text = run("fom", own, "-t", new, "--baseline", old, "--json")
+    assert code == 0, text
+    job = json.loads(text)["lines"][0]["machines"]["new"]["job"]
+    assert (job["devices"], job["replicas"], job["runs_at_once"]) == (devices, devices, at_once)
+    assert job["exposed_s"]["value"] > 0
+    # One device does a quarter or less of the batch, and the sums of gradients are in the step.
+    alone = estimate(model, load_machine(new), Options(batch=256 // devices)).step.value
+    assert alone < job["step_s"]["value"] < 2 * alone
+
+
+def test_a_job_fills_what_the_machine_says_it_has(own: Path) -> None:
+    own.write_text(LINES.format(folder=own.parent, scope="system", nodes="fill"), encoding="utf-8")
+    new, old = (own.with_name(f"{name}.yaml") for name in ("new", "old"))
+    content = json.loads(run("fom", own, "-t", new, "--baseline", old, "--json", "--allow-oversize")[1])
+    jobs = [content["lines"][1]["machines"][name]["job"] for name in ("old", "new")]
+    assert [(job["nodes"], job["runs_at_once"]) for job in jobs] == [(96, 1), (128, 1)]
+
+
 def test_nodes_that_reach_a_figure_of_merit(own: Path) -> None:
     arguments = ["solve", "--suite", own, "-t", own.with_name("new.yaml"), "--baseline", own.with_name("old.yaml")]
     code, text = run(*arguments, "--fom", 6, "--change", "nodes", "--json")
@@ -279,7 +309,6 @@ def test_nodes_that_reach_a_figure_of_merit(own: Path) -> None:
 
 
 def test_what_moves_a_suite_of_jobs_is_what_rating_it_again_says(own: Path) -> None:
-    from fomkit.profiles.models import load_model
     from fomkit.whatif.suite_cases import OfSuite
 
     old, new = (load_machine(own.with_name(f"{name}.yaml")) for name in ("old", "new"))

@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from fomkit.cli import choices
 from fomkit.cli.choices import (
-    Interval,
-    Only,
-    Oversize,
-    Quiet,
     check_workbook,
     complain,
     complete_machine,
     complete_suite,
     end_if_oversize,
     progress,
-    standard_output,
+    write_answer,
 )
 from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
@@ -140,8 +137,6 @@ def _target(lines: Suite, baseline: str, wanted: str | None) -> str:
 
 
 def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> None:
-    from dataclasses import replace
-
     from fomkit import __version__
     from fomkit.files.write import write_whole
     from fomkit.merit.suites import freeze_rates
@@ -164,12 +159,6 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
     print(f"{path}: version {lines.version} of {lines.name}, {len(rates)} rates of {lines.baseline} frozen")
 
 
-def _write_workbook(result: SuiteResult, path: Path, only: str | None) -> None:
-    from fomkit.workbook.from_studies import sheet_model_of_suite
-
-    write_and_report(sheet_model_of_suite(result), path, only)
-
-
 def _check_strict(result: SuiteResult) -> None:
     said = [f"{one.line.name}: {what}" for one in result.target for what in one.deviations]
     if said:
@@ -186,15 +175,6 @@ def _end(result: SuiteResult, allow_oversize: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print_result(result: SuiteResult, as_json: bool) -> None:
-    from fomkit.output.files import to_json
-    from fomkit.output.suites import format_suite
-    from fomkit.verbs.suite_content import suite_content
-
-    content = suite_content(result)
-    print(to_json(content) if as_json else format_suite(content, standard_output()), end="")
-
-
 def fom(
     suite: Suites,
     target: Target = None,
@@ -202,14 +182,14 @@ def fom(
     propose: Propose = None,
     threshold: Threshold = None,
     allow_excluded: Excluded = False,
-    allow_oversize: Oversize = False,
+    allow_oversize: choices.Oversize = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse deviations from what the lines fix.")] = False,
-    interval: Interval = 0.8,
+    interval: choices.Interval = 0.8,
     freeze: Freeze = None,
     output: Workbook = None,
-    only: Only = None,
+    only: choices.Only = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/fom/1 instead of a table.")] = False,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Rate a target machine over a baseline on a suite of work.
 
@@ -226,11 +206,14 @@ def fom(
       fomkit fom lecture --for a -o vendor.xlsx
     """
     from fomkit.merit.suites import run_suite
+    from fomkit.output.suites import format_suite
     from fomkit.plan.options import Options
     from fomkit.profiles.machines import load_machine
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
+    from fomkit.verbs.suite_content import suite_content
+    from fomkit.workbook.from_studies import sheet_model_of_suite
 
     check_workbook(output, only)
     if freeze is not None:
@@ -249,8 +232,8 @@ def fom(
     if strict:
         _check_strict(result)
     if output is not None:
-        _write_workbook(result, output, only)
-    _print_result(result, as_json)
+        write_and_report(sheet_model_of_suite(result), output, only)
+    write_answer(suite_content(result), format_suite, as_json=as_json)
     for said in unread:
         complain(said)
     _end(result, allow_oversize)

@@ -202,6 +202,10 @@ class JobTime:
 
 def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> tuple[int, int]:
     """Give the devices of one run, and the whole nodes that it takes; 0 where several runs share a node."""
+    if job.nodes is not None and machine.node_devices is None:
+        raise FomkitError(machine.name, "does not say how many devices a node has. Add 'node: {devices: …}'.")
+    if job.nodes == "fill" and machine.system_nodes is None:
+        raise FomkitError(machine.name, "does not say how many nodes it has. Add 'system: {nodes: …}'.")
     each = machine.devices("node")
     if job.nodes is None:
         devices = model.run.devices_per_run
