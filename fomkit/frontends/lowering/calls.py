@@ -1,9 +1,4 @@
-"""What the tracers see and what they make of it, without any framework: arrays, calls, works and traced ops.
-
-Rules of work that is traffic alone, in words of no framework.
-
-The backward row of a recurrent layer, told apart into its two gradients.
-"""
+"""What the tracers see and what they make of it, without any framework: arrays, calls, works and traced ops."""
 
 from __future__ import annotations
 

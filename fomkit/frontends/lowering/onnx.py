@@ -1,10 +1,4 @@
-"""Rules of ONNX's convolutions: direct, grouped, transposed, in integers.
-
-Rules of ONNX's matrix products, and the factors of their gradients.
-
-Rules of ONNX's ops whose work is traffic: which tensors they really read and write, and how long a row is.
-
-The one table from ONNX's op names to what they cost; to support an op, add its name here.
+"""The one table from ONNX's op names to what they cost; to support an op, add its name here.
 
 Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
 missing is unsupported and listed. What an op's gradient costs is in `onnx_gradients`.

@@ -1,7 +1,4 @@
-"""ONNX's side of a call: tensors as arrays, number formats, and an op with its arguments by name.
-
-Ops of ONNX that are one row with parts: LSTM, GRU, RNN and attention.
-"""
+"""ONNX's side of a call: tensors as arrays, number formats, and the ops that are one row with parts."""
 
 from __future__ import annotations
 

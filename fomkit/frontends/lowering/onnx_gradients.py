@@ -332,10 +332,7 @@ def takes_gradient(executed: Executed) -> list[int]:
 def derive_gradient(
     executed: Executed, gradients: tuple[Array | None, ...], wanted: tuple[int, ...], of_weights: frozenset[int]
 ) -> Backward:
-    """Derive the backward pass of one op.
-
-    Raises NoRule when its gradient is not known here.
-    """
+    """Derive the backward pass of one op."""
     rule = GRADIENTS.get(executed.op)
     if rule is None:
         raise NoRule(f"{executed.op}Grad")

@@ -1,16 +1,8 @@
-"""Rules of TensorFlow's convolutions: direct, depthwise and transposed, and the gradients of each.
-
-A transposed convolution has no op of its own: it runs as another's input gradient. The walker of the graph says by
-``in_backward`` and ``of_transposed`` what a call stands for.
-
-Rules of TensorFlow's matrix products: every spelling becomes b products of (m×k)·(k×n).
-
-Rules of TensorFlow's ops whose work is traffic: normalisation, softmax, pooling, lookups and their gradient.
-
-The one table from TensorFlow's op names to what they cost; to support an op, add its name here.
+"""The one table from TensorFlow's op names to what they cost; to support an op, add its name here.
 
 Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
-missing is unsupported and listed.
+missing is unsupported and listed. A transposed convolution has no op of its own: it runs as another's input
+gradient. The walker of the graph says by ``in_backward`` and ``of_transposed`` what a call stands for.
 """
 
 from __future__ import annotations
@@ -282,8 +274,7 @@ RULES: Mapping[str, Rule | None] = {
         ScatterNd TensorScatterAdd TensorScatterUpdate""",
     ),
     **_each(
-        sum_of_rows,
-        """Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm L2Loss BiasAddGrad InTopKV2""",
+        sum_of_rows, """Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm L2Loss BiasAddGrad InTopKV2"""
     ),
     # element by element, their gradients too
     **_each(

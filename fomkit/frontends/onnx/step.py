@@ -1,9 +1,4 @@
-"""One step of an ONNX graph: its forward pass, the derived backward pass and update, and what stands in memory.
-
-The backward pass of a graph, derived: which gradients are needed, and the steps that make them.
-
-The order of a walked and derived step: what each op makes, and the last op that reads it.
-"""
+"""One step of an ONNX graph: its forward pass, the derived backward pass and update, and what stands in memory."""
 
 from __future__ import annotations
 
@@ -286,10 +281,7 @@ def _update(rule: str, updated: Iterable[Array]) -> list[TracedOp]:
 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
-    """Walk the graph once at the given sizes.
-
-    Raises NotAtTheseSizes when an op cannot run at them.
-    """
+    """Walk the graph once at the given sizes."""
     walked = prepared.walker.walk(sizes)
     training = prepared.mode == "train"
     unsupported = Counter(walked.unsupported)

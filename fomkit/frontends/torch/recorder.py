@@ -1,9 +1,4 @@
-"""The recorder: every op that PyTorch dispatches, in its pass, its module and the row it is part of, if any.
-
-Who ran an op: module calls as scopes, and the autograd nodes that carry a scope over to the backward pass.
-
-The line of the user's code behind each op; in the backward pass that of the op whose gradient is computed.
-"""
+"""The recorder: every op that PyTorch dispatches, in its pass, its module and the row it is part of, if any."""
 
 from __future__ import annotations
 
