@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 
 from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
 from fomkit.frontends.layers import COPIES
-from fomkit.frontends.lowering.aten import works_of
-from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, Array, Dimensions, TracedOp, traffic
+from fomkit.frontends.lowering.calls import (
+    BACKWARD,
+    FORWARD,
+    UPDATE,
+    Array,
+    Dimensions,
+    TracedOp,
+    traffic,
+    works_of,
+)
 from fomkit.frontends.lowering.onnx import RULES, NoRule
 from fomkit.frontends.lowering.onnx_calls import (
     CELLS,

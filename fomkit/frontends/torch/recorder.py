@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fomkit.frontends.layers import LayerLog
-from fomkit.frontends.lowering.aten import works_of
 from fomkit.frontends.lowering.calls import (
     BACKWARD,
     FORWARD,
@@ -25,6 +24,7 @@ from fomkit.frontends.lowering.calls import (
     Rule,
     TracedOp,
     split_gradients,
+    works_of,
 )
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id
