@@ -129,6 +129,5 @@ def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
     for package in _NEEDED[framework]:
         if find_spec(package) is None:
             raise FomkitError(
-                where,
-                f"this needs {_NAMES[package]}, which is not here. Run: {install_hint(_EXTRAS[package])}",
+                where, f"this needs {_NAMES[package]}, which is not here. Run: {install_hint(_EXTRAS[package])}"
             )

@@ -1,9 +1,4 @@
-"""From a step traced at several sizes to the draft of a profile: what every tracer does alike.
-
-One step traced at several values of each named size, so that its dimensions become expressions in the names.
-
-The child's side of profiling a user's file with a model, whatever framework it uses.
-"""
+"""From a step traced at several sizes to the draft of a profile: what every tracer's child process does alike."""
 
 from __future__ import annotations
 
@@ -153,8 +148,7 @@ def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
 def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
     """Trace a step; give it with sizes as names, and for each size that has to stay fixed why.
 
-    `trace`: gives the step at them; `sizes`: value of each named size; ``batch`` comes first. Raises Exception:
-    what the step raises at the sizes given.
+    `trace`: gives the step at them; `sizes`: value of each named size; ``batch`` comes first.
     """
     step = trace(sizes)
     found = _explore(trace, sizes, step)
@@ -236,13 +230,10 @@ def make_draft(
 def _unused_batch_notes(
     ops: Sequence[TracedOp], sizes: Sizes, request: Request, fixed: Sequence[str]
 ) -> list[str]:
-    """Say where inputs gives one size whatever batch it is asked for.
-
-    Raises FomkitError when a batch was asked for, which would then be another number of samples for the same work.
-    """
+    """Say where inputs gives one size whatever batch it is asked for."""
     if fixed or any("batch" in str(value) for op in ops for value in op.dimensions.values()):
         return []
-    if "batch" in request.sizes:
+    if "batch" in request.sizes:  # it would be another number of samples for the same work
         raise FomkitError(
             request.where or "profile",
             f"no op depends on the batch, so {request.sizes['batch']} samples cannot be made. "

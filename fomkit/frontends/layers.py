@@ -1,10 +1,6 @@
-"""The layers of a forward pass, from what a tracer tells: calls of layers, and ops that run between them.
+"""The layers of a forward pass as rows of the LAYERS table, from calls of layers and ops that run between them.
 
-From traced layers to the LAYERS table: equal calls become one row with a count.
-
-What an unfused update makes for a moment, by the rule of the optimizer.
-
-Which rows of the op table each node of a TensorFlow graph belongs to, in plain values.
+Beside them what an unfused update makes for a moment, and nodes of a graph with the rows they belong to.
 """
 
 from __future__ import annotations

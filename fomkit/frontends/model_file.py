@@ -1,8 +1,7 @@
-"""A user's ``model.py``: run it, take what it gives, and say what its code raised.
+"""A user's ``model.py``: run it, take what it gives, say what its code raised, and which of its lines runs now.
 
-The line of the user's code that is now running: the innermost frame that no library is behind.
-
-A model that somebody else wrote is run without any line of the user's: then it is the innermost of its package.
+The line is that of the innermost frame that no library is behind; a model that somebody else wrote is run without
+any line of the user's: then it is the innermost of its package.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OS
 
 
 def run_file(path: Path) -> ModuleType:
-    """Execute a file as a module of its own; code under ``if __name__ == "__main__"`` does not run.
-
-    Raises BaseException: whatever the file raises.
-    """
+    """Execute a file as a module of its own; code under ``if __name__ == "__main__"`` does not run."""
     spec = importlib.util.spec_from_file_location(PROFILED_MODULE, path)
     if spec is None or spec.loader is None:
         raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
@@ -53,8 +49,7 @@ def run_file(path: Path) -> ModuleType:
 def take_workload(module: ModuleType, where: str, check: Callable[[Workload, str], None]) -> Workload:
     """Take ``workload()`` or the plain names of a module.
 
-    `where`: the user's file, for error messages; `check`: raises where a framework could not use it. Raises
-    ManyFomkitError with every name that is missing or is not what it should be.
+    `where`: the user's file, for error messages; `check`: raises where a framework could not use it.
     """
     make = getattr(module, "workload", None)
     if make is None:

@@ -1,8 +1,6 @@
 """Sizes as names: dimensions traced at several sizes become expressions in ``batch``, ``seq`` and such.
 
-Short sums of products of named sizes with whole-number factors, found from values at a few points.
-
-The named sizes of an inputs function, by its signature.
+An expression is a short sum of products of named sizes with whole-number factors.
 """
 
 from __future__ import annotations
@@ -232,8 +230,6 @@ MakeInputs = Callable[[Sizes], Any]
 
 def named_sizes(make: Any, where: str) -> dict[str, int]:
     """Give the sizes besides the batch that an inputs function names: parameters whose default is a whole number.
-
-    Raises FomkitError when such a default is below 1.
 
     Examples
     --------

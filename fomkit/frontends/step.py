@@ -1,13 +1,4 @@
-"""One traced step, as every tracer gives it.
-
-From traced ops to the OPS table and the table of parts: equal executions become one row with a count.
-
-The draft of a profile: plain values that can pass from the child process, and the profile made of them.
-
-From the lines of a traced step to the ORDER table: named sizes put in, rows of the op table found.
-
-Ways to run a model without data, tried in order, and what is said when the first or all of them fail.
-"""
+"""One traced step, its tables, and the draft of a profile made of it: plain values that can leave a child."""
 
 from __future__ import annotations
 
@@ -178,11 +169,7 @@ _PLACES = ("id", "row", "freed_by")
 
 
 def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: Sequence[str]) -> list[TracedOp]:
-    """Join the orders of one step at several sizes into one whose bytes are expressions.
-
-    Raises NoExpression when ops come in another order at some sizes, or a size in bytes is no short sum of
-    products.
-    """
+    """Join the orders of one step at several sizes into one whose bytes are expressions."""
     if len({len(order) for order in orders}) > 1:
         lines = ", ".join(str(len(order)) for order in orders)
         raise NoExpression(f"the number of executed ops changes with {', '.join(names)}: {lines}")
@@ -236,7 +223,7 @@ def profile_by_routes(trace: Callable[[Route], Draft | FomkitError], where: str)
     """Trace by the first route on which the user's code runs.
 
     `trace`: returns the error of code that failed; raises one that no other route would mend; `where`: the user's
-    file or the stage. Raises FomkitError with the reason of each route, or the one they share.
+    file or the stage.
     """
     failed: dict[Route, FomkitError] = {}
     for route, note in ROUTES.items():

@@ -1,9 +1,4 @@
-"""How the steps of one trace differ: which first step is cold, the time of ops in each, and what notes say.
-
-Time that a profiler saw of equal ops in one step, before it is joined to a table.
-
-A trace of several devices or processes: the one that is taken, and what is said of the others.
-"""
+"""How the steps of one trace differ, how its devices do, which are taken, and what notes say of all this."""
 
 from __future__ import annotations
 

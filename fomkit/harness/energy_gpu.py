@@ -58,8 +58,7 @@ def read_zone(zone: Zone) -> float:
 def find_zones(root: Path = Path("/")) -> list[Zone]:
     """Find the counters of packages and their memory, each read once to be sure.
 
-    `root`: where ``sys`` lies. Raises CannotReadError when there are none, or a package cannot be read: part of a
-    machine's energy is not its energy.
+    `root`: where ``sys`` lies.
     """
     found: list[Zone] = []
     for folder in sorted((root / _ZONES).glob("intel-rapl:*")):
@@ -116,8 +115,7 @@ def visible_gpu() -> str:
 def by_nvml(library: Any, which: str) -> Gpu:
     """Read through NVML.
 
-    `library`: ``pynvml``, or what has its functions; `which`: a number, or a UUID. Raises CannotReadError when
-    NVML gives neither energy nor power.
+    `library`: ``pynvml``, or what has its functions; `which`: a number, or a UUID.
     """
     try:
         library.nvmlInit()
@@ -159,10 +157,7 @@ def _command_output(command: Sequence[str]) -> str:
 
 
 def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_output) -> Gpu:
-    """Read through nvidia-smi, one process for each reading.
-
-    Raises CannotReadError when it is not there, fails, or knows no power of this GPU.
-    """
+    """Read through nvidia-smi, one process for each reading."""
 
     def query(field: str) -> float:
         words = run_command(
@@ -181,10 +176,7 @@ def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_ou
 
 
 def find_gpu(which: str | None = None) -> Gpu:
-    """Find how the power of a GPU can be read.
-
-    Raises CannotReadError when neither way does.
-    """
+    """Find how the power of a GPU can be read."""
     chosen = which or visible_gpu()
     try:
         import pynvml

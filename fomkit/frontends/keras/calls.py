@@ -1,11 +1,7 @@
-"""Which ops of a TensorFlow graph a step really runs: reachable from its results, through loops and calls.
+"""Which ops of a TensorFlow graph a step really runs, through loops and calls, each with its arguments by name.
 
 What a function traced but nobody reads (a cell called to learn its shapes, the gradient of data) is pruned by the
 runtime before it runs, inside loops too, so it is not counted here.
-
-TensorFlow's side of a call: tensors as arrays, and an op of a graph with its arguments by name.
-
-How often a loop of a TensorFlow graph runs: a counter, its step and its bound, where these are constants.
 """
 
 from __future__ import annotations
@@ -13,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fomkit.frontends.lowering.calls import Array, Call
-
-if TYPE_CHECKING:
-    pass
 
 Operation = Any
 Graph = Any
@@ -343,10 +336,7 @@ def _comparisons(tensor: Tensor) -> list[Operation]:
 
 
 def trips(loop: Operation, place: Place) -> int:
-    """Count the trips of a loop.
-
-    Raises Uncounted when no counter with a constant bound ends it.
-    """
+    """Count the trips of a loop."""
     condition, body = place.enter(loop, "cond"), place.enter(loop, "body")
     found = []
     for op in _comparisons(condition.graph.outputs[0]):

@@ -1,9 +1,4 @@
-"""Specifications of a Keras model's inputs and targets at any named sizes.
-
-Values to run a Keras step on: those that the user's file gives, else made up from shapes alone.
-
-A Keras workload ready to be traced, and what its optimizer is handed while it is; of both backends.
-"""
+"""Inputs and targets of a Keras model at any named sizes, values for them, and a workload ready to be traced."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,9 +14,6 @@ import numpy as np
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import Workload
 from fomkit.frontends.sizes import MakeInputs, Sizes, named_sizes
-
-if TYPE_CHECKING:
-    pass
 
 
 def _spec(leaf: Any) -> Any:
@@ -70,10 +62,7 @@ def _targets(model: Any, x: Any) -> Any:
 
 
 def _own_inputs(model: Any, where: str) -> Any:
-    """Give the symbols of a model that was built from them.
-
-    Raises FomkitError when it has none, or they leave more open than the batch.
-    """
+    """Give the symbols of a model that was built from them."""
     try:
         symbols = model._inputs_struct if hasattr(model, "_inputs_struct") else model.inputs
     except AttributeError:
@@ -112,8 +101,7 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
     """Give inputs and targets as a function of the named sizes, and the sizes to trace at, the batch first.
 
     `workload`: its ``inputs`` may be missing where the model was built from ``keras.Input``; `wanted`: what was
-    asked for; `where`: the user's file, for error messages. Raises FomkitError when the batch size or the shape of
-    an input is not known, or a size is asked for that nobody named.
+    asked for; `where`: the user's file, for error messages.
     """
     model, given, make = workload.model, workload.inputs, None
     if callable(given) and not hasattr(given, "shape"):

@@ -1,12 +1,7 @@
-"""Layers of a Keras model: their paths, types and weights, and where each call begins and ends.
+"""Layers of a Keras model: where each call begins and ends, which ops of the graph it runs, and its line of code.
 
-Who runs an op of the graph: the name scopes that Keras opens, as layers, rows found at the call, updates.
-
-The layers of a TensorFlow graph's forward pass: calls of layers, put between the ops that the graph runs.
-
-The line of the user's code behind each op of a graph, or the line that made its layer.
-
-A model of Keras's own classes is called by Keras alone: none of the user's lines runs when its graph is made.
+A model of Keras's own classes is called by Keras alone: none of the user's lines runs when its graph is made, and
+the line that made the layer stands for it.
 """
 
 from __future__ import annotations
@@ -16,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -25,9 +20,6 @@ from fomkit.frontends.keras.calls import Graph, Operation, Place, Ran, ShapeUnkn
 from fomkit.frontends.layers import LayerLog, Weight
 from fomkit.frontends.lowering.calls import FORWARD, Array, Call, TracedOp
 from fomkit.frontends.model_file import CodeLines
-
-if TYPE_CHECKING:
-    pass
 
 _LAYER_WORDS: Mapping[str, str] = {
     "Conv": "conv", "DepthwiseConv": "conv", "SeparableConv": "conv", "ConvTranspose": "transposed_conv",

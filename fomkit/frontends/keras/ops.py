@@ -1,9 +1,4 @@
-"""From the ops that a graph runs to traced ops: their passes, their layers, and the rows they are parts of.
-
-Which products of a graph are gradients of weights, and which op a gradient is of.
-
-Layers and functions of Keras that are one row each: LSTM, GRU, SimpleRNN and scaled-dot-product attention.
-"""
+"""From the ops that a graph runs to traced ops: their passes, their layers, and the rows they are parts of."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras.src.backend import nn as functions
@@ -43,9 +38,6 @@ from fomkit.frontends.lowering.calls import (
     split_gradients,
 )
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
-
-if TYPE_CHECKING:
-    pass
 
 _SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
 """Ops that hand a gradient on, or add one to others."""

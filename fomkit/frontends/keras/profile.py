@@ -1,13 +1,4 @@
-"""A Keras workload's draft of a profile.
-
-What a workload for Keras must have, and what it lacks.
-
-The child process that runs a user's file with a Keras model.
-
-Profiling a Keras workload that was made in this process, such as a notebook's.
-
-Weights of Keras models that nobody has written to.
-"""
+"""A Keras workload's draft of a profile, of a user's file in a child process or made in this one."""
 
 from __future__ import annotations
 
@@ -19,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -33,9 +24,6 @@ from fomkit.frontends.keras.step import rule_of
 from fomkit.frontends.model_file import count_errors, explain_exception, run_file, take_workload
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Step
-
-if TYPE_CHECKING:
-    pass
 
 
 def _compile(workload: Workload, notes: list[str]) -> Any:
@@ -89,8 +77,7 @@ def draft_profile(workload: Workload, request: Request) -> Draft:
 def trace_workload(workload: Workload, request: Request) -> TracedWorkload:
     """Trace a workload.
 
-    Raises FomkitError when the workload lacks something. Raises Exception: whatever the user's code or the
-    framework raises.
+    Raises FomkitError when the workload lacks something.
     """
     prepared, sizes, notes = _prepare(workload, request)
     sized = trace_sizes(partial(step_tracer(), prepared), sizes)
@@ -123,10 +110,7 @@ def _is_seed(variable: Any) -> bool:
 
 
 def check_workload(workload: Workload, where: str) -> None:
-    """Raise unless a workload has a Keras model and sensible counts; inputs may be the model's own.
-
-    Raises ManyFomkitError with every mistake.
-    """
+    """Raise unless a workload has a Keras model and sensible counts; inputs may be the model's own."""
     errors = count_errors(workload, where)
     if keras.backend.backend() not in BACKENDS:
         errors.append(other_backend(where, keras.backend.backend()))

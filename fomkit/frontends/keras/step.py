@@ -1,9 +1,4 @@
-"""One training step or inference of a Keras model, traced to a graph and walked.
-
-The update of a Keras step: a row by the optimizer's class, or its ops one by one where more is switched on.
-
-Nodes of a Keras step's graph, and the rows of the op table that each belongs to.
-"""
+"""One training step or inference of a Keras model, traced to a graph and walked, its update, and its nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -24,9 +19,6 @@ from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, Dimensions, TracedOp, split_gradients
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step, places_of, row_places
-
-if TYPE_CHECKING:
-    pass
 
 _IMPL = {"torch": "foreach"}
 """Keras updates variable by variable, but on PyTorch by lists of them."""
@@ -209,10 +201,7 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
-    """Trace one step at the given sizes.
-
-    Raises Exception: whatever the user's code or the framework raises.
-    """
+    """Trace one step at the given sizes."""
     plain = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
     step = whole_step_of(prepared, sizes, update=not plain)
     return _step(prepared, step.walked, step.seen, step.layers)

@@ -1,7 +1,4 @@
-"""One training step or inference of a Keras model on its PyTorch backend, on tensors with a shape and no data.
-
-The memory of a Keras step on PyTorch that no op makes: weights, the optimizer's state, the update's tensors.
-"""
+"""One training step or inference of a Keras model on its PyTorch backend, on tensors with a shape and no data."""
 
 from __future__ import annotations
 
@@ -139,10 +136,7 @@ class _Watched:
 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
-    """Trace one step at the given sizes; no weight changes.
-
-    Raises Exception: whatever the user's code or the framework raises.
-    """
+    """Trace one step at the given sizes; no weight changes."""
     model, optimizer = prepared.model, prepared.optimizer
     trainable = [variable.value for variable in model.trainable_variables]
     recorder = Recorder(trainable, on_meta=False)

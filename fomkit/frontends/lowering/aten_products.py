@@ -7,8 +7,10 @@ from math import prod
 from typing import Any
 
 from fomkit.frontends.lowering.calls import (
+    AXES,
     FORWARD,
     INPUT_GRADIENT,
+    LENGTHS,
     WEIGHT_GRADIENT,
     Array,
     Call,
@@ -16,9 +18,6 @@ from fomkit.frontends.lowering.calls import (
     Rule,
     Work,
 )
-
-_AXES = ("d", "h", "w")
-_LENGTHS = ("depth", "height", "width")
 
 
 def _three(values: Sequence[int], spatial: int, filler: int) -> list[int]:
@@ -40,21 +39,19 @@ def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
     transposed = bool(arguments["transposed"])
     # A transposed convolution's weight is (in, out/groups, …), the direct one's (out, in/groups, …).
     out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    dimensions: Dimensions = {"batch": values.shape[0], "in_channels": values.shape[1]}
-    dimensions["out_channels"] = out_channels
-    dimensions.update(zip(_LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
-    for name, given, filler in (
-        ("kernel", weight.shape[2:], 1),
-        ("stride", arguments["stride"], 1),
-        ("pad", arguments["padding"], 0),
-        ("dilation", arguments["dilation"], 1),
-    ):
-        per_axis = _three(given, spatial, filler)
-        dimensions.update({f"{name}_{axis}": size for axis, size in zip(_AXES, per_axis, strict=True)})
+    dimensions: Dimensions = {
+        "batch": values.shape[0], "in_channels": values.shape[1], "out_channels": out_channels,
+    }  # fmt: skip
+    dimensions.update(zip(LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
+    told = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
+            "dilation": arguments["dilation"]}  # fmt: skip
+    for name, given in told.items():
+        per_axis = _three(given, spatial, 0 if name == "pad" else 1)
+        dimensions.update({f"{name}_{axis}": size for axis, size in zip(AXES, per_axis, strict=True)})
     dimensions |= {"groups": groups, "layout": _layout(values), "transposed": int(transposed)}
     if transposed and any(arguments["output_padding"]):
         added = _three(arguments["output_padding"], spatial, 0)
-        dimensions.update({f"output_pad_{axis}": size for axis, size in zip(_AXES, added, strict=True)})
+        dimensions.update({f"output_pad_{axis}": size for axis, size in zip(AXES, added, strict=True)})
     return dimensions
 
 
@@ -153,8 +150,8 @@ def linear(call: Call) -> list[Work]:
     """Rule of x·Wᵀ + bias as one op, which is what it stays under ``inference_mode``."""
     values, weight = call.array("input"), call.array("weight")
     rows, features = prod(values.shape[:-1]), values.shape[-1]
-    dimensions = {"b": 1, "m": rows, "n": weight.shape[0], "k": features, "trans_a": 0, "trans_b": 1}
-    return [Work("gemm", dict(dimensions), values.dtype)]
+    sizes: Dimensions = {"b": 1, "m": rows, "n": weight.shape[0], "k": features, "trans_a": 0, "trans_b": 1}
+    return [Work("gemm", sizes, values.dtype)]
 
 
 def _contraction(left: list[int], right: list[int], summed: set[int]) -> Dimensions:

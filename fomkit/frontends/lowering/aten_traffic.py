@@ -12,6 +12,7 @@ from fomkit.frontends.lowering.calls import (
     Work,
     arrays_in,
     most_elements,
+    on_rows,
     total_byte,
     traffic,
 )
@@ -43,9 +44,7 @@ def softmax_along(name: str) -> Rule:
 
     def rule(call: Call) -> list[Work]:
         values = call.array(name)
-        row = values.shape[int(call.arguments["dim"])] if values.shape else 1
-        found = traffic(values.numel, call.read, call.written, row=row)
-        return [Work("softmax", found, values.dtype)]
+        return on_rows("softmax", call, values, values.shape[int(call.arguments["dim"])] if values.shape else 1)
 
     return rule
 
@@ -54,30 +53,26 @@ def batch_norm(call: Call) -> list[Work]:
     """Rule of batch normalisation, forward or back: a row is all values of one channel."""
     values = call.array("input")
     channels = values.shape[1] if len(values.shape) > 1 else 1
-    found = traffic(values.numel, call.read, call.written, row=values.numel // max(channels, 1))
-    return [Work("norm", found, values.dtype)]
+    return on_rows("norm", call, values, values.numel // max(channels, 1))
 
 
 def layer_norm(call: Call) -> list[Work]:
     """Rule of layer and root-mean-square normalisation, forward or back: a row is the normalised shape."""
-    values = call.array("input")
-    row = prod(call.arguments["normalized_shape"])
-    return [Work("norm", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+    return on_rows("norm", call, call.array("input"), prod(call.arguments["normalized_shape"]))
 
 
 def group_norm(call: Call) -> list[Work]:
     """Rule of group normalisation, forward or back: a row is the values of one group of one sample."""
     values = call.array("input")
-    row = values.numel // max(int(call.arguments["N"]) * int(call.arguments["group"]), 1)
-    return [Work("norm", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+    groups = int(call.arguments["N"]) * int(call.arguments["group"])
+    return on_rows("norm", call, values, values.numel // max(groups, 1))
 
 
 def weight_norm(call: Call) -> list[Work]:
     """Rule of weight normalisation, forward or back: a row is the weights that share one length."""
     weight = call.array("v" if "v" in call.arguments else "saved_v")
     lengths = call.array("g" if "g" in call.arguments else "saved_g")
-    row = weight.numel // max(lengths.numel, 1)
-    return [Work("norm", traffic(weight.numel, call.read, call.written, row=row), weight.dtype)]
+    return on_rows("norm", call, weight, weight.numel // max(lengths.numel, 1))
 
 
 def _pool_reads(call: Call) -> list[Array]:
@@ -98,12 +93,9 @@ def window_pool(call: Call) -> list[Work]:
 
 def adaptive_pool(call: Call) -> list[Work]:
     """Rule of pooling to a given size: the windows tile the larger side, which is numel."""
-    arrays = (
-        call.array("self"),
-        call.array("grad_output") if "grad_output" in call.arguments else call.results[0],
-    )
-    numel, pooled = most_elements(arrays), min(array.numel for array in arrays)
-    found = traffic(numel, _pool_reads(call), call.written, row=numel // max(pooled, 1))
+    pooled = call.array("grad_output") if "grad_output" in call.arguments else call.results[0]
+    fewer, numel = sorted((call.array("self").numel, pooled.numel))
+    found = traffic(numel, _pool_reads(call), call.written, row=numel // max(fewer, 1))
     return [Work("pool", found, call.dtype)]
 
 
@@ -133,8 +125,7 @@ def embedding_bag(call: Call) -> list[Work]:
 def embedding_backward(call: Call) -> list[Work]:
     """Rule of a lookup's gradient: reads what came back, writes the gradient of the whole table."""
     gradient = call.array("grad_output" if "grad_output" in call.arguments else "grad")
-    row = gradient.shape[-1]
-    return [Work("embedding", traffic(gradient.numel, call.read, call.written, row=row), gradient.dtype)]
+    return on_rows("embedding", call, gradient, gradient.shape[-1])
 
 
 def embedding_bag_backward(call: Call) -> list[Work]:
@@ -161,8 +152,7 @@ def scatter(call: Call) -> list[Work]:
 
 def picked_loss(call: Call) -> list[Work]:
     """Rule of the negative log-likelihood: one probability per target is read, whatever the classes."""
-    target = call.array("target")
-    probabilities = call.array("self")
+    target, probabilities = call.array("target"), call.array("self")
     read = [array for array in call.read if array != probabilities]
     picked = target.numel * probabilities.item_byte
     found = traffic(target.numel, read, call.written, row=target.numel, extra_byte=picked)

@@ -1,9 +1,4 @@
-"""What the tracers see and what they make of it, without any framework: arrays, calls, works and traced ops.
-
-Rules of work that is traffic alone, in words of no framework.
-
-The backward row of a recurrent layer, told apart into its two gradients.
-"""
+"""What the tracers see and what they make of it, without any framework: arrays, calls, works and traced ops."""
 
 from __future__ import annotations
 
@@ -53,6 +48,11 @@ class Array:
         return min(distinct, span) * self.item_byte
 
 
+AXES = ("d", "h", "w")
+LENGTHS = ("depth", "height", "width")
+"""Axes of a convolution: in the names of its kernel, stride, padding and dilation, and as lengths of its input."""
+
+
 def arrays_in(values: Iterable[Any]) -> Iterator[Array]:
     """Give the arrays among values, lists and tuples of them, in order."""
     for value in values:
@@ -60,10 +60,6 @@ def arrays_in(values: Iterable[Any]) -> Iterator[Array]:
             yield value
         elif isinstance(value, list | tuple):
             yield from arrays_in(value)
-
-
-def _distinct(arrays: Iterable[Array]) -> tuple[Array, ...]:
-    return tuple(dict.fromkeys(arrays))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +85,12 @@ class Call:
     @property
     def read(self) -> tuple[Array, ...]:
         """The distinct tensors among the arguments."""
-        return _distinct(arrays_in(self.arguments.values()))
+        return tuple(dict.fromkeys(arrays_in(self.arguments.values())))
 
     @property
     def written(self) -> tuple[Array, ...]:
         """The distinct tensors among the results."""
-        return _distinct(self.results)
+        return tuple(dict.fromkeys(self.results))
 
     @property
     def dtype(self) -> str:
@@ -118,6 +114,18 @@ class Work:
 
 
 Rule = Callable[[Call], list[Work]]
+
+
+def works_of(call: Call, rule: Rule) -> list[Work]:
+    """Apply a rule; an op on no elements at all does no work."""
+    if not any(array.numel for array in (*call.read, *call.written)):
+        return []
+    return rule(call)
+
+
+def each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
+    """Give several ops one rule."""
+    return dict.fromkeys(names.split(), rule)
 
 
 def add_counts(one: int | str, other: int | str) -> int | str:
@@ -191,6 +199,11 @@ def traffic(
     return {**dimensions, "read_byte": total_byte(tensors) + extra_byte, "write_byte": total_byte(written)}
 
 
+def on_rows(kind: str, call: Call, values: Array, row: int) -> list[Work]:
+    """Give the work of an op on rows of some values: all that it is handed is read, all results are written."""
+    return [Work(kind, traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+
 def most_elements(arrays: Iterable[Array]) -> int:
     """Give the elements of the largest array."""
     return max((array.numel for array in arrays), default=0)
@@ -213,9 +226,8 @@ def copy(call: Call) -> list[Work]:
 
 def other(call: Call) -> list[Work]:
     """Rule of work with no formula of its own (sorting, scans): its compulsory traffic only."""
-    return [
-        Work("other", traffic(most_elements((*call.read, *call.written)), call.read, call.written), call.dtype)
-    ]
+    numel = most_elements((*call.read, *call.written))
+    return [Work("other", traffic(numel, call.read, call.written), call.dtype)]
 
 
 def reduction(call: Call) -> list[Work]:

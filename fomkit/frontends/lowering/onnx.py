@@ -1,10 +1,4 @@
-"""Rules of ONNX's convolutions: direct, grouped, transposed, in integers.
-
-Rules of ONNX's matrix products, and the factors of their gradients.
-
-Rules of ONNX's ops whose work is traffic: which tensors they really read and write, and how long a row is.
-
-The one table from ONNX's op names to what they cost; to support an op, add its name here.
+"""The one table from ONNX's op names to what they cost; to support an op, add its name here.
 
 Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
 missing is unsupported and listed. What an op's gradient costs is in `onnx_gradients`.
@@ -18,15 +12,19 @@ from typing import Any
 
 from fomkit.frontends.lowering.aten_products import conv_dimensions, product
 from fomkit.frontends.lowering.calls import (
+    AXES,
     FORWARD,
+    LENGTHS,
     Array,
     Call,
     Dimensions,
     Rule,
     Work,
     copy,
+    each,
     generate,
     most_elements,
+    on_rows,
     other,
     pointwise,
     reduction,
@@ -37,14 +35,9 @@ from fomkit.frontends.lowering.onnx_calls import attention, recurrent, reshaped,
 from fomkit.frontends.lowering.tf import cut, padded
 from fomkit.frontends.lowering.tf import einsum as contraction
 
-_LENGTHS = ("depth", "height", "width")
-_AXES = ("d", "h", "w")
-
 
 def _factors(call: Call) -> tuple[Array, Array]:
-    known = call.arguments
-    values = known.get("X", known.get("x"))
-    weight = known.get("W", known.get("w"))
+    values, weight = (call.arguments.get(name, call.arguments.get(name.lower())) for name in "XW")
     if not isinstance(values, Array) or not isinstance(weight, Array):
         raise ValueError(f"{call.op}: its input or its weight is a plain number")
     return values, weight
@@ -63,16 +56,13 @@ def sizes_of(call: Call) -> Dimensions:
     into = weight.shape[0] if transposed else weight.shape[1] * groups
     if spatial < 1 or len(values.shape) != spatial + 2 or into != values.shape[1]:
         raise ValueError(f"{call.op} takes {values.shape} with a weight of {weight.shape} in {groups} groups")
-    arguments: dict[str, Any] = {
-        "groups": groups,
-        "transposed": transposed,
-        "stride": told.get("strides") or [1] * spatial,
-        "dilation": told.get("dilations") or [1] * spatial,
-        "padding": [0] * spatial,
-        "output_padding": [0] * spatial,
-    }
     if spatial > 3:
         raise ValueError(f"{call.op} has {spatial} axes of space")
+    ones, zeros = [1] * spatial, [0] * spatial
+    arguments: dict[str, Any] = {
+        "groups": groups, "transposed": transposed, "stride": told.get("strides") or ones,
+        "dilation": told.get("dilations") or ones, "padding": zeros, "output_padding": zeros,
+    }  # fmt: skip
     found = conv_dimensions(arguments, values, weight)
     results = call.results[0].shape[2:]
     for at in range(spatial):
@@ -82,7 +72,7 @@ def sizes_of(call: Call) -> Dimensions:
 
 def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) -> None:
     """Put the padding of one axis in, counted from the last."""
-    axis, length = _AXES[at], _LENGTHS[at]
+    axis, length = AXES[at], LENGTHS[at]
     reach = int(found[f"dilation_{axis}"]) * (int(found[f"kernel_{axis}"]) - 1) + 1
     stride, given = int(found[f"stride_{axis}"]), int(found[length])
     pads = list(call.arguments.get("pads") or ())
@@ -92,7 +82,7 @@ def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) 
     if transposed:
         found[f"pad_{axis}"], more = cut(given, out, reach, stride)
         if more:
-            for one in _AXES:
+            for one in AXES:
                 found.setdefault(f"output_pad_{one}", 0)
             found[f"output_pad_{axis}"] = more
     elif before == after and not automatic:
@@ -104,7 +94,7 @@ def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) 
 def convolution(call: Call) -> list[Work]:
     """Rule of Conv, ConvTranspose, ConvInteger and QLinearConv; a bias is added in the same kernel."""
     values, _ = _factors(call)
-    return [Work("conv", sizes_of(call), "int8" if values.dtype == "uint8" else values.dtype, FORWARD)]
+    return [Work("conv", sizes_of(call), _of_integers(values.dtype), FORWARD)]
 
 
 class NoRule(ValueError):  # noqa: N818 - a verdict, not a fault
@@ -157,7 +147,7 @@ def multiplied(left: Array, right: Array) -> Dimensions:
     """
     if prod(right.shape[:-2]) == 1 and is_row_by_row(left):
         return product(flat_rows(left), reshape_last(right))
-    outer = max(prod(left.shape[:-2]), prod(right.shape[:-2]), _stretched(left, right))
+    outer = prod(stretched(left, right))
     return {**product(reshape_last(left), reshape_last(right)), "b": outer}
 
 
@@ -166,10 +156,11 @@ def reshape_last(array: Array) -> Array:
     return Array(array.shape[-2:], array.stride[-2:], array.dtype, array.item_byte, array.storage)
 
 
-def _stretched(left: Array, right: Array) -> int:
+def stretched(left: Array, right: Array) -> tuple[int, ...]:
+    """Give the lengths of two stacks, all axes but the last two, stretched to each other."""
     longest = max(len(left.shape), len(right.shape)) - 2
     one, other = ([1] * (longest - len(array.shape[:-2])) + list(array.shape[:-2]) for array in (left, right))
-    return prod(max(a, b) for a, b in zip(one, other, strict=True))
+    return tuple(max(a, b) for a, b in zip(one, other, strict=True))
 
 
 def matrix_product(call: Call) -> list[Work]:
@@ -203,13 +194,9 @@ def einsum(call: Call) -> list[Work]:
     return contraction(Call("Einsum", {"inputs": tuple(arrays), "equation": equation}, call.results))
 
 
-def _first(call: Call) -> Array:
-    return call.read[0]
-
-
 def picked(call: Call) -> list[Work]:
     """Rule of data that is cut or picked out of a tensor: only what is taken is read of it."""
-    source, results = _first(call), call.written
+    source, results = call.read[0], call.written
     read = [array for array in call.read if array != source]
     taken = sum(array.numel for array in results) * source.item_byte
     found = traffic(most_elements(results), read, results, extra_byte=taken)
@@ -218,8 +205,7 @@ def picked(call: Call) -> list[Work]:
 
 def gather(call: Call) -> list[Work]:
     """Rule of a lookup along an axis; in a table of rows, which is the first axis, it is an embedding."""
-    works = picked(call)
-    source = _first(call)
+    works, source = picked(call), call.read[0]
     if int(call.arguments.get("axis", 0)) % max(len(source.shape), 1) or len(source.shape) != 2:
         return works
     # A row that is told by a number is cut out; rows that other data tell are looked up.
@@ -236,52 +222,42 @@ def put(call: Call) -> list[Work]:
 
 def batch_norm(call: Call) -> list[Work]:
     """Rule of batch normalisation: a row is all values of one channel."""
-    values = _first(call)
+    values = call.read[0]
     channels = values.shape[1] if len(values.shape) > 1 else 1
-    return _norm(call, values.numel // max(channels, 1))
-
-
-def _norm(call: Call, row: int) -> list[Work]:
-    values = _first(call)
-    return [Work("norm", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+    return on_rows("norm", call, values, values.numel // max(channels, 1))
 
 
 def instance_norm(call: Call) -> list[Work]:
     """Rule of instance normalisation: a row is one channel of one sample."""
-    return _norm(call, prod(_first(call).shape[2:]))
+    return on_rows("norm", call, call.read[0], prod(call.read[0].shape[2:]))
 
 
 def group_norm(call: Call) -> list[Work]:
     """Rule of group normalisation: a row is one group of channels of one sample."""
-    values = _first(call)
+    values = call.read[0]
     groups = int(call.arguments.get("num_groups", 1)) * values.shape[0]
-    return _norm(call, values.numel // max(groups, 1))
+    return on_rows("norm", call, values, values.numel // max(groups, 1))
 
 
 def layer_norm(call: Call) -> list[Work]:
     """Rule of layer and root-mean-square normalisation: a row is all from ``axis`` on."""
-    values = _first(call)
+    values = call.read[0]
     axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
-    return _norm(call, prod(values.shape[axis:]))
+    return on_rows("norm", call, values, prod(values.shape[axis:]))
 
 
 def axis_norm(call: Call) -> list[Work]:
     """Rule of scaling to length 1 along one axis, or to mean 0 over some."""
-    values = _first(call)
+    values = call.read[0]
     axes = call.arguments.get("axes") or [call.arguments.get("axis", -1)]
-    return _norm(call, prod(values.shape[int(axis)] for axis in axes))
+    return on_rows("norm", call, values, prod(values.shape[int(axis)] for axis in axes))
 
 
-def softmax_of(default: int) -> Rule:
-    """Make the rule of a softmax over one axis; before version 13 of the ops, over all from ``axis`` on."""
-
-    def rule(call: Call) -> list[Work]:
-        values = _first(call)
-        axis = int(call.arguments.get("axis", default)) % max(len(values.shape), 1)
-        row = values.shape[axis] if values.shape else 1
-        return [Work("softmax", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
-
-    return rule
+def softmax(call: Call) -> list[Work]:
+    """Rule of a softmax over one axis; before version 13 of the ops, over all from ``axis`` on."""
+    values = call.read[0]
+    axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
+    return on_rows("softmax", call, values, values.shape[axis] if values.shape else 1)
 
 
 def window_pool(call: Call) -> list[Work]:
@@ -293,7 +269,7 @@ def window_pool(call: Call) -> list[Work]:
 
 def global_pool(call: Call) -> list[Work]:
     """Rule of pooling everything into one."""
-    values = _first(call)
+    values = call.read[0]
     row = values.numel // max(call.results[0].numel, 1)
     return [Work("pool", traffic(values.numel, call.read, call.written, row=row), call.dtype)]
 
@@ -308,13 +284,8 @@ def picked_loss(call: Call) -> list[Work]:
 
 def softmax_loss(call: Call) -> list[Work]:
     """Rule of a softmax and the loss of it in one op: all scores are read."""
-    values = _first(call)
-    row = values.shape[1] if len(values.shape) > 1 else 1
-    return [Work("softmax", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
-
-
-def _each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
-    return dict.fromkeys(names.split(), rule)
+    values = call.read[0]
+    return on_rows("softmax", call, values, values.shape[1] if len(values.shape) > 1 else 1)
 
 
 def names(text: str) -> frozenset[str]:
@@ -342,50 +313,35 @@ MOVES = names(
 )
 """Ops that move all their data unchanged."""
 
+NORMS = names(
+    """BatchNormalization InstanceNormalization GroupNormalization LayerNormalization RMSNormalization
+    LpNormalization MeanVarianceNormalization"""
+)
+
 PICKS = frozenset(["Compress", "GatherElements", "GatherND", "Slice"])
 
 RULES: Mapping[str, Rule | None] = {
-    **_each(matrix_product, "Gemm MatMul MatMulInteger QLinearMatMul"),
-    "Einsum": einsum,
-    **_each(convolution, "Conv ConvTranspose ConvInteger QLinearConv"),
-    **_each(recurrent, "LSTM GRU RNN"),
-    "Attention": attention,
-    "BatchNormalization": batch_norm,
-    "InstanceNormalization": instance_norm,
-    "GroupNormalization": group_norm,
-    **_each(layer_norm, "LayerNormalization RMSNormalization"),
-    **_each(axis_norm, "LpNormalization MeanVarianceNormalization"),
-    **_each(softmax_of(-1), "Softmax LogSoftmax Hardmax"),
-    **_each(window_pool, "MaxPool AveragePool LpPool"),
-    **_each(global_pool, "GlobalAveragePool GlobalMaxPool GlobalLpPool"),
-    "Gather": gather,
-    "NegativeLogLikelihoodLoss": picked_loss,
-    "SoftmaxCrossEntropyLoss": softmax_loss,
+    **each(matrix_product, "Gemm MatMul MatMulInteger QLinearMatMul"), "Einsum": einsum,
+    **each(convolution, "Conv ConvTranspose ConvInteger QLinearConv"), **each(recurrent, "LSTM GRU RNN"),
+    "Attention": attention, "BatchNormalization": batch_norm, "InstanceNormalization": instance_norm,
+    "GroupNormalization": group_norm, **each(layer_norm, "LayerNormalization RMSNormalization"),
+    **each(axis_norm, "LpNormalization MeanVarianceNormalization"), **each(softmax, "Softmax LogSoftmax Hardmax"),
+    **each(window_pool, "MaxPool AveragePool LpPool"),
+    **each(global_pool, "GlobalAveragePool GlobalMaxPool GlobalLpPool"), "Gather": gather,
+    "NegativeLogLikelihoodLoss": picked_loss, "SoftmaxCrossEntropyLoss": softmax_loss,
     **dict.fromkeys(POINTWISE, pointwise),
-    **_each(pointwise, "QuantizeLinear DequantizeLinear DynamicQuantizeLinear"),
-    **_each(upsample, "Resize Upsample"),
-    **dict.fromkeys(REDUCTIONS, reduction),
-    **dict.fromkeys(MOVES, copy),
-    **dict.fromkeys(PICKS, picked),
-    **_each(put, "Scatter ScatterElements ScatterND TensorScatter"),
-    **_each(
-        generate,
-        """Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow OneHot RandomNormal
-        RandomNormalLike RandomUniform RandomUniformLike Range""",
-    ),
+    **each(pointwise, "QuantizeLinear DequantizeLinear DynamicQuantizeLinear"),
+    **each(upsample, "Resize Upsample"), **dict.fromkeys(REDUCTIONS, reduction), **dict.fromkeys(MOVES, copy),
+    **dict.fromkeys(PICKS, picked), **each(put, "Scatter ScatterElements ScatterND TensorScatter"),
+    **each(generate, """Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow OneHot
+        RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range"""),
     # work with no formula of its own
-    **_each(
-        other,
-        """CumProd CumSum GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression NonZero RoiAlign TopK
-        Unique""",
-    ),
+    **each(other, """CumProd CumSum GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression NonZero
+        RoiAlign TopK Unique"""),
     # no work: a description changes, or a shape is worked out
-    **_each(None, "Constant Flatten Identity Reshape Shape Size Squeeze Unsqueeze"),
-}
+    **each(None, "Constant Flatten Identity Reshape Shape Size Squeeze Unsqueeze"),
+}  # fmt: skip
 """Op types as graphs spell them, of ONNX's own set."""
 
-SAME_SHAPE = POINTWISE | {
-    "BatchNormalization", "InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization",
-    "LpNormalization", "MeanVarianceNormalization", "Softmax", "LogSoftmax", "Hardmax", "LRN",
-}  # fmt: skip
+SAME_SHAPE = POINTWISE | NORMS | {"Softmax", "LogSoftmax", "Hardmax", "LRN"}
 """Ops whose first result has the shape of their first input, where nothing else says so."""

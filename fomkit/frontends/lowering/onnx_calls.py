@@ -1,11 +1,8 @@
-"""ONNX's side of a call: tensors as arrays, number formats, and an op with its arguments by name.
-
-Ops of ONNX that are one row with parts: LSTM, GRU, RNN and attention.
-"""
+"""ONNX's side of a call: tensors as arrays, number formats, and the ops that are one row with parts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
@@ -52,8 +49,7 @@ def new_array(shape: tuple[int, ...], dtype: str) -> Array:
     >>> new_array((2, 3), "fp32").stride
     (3, 1)
     """
-    strides = tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
-    return Array(shape, strides, dtype, int(item_byte(dtype)), next(_storages))
+    return reshaped(Array((), (), dtype, int(item_byte(dtype)), next(_storages)), shape)
 
 
 def reshaped(array: Array, shape: tuple[int, ...]) -> Array:
@@ -245,21 +241,18 @@ def _attention_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
     out = value.shape[-1] // (1 if len(value.shape) == 4 else int(sizes["kv_heads"]))
     numel, item = outer * rows * columns, query.item_byte
     if not backward:
-        found = [
-            _product("MatMul", outer, rows, columns, width, 0, 1),
-            _pointwise("Softmax", numel, 1, item, columns),
-            _product("MatMul", outer, rows, out, columns),
+        return [
+            (_product("MatMul", outer, rows, columns, width, 0, 1), 1, FORWARD),
+            (_pointwise("Softmax", numel, 1, item, columns), 1, FORWARD),
+            (_product("MatMul", outer, rows, out, columns), 1, FORWARD),
         ]
-    else:
-        found = [
-            _product("MatMulGrad", outer, rows, columns, out, 0, 1),
-            _product("MatMulGrad", outer, columns, out, rows, 1, 0),
-            _pointwise("SoftmaxGrad", numel, 2, item, columns),
-            _product("MatMulGrad", outer, rows, width, columns),
-            _product("MatMulGrad", outer, columns, width, rows, 1, 0),
-        ]
-    name = BACKWARD if backward else FORWARD
-    return [(part, 1, name) for part in found]
+    return [
+        (_product("MatMulGrad", outer, rows, columns, out, 0, 1), 1, BACKWARD),
+        (_product("MatMulGrad", outer, columns, out, rows, 1, 0), 1, BACKWARD),
+        (_pointwise("SoftmaxGrad", numel, 2, item, columns), 1, BACKWARD),
+        (_product("MatMulGrad", outer, rows, width, columns), 1, BACKWARD),
+        (_product("MatMulGrad", outer, columns, width, rows, 1, 0), 1, BACKWARD),
+    ]
 
 
 def parts_of(
@@ -270,13 +263,9 @@ def parts_of(
     `call`: the forward call; `input_gradient`: false where a recurrent layer reads data, whose gradient nobody
     computes: its first product is not run.
     """
-    made: Sequence[tuple[Part, int, str]]
-    if call.op == "Attention":
-        made = _attention_parts(call, backward)
-    else:
-        made = _recurrent_parts(call, backward)
-        if backward and not input_gradient:
-            made = made[1:]
+    made = (_attention_parts if call.op == "Attention" else _recurrent_parts)(call, backward)
+    if backward and not input_gradient and call.op != "Attention":
+        made = made[1:]
     return [
         TracedOp(op, kind, sizes, dtype, pass_name, module, count=times)
         for (op, kind, sizes), times, pass_name in made

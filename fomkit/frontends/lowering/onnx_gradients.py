@@ -19,6 +19,7 @@ from fomkit.frontends.lowering.calls import (
 )
 from fomkit.frontends.lowering.onnx import (
     MOVES,
+    NORMS,
     PICKS,
     POINTWISE,
     REDUCTIONS,
@@ -30,6 +31,7 @@ from fomkit.frontends.lowering.onnx import (
     is_row_by_row,
     multiplied,
     names,
+    stretched,
     summed_product,
 )
 from fomkit.frontends.lowering.onnx_calls import Executed, is_float, new_array, parts_of, reshaped, swapped
@@ -113,15 +115,22 @@ class Backward:
 
 Rule = Callable[[Backward], None]
 
+
+def _forward(one: Executed) -> Work:
+    """Give the one work of an op in the forward pass."""
+    rule = RULES[one.op]
+    if rule is None:
+        raise NoRule(f"{one.op}Grad")
+    (work,) = rule(one.call)
+    return work
+
+
 _OF_RESULT = names("Relu Sigmoid Tanh Exp Sqrt Softmax LogSoftmax Reciprocal Elu Selu ThresholdedRelu")
 """Ops whose gradient is worked out of their result; that of others, of what they read."""
 
 _SAVED: Mapping[str, tuple[tuple[int, ...], ...]] = {
-    "Mul": ((1,), (0,)),
-    "Div": ((1,), (0, 1)),
-    "Where": ((), (0,), (0,)),
-    "Sub": ((), ()),
-}
+    "Mul": ((1,), (0,)), "Div": ((1,), (0, 1)), "Where": ((), (0,), (0,)), "Sub": ((), ()),
+}  # fmt: skip
 """By op and place, the inputs that the gradient of an input needs; of other ops, all."""
 
 
@@ -146,7 +155,7 @@ def _pointwise(back: Backward) -> None:
 def _product(back: Backward) -> None:
     one = back.one
     left, right = factors(one.call)
-    given = reshaped(back.given, (*_outer(left, right), left.shape[-2], right.shape[-1]))
+    given = reshaped(back.given, (*stretched(left, right), left.shape[-2], right.shape[-1]))
     shared = prod(right.shape[:-2]) == 1 and is_row_by_row(left)
     of_left, of_right = one.call.arguments.get("transA"), one.call.arguments.get("transB")
     for at in back.wanted:
@@ -161,12 +170,6 @@ def _product(back: Backward) -> None:
         else:
             sizes = multiplied(swapped(left), given)
         _write_product(back, at, sizes, (given, right if at == 0 else left))
-
-
-def _outer(left: Array, right: Array) -> tuple[int, ...]:
-    longest = max(len(left.shape), len(right.shape)) - 2
-    one, other = ([1] * (longest - len(array.shape[:-2])) + list(array.shape[:-2]) for array in (left, right))
-    return tuple(max(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _write_product(back: Backward, at: int, sizes: Dimensions, read: Sequence[Array]) -> None:
@@ -196,10 +199,7 @@ def _einsum(back: Backward) -> None:
 
 
 def _convolution(back: Backward) -> None:
-    rule, given = RULES[back.one.op], back.given
-    if rule is None:
-        return
-    (work,) = rule(back.one.call)
+    work, given = _forward(back.one), back.given
     for at, name in ((0, INPUT_GRADIENT), (1, WEIGHT_GRADIENT)):
         if at in back.wanted:
             back.run("conv", dict(work.dimensions), [given, back.input(1 - at)], [back.make(at)], name)
@@ -212,11 +212,7 @@ def _convolution(back: Backward) -> None:
 def _row(back: Backward) -> None:
     """Note the gradient of an op that is one row with parts."""
     one, recurrent = back.one, back.one.op != "Attention"
-    rule = RULES[one.op]
-    if rule is None:
-        return
-    (work,) = rule(one.call)
-    to_input = 0 in back.wanted
+    work, to_input = _forward(one), 0 in back.wanted
     parts = parts_of(one.call, work.dtype, one.module, backward=True, input_gradient=to_input)
     row = TracedOp(f"{one.op}Grad", work.kind, work.dimensions, work.dtype, BACKWARD, one.module, parts)
     row.input_gradient = to_input
@@ -231,14 +227,11 @@ def _same_kind(*places: int, with_result: bool = False) -> Rule:
     """Make the rule of a gradient that costs the same kind of work as the op, reading some of its inputs."""
 
     def rule(back: Backward) -> None:
-        forward = RULES[back.one.op]
-        if forward is None:
-            return
-        works: list[Work] = forward(back.one.call)
+        work = _forward(back.one)
         read = [back.given, *back.saved(places), *([back.one.made] if with_result else [])]
         written = [back.make(at) for at in back.wanted]
-        numel, row = (int(works[0].dimensions.get(name, 0)) for name in ("numel", "row"))
-        back.run(works[0].kind, traffic(numel, read, written, row=row), read, written)
+        numel, row = (int(work.dimensions.get(name, 0)) for name in ("numel", "row"))
+        back.run(work.kind, traffic(numel, read, written, row=row), read, written)
 
     return rule
 
@@ -253,20 +246,12 @@ def _moved(back: Backward) -> None:
             back.fold(at, given[0])
             continue
         made, taken = back.make(at), min(like.numel, total) * given[0].item_byte
-        sizes: Dimensions = {
-            "numel": like.numel,
-            "inputs": len(given),
-            "read_byte": taken,
-            "write_byte": made.byte,
-        }
-        back.run("copy", sizes, given, [made])
+        sizes = traffic(like.numel, given, [made])
+        back.run("copy", {**sizes, "read_byte": taken}, given, [made])
 
 
 def _gathered(back: Backward) -> None:
-    rule, given = RULES["Gather"], back.given
-    if rule is None:
-        return
-    (work,) = rule(back.one.call)
+    work, given = _forward(back.one), back.given
     read, made = [given, *back.saved((1,))], back.make(0)
     row = int(work.dimensions.get("row", 0))
     back.run(work.kind, traffic(given.numel, read, [made], row=row), read, [made])
@@ -285,13 +270,7 @@ GRADIENTS: Mapping[str, Rule] = {
     "Einsum": _einsum,
     **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
     **dict.fromkeys(("LSTM", "GRU", "RNN", "Attention"), _row),
-    **dict.fromkeys(
-        names(
-            """BatchNormalization InstanceNormalization GroupNormalization LayerNormalization RMSNormalization
-        LpNormalization MeanVarianceNormalization"""
-        ),
-        _same_kind(0, 1),
-    ),
+    **dict.fromkeys(NORMS, _same_kind(0, 1)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _same_kind(with_result=True)),
     **dict.fromkeys(("MaxPool", "LpPool", "GlobalMaxPool", "GlobalLpPool"), _same_kind(0, with_result=True)),
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "Resize", "Upsample"), _same_kind()),
@@ -324,18 +303,14 @@ _NO_INPUT: Mapping[str, tuple[int, ...]] = {
 def takes_gradient(executed: Executed) -> list[int]:
     """Give the positions of an op's inputs that could get a gradient."""
     never = _NO_INPUT.get(executed.op, ())
-    return [
-        at for at, array in enumerate(executed.inputs) if array is not None and is_float(array) and at not in never
-    ]
+    inputs = enumerate(executed.inputs)
+    return [at for at, array in inputs if array is not None and is_float(array) and at not in never]
 
 
 def derive_gradient(
     executed: Executed, gradients: tuple[Array | None, ...], wanted: tuple[int, ...], of_weights: frozenset[int]
 ) -> Backward:
-    """Derive the backward pass of one op.
-
-    Raises NoRule when its gradient is not known here.
-    """
+    """Derive the backward pass of one op."""
     rule = GRADIENTS.get(executed.op)
     if rule is None:
         raise NoRule(f"{executed.op}Grad")

@@ -1,16 +1,8 @@
-"""Rules of TensorFlow's convolutions: direct, depthwise and transposed, and the gradients of each.
-
-A transposed convolution has no op of its own: it runs as another's input gradient. The walker of the graph says by
-``in_backward`` and ``of_transposed`` what a call stands for.
-
-Rules of TensorFlow's matrix products: every spelling becomes b products of (m×k)·(k×n).
-
-Rules of TensorFlow's ops whose work is traffic: normalisation, softmax, pooling, lookups and their gradient.
-
-The one table from TensorFlow's op names to what they cost; to support an op, add its name here.
+"""The one table from TensorFlow's op names to what they cost; to support an op, add its name here.
 
 Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
-missing is unsupported and listed.
+missing is unsupported and listed. A transposed convolution has no op of its own: it runs as another's input
+gradient. The walker of the graph says by ``in_backward`` and ``of_transposed`` what a call stands for.
 """
 
 from __future__ import annotations
@@ -19,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from fomkit.frontends.lowering.calls import (
+    AXES,
     FORWARD,
     INPUT_GRADIENT,
+    LENGTHS,
     WEIGHT_GRADIENT,
     Array,
     Call,
@@ -29,15 +23,14 @@ from fomkit.frontends.lowering.calls import (
     Work,
     arrays_in,
     copy,
+    each,
     generate,
+    on_rows,
     other,
     pointwise,
     reduction,
     traffic,
 )
-
-_AXES = ("d", "h", "w")
-_LENGTHS = ("depth", "height", "width")
 
 
 def _channels_first(call: Call) -> bool:
@@ -87,7 +80,7 @@ def _dimensions(call: Call, small: Array, large: Array, kernel: Sequence[int], *
     first, second = (small_channels, large_channels) if transposed else (large_channels, small_channels)
     found: Dimensions = {"batch": large.shape[0], "in_channels": first, "out_channels": second, "groups": groups}
     added = []
-    for axis, name, at in zip(_AXES, _LENGTHS, range(3), strict=True):
+    for axis, name, at in zip(AXES, LENGTHS, range(3), strict=True):
         reach = dilations[at] * (lengths[at] - 1) + 1
         if transposed:
             found[name] = small_at[at]
@@ -97,7 +90,7 @@ def _dimensions(call: Call, small: Array, large: Array, kernel: Sequence[int], *
             found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], reach, strides[at])
         found |= {f"kernel_{axis}": lengths[at], f"stride_{axis}": strides[at], f"dilation_{axis}": dilations[at]}
     if any(added):
-        found.update({f"output_pad_{axis}": more for axis, more in zip(_AXES, added, strict=True)})
+        found.update({f"output_pad_{axis}": more for axis, more in zip(AXES, added, strict=True)})
     first_axes = "dhw" if len(large.shape) == 5 else "hw"
     layout = f"nc{first_axes}" if _channels_first(call) else f"n{first_axes}c"
     return {**found, "layout": layout, "transposed": int(transposed)}
@@ -145,15 +138,8 @@ def matrix_product(call: Call) -> list[Work]:
     outer = prod(call.results[0].shape[:-2])
     if not trans_a and prod(right.shape[:-2]) == 1:
         rows, outer = rows * outer, 1
-    dimensions: Dimensions = {
-        "b": outer,
-        "m": rows,
-        "n": columns,
-        "k": inner,
-        "trans_a": trans_a,
-        "trans_b": trans_b,
-    }
-    return [Work("gemm", dimensions, left.dtype)]
+    sizes: Dimensions = {"b": outer, "m": rows, "n": columns, "k": inner, "trans_a": trans_a, "trans_b": trans_b}
+    return [Work("gemm", sizes, left.dtype)]
 
 
 def _letters(equation: str, arrays: list[Array], result: Array) -> tuple[list[str], str]:
@@ -208,16 +194,14 @@ def sum_of_rows(call: Call) -> list[Work]:
 def softmax(call: Call) -> list[Work]:
     """Rule of softmax and of the cross-entropies with one inside: a row is the last axis."""
     values = next(arrays_in(call.arguments.values()))
-    row = values.shape[-1] if values.shape else 1
-    return [Work("softmax", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+    return on_rows("softmax", call, values, values.shape[-1] if values.shape else 1)
 
 
 def batch_norm(call: Call) -> list[Work]:
     """Rule of fused batch normalisation, forward or back: a row is all values of one channel."""
     values = call.array("x")
-    channels = values.shape[1] if str(call.arguments["data_format"]).startswith("NC") else values.shape[-1]
-    row = values.numel // max(channels, 1)
-    return [Work("norm", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+    channels = _channels(call, values)
+    return on_rows("norm", call, values, values.numel // max(channels, 1))
 
 
 def pool(call: Call) -> list[Work]:
@@ -246,87 +230,56 @@ def gather_from(table: str) -> Rule:
 def add_by_index(call: Call) -> list[Work]:
     """Rule of a lookup's gradient: reads what came back, writes the gradient of the whole table."""
     values = call.array("data" if "data" in call.arguments else "updates")
-    row = values.shape[-1] if values.shape else 1
-    return [Work("embedding", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
-
-
-def _each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
-    return dict.fromkeys(names.split(), rule)
+    return on_rows("embedding", call, values, values.shape[-1] if values.shape else 1)
 
 
 PRODUCTS = frozenset(["MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"])
 """Matrix products, whose gradients are products too."""
 
 RULES: Mapping[str, Rule | None] = {
-    **_each(matrix_product, "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"),
-    "Einsum": einsum,
-    **_each(convolution, "Conv2D Conv3D DepthwiseConv2dNative"),
-    **_each(input_gradient, "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput"),
-    **_each(weight_gradient, "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter"),
-    **_each(
-        batch_norm,
-        """FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 FusedBatchNormGrad FusedBatchNormGradV2
-        FusedBatchNormGradV3""",
-    ),
-    **_each(softmax, "Softmax LogSoftmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"),
-    **_each(
-        pool,
-        """MaxPool MaxPool3D MaxPoolGrad MaxPool3DGrad MaxPoolWithArgmax MaxPoolGradWithArgmax AvgPool AvgPool3D
-        AvgPoolGrad AvgPool3DGrad""",
-    ),
-    **_each(gather_from("params"), "GatherV2 Gather GatherNd"),
-    **_each(gather_from("resource"), "ResourceGather ResourceGatherNd"),
-    **_each(
-        add_by_index,
-        """UnsortedSegmentSum SegmentSum SegmentSumV2 ResourceScatterAdd ResourceScatterSub ResourceScatterUpdate
-        ScatterNd TensorScatterAdd TensorScatterUpdate""",
-    ),
-    **_each(
-        sum_of_rows,
-        """Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm L2Loss BiasAddGrad InTopKV2""",
-    ),
+    **each(matrix_product, "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"), "Einsum": einsum,
+    **each(convolution, "Conv2D Conv3D DepthwiseConv2dNative"),
+    **each(input_gradient, "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput"),
+    **each(weight_gradient, "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter"),
+    **each(batch_norm, """FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 FusedBatchNormGrad FusedBatchNormGradV2
+        FusedBatchNormGradV3"""),
+    **each(softmax, "Softmax LogSoftmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"),
+    **each(pool, """MaxPool MaxPool3D MaxPoolGrad MaxPool3DGrad MaxPoolWithArgmax MaxPoolGradWithArgmax AvgPool
+        AvgPool3D AvgPoolGrad AvgPool3DGrad"""),
+    **each(gather_from("params"), "GatherV2 Gather GatherNd"),
+    **each(gather_from("resource"), "ResourceGather ResourceGatherNd"),
+    **each(add_by_index, """UnsortedSegmentSum SegmentSum SegmentSumV2 ResourceScatterAdd ResourceScatterSub
+        ResourceScatterUpdate ScatterNd TensorScatterAdd TensorScatterUpdate"""),
+    **each(sum_of_rows, """Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm L2Loss BiasAddGrad
+        InTopKV2"""),
     # element by element, their gradients too
-    **_each(
-        pointwise,
-        """Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BiasAdd Bitcast BitwiseAnd BitwiseOr
-        BitwiseXor Cast Ceil ClipByValue Complex Conj Cos Cosh Digamma Div DivNoNan Elu EluGrad Equal
-        Erf Erfc Erfinv Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Igamma Imag Inv InvGrad
-        IsFinite IsInf IsNan LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma Log Log1p
-        LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Ndtri Neg NextAfter NotEqual
-        Pow Real RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad RightShift Rint Round
-        Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Sinh Softplus
-        SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Square SquaredDifference Sub Tan Tanh TanhGrad
-        TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta AssignAddVariableOp AssignSubVariableOp
-        ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad ResizeBicubic
-        ResizeBicubicGrad""",
-    ),
+    **each(pointwise, """Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BiasAdd Bitcast BitwiseAnd
+        BitwiseOr BitwiseXor Cast Ceil ClipByValue Complex Conj Cos Cosh Digamma Div DivNoNan Elu EluGrad Equal Erf
+        Erfc Erfinv Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Igamma Imag Inv InvGrad IsFinite IsInf
+        IsNan LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr
+        Maximum Minimum Mod Mul MulNoNan Ndtri Neg NextAfter NotEqual Pow Real RealDiv Reciprocal ReciprocalGrad
+        Relu Relu6 Relu6Grad ReluGrad RightShift Rint Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid
+        SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Square
+        SquaredDifference Sub Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
+        AssignAddVariableOp AssignSubVariableOp ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
+        ResizeNearestNeighborGrad ResizeBicubic ResizeBicubicGrad"""),
     # data that moves unchanged
-    **_each(
-        copy,
-        """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
-        InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MirrorPad MirrorPadGrad Pack Pad
-        PadV2 Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth Split SplitV StridedSlice
-        StridedSliceGrad Tile Transpose Unpack TensorListStack TensorListFromTensor TensorListConcatV2
-        TensorListSplit""",
-    ),
-    **_each(
-        generate,
-        """Fill LinSpace Multinomial OneHot OnesLike RandomGamma RandomShuffle RandomStandardNormal RandomUniform
-        RandomUniformInt Range StatelessMultinomial StatelessRandomNormal StatelessRandomNormalV2
-        StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2
-        StatelessRandomUniformV2 StatelessTruncatedNormalV2 TruncatedNormal ZerosLike""",
-    ),
+    **each(copy, """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
+        InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MirrorPad MirrorPadGrad Pack Pad PadV2
+        Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth Split SplitV StridedSlice StridedSliceGrad Tile
+        Transpose Unpack TensorListStack TensorListFromTensor TensorListConcatV2 TensorListSplit"""),
+    **each(generate, """Fill LinSpace Multinomial OneHot OnesLike RandomGamma RandomShuffle RandomStandardNormal
+        RandomUniform RandomUniformInt Range StatelessMultinomial StatelessRandomNormal StatelessRandomNormalV2
+        StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformV2
+        StatelessTruncatedNormalV2 TruncatedNormal ZerosLike"""),
     # work with no formula of its own
-    **_each(other, "Bincount Cumprod Cumsum DenseBincount LRN LRNGrad SearchSorted Sort TopKV2 UniqueV2 Where"),
+    **each(other, "Bincount Cumprod Cumsum DenseBincount LRN LRNGrad SearchSorted Sort TopKV2 UniqueV2 Where"),
     # no work: a description changes, a buffer changes hands, or a shape is worked out
-    **_each(
-        None,
-        """Assert AssignVariableOp BroadcastArgs BroadcastGradientArgs CheckNumerics Const ConcatOffset Empty
-        EmptyTensorList EnsureShape ExpandDims Identity IdentityN NoOp Placeholder PreventGradient Rank
+    **each(None, """Assert AssignVariableOp BroadcastArgs BroadcastGradientArgs CheckNumerics Const ConcatOffset
+        Empty EmptyTensorList EnsureShape ExpandDims Identity IdentityN NoOp Placeholder PreventGradient Rank
         ReadVariableOp Reshape Shape ShapeN Size Snapshot Squeeze StatelessRandomGetKeyCounter
         StatelessRandomGetAlg StopGradient TensorListElementShape TensorListGetItem TensorListLength
-        TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListSetItem
-        VarHandleOp VarIsInitializedOp VariableShape XlaSharding""",
-    ),
-}
+        TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListSetItem VarHandleOp
+        VarIsInitializedOp VariableShape XlaSharding"""),
+}  # fmt: skip
 """Op types as graphs spell them."""

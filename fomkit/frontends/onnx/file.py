@@ -1,8 +1,6 @@
-"""An ONNX file, read without trusting it: recognised by its bytes, its graph in running order, clear refusals.
+"""An ONNX file, read without trusting it: its graph in running order, its named sizes, and its weights.
 
-The named sizes of an ONNX graph: the batch, and each dimension of an input that the file leaves open.
-
-Which stored tensors of an ONNX graph are weights: the file does not say, so a rule does.
+The file does not say which stored tensors are weights, so a rule does.
 """
 
 from __future__ import annotations
@@ -77,7 +75,7 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
     """Read a model; files that it names beside itself are never opened.
 
     `where`: the file as the user wrote it. Gives a model, graph: the model, its own functions put in place of
-    their calls, and its graph. Raises FomkitError when it is damaged, or its graph is none.
+    their calls, and its graph.
     """
     import onnx
     import onnx.inliner
@@ -131,8 +129,7 @@ def _texts(graph: Graph) -> Iterator[str]:
 def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
     """Sort the ops so that each comes after those it reads, and check that this can be done.
 
-    `given`: names of the graph's inputs and of its stored tensors. Raises FomkitError when a tensor is made twice,
-    or never, or from itself.
+    `given`: names of the graph's inputs and of its stored tensors.
     """
     makers: dict[str, int] = {}
     for at, node in enumerate(graph.node):

@@ -1,7 +1,4 @@
-"""An ONNX file's draft of a profile.
-
-The child process that reads an ONNX file, which may crash the library or take all memory.
-"""
+"""An ONNX file's draft of a profile, in a child process: the file may crash the library or take all memory."""
 
 from __future__ import annotations
 
@@ -124,8 +121,7 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     """Walk a file's graph.
 
     `optimizer`: rule of the update, ``none`` for none; default: sgd, and a note says so; `run`: ``train_samples``
-    and ``epochs``, where they are known. Raises FomkitError when the file is damaged, is no graph that can run, or
-    leaves a size open.
+    and ``epochs``, where they are known.
     """
     where = request.where
     model, graph = read_graph(path, where)

@@ -1,9 +1,4 @@
-"""One step of an ONNX graph: its forward pass, the derived backward pass and update, and what stands in memory.
-
-The backward pass of a graph, derived: which gradients are needed, and the steps that make them.
-
-The order of a walked and derived step: what each op makes, and the last op that reads it.
-"""
+"""One step of an ONNX graph: its forward pass, the derived backward pass and update, and what stands in memory."""
 
 from __future__ import annotations
 
@@ -13,8 +8,16 @@ from dataclasses import dataclass, field
 
 from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
 from fomkit.frontends.layers import COPIES
-from fomkit.frontends.lowering.aten import works_of
-from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, Array, Dimensions, TracedOp, traffic
+from fomkit.frontends.lowering.calls import (
+    BACKWARD,
+    FORWARD,
+    UPDATE,
+    Array,
+    Dimensions,
+    TracedOp,
+    traffic,
+    works_of,
+)
 from fomkit.frontends.lowering.onnx import RULES, NoRule
 from fomkit.frontends.lowering.onnx_calls import (
     CELLS,
@@ -286,10 +289,7 @@ def _update(rule: str, updated: Iterable[Array]) -> list[TracedOp]:
 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
-    """Walk the graph once at the given sizes.
-
-    Raises NotAtTheseSizes when an op cannot run at them.
-    """
+    """Walk the graph once at the given sizes."""
     walked = prepared.walker.walk(sizes)
     training = prepared.mode == "train"
     unsupported = Counter(walked.unsupported)

@@ -66,10 +66,7 @@ class FrameworkCapture(Generic[T]):
 
 
 def run_program(path: Path, arguments: Sequence[str]) -> None:
-    """Run a file as ``python path arguments`` does.
-
-    Raises BaseException: whatever the program raises.
-    """
+    """Run a file as ``python path arguments`` does."""
     spec = importlib.util.spec_from_file_location("__main__", path)
     if spec is None or spec.loader is None:
         raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")

@@ -1,7 +1,4 @@
-"""From a running Keras program's training to the draft of a profile: its step as a graph, its data and its run.
-
-The child process that runs a user's Keras program until one of its steps is taken.
-"""
+"""From a running Keras program's training to the draft of a profile: its step as a graph, its data and its run."""
 
 from __future__ import annotations
 
@@ -117,8 +114,7 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
     """Make the draft.
 
     `request`: with the ``name`` of the profile, the ``path`` of the program, and ``where`` it stands for people;
-    `partial_because`: why the program ended before the wanted step; "" where it did not. Raises FomkitError when
-    the batch has no first axis, or the step cannot be traced by shapes.
+    `partial_because`: why the program ended before the wanted step; "" where it did not.
     """
     training, where = taken.training, request["where"]
     model = training.model

@@ -1,7 +1,4 @@
-"""Which step of a running Keras program is taken: of the first fit or train_on_batch that makes enough of them.
-
-What a running Keras program says of its data: batch, samples of an epoch, and what it validates with.
-"""
+"""Which step of a running Keras program is taken, of the first training that makes enough, and its data."""
 
 from __future__ import annotations
 
@@ -136,10 +133,7 @@ def _unbatched_samples(dataset: Any) -> int | None:
     return exact.samples if exact else None
 
 
-_NAMES = {
-    "tensorflow": ("TensorFlowTrainer", "TFEpochIterator"),
-    "torch": ("TorchTrainer", "TorchEpochIterator"),
-}
+_NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
 """Keras's trainers and their iterators by backend."""
 FIT, BATCHES = "Model.fit", "train_on_batch"
 

@@ -1,7 +1,4 @@
-"""From a recorded step of a running program to the draft of a profile: its batch, its epochs, what to know.
-
-The child process that runs a user's PyTorch program until one of its steps is recorded.
-"""
+"""From a recorded step of a running program to the draft of a profile: its batch, its epochs, what to know."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Recording one step of a running program, on its real tensors, from one step of its optimizer to the next.
-
-What a running program does with its modules, seen from outside: its outermost calls and its backward passes.
-
-Where a running program's batches come from: each DataLoader that gives one, and what it says of an epoch.
-"""
+"""Recording one step of a running program, on its real tensors, from one step of its optimizer to the next."""
 
 from __future__ import annotations
 

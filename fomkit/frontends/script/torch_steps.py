@@ -1,6 +1,6 @@
 """Which step of a running program is taken: later than the first, after every optimizer has had its turn.
 
-The loops that a training step runs in, read from the user's source: how many epochs, where a loop says so.
+How many epochs it has is read from the user's source, where a loop says so.
 """
 
 from __future__ import annotations

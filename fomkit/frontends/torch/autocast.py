@@ -3,8 +3,6 @@
 Casts must happen above autograd, so that gradients are cast back. PyTorch does them in kernels under a dispatch
 key of the device; shape-only tensors have no such key. Here the same casts stand under the key of a device that is
 no more, and that key is switched on while an autocast region runs.
-
-Batch normalisation over devices: a norm on each, and exchanges of statistics where the ranks are known.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""PyTorch's side of a call: tensors as arrays, arguments by the schema's names, and what is known of an op.
-
-Storages: what tensors and their views share in memory, numbered once for good and watched until it is freed.
-
-Tensors with a shape and no data: on PyTorch's meta device, or fake ones where a model needs a real device.
-
-Inputs at any named sizes: from the user's function, or from given tensors by a new first dimension.
-"""
+"""PyTorch's side of a call: tensors as arrays, storages, what is known of an op, and inputs with no data."""
 
 from __future__ import annotations
 
@@ -371,8 +364,7 @@ def inputs_and_sizes(
 
     `wanted`: what was asked for. Else the batch is the workload's own or the first dimension of the first input,
     and other sizes are the defaults of the inputs function. `where`: the user's file, for error messages. `real`:
-    whether the inputs keep their data; given tensors are then repeated for a larger batch. Raises FomkitError when
-    there is no tensor, the batch size is not known, or a size is asked for that nobody named.
+    whether the inputs keep their data; given tensors are then repeated for a larger batch.
     """
     given = workload.batch_size
     if callable(workload.inputs) and not isinstance(workload.inputs, torch.Tensor):

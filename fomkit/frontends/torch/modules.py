@@ -2,10 +2,6 @@
 
 On the meta device PyTorch takes both apart, into products per time step and into two batched products, while
 machines run and time them as one. So the call makes the row, and what is dispatched inside becomes its parts.
-
-Packed sequences without data: how long each one is, is a value; where it is not known all count as full.
-
-Watching a model's modules: each call is a scope, and recurrent layers are rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The update: one row per parameter group, from the optimizer's class and switches; its step is never run.
-
-The memory of an update: the optimizer's state, and what an unfused update makes for a moment.
-"""
+"""The update: one row per parameter group, by the optimizer's class and switches, and its memory; none is run."""
 
 from __future__ import annotations
 
@@ -78,10 +75,7 @@ class Update:
 
 
 def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
-    """Give the optimizer of the shape-only model: the one given, or what the given function makes.
-
-    Raises FomkitError when it is, or gives, no optimizer.
-    """
+    """Give the optimizer of the shape-only model: the one given, or what the given function makes."""
     if given is None:
         return None
     is_ready = isinstance(given, torch.optim.Optimizer) or not callable(given)

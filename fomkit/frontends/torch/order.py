@@ -1,7 +1,4 @@
-"""The order of a step: every executed op, the memory that it makes, and the op after which that is free again.
-
-The layers of a forward pass: module calls without modules inside, and functions that run between them.
-"""
+"""The order of a step: every executed op, the memory that it makes, and the op after which that is free again."""
 
 from __future__ import annotations
 

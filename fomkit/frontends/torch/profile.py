@@ -1,11 +1,4 @@
-"""A workload's draft of a profile: traced at several sizes, the sizes named, the ops counted.
-
-What a workload for PyTorch must have, and what it lacks.
-
-The child process that runs a user's file with a PyTorch model.
-
-Profiling a workload that was made in this process, such as a notebook's.
-"""
+"""A PyTorch workload's draft of a profile, of a user's file in a child process or made in this one."""
 
 from __future__ import annotations
 
@@ -61,8 +54,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`.
 
     `own`: whether the model may be changed (this process exists for it) or must be copied first. Raises
-    FomkitError when the workload lacks something. Raises Exception: whatever the user's code or the framework
-    raises.
+    FomkitError when the workload lacks something.
     """
     prepared, sizes, notes = _prepare(workload, request, own=own)
     sized = trace_sizes(partial(trace_step, prepared), sizes)
@@ -92,10 +84,7 @@ EXAMPLES: Mapping[str, str] = {
 
 
 def check_workload(workload: Workload, where: str) -> None:
-    """Raise unless a workload has a model, inputs and sensible counts.
-
-    Raises ManyFomkitError with every mistake.
-    """
+    """Raise unless a workload has a model, inputs and sensible counts."""
     errors = count_errors(workload, where)
     if workload.model is None:
         errors.append(FomkitError(where, f"'model' is missing. Give one, for example: {EXAMPLES['model']}"))

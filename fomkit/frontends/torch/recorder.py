@@ -1,9 +1,4 @@
-"""The recorder: every op that PyTorch dispatches, in its pass, its module and the row it is part of, if any.
-
-Who ran an op: module calls as scopes, and the autograd nodes that carry a scope over to the backward pass.
-
-The line of the user's code behind each op; in the backward pass that of the op whose gradient is computed.
-"""
+"""The recorder: every op that PyTorch dispatches, in its pass, its module and the row it is part of, if any."""
 
 from __future__ import annotations
 
@@ -20,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fomkit.frontends.layers import LayerLog
-from fomkit.frontends.lowering.aten import works_of
 from fomkit.frontends.lowering.calls import (
     BACKWARD,
     FORWARD,
@@ -30,6 +24,7 @@ from fomkit.frontends.lowering.calls import (
     Rule,
     TracedOp,
     split_gradients,
+    works_of,
 )
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id

@@ -1,7 +1,4 @@
-"""One training step or inference, run without data under the recorder.
-
-One training step or inference, run for real: with weights, data and gradients.
-"""
+"""One training step or inference: run without data under the recorder, or for real with weights and gradients."""
 
 from __future__ import annotations
 
@@ -74,10 +71,7 @@ def call_model(model: torch.nn.Module, inputs: Any, notes: list[str]) -> Any:
 
 
 def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> torch.Tensor:
-    """Give the loss of a model's output: the workload's own, the output's, or the sum of its first tensor.
-
-    Raises FomkitError when it is no number, or depends on no trainable parameter.
-    """
+    """Give the loss of a model's output: the workload's own, the output's, or the sum of its first tensor."""
     if prepared.loss is not None:
         loss = prepared.loss(output, inputs)
     elif isinstance(getattr(output, "loss", None), torch.Tensor):
@@ -156,8 +150,7 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes.
 
-    Raises FomkitError when the loss is no number or has nothing to train. Raises Exception: whatever the user's
-    code or the framework raises.
+    Raises FomkitError when the loss is no number or has nothing to train.
     """
     notes: list[str] = []
     model = prepared.model

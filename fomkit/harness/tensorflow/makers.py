@@ -1,9 +1,4 @@
-"""Products and convolutions as TensorFlow's ops run them.
-
-Ops over rows and tables by TensorFlow's name: sums, softmax, batch normalisation, lookups, their gradients.
-
-Which file makes an op of which kind with TensorFlow, and why some kinds are not made.
-"""
+"""Products, convolutions, ops over rows and tables as TensorFlow's ops run them, and which kinds are not made."""
 
 from __future__ import annotations
 
@@ -289,10 +284,7 @@ UNNAMED: Mapping[str, Maker] = {"softmax": _softmax, "reduction": _sum}
 
 
 def over_rows(cells: Cells) -> GraphCase:
-    """Make an op over rows: the named one, else a softmax or a sum, forward.
-
-    Raises CannotTimeError when the name is not known here, or the row is of another pass and names no op.
-    """
+    """Make an op over rows: the named one, else a softmax or a sum, forward."""
     name = cells.get("op", "")
     maker = OVER.get(name) if name else UNNAMED.get(cells["kind"])
     if maker is None:
@@ -328,10 +320,7 @@ def knows_op(cells: Cells) -> bool:
 
 
 def make_case(cells: Cells) -> GraphCase:
-    """Make the op of a row.
-
-    Raises CannotTimeError when the op has no way to be made here.
-    """
+    """Make the op of a row."""
     maker = MAKERS.get(cells["kind"])
     if maker is None:
         raise CannotTimeError(UNSUPPORTED.get(cells["kind"], f"the kind {cells['kind']} is not timed here"))
@@ -342,11 +331,7 @@ def make_case(cells: Cells) -> GraphCase:
 
 
 def checked_case(cells: Cells) -> tuple[GraphCase, float]:
-    """Make the op of a row, run it once, and give it with the error of its result.
-
-    Raises CannotTimeError when it cannot be made, or its result is not that of double precision: a fast wrong
-    kernel is no timing.
-    """
+    """Make the op of a row, run it once, and give it with the error of its result."""
     import tensorflow as tf
 
     tf.random.set_seed(0)

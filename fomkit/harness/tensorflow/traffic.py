@@ -1,9 +1,8 @@
 """Single TensorFlow ops as they run in a graph: compiled, checked once, timed without the call of the function.
 
 A Keras step is one compiled function, whose ops start each other without Python; so is what is timed here. The
-time of a call is taken off, and short ops stand in it many times, one after the other.
-
-Ops whose time is decided by traffic, by TensorFlow's name: element by element and copies.
+time of a call is taken off, and short ops stand in it many times, one after the other. Element-wise ops and copies
+are made here.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def time_graph(
     """Time an op with warm and with cold operands; the effort goes to those that are asked for.
 
     `other`: the same op on other operands, run before each cold repeat: its operands are cold then, the program is
-    not. Raises CannotTimeError when the op takes too little to be told from the call of a function.
+    not.
     """
     nothing, one = compiled(case, 0), compiled(case, 1)
     beside = compiled(other, 1) if other else None
@@ -308,10 +307,7 @@ STREAM = "AssignAddVariableOp"
 
 
 def elementwise(cells: Cells) -> GraphCase:
-    """Make an element-wise op or a copy: the named one, else any of its traffic.
-
-    Raises CannotTimeError when the name is not known here, or no op of that traffic.
-    """
+    """Make an element-wise op or a copy: the named one, else any of its traffic."""
     name = cells.get("op", "")
     if name == STREAM:
         return stream(cells)

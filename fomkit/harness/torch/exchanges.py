@@ -1,14 +1,11 @@
 """Exchanges between ranks as PyTorch runs them: collectives, messages from rank to rank, a parameter server.
 
 Each is made on every rank, its result checked once against what the numbers sent add up to, and then run again and
-again; what a run moves is written in `Exchange`.
-
-Payloads of messages as training frameworks send them: several buffers of very unlike sizes at once.
-
-The three schemes are those of TF-gRPC-Bench (Biswas, Lu, Panda, "Designing a Micro-Benchmark Suite to Evaluate
-gRPC for TensorFlow: Early Experiences", BPOE 2018, arXiv:1804.01138), after the sizes of tensors that TensorFlow
-sends: *uniform* takes small, medium and large buffers in turn, *random* draws each, *skew* is mostly large ones.
-The sizes and shares below are the ones chosen here; every row of timings names them.
+again. Payloads are several buffers of very unlike sizes at once, as training frameworks send them, by the schemes
+of TF-gRPC-Bench (Biswas, Lu, Panda, "Designing a Micro-Benchmark Suite to Evaluate gRPC for TensorFlow: Early
+Experiences", BPOE 2018, arXiv:1804.01138), after the sizes of tensors that TensorFlow sends: *uniform* takes
+small, medium and large buffers in turn, *random* draws each, *skew* is mostly large ones. The sizes and shares
+below are the ones chosen here; every row of timings names them.
 """
 
 from __future__ import annotations
@@ -35,8 +32,7 @@ FORMS = ("plain", "pickled")
 def buffer_sizes(scheme: str, seed: int = 0) -> list[int]:
     """Give the sizes of a payload's buffers [byte].
 
-    `scheme`: one of `SCHEMES`; `seed`: of the scheme *random*: the same for all ranks, which must agree. Raises
-    ValueError when there is no such scheme.
+    `scheme`: one of `SCHEMES`; `seed`: of the scheme *random*: the same for all ranks, which must agree.
 
     Examples
     --------
@@ -315,8 +311,7 @@ MAKERS: Mapping[str, Callable[[float, Team], Exchange]] = {
 def make_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
     """Make what this rank does in an exchange.
 
-    `request`: ``collective``, and ``message_byte`` or ``scheme`` and ``form`` of a payload. Raises CannotTimeError
-    when there is no such exchange.
+    `request`: ``collective``, and ``message_byte`` or ``scheme`` and ``form`` of a payload.
     """
     if request.get("scheme"):
         return _payload_exchange(request, team)

@@ -60,8 +60,6 @@ def _leaf(batch: Any) -> Any:
 def samples_of(batch: Any, stated: int | None) -> int:
     """Count the samples of a batch: the first axis of its first array, else what the loader states.
 
-    Raises CannotTimeError when neither tells.
-
     Examples
     --------
     >>> import numpy
@@ -122,7 +120,7 @@ def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loa
     """Take a file's ``loader``, else its ``dataset`` or ``inputs`` in batches of ``batch_size``.
 
     `workers`: worker processes for a dataset; `batch`: samples in a batch of a dataset; default: the file's
-    ``batch_size``. Raises CannotTimeError when it has none of them, or what was asked cannot be done with it.
+    ``batch_size``.
     """
     given = vars(module)
     if "loader" in given:
@@ -192,8 +190,7 @@ def read_loader(
 ) -> list[Epoch]:
     """Read batches until the rate is known well enough or the time is up, from the start again where they end.
 
-    `limit_s`: wall time [s]; `enough`: tells whether the rate is known. Raises CannotTimeError when it gives
-    nothing, or no count of samples.
+    `limit_s`: wall time [s]; `enough`: tells whether the rate is known.
     """
     begun = time.perf_counter()
     epochs: list[Epoch] = []

@@ -1,7 +1,4 @@
-"""Which file makes an op of which kind, and the updates of optimizers among them.
-
-The last of those files of a pack's script that make ops.
-"""
+"""Which file makes an op of which kind, and the updates of optimizers among them."""
 
 from __future__ import annotations
 

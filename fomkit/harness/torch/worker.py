@@ -1,10 +1,7 @@
 """The process that times: it makes, checks and times one op after the other, as it is asked line by line.
 
 It runs apart, because an op may end the process, and because threads and memory are set before PyTorch is loaded.
-
-What the framework itself takes for each op of a training step, besides the op: autograd, modules, views.
-
-What memory costs besides its traffic: pages that are fresh, and the way from the host to a device.
+What the framework takes for an op besides it, and memory besides its traffic, are measured here too.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fomkit.frontends.lowering.aten import find_rule, works_of
+from fomkit.frontends.lowering.aten import find_rule
 from fomkit.frontends.lowering.calls import (
     BACKWARD,
     INPUT_GRADIENT,
@@ -24,6 +24,7 @@ from fomkit.frontends.lowering.calls import (
     Dimensions,
     TracedOp,
     pointwise,
+    works_of,
 )
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.readers.profilers.kineto_device import collective_word, is_collective, is_copy, message_of
