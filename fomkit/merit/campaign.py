@@ -54,8 +54,6 @@ def money(price: Price, time_s: Span, units: float = 1.0) -> Span:
 
     Price and time are independent; where nobody states a spread of the price, the interval is that of the time.
 
-    Examples
-    --------
     The DAWNBench entry of ResNet-152: 243.9995 h at 4.56 USD/h.
 
     >>> from fomkit.core.machine import Fact
@@ -274,8 +272,6 @@ def combine(claimed: Mapping[str, float], modelled: Span) -> Combined:
 
     Raises FomkitError when a factor is no finite number above 0.
 
-    Examples
-    --------
     DAWNBench's five (Coleman et al. 2017): hardware, software, learning rate, statistics, inference.
 
     >>> five = {"a": 1.25, "b": 3.1, "c": 3, "d": 29, "e": 3}

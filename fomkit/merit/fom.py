@@ -71,8 +71,6 @@ def take_mean(name: str, new: Numbers, old: Numbers, weights: Numbers | None = N
     `name`: a key of `MEANS`; `new`, `old`: units per day of the target and of the baseline, line by line, all
     above 0; `weights`: used by the means in `WEIGHTED`; default: all 1.
 
-    Examples
-    --------
     >>> round(take_mean("geometric", [564e3, 4512e3, 9024e3], [7475.2, 74752.0, 37376.0]), 6)
     103.213445
     """
@@ -139,8 +137,6 @@ def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
 
     `unit_s`: time of one unit on the devices it occupies [s]; `runs_at_once`: units in progress at the same time.
 
-    Examples
-    --------
     >>> unit_per_day(Span.exact(60 * 3600.0), 18_688).value
     7475.2
     """
@@ -224,8 +220,6 @@ def verdict(chance: float, words: tuple[Word, Word, Word]) -> Word:
 
     `chance`: between 0 and 1; `words`: for a bar that is reached, missed, and neither.
 
-    Examples
-    --------
     >>> verdict(0.9, PROPOSAL), verdict(0.5, PROPOSAL), verdict(0.1, PROPOSAL)
     ('meets', 'ambiguous', 'does not meet')
     """

@@ -60,8 +60,6 @@ def changed_conditions(fixed: Conditions, proposed: Conditions) -> Conditions:
 def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:
     """Tell each difference between what a line fixes and what is proposed; a condition that is open is none.
 
-    Examples
-    --------
     >>> deviations(Conditions(batch=20, epochs=400), Conditions(batch=256))
     ('batch 20 → 256 (quality not shown)',)
     """
@@ -78,8 +76,6 @@ def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:
 def unstated(fixed: Conditions, found: Conditions) -> tuple[str, ...]:
     """Tell what a line fixes and a stated time does not say of itself.
 
-    Examples
-    --------
     >>> unstated(Conditions(batch=20, epochs=4), Conditions(epochs=4))
     ('batch not stated (the line fixes 20)',)
     """

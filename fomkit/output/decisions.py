@@ -19,8 +19,6 @@ DIMENSIONS: Mapping[str, str] = {"step_s": "time_s"}
 def format_setting(value: float, unit: str, digits: int = 3) -> str:
     """Write the value of a parameter.
 
-    Examples
-    --------
     >>> format_setting(9e11, "byte_per_s"), format_setting(0.95, "share"), format_setting(32.0, "count")
     ('900 GB/s', '95.0%', '32')
     """
@@ -147,8 +145,6 @@ POINTS = 12
 def _factor(value: float) -> str:
     """Write a factor with as many digits as tell it from 1.
 
-    Examples
-    --------
     >>> _factor(1.00012), _factor(2.0), _factor(0.25)
     ('1.00012 ×', '2.000 ×', '0.250 ×')
     """

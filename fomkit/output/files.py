@@ -44,8 +44,6 @@ def _table(rows: Sequence[Entry]) -> tuple[list[str], list[list[Any]]]:
 def to_frame(rows: Sequence[Entry]) -> pd.DataFrame:
     """Put nested rows into a DataFrame, one column a leaf (``step_s.low``), unknown as a missing value.
 
-    Examples
-    --------
     >>> to_frame([{"op": "mm", "time_s": {"low": 1.0, "high": 3.0}}]).columns.tolist()
     ['op', 'time_s.low', 'time_s.high']
     """
@@ -122,8 +120,6 @@ def estimates_html(content: Entry) -> str:
 def timeline_text(content: Entry) -> str:
     """Write trace events in JSON object format; NaN and infinity are refused.
 
-    Examples
-    --------
     >>> print(timeline_text({"traceEvents": [{"ph": "M"}, {"ph": "X"}], "displayTimeUnit": "ms"}), end="")
     {"traceEvents": [
     {"ph": "M"},

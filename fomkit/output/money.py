@@ -32,8 +32,6 @@ def format_time(span: Entry | None) -> str:
 def format_money(span: Entry | None, currency: str) -> str:
     """Write money with the ends of its interval; from 10,000 on with four digits.
 
-    Examples
-    --------
     >>> format_money({"value": 1112.63772, "low": 1112.63772, "high": 1112.63772}, "USD")
     '1,112.64 USD'
     >>> format_money({"value": 4_123_456.0, "low": 4_000_000.0, "high": 4_500_000.0}, "USD")
@@ -51,8 +49,6 @@ def format_money(span: Entry | None, currency: str) -> str:
 def price_rate(price: Entry) -> str:
     """Write the rate of a price with its ends.
 
-    Examples
-    --------
     >>> price_rate({"value": 4.56, "low": 4.0, "high": 5.0, "currency": "USD"})
     '4.56 (4 … 5) USD/h'
     """

@@ -169,8 +169,6 @@ def check_libraries() -> None:
 def safe_json(content: Any) -> str:
     r"""Write content as JSON that may stand inside a script element: no character of it ends one.
 
-    Examples
-    --------
     >>> safe_json({"name": "</script><!-- x"})
     '{"name":"\\u003c/script>\\u003c!-- x"}'
     """

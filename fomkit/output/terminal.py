@@ -18,8 +18,6 @@ def _joule(value: float) -> str:
 def format_energy(span: Mapping[str, float]) -> str:
     """Write an energy with the ends of its interval.
 
-    Examples
-    --------
     >>> format_energy({"value": 12.0, "low": 9.5, "high": 15.0})
     '12.0 J (9.50 J … 15.0 J)'
     """

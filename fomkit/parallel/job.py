@@ -22,8 +22,6 @@ from fomkit.core.model import Transformer
 def young_s(checkpoint_s: float, mtbf_s: float) -> float:
     """Give the first-order best interval between checkpoints (Young, CACM 17(9), 1974) [s].
 
-    Examples
-    --------
     >>> young_s(60.0, 12_000.0)
     1200.0
     """
@@ -33,8 +31,6 @@ def young_s(checkpoint_s: float, mtbf_s: float) -> float:
 def daly_s(checkpoint_s: float, mtbf_s: float) -> float:
     """Give the higher-order best interval (Daly, FGCS 22(3), 2006, equation 37) [s].
 
-    Examples
-    --------
     >>> round(daly_s(60.0, 12_000.0), 1)
     1160.3
     """
@@ -49,8 +45,6 @@ def useful_share(checkpoint_s: float, restart_s: float, mtbf_s: float, interval_
 
     Failures come at random, at one rate; after each the work since the last checkpoint is done again.
 
-    Examples
-    --------
     >>> round(useful_share(60.0, 60.0, 12_000.0, 1160.3), 4)
     0.8988
     """
@@ -72,8 +66,6 @@ def amortised_share(shares: Sequence[float], times_longer: float) -> float:
 
     `shares`: shares of the time of the job as it is.
 
-    Examples
-    --------
     >>> round(amortised_share([0.155, 0.181], 10), 3)
     0.048
     """
@@ -84,8 +76,6 @@ def amortised_share(shares: Sequence[float], times_longer: float) -> float:
 def times_for_share(shares: Sequence[float], share: float) -> float:
     """Give how many times as long the work must be for one-off overheads to be a given share.
 
-    Examples
-    --------
     >>> round(times_for_share([0.155, 0.181], 0.048165), 2)
     10.0
     """
@@ -96,8 +86,6 @@ def times_for_share(shares: Sequence[float], share: float) -> float:
 def work_for_share(once_s: Span, share: float = SMALL_SHARE) -> Span:
     """Give the work [s] beside which a time that is paid once is a given share of the job.
 
-    Examples
-    --------
     >>> round(work_for_share(Span.exact(40.0)).value, 9)
     3960.0
     """
@@ -139,8 +127,6 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
     Raises FomkitError when the feed-forward width is not four times the hidden size, for which the equations hold;
     experts may have any.
 
-    Examples
-    --------
     >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
     >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
     59.25
@@ -177,8 +163,6 @@ def state_byte(parameters: float, layout: Layout, replicas: int) -> float:
 
     Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
 
-    Examples
-    --------
     >>> state_byte(7.5e9, Layout(zero=1), 64) / 1e9
     46.40625
     """

@@ -68,8 +68,6 @@ def check_layout(layout: Layout) -> Layout:
 
     Raises FomkitError with the name of the value or the combination.
 
-    Examples
-    --------
     >>> check_layout(Layout(tensor=8, sequence=True)).model_devices
     8
     """
@@ -82,8 +80,6 @@ def check_layout(layout: Layout) -> Layout:
 def describe_layout(layout: Layout) -> str:
     """Name what differs from plain copies.
 
-    Examples
-    --------
     >>> describe_layout(Layout(tensor=8, sequence=True))
     'tensor 8, sequence'
     """
@@ -99,8 +95,6 @@ def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tupl
 
     Raises FomkitError when the samples do not divide.
 
-    Examples
-    --------
     >>> microbatches_of(64, 2, 4)
     (4, 8)
     """

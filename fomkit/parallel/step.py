@@ -69,8 +69,6 @@ def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, 
     `work`: shares of the work by time source; sum to 1; `work_s`: what it takes [s]; `waits`: exposed time [s] by
     time source.
 
-    Examples
-    --------
     >>> step_coverage({"measured": 0.5, "roofline": 0.5}, 3.0, {"measured": 0.5, "alpha_beta": 0.5})
     {'measured': 0.5, 'roofline': 0.375, 'alpha_beta': 0.125}
     """
@@ -122,8 +120,6 @@ def waits_for(
 
     `times`: each collective's exchange; `one_s`: time of one execution of each op [s]; `level`: of the intervals.
 
-    Examples
-    --------
     >>> sum_ = Exchange(Span(3.0, 2.0, 5.0), "measured")
     >>> waits_for([Sent("all_reduce", "product")] * 2, {"all_reduce": sum_}, {"product": 2.5}, 0.8).exposed
     Span(value=1.0, low=0.0, high=5.0, level=0.8)
@@ -168,8 +164,6 @@ def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> 
 
     `stage_s`: what each stage takes for one microbatch, forward and backward [s].
 
-    Examples
-    --------
     >>> pipeline_s([1.0] * 4, 8), pipeline_s([1.0] * 4, 8, 3)
     (11.0, 9.0)
     """

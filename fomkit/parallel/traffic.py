@@ -145,8 +145,6 @@ def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], back
 
     `taken`: time that a bucket takes [s]; `backward_s`: time of the backward pass [s].
 
-    Examples
-    --------
     >>> overlapped([Bucket(1.0, 1.0), Bucket(1.0, 4.0)], lambda one: 2.0 * one.byte, 4.0)
     Waited(busy_s=4.0, exposed_s=2.0)
     """

@@ -98,8 +98,6 @@ class Spread(NamedTuple):
     def widen(self, value: float, low: float, high: float, level: float) -> tuple[float, float]:
         """Widen an interval by this independent error, each side on its own.
 
-        Examples
-        --------
         >>> [round(end, 3) for end in Spread(0.0, 0.1).widen(1.0, 0.9, 1.0, 0.8)]
         [0.9, 1.137]
         """
@@ -205,8 +203,6 @@ def work_per_pass(costed: pd.DataFrame) -> dict[str, float]:
     `costed`: a COSTED table. Gives a dict: flop [flop] of forward, backward and update, in this order, as far as
     the table has them; the two gradients are backward. NaN where a row has no formula.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> passes = ["forward", "backward_input", "backward_weight"]
     >>> work_per_pass(pd.DataFrame({"pass_name": passes, "flop": [2.0, 3.0, 4.0], "count": [1.0, 2.0, 1.0]}))

@@ -107,8 +107,6 @@ def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: fl
 def add_work(parts: Sequence[tuple[Work, float]]) -> Work:
     """Add the work of several passes, each so many times; one figure's error is common to all of them.
 
-    Examples
-    --------
     >>> step = Work({"byte": Span(2.0, 1.0, 3.0)})
     >>> add_work([(step, 3), (step, 2)]).terms["byte"]
     Span(value=10.0, low=5.0, high=15.0, level=0.8)
@@ -254,8 +252,6 @@ def spend(method: Method, time_s: Span, work: Work, most_j: float | None = None)
     work; `most_j`: upper bound [J] of a chip's energy: no interval reaches above it, but a value may, and is left
     as it is.
 
-    Examples
-    --------
     >>> method = Method("per_work", Span.exact(40.0), "chip", "modelled", "", counts_work=True)
     >>> spend(method, Span.exact(2.0), Work({"byte": Span(20.0, 10.0, 30.0)})).energy_j
     Span(value=100.0, low=90.0, high=110.0, level=0.8)

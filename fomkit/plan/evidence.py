@@ -200,8 +200,6 @@ def _label(row: Mapping[str, Any]) -> str:
 def _si(number: float) -> str:
     """Write a count shortly.
 
-    Examples
-    --------
     >>> _si(25_690_112.0), _si(512.0)
     ('25.7 M', '512')
     """
@@ -217,8 +215,6 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
     all executions in a step [s]), ``share`` of the device time, ``flop`` and ``byte`` of all executions,
     ``intensity`` [flop/byte], ``flop_per_s``, ``time_source``, ``bound``, ``evidence``. NaN is unknown.
 
-    Examples
-    --------
     >>> import fomkit
     >>> frame = op_frame(fomkit.estimate("p1b3-lecture", "x86-lecture"))
     >>> frame["op"].iloc[0], float(round(frame["share"].sum(), 9))

@@ -29,8 +29,6 @@ def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> 
     `scope`: what it counts: chip, node or wall; `to_wall`: energy at the wall over that of a narrower scope, as
     somebody states it. Gives a Span or None: none where the scope is narrower and nobody states a factor.
 
-    Examples
-    --------
     >>> energy_at_wall(Span.exact(10.0), "chip", None) is None
     True
     """
@@ -45,8 +43,6 @@ def carbon_kg(wall_j: Span, kg_per_j: Fact, pue: Fact | None) -> Span:
     `wall_j`: energy at the wall of the machine [J]; `kg_per_j`: of the grid [kg/J]; `pue`: energy of the whole
     building over that of its machines; None counts the machine alone.
 
-    Examples
-    --------
     10 kWh at 0.4 kg/kWh in a building of PUE 1.5:
 
     >>> grid, pue = (Fact(one, one, one, "published", "example") for one in (0.4 / 3.6e6, 1.5))
@@ -229,8 +225,6 @@ def integrate(
     last reading; `error_w`: what the instrument states of itself, ± [W]. Raises FomkitError when there are fewer
     than two readings, they are out of order or below 0, or the time goes beyond them.
 
-    Examples
-    --------
     >>> integrate([Sample(0.0, 10.0), Sample(1.0, 20.0), Sample(2.0, 20.0)]).energy_j
     Span(value=35.0, low=30.0, high=40.0, level=0.8)
     """
@@ -268,8 +262,6 @@ def counted(before: float, after: float, most: float, wall_s: float) -> float:
     readings [s]. Raises FomkitError when a reading lies outside the counter, or the time is so long that it may
     have gone round twice.
 
-    Examples
-    --------
     >>> counted(10.0, 25.0, 100.0, 1e-2), counted(90.0, 5.0, 100.0, 1e-2)
     (15.0, 15.0)
     """

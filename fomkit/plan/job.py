@@ -47,8 +47,6 @@ def parse_service(slots: int | None = None, **times: str | None) -> Service:
 
     Raises FomkitError when a time has no unit, or the slots are no whole number.
 
-    Examples
-    --------
     >>> parse_service(3, checkpoint="60 s", device_mtbf="50000 h").device_mtbf_s
     180000000.0
     """

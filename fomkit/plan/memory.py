@@ -135,8 +135,6 @@ def memory_use(
     messages; `block_byte`: every piece takes a multiple of this [byte]. Raises FomkitError when the order does not
     belong to the ops.
 
-    Examples
-    --------
     >>> order = pd.DataFrame({"id": [0.0, 1.0, 2.0], "row": [float("nan"), 0.0, 1.0], "output_byte": [512.0] * 3,
     ...     "role": ["parameter", "temporary", "temporary"], "freed_by": [float("nan"), 1.0, 2.0], "module": "",
     ...     "pass_name": ""})
@@ -180,8 +178,6 @@ def standing_memory(ops: pd.DataFrame, parameters: int | None = None) -> Standin
     `ops`: an OPS table whose sizes are numbers. `parameters`: how many the model has. Without an update they are
     taken in the format of the ops, where all have one.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> standing_memory(pd.DataFrame({"kind": ["optimizer"], "rule": ["adam"], "dtype": ["fp32"],
     ...                               "numel": [100.0], "count": [1.0]}))

@@ -62,8 +62,6 @@ def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
 
     Gives a number: 0 where not even 1 fits, ``most`` where that does.
 
-    Examples
-    --------
     >>> largest_that_fits(lambda batch: batch * 3 <= 100)
     33
     """

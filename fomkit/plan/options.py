@@ -99,8 +99,6 @@ RATES = ("byte_per_s", "launch_s")
 def peak_name(dtype: str, engine: str) -> str:
     """Name the parameter that is a peak.
 
-    Examples
-    --------
     >>> peak_name("fp32", "vector")
     'flop_per_s/fp32/vector'
     """

@@ -46,8 +46,6 @@ class RunTime:
 def steps_per_epoch(samples: int, batch: int, last_batch: str) -> tuple[int, bool]:
     """Count the steps of an epoch and say whether the last is a partial one; an array of batches for each.
 
-    Examples
-    --------
     >>> steps_per_epoch(800_121, 100, "drop"), steps_per_epoch(800_121, 100, "keep")
     ((8001, False), (8002, True))
     """
@@ -111,8 +109,6 @@ def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
 
     Raises FomkitError when the curve does not cover the batch: how many epochs another one needs nobody knows.
 
-    Examples
-    --------
     >>> curve = EpochsToTarget({64: Span.exact(10.0), 256: Span.exact(40.0)}, "accuracy", 0.9, "example")
     >>> round(epochs_at(curve, 128, 0.8).value, 9)
     20.0

@@ -240,8 +240,6 @@ def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None
     take [s]. Gives a number: [byte/s]; None where no rate is enough, because starting alone takes longer; 0 where
     any is.
 
-    Examples
-    --------
     A ring of two that may take 0.3 s for the gradients of ResNet-50 needs ``2S/(n·t)``.
 
     >>> rate = least_rate(lambda rate: ring_s("all_reduce", 102_228_128, 2, Line(0.0, rate)), 0.3)

@@ -55,8 +55,6 @@ def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
 
     Raises FomkitError when one has no name, or neither share nor time, or the shares together leave no time.
 
-    Examples
-    --------
     >>> parse_once(["scheduler=15.5 %", "compile=40 s"])
     (Once(name='scheduler', time_s=None, share=0.155), Once(name='compile', time_s=40.0, share=None))
     """
@@ -96,8 +94,6 @@ def with_once(machine: Machine, paid: Sequence[Once], job_over_epochs: float = 1
     `job_over_epochs`: time of a job without these shares over that of its epochs alone: above 1 where times are
     paid once too. Raises FomkitError when the machine's profile states an overhead of that name already.
 
-    Examples
-    --------
     >>> from fomkit.core.machine import Device
     >>> import pandas as pd
     >>> machine = Machine("mine", "", "published", Device(), pd.DataFrame())

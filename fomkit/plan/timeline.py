@@ -34,8 +34,6 @@ _IN_ORDER, _NO_ORDER = "as traced", "unknown: each op stands once, with all its 
 def _microseconds(nanoseconds: int) -> float:
     """Give a time in the unit of trace events, so that a viewer that cuts off digits finds the same nanosecond.
 
-    Examples
-    --------
     >>> int(1001 / 1000 * 1000), int(_microseconds(1001) * 1000)
     (1000, 1001)
     """

@@ -298,8 +298,6 @@ def transformer_profile(
 
     Raises FomkitError when the heads do not divide the hidden size.
 
-    Examples
-    --------
     >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
     >>> round(transformer_profile(gpt, "gpt-22b").parameters_total / 1e9, 2)
     22.07

@@ -79,8 +79,6 @@ def formulas_content(model: ModelProfile, options: Options) -> dict[str, Any]:
     ``missing`` counts the executions without a formula, which neither has. Raises FomkitError when a size cannot
     be had, or a cell of the table is no expression.
 
-    Examples
-    --------
     >>> from fomkit.profiles.models import load_model
     >>> formulas_content(load_model("candle/p1b3"), Options())["rows"][0]["flop"]["formula"]
     '60177401*batch'

@@ -250,8 +250,6 @@ def factor(
     `time_s`: on the original machine; `starts_s`: cost of the op's launches there, 0 where the time does not name
     it apart; `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
 
-    Examples
-    --------
     >>> ones = np.ones(1)
     >>> factor(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 2 + 8 / 2 of 10
     [0.6]

@@ -232,8 +232,6 @@ def significant(values: Numbers) -> Numbers:
     How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few bits
     of what is made of it. Without them an op takes the same in a sweep, alone, and on a cluster's workers.
 
-    Examples
-    --------
     >>> significant(np.array([1 / 3, 2e-6 / 3, 0.0])).tolist()
     [0.3333333333, 6.666666667e-07, 0.0]
     """
@@ -388,8 +386,6 @@ def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
 def describe_sizes(row: Record) -> str:
     """Write the sizes of an op, leaving out the axes it does not have.
 
-    Examples
-    --------
     >>> describe_sizes({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0})
     'b 1, m 100, n 1000, k 29532'
     """

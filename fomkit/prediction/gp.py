@@ -80,8 +80,6 @@ def correlation(distance: Matrix | float) -> Matrix:
 
     Rough enough for times that jump where a library changes its kernel.
 
-    Examples
-    --------
     >>> float(correlation(0.0)), round(float(correlation(1.0)), 4)
     (1.0, 0.4834)
     """
@@ -203,8 +201,6 @@ def bounded(
     `end_at`: level of an interval to its end as the quantiles say it, farther from 0 the higher the level;
     `most_growth`: as `GROWTH`.
 
-    Examples
-    --------
     >>> def one_strange_error(level):
     ...     return 50.0 if level > 0.98 else 1.0 + level
     >>> [round(bounded(one_strange_error, level), 3) for level in (0.5, 0.8, 0.95, 0.99)]

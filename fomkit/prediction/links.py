@@ -30,8 +30,6 @@ class Line(NamedTuple):
 def bus_factor(collective: Collective, ranks: int) -> float:
     """Give the bytes that each rank sends, per byte of the message (nccl-tests, PERFORMANCE.md).
 
-    Examples
-    --------
     >>> bus_factor("all_reduce", 8), bus_factor("all_gather", 8), bus_factor("broadcast", 8)
     (1.75, 0.875, 1.0)
     """
@@ -46,8 +44,6 @@ def ring_s(collective: Collective, message_byte: float, ranks: int, line: Line) 
 
     `message_byte`: bytes of the whole: what each rank has before an all_reduce and after an all_gather.
 
-    Examples
-    --------
     >>> round(1e3 * ring_s("all_reduce", 102_228_128, 8, Line(0.0, 10e9)), 4)
     17.8899
     """
@@ -58,8 +54,6 @@ def ring_s(collective: Collective, message_byte: float, ranks: int, line: Line) 
 def tree_s(message_byte: float, ranks: int, line: Line) -> float:
     """Give the time of an all_reduce up and down two trees that share the link [s].
 
-    Examples
-    --------
     >>> tree_s(1e9, 1, Line(1e-6, 1e9)), tree_s(1e9, 8, Line(0.0, 1e9))
     (0.0, 2.0)
     """
@@ -71,8 +65,6 @@ def tree_s(message_byte: float, ranks: int, line: Line) -> float:
 def hierarchical_s(message_byte: float, inner: int, outer: int, inside: Line, outside: Line) -> float:
     """Give the time of an all_reduce in three stages: scatter inside, reduce outside, gather inside [s].
 
-    Examples
-    --------
     >>> round(1e3 * hierarchical_s(102_228_128, 8, 4, Line(0.0, 100e9), Line(0.0, 10e9)), 4)
     3.7058
     """
@@ -86,8 +78,6 @@ def hierarchical_s(message_byte: float, inner: int, outer: int, inside: Line, ou
 def ingress_byte(message_byte: float, workers: int, servers: int = 1) -> float:
     """Give the bytes that one parameter server takes in for each step [byte].
 
-    Examples
-    --------
     >>> ingress_byte(240_771_232, 11) / 1e9
     2.648483552
     """
@@ -203,8 +193,6 @@ def _off(link: Link, message_byte: float) -> float:
 def link_for(links: Sequence[Link], message_byte: float) -> Link:
     """Give the link of the class of sizes that a message is in, the first of several; else the nearest class.
 
-    Examples
-    --------
     >>> short, long = (Link("node", 1e-5, 1e9, "each", "", "gloo", *ends) for ends in ((16, 4096), (4096, 2**20)))
     >>> [link_for([long, short], byte) is long for byte in (100, 4096, 1e9)]
     [False, True, True]
@@ -222,8 +210,6 @@ def _line(link: Link, alpha_s: float, byte_per_s: float) -> Line:
 def _wider(ratios: tuple[float, float]) -> tuple[float, float]:
     """Give the ends of a formula over its value, where what goes into it has ends of its own: independent errors.
 
-    Examples
-    --------
     >>> [round(end, 3) for end in _wider((0.5, 1.0))]
     [0.459, 2.3]
     """
@@ -237,8 +223,6 @@ def ends_of(link: Link) -> Ends:
 
     A packing rate has no interval of its own.
 
-    Examples
-    --------
     >>> slowest = ends_of(Link("node", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9))).high
     >>> round(slowest.alpha_s * 1e6, 3), round(slowest.byte_per_s / 1e6, 3)
     (23.0, 338.375)
@@ -260,8 +244,6 @@ def ends_of(link: Link) -> Ends:
 def link_at(link: Link, byte_per_s: float, *, starts: bool = True) -> Link:
     """Give a link at another rate, its interval with it; without start-up where none is wanted.
 
-    Examples
-    --------
     >>> link_at(Link("node", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9)), 1e10).range_byte_per_s
     (5000000000.0, 20000000000.0)
     """

@@ -92,8 +92,6 @@ def _spacing(rows: pd.DataFrame, fit: interpolate.Fit, kind: str) -> Ends | None
 def cross_validation_errors(fits: list[Mapping[str, Any]]) -> CrossValidationErrors | None:
     """Join the left-out errors that fits keep; None where one keeps none.
 
-    Examples
-    --------
     >>> found = cross_validation_errors([{"left_out_log_error": [0.0, 0.1, -0.1], "left_out_hit_rate": 1.0}])
     >>> found.ops, round(found.median, 6), round(found.mean, 6), found.hit_rate
     (3, 0.095163, 0.066778, 1.0)

@@ -44,8 +44,6 @@ def row_major(table: Table) -> Table:
     `table`: a table of timings or of ops. Gives a DataFrame: the same rows; m and n, trans_a and trans_b have
     changed places where ``layout`` was column_major. The layout of products is empty then.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> blas = {"kind": "gemm", "layout": "column_major", "trans_a": 1.0, "trans_b": 0.0}
     >>> turned = row_major(pd.DataFrame([{**blas, "m": 1760.0, "n": 16.0}]))

@@ -107,8 +107,6 @@ SPLIT_DEPTH = 8192.0
 def fill(sizes: Matrix, tile: float) -> Matrix:
     """Give log2 of the share of the tiles that a size fills: 0 for a whole number of tiles.
 
-    Examples
-    --------
     >>> fill(np.array([128.0, 64.0, 256.0]), 128.0).tolist()
     [0.0, -1.0, 0.0]
     """
@@ -130,8 +128,6 @@ def product_tiles(rows: Table) -> Matrix:
 def depth_in_turn(rows: Table) -> Matrix:
     """Count the steps over k that one unit walks through in turn, however few rows and columns there are (n).
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> depth_in_turn(pd.DataFrame({"k": [512.0, 500_000.0]})).tolist()
     [512.0, 8192.0]

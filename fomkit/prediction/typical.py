@@ -258,8 +258,6 @@ def similarity(found: Surfaces, dtype: str, balance: float, architecture: str) -
 def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
 
-    Examples
-    --------
     >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
     [2.0]
     """
@@ -292,8 +290,6 @@ def of_few(draws: int) -> float:
 
     Student's quantile by its expansion in the normal one, z (Abramowitz and Stegun, 26.7.5), over z.
 
-    Examples
-    --------
     >>> round(of_few(5), 3), round(of_few(30), 3)  # 1.533 and 1.311 over 1.282
     (1.196, 1.023)
     """

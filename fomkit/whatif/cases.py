@@ -129,8 +129,6 @@ OPTIONS: Mapping[str, str] = {
 def figure_title(figure: str) -> str:
     """Name a figure as tables do.
 
-    Examples
-    --------
     >>> figure_title("unit_per_day")
     'units/day'
     """
@@ -197,8 +195,6 @@ def make_goal(
     `OPTIONS`; default: these names. Raises FomkitError when none or several are given, one is not above 0, or the
     probability is not between 0 and 1.
 
-    Examples
-    --------
     >>> make_goal(unit_per_day=50.0, probability=0.9)
     Goal(figure='unit_per_day', value=50.0, probability=0.9)
     """

@@ -82,8 +82,6 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
 def _shares(count: int) -> Iterator[tuple[float, ...]]:
     """Give all ways to share 1 out among so many parameters in equal parts.
 
-    Examples
-    --------
     >>> len(list(_shares(2))), len(list(_shares(3)))
     (11, 21)
     """

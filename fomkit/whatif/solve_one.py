@@ -52,8 +52,6 @@ def _apart(edge: float, end: float, count: int) -> Iterator[float]:
 def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
     """Choose the values that are tried, the nearest first: all next to the one that is, then apart by a factor.
 
-    Examples
-    --------
     >>> candidates(4.0, 1, 10.0, 8)
     [5.0, 3.0, 6.0, 7.0, 2.0, 8.0, 14.0, 1.0, 23.0, 40.0]
     """

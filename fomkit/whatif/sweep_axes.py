@@ -91,8 +91,6 @@ class Axis:
     def grid(self) -> Array:
         """Give every value, in rising order where it is a range.
 
-        Examples
-        --------
         >>> Axis("batch", Kind(whole=True), low=16, high=128, steps=4, log=True).grid().tolist()
         [16.0, 32.0, 64.0, 128.0]
         """
@@ -164,8 +162,6 @@ def make_axis(name: str, given: Given, kind: Kind) -> Axis:
 
     Raises FomkitError when a value cannot be one of the parameter, or the text is no list and no range.
 
-    Examples
-    --------
     >>> make_axis("byte_per_s", "0.5 TB/s..4 TB/s:8:log", Kind("byte_per_s")).grid().tolist()[::7]
     [500000000000.0, 4000000000000.0]
     >>> make_axis("batch", "16,32", Kind(whole=True)).values
@@ -207,8 +203,6 @@ _DIMENSIONS = {
 def kinds_of(model: ModelProfile, machine: Machine) -> dict[str, Kind]:
     """Give every parameter of a model on a machine with what its values are.
 
-    Examples
-    --------
     >>> from fomkit.profiles.machines import load_machine
     >>> from fomkit.profiles.models import load_model
     >>> list(kinds_of(load_model("vgg16"), load_machine("titan")))[:3]
@@ -257,8 +251,6 @@ class Plan:
     def table(self, start: int, stop: int) -> pd.DataFrame:
         """Give the points from ``start`` up to ``stop``, a column for each axis; the same whatever is asked for.
 
-        Examples
-        --------
         >>> from fomkit.whatif.sweep_axes import Kind, make_axis
         >>> plan = make_plan([make_axis("batch", "1..3", Kind(whole=True)), make_axis("x", "5,6", Kind())], "grid")
         >>> plan.table(1, 4).to_numpy().tolist()

@@ -199,8 +199,6 @@ def read_prices(given: Given, own: Price | None) -> tuple[Given, str]:
 
     Raises FomkitError when there is no currency, or more than one.
 
-    Examples
-    --------
     >>> read_prices("1.50 USD/h..3 USD/h:4", None)
     ('1.5..3:4', 'USD')
     """
@@ -290,8 +288,6 @@ def per_of(known: Sequence[str]) -> Per:
 def device_seconds(found: pd.DataFrame, per: Per, devices: pd.Series, jobs: pd.Series) -> dict[str, pd.Series]:
     """Give the seconds of a device that one unit, sample or step takes: value and ends.
 
-    Examples
-    --------
     >>> two = pd.Series([2.0])
     >>> found = pd.DataFrame({f"unit_per_day{end}": [4.0] for end in ENDS})
     >>> device_seconds(found, "unit of work", two, two)[""].tolist()

@@ -86,8 +86,6 @@ def pareto_front(values: Array) -> Mask:
     -----
     One objective takes n steps, two n log n; more go by blocks, at most n times the size of the front.
 
-    Examples
-    --------
     >>> pareto_front(np.array([[1.0, 4.0], [2.0, 2.0], [3.0, 3.0], [4.0, 1.0]])).tolist()
     [True, True, False, True]
     """

@@ -38,8 +38,6 @@ Value = str | float | int | Formula | None
 def known(value: float | None) -> float | str:
     """Give a number as it stands in a cell: what is unknown is a word, never empty and never 0.
 
-    Examples
-    --------
     >>> known(None), known(float("nan")), known(2.5)
     ('unknown', 'unknown', 2.5)
     """
@@ -49,8 +47,6 @@ def known(value: float | None) -> float | str:
 def cell_text(text: str) -> str:
     """Make a text fit to stand in a cell: no control characters, and cut visibly where it is too long.
 
-    Examples
-    --------
     >>> len(cell_text("x" * 40_000)), cell_text("x" * 40_000)[-28:]
     (32767, 'x … [cut, 40,000 characters]')
     """

@@ -106,8 +106,6 @@ class FactRow:
 def scale_of(name: str) -> float:
     """Give the size of a fact's unit in SI.
 
-    Examples
-    --------
     >>> scale_of("peak"), scale_of("launch cost"), scale_of("nodes")
     (1000000000000.0, 1e-06, 1.0)
     """

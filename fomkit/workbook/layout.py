@@ -25,8 +25,6 @@ CHANGED = "changed"
 def letters(number: int) -> str:
     """Name a 1-based column.
 
-    Examples
-    --------
     >>> letters(1), letters(26), letters(28)
     ('A', 'Z', 'AB')
     """

@@ -30,8 +30,6 @@ _WITH_UNIT = re.compile(r"\s*[+-]?[\d.,]+(?:[eE][+-]?\d+)?\s*([A-Za-zµ%][\w/%]*
 def plain_formula(text: str) -> str:
     """Write a formula without what programs write differently.
 
-    Examples
-    --------
     >>> plain_formula("=$'Machines'.E5 * 2") == plain_formula("=Machines!$E$5*2")
     True
 
@@ -101,8 +99,6 @@ def _number(letters: str) -> int:
 def precedents(formula: str, sheet: str) -> Iterator[Place]:
     """Walk over the cells that a formula names; those without a sheet stand on its own.
 
-    Examples
-    --------
     >>> list(precedents('=IF(A1="B2",Ops!$C$3:$C$4,0)', "Summary"))
     [('Summary', 1, 1), ('Ops', 3, 3), ('Ops', 4, 3)]
     """
@@ -292,8 +288,6 @@ _COUNTS = {"devices per node": ("node", "system"), "nodes": ("system",), "availa
 def _why_nothing(row: FactRow, sheet_model: SheetModel) -> str:
     """Say why no headline of a sheet model's workbook hangs on a fact.
 
-    Examples
-    --------
     >>> _why_nothing(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
     'no time follows from the size of the memory'
     """

@@ -184,8 +184,6 @@ def _seconds(work: float, rate: float) -> float:
 def floor_s(line: OpLine, device: Device) -> float:
     """Give the longer of arithmetic and traffic at the machine's rates [s]; NaN where neither is known.
 
-    Examples
-    --------
     >>> from fomkit.core.machine import Fact
     >>> line = OpLine("mm", "gemm", "", "fp32", "vector", "forward", 1, 1, 2e9, 3e6, "roofline", "", "")
     >>> floor_s(line, Device(byte_per_s=Fact(1e9, 1e9, 1e9, "assumed", "")))

@@ -25,8 +25,6 @@ MEANS = ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic", "geometric"
 def mean_formula(name: str, new: str, old: str, weight: str) -> str:
     """Write a mean of `MEANS` of how many times faster one machine is, of blocks of rates and weights.
 
-    Examples
-    --------
     >>> mean_formula("harmonic", "B1:B3", "A1:A3", "C1:C3")
     '(ROWS(B1:B3)/SUMPRODUCT(A1:A3/B1:B3))'
     """

@@ -117,8 +117,6 @@ _SHOWN = 300
 def plain_form(form: str) -> str:
     r"""Write a number format without what programs write differently.
 
-    Examples
-    --------
     >>> plain_form(r"[$-409]0.00\ %"), plain_form("GENERAL")
     ('0.00 %', 'general')
     """

@@ -151,8 +151,6 @@ def _texts(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
 def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
     """Give the texts that go into a workbook of a sheet model, by what they are about, each once.
 
-    Examples
-    --------
     >>> free_texts(SheetModel("spring offer", "device", (), (), (), ()))
     {'title of the study': ('spring offer',)}
     """

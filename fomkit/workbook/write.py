@@ -165,8 +165,6 @@ def name_of(*words: str) -> str:
 
     A word alone may look like the address of a cell, as TC1 or V100 do; callers put another word before it.
 
-    Examples
-    --------
     >>> name_of("unit_per_day", "gpt-2 small")
     'unit_per_day_gpt_2_small'
     """

@@ -91,8 +91,6 @@ def between(low: float, high: float, dimension: str) -> str:
 def format_span(value: float, low: float, high: float, dimension: str = "time_s") -> str:
     """Write a value with its interval.
 
-    Examples
-    --------
     >>> format_span(0.0898, 0.0756, 0.108)
     '89.8 ms (75.6 ms to 108 ms)'
     """
@@ -121,8 +119,6 @@ def drawn(names: Sequence[str], marks: Mapping[str, Mark] | None = None) -> tupl
 def decades(low: float, high: float) -> list[float]:
     """Give the powers of ten between two numbers, for the lines of a logarithmic axis.
 
-    Examples
-    --------
     >>> decades(0.03, 200.0)
     [0.1, 1.0, 10.0, 100.0]
     """

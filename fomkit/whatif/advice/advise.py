@@ -137,8 +137,6 @@ _NUMBERED = re.compile(r"\d+[a-z]?(?=\.|$)")
 def structure(module: str) -> str:
     """Name what a module is, whatever its number among its like.
 
-    Examples
-    --------
     >>> structure("blocks.11.feed_forward.expand"), structure("stage2a.conv"), structure("head")
     ('blocks.*.feed_forward.expand', 'stage*.conv', 'head')
     """

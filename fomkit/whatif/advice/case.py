@@ -130,8 +130,6 @@ def one_at_a_time(parts: Sequence[Span], result: Callable[[list[float]], float],
 
     `result`: has to be above 0 at all ends; `level`: the level of the intervals of the parts.
 
-    Examples
-    --------
     >>> share = one_at_a_time([Span(3.0, 2.0, 4.0), Span(1.0, 1.0, 1.0)], lambda at: at[0] / sum(at), 0.8)
     >>> share.value, round(share.low, 4), share.high
     (0.75, 0.6667, 0.8)

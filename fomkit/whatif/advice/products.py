@@ -47,8 +47,6 @@ def _stored_rows(products: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
 def padded_sizes(products: pd.DataFrame) -> pd.DataFrame:
     """Give m, n and k with the stored rows filled up to whole loads.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> row = {"m": 4095.0, "n": 50257.0, "k": 768.0, "trans_a": 0.0, "trans_b": 0.0, "dtype": "fp16"}
     >>> padded_sizes(pd.DataFrame([row])).values.tolist()

@@ -45,8 +45,6 @@ REMEDIES: Mapping[str, str] = {
 def kinds_in_words(kinds: list[str], most: int = 3) -> str:
     """Write kinds as a list, the first ones only.
 
-    Examples
-    --------
     >>> kinds_in_words(["conv", "norm"])
     'convolutions and normalisation'
     """
