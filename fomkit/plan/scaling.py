@@ -242,8 +242,7 @@ def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None
 
     A ring of two that may take 0.3 s for the gradients of ResNet-50 needs ``2S/(n·t)``.
 
-    >>> rate = least_rate(lambda rate: ring_s("all_reduce", 102_228_128, 2, Line(0.0, rate)), 0.3)
-    >>> round(rate / 1e6, 2)
+    >>> round(least_rate(lambda rate: 102_228_128 / rate, 0.3) / 1e6, 2)
     340.76
     """
     # Times are straight, or nearly, in seconds a byte: a chord finds the place at once, halving is the safe way.

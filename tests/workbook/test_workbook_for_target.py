@@ -139,7 +139,8 @@ MADE_ANEW = {
 KEPT_BACK = {
     SheetModel: {"notes"},
     Machine: {
-        "links", "fits", "timings_key", "excluded", "notes", "donors", "origin", "energy", "price", "device_of",
+        "host_op_s", "links", "fits", "timings_key", "excluded",
+        "notes", "donors", "origin", "energy", "price", "device_of",
         "plausibility", "asked_as", "typical",
     },
     WorkloadFacts: set(), Case: set(), OpLine: set(),
