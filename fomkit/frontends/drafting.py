@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,19 @@ from fomkit.frontends.step import Draft, Route, Step, count_rows, name_order, or
 
 BATCH = "batch"
 Trace = Callable[[Sizes], Step]
+
+
+@contextmanager
+def replaced(owner: Any, **others: Any) -> Iterator[None]:
+    """Let attributes be other ones inside the block."""
+    before = {name: getattr(owner, name) for name in others}
+    for name, other in others.items():
+        setattr(owner, name, other)
+    try:
+        yield
+    finally:
+        for name, own in before.items():
+            setattr(owner, name, own)
 
 
 class Refused(NoExpression):
@@ -189,6 +202,11 @@ class Traced:
     traced_with: Mapping[str, str]
     parameters_total: int
     parameters_trainable: int
+
+
+def traced_with(framework: str, version: object, device: str, mode: str) -> dict[str, str]:
+    """Say what traced a model, for the profile's head."""
+    return {"framework": framework, "version": str(version), "device": device, "mode": mode}
 
 
 def make_draft(

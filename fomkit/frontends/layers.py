@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from fomkit.frontends.lowering.calls import FORWARD, Array, Call, Dimensions, TracedOp, add_counts
 
@@ -49,24 +49,21 @@ def count_layers(layers: Iterable[TracedOp]) -> list[Row]:
     return list(counted.values())
 
 
-class Owner(Protocol):
-    """One execution of something that is a row of its own."""
+@dataclass(eq=False, slots=True)
+class RowOwner:
+    """One execution of something that is a row of its own, with the row of each pass."""
 
-    @property
-    def row(self) -> TracedOp:
-        """The row."""
+    row: TracedOp
+    backward: TracedOp | None = None
 
 
-class Place(Protocol):
-    """Who runs an op: the module's path and the row that it lies in, if any."""
+@dataclass(eq=False, slots=True)
+class Scope:
+    """Who runs an op: the path of a module, function or layer, and the row that it lies in, if any."""
 
-    @property
-    def path(self) -> str:
-        """The path."""
-
-    @property
-    def owner(self) -> Owner | None:
-        """The row."""
+    path: str
+    owner: RowOwner | None = None
+    is_update: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class LayerCall:
     layer: str
     module: str
     op: str = ""
-    owner: Owner | None = None
+    owner: RowOwner | None = None
     acts: str = "never"
     parameters: int = 0
     parameter_byte: int = 0
@@ -100,16 +97,11 @@ class LayerCall:
     def row(self) -> TracedOp:
         """Give the layer as a row that is named and counted like an op."""
         sizes: Dimensions = {
-            "op": self.op,
-            "acts": self.acts,
-            "parameters": self.parameters,
-            "parameter_byte": self.parameter_byte,
-            "bias": self.bias,
-            "output_numel": sum(array.numel for array in self.outputs),
-            "output_byte": sum(array.byte for array in self.outputs),
-            "readers": self.readers,
+            "op": self.op, "acts": self.acts, "parameters": self.parameters, "parameter_byte": self.parameter_byte,
+            "bias": self.bias, "output_numel": sum(array.numel for array in self.outputs),
+            "output_byte": sum(array.byte for array in self.outputs), "readers": self.readers,
             "in_place": int(self.in_place),
-        }
+        }  # fmt: skip
         return TracedOp(self.layer, LAYER, sizes, "", FORWARD, self.module)
 
 
@@ -187,7 +179,7 @@ class LayerLog:
         else:
             self._made(call, made)
 
-    def note_op(self, op: Call, scope: Place) -> None:
+    def note_op(self, op: Call, scope: Scope) -> None:
         """Note an op that has work: part of the running layer, or a function of its own."""
         if not self._open:
             return

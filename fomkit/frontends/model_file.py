@@ -84,6 +84,19 @@ def count_errors(workload: Workload, where: str) -> list[FomkitError]:
     return errors
 
 
+def model_errors(workload: Workload, where: str, kind: type, name: str, example: str) -> list[FomkitError]:
+    """Say where a workload has no model of a framework's kind.
+
+    `example`: of an expression that makes one.
+    """
+    model = workload.model
+    if model is None:
+        return [FomkitError(where, f"'model' is missing. Give one, for example: model = {example}")]
+    made = "a class: call it" if isinstance(model, type) else f"a {type(model).__name__}"
+    right = isinstance(model, kind)
+    return [] if right else [FomkitError(where, f"'model' is {made}. A {name} was expected.")]
+
+
 def _first_line(text: str) -> str:
     """Give what an error says first; Keras puts the layer before it, and colours what follows."""
     lines = [line for line in _COLOUR.sub("", text).strip().splitlines() if line.strip()]

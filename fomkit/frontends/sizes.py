@@ -13,7 +13,7 @@ from itertools import combinations, product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_lines
 
 if TYPE_CHECKING:
@@ -226,6 +226,19 @@ def name_sizes(
 
 
 MakeInputs = Callable[[Sizes], Any]
+
+
+def call_inputs(make: Callable[..., Any], sizes: Sizes) -> Any:
+    """Call an inputs function: the batch by position, other sizes by name."""
+    return make(sizes["batch"], **{name: size for name, size in sizes.items() if name != "batch"})
+
+
+def chosen_sizes(known: dict[str, int], wanted: Sizes, where: str) -> dict[str, int]:
+    """Put the sizes that were asked for among those that inputs has."""
+    for name in wanted:
+        if name not in known:
+            raise FomkitError(where, f"inputs has no size {name!r}. {nearest_names(name, known)}")
+    return {**known, **wanted}
 
 
 def named_sizes(make: Any, where: str) -> dict[str, int]:

@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Update:
+    """The update of one step.
+
+    `unsupported`: what could not be priced; "" for nothing.
+    `optimizer`: rule and implementation, for the profile's head.
+    """
+
+    rows: list[TracedOp] = field(default_factory=list)
+    unsupported: str = ""
+    notes: list[str] = field(default_factory=list)
+    optimizer: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Step:
     """What one step was made of.
 
@@ -34,6 +48,16 @@ class Step:
     optimizer: dict[str, str]
     notes: list[str]
     order: list[TracedOp] = field(default_factory=list)
+
+    def add_update(self, update: Update) -> None:
+        """Put the rows of an update behind the others, and what is to be said of it."""
+        self.ops.extend(update.rows)
+        self.notes.extend(update.notes)
+        self.optimizer.update(update.optimizer)
+        self.states["priced"] += len(update.rows)
+        if update.unsupported:
+            self.unsupported[update.unsupported] += 1
+            self.states["unsupported"] += 1
 
     @property
     def shares(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from fomkit.frontends.lowering.calls import Array, Call
+from fomkit.frontends.lowering.calls import Array, Call, format_name
 
 Operation = Any
 Graph = Any
@@ -169,12 +169,6 @@ def constants(ran: Sequence[Ran]) -> set[Operation]:
     return found
 
 
-_DTYPES: Mapping[str, str] = {
-    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8",
-    "float8_e5m2": "fp8", "complex128": "complex128", "complex64": "complex64", "int64": "int64", "int32": "int32",
-    "int16": "int16", "int8": "int8", "uint8": "uint8", "bool": "bool",
-}  # fmt: skip
-_BY_WIDTH = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 _OTHERS = ("resource", "variant", "string")
 """Number formats of tensors that hold no numbers: handles, lists and texts."""
 
@@ -194,9 +188,8 @@ class ShapeUnknown(Exception):  # noqa: N818 - a verdict, not a fault
 
 
 def dtype_name(dtype: Any) -> str:
-    """Give fomkit's name of a number format; a rare one is named by an integer of its width."""
-    name = str(getattr(dtype, "name", dtype))
-    return _DTYPES.get(name) or _BY_WIDTH[dtype.size]
+    """Give fomkit's name of a number format."""
+    return format_name(str(getattr(dtype, "name", dtype)), getattr(dtype, "size", 0))
 
 
 def _is_known(tensor: Tensor) -> bool:
@@ -244,8 +237,8 @@ def _inputs(op: Operation, arrays: Sequence[Array | None]) -> dict[str, Any]:
     at = 0
     for argument in op.op_def.input_arg:
         if argument.number_attr or argument.type_list_attr:
-            many = op.get_attr(argument.number_attr) if argument.number_attr else len(
-                op.get_attr(argument.type_list_attr))  # fmt: skip
+            told = op.get_attr(argument.number_attr or argument.type_list_attr)
+            many = told if argument.number_attr else len(told)
             found[argument.name] = tuple(arrays[at : at + many])
             at += many
         else:
@@ -340,9 +333,9 @@ def trips(loop: Operation, place: Place) -> int:
     condition, body = place.enter(loop, "cond"), place.enter(loop, "body")
     found = []
     for op in _comparisons(condition.graph.outputs[0]):
-        counter = (
-            condition.arguments.get(_through(op.inputs[0]).op.name) if op.type in ("Less", "LessEqual") else None
-        )
+        if op.type not in ("Less", "LessEqual"):
+            continue
+        counter = condition.arguments.get(_through(op.inputs[0]).op.name)
         step = None if counter is None else _step(body, counter)
         if counter is None or not step or step < 0:
             continue

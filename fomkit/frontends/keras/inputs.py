@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
-from fomkit.frontends.sizes import MakeInputs, Sizes, named_sizes
+from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
 
 
 def _spec(leaf: Any) -> Any:
@@ -52,12 +52,12 @@ def _targets(model: Any, x: Any) -> Any:
         return None
     flat = keras.tree.flatten(outputs)
     given = keras.tree.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
-    specs = []
-    for output, one in zip(flat, given, strict=False):
-        if "sparse" in _loss_name(one):
-            specs.append(keras.KerasTensor(output.shape[:-1], "int32"))
-        else:
-            specs.append(keras.KerasTensor(output.shape, output.dtype))
+    specs = [
+        keras.KerasTensor(output.shape[:-1], "int32")
+        if "sparse" in _loss_name(one)
+        else keras.KerasTensor(output.shape, output.dtype)
+        for output, one in zip(flat, given, strict=False)
+    ]
     return keras.tree.pack_sequence_as(outputs, specs)
 
 
@@ -117,20 +117,12 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
         raise FomkitError(
             where, "'batch_size' is missing. Give it, for example: batch_size = 100, or pass --batch 100."
         )
-    known = {"batch": batch, **sizes}
-    for name in wanted:
-        if name not in known:
-            raise FomkitError(where, f"inputs has no size {name!r}. {nearest_names(name, known)}")
 
     def at(at_sizes: Sizes) -> tuple[Any, ...]:
-        if make is None:
-            found = batched(values, fixed, at_sizes["batch"])
-        else:
-            others = {name: size for name, size in at_sizes.items() if name != "batch"}
-            found = specs(make(at_sizes["batch"], **others))
+        found = specs(call_inputs(make, at_sizes)) if make else batched(values, fixed, at_sizes["batch"])
         return _with_targets(model, *split_inputs(model, found))
 
-    return at, {**known, **wanted}
+    return at, chosen_sizes({"batch": batch, **sizes}, wanted, where)
 
 
 _MADE_UP = "inputs are made up: numbers between 0 and 1"
@@ -154,21 +146,15 @@ def _given(workload: Workload, sizes: Sizes) -> list[Any]:
 
     made = workload.inputs
     if callable(made) and not hasattr(made, "shape"):
-        made = made(sizes["batch"], **{name: size for name, size in sizes.items() if name != "batch"})
+        made = call_inputs(made, sizes)
     return [] if made is None else tf.nest.flatten(split_inputs(workload.model, made))
 
 
 def step_values(workload: Workload, specs: Any, sizes: Sizes) -> tuple[Any, list[str]]:
     """Make the inputs and targets of a step.
 
-    `specs`: what a step takes, as TensorFlow specifies it; `sizes`: their named sizes.
-
-    Returns
-    -------
-    values : tuple
-        In the structure of ``specs``.
-    notes : list of str
-        What was made up.
+    `specs`: what a step takes, as TensorFlow specifies it; `sizes`: their named sizes. Gives a tuple: the values,
+    in the structure of ``specs``, and notes of what was made up.
     """
     import tensorflow as tf
 
@@ -219,7 +205,7 @@ def split_values(data: Values) -> tuple[Values, Values]:
 
 
 @dataclass
-class Update:
+class Handed:
     """What the optimizer was handed while the step was traced."""
 
     gradients: list[Any] = field(default_factory=list)
@@ -227,9 +213,9 @@ class Update:
 
 
 @contextmanager
-def watch_update(optimizer: Any, *, run: bool) -> Iterator[Update]:
+def watch_update(optimizer: Any, *, run: bool) -> Iterator[Handed]:
     """Note what the optimizer is handed inside the block; its own ops are traced only where ``run`` says so."""
-    seen = Update()
+    seen = Handed()
     if optimizer is None:
         yield seen
         return

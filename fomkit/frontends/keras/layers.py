@@ -16,8 +16,9 @@ from typing import Any
 import keras
 
 from fomkit.core.units import item_byte
-from fomkit.frontends.keras.calls import Graph, Operation, Place, Ran, ShapeUnknown, as_array, dtype_name
-from fomkit.frontends.layers import LayerLog, Weight
+from fomkit.frontends.drafting import replaced
+from fomkit.frontends.keras.calls import Graph, Place, Ran, ShapeUnknown, as_array, dtype_name
+from fomkit.frontends.layers import LayerLog, RowOwner, Scope, Weight
 from fomkit.frontends.lowering.calls import FORWARD, Array, Call, TracedOp
 from fomkit.frontends.model_file import CodeLines
 
@@ -49,11 +50,6 @@ def is_layer(layer: Any) -> bool:
         return False
     inside = any(True for _ in layer._flatten_layers(include_self=False, recursive=False))
     return not inside or type(layer).__module__.startswith("keras.")
-
-
-def is_dropout(layer: Any) -> bool:
-    """Tell whether it changes its input in training only."""
-    return layer_word(layer) == "dropout"
 
 
 def weights_of(layer: Any, *, inside: bool) -> Iterator[Weight]:
@@ -120,8 +116,8 @@ class LayerCalls:
         if found == "model":
             self.log.end()
         elif found == "layer":
-            weights = weights_of(layer, inside=True)
-            self.log.leave(layer_word(layer), weights, made, is_dropout=is_dropout(layer))
+            word = layer_word(layer)
+            self.log.leave(word, weights_of(layer, inside=True), made, is_dropout=word == "dropout")
 
 
 OpWatch = AbstractContextManager[Callable[[Any], None]]
@@ -129,13 +125,8 @@ OpWatch = AbstractContextManager[Callable[[Any], None]]
 
 
 @contextmanager
-def watch_calls(
-    around: Callable[[Any, Any, Any], AbstractContextManager[Callable[[Any], None]]],
-) -> Iterator[None]:
-    """Run every call of a layer inside a context of one's own, inside the block.
-
-    `around`: gives the context.
-    """
+def watch_calls(around: Callable[[Any, Any, Any], OpWatch]) -> Iterator[None]:
+    """Run every call of a layer inside a context of one's own, inside the block."""
     call = keras.Layer.__call__
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -144,32 +135,12 @@ def watch_calls(
             gave(output)
             return output
 
-    keras.Layer.__call__ = called
-    try:
+    with replaced(keras.Layer, __call__=called):
         yield
-    finally:
-        keras.Layer.__call__ = call
 
 
 BACKWARD_SCOPE = "gradient_tape/"
 """What TensorFlow writes before the names of gradients; the name of the op they are of follows."""
-
-
-@dataclass(eq=False)
-class RowOwner:
-    """One call that is a row of its own, with the row of each pass."""
-
-    row: TracedOp
-    backward: TracedOp | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Scope:
-    """One call of a layer, an attention, or the optimizer: the layer's path, and the row it lies in, if any."""
-
-    path: str
-    owner: RowOwner | None = None
-    is_update: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,18 +172,14 @@ class Scopes:
         """Note the scope that was just opened under the name that the graph has for it."""
         import tensorflow as tf
 
-        name = tf.get_current_name_scope()
-        self.known.setdefault(name, scope)
+        self.known.setdefault(tf.get_current_name_scope(), scope)
 
     def find(self, name: str) -> Scope | None:
         """Find the innermost scope that the name of an op lies in."""
         name = name.removeprefix(BACKWARD_SCOPE)
-        while name:
-            found = self.known.get(name)
-            if found is not None:
-                return found
+        while name and name not in self.known:
             name = name.rpartition("/")[0]
-        return None
+        return self.known.get(name) if name else None
 
     def note(self, layer: Any, path: str, values: Any, *, is_end: bool) -> None:
         """Note that a call of a layer begins or ends, and where in the graph."""
@@ -271,12 +238,8 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
         finally:
             scopes.running.pop()
 
-    core.name_scope.__enter__ = entered
-    try:
-        with watch_calls(around):
-            yield
-    finally:
-        core.name_scope.__enter__ = enter
+    with replaced(core.name_scope, __enter__=entered), watch_calls(around):
+        yield
 
 
 _LOG_WORDS: Mapping[str, str] = {
@@ -346,11 +309,8 @@ def watch_made_layers() -> Iterator[None]:
         make(layer, *args, **kwargs)
         _MADE[id(layer)] = code.of(sys._getframe(1))
 
-    keras.Layer.__init__ = made
-    try:
+    with replaced(keras.Layer, __init__=made):
         yield
-    finally:
-        keras.Layer.__init__ = make
 
 
 class GraphLines:
@@ -368,7 +328,8 @@ class GraphLines:
         """Give the line of an op with its executions, as `TracedOp.lines`; none where nobody knows."""
         graph, name = id(ran.place.graph), ran.op.name
         if pass_name == FORWARD:
-            line = self._code.of_stack(_stack(ran.op)) or self._of_layer(scope.path)
+            stack = ((frame.filename, frame.lineno, frame.name) for frame in reversed(ran.op.traceback))
+            line = self._code.of_stack(stack) or self._of_layer(scope.path)
             self._of_names[graph, name] = line
             # A gradient may be named after the scope only: …/dense/ReluGrad for …/dense/Relu.
             self._of_names.setdefault((graph, name.rpartition("/")[0]), line)
@@ -385,8 +346,3 @@ class GraphLines:
         while path and not self._made.get(path):
             path = path.rpartition(".")[0]
         return self._made.get(path, "") if path else ""  # the model itself has the loss in it too
-
-
-def _stack(op: Operation) -> Iterator[tuple[str, int, str]]:
-    for frame in reversed(op.traceback):
-        yield frame.filename, frame.lineno, frame.name

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, NamedTuple
 
 import keras
 from keras.src.backend import nn as functions
 from keras.src.layers.attention.grouped_query_attention import GroupedQueryAttention
 
+from fomkit.frontends.drafting import replaced
 from fomkit.frontends.keras.calls import (
     CALLS,
     LOOPS,
@@ -25,7 +27,8 @@ from fomkit.frontends.keras.calls import (
     describe_call,
     dtype_name,
 )
-from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, RowOwner, Scope, Scopes
+from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes
+from fomkit.frontends.layers import RowOwner, Scope
 from fomkit.frontends.lowering.calls import (
     BACKWARD,
     FORWARD,
@@ -61,19 +64,15 @@ def product_group(op: Operation) -> str:
     return str(op.name).rpartition("/")[0]
 
 
-def _of_one_product(total: Operation, product: Operation) -> bool:
-    """Tell a sum over the batch that a weight does not have from one that is the gradient of a bias."""
-    return product_group(total) == product_group(product)
-
-
 def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
     """Give the tensors of gradients; of a sparse one its values and the rows that they belong to."""
     import tensorflow as tf
 
-    found: list[Tensor] = []
-    for gradient in gradients:
-        found += [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]
-    return found
+    return [
+        tensor
+        for one in gradients
+        for tensor in ([one.values, one.indices] if isinstance(one, tf.IndexedSlices) else [one])
+    ]
 
 
 def weight_products(gradients: Iterable[Any], graph: Graph) -> set[Operation]:
@@ -96,8 +95,9 @@ def weight_products(gradients: Iterable[Any], graph: Graph) -> set[Operation]:
         elif op.type in LOOPS or op.type in CALLS:
             inner = place.enter(op, "body" if op.type in LOOPS else "f")
             waiting.append((inner.graph.outputs[at], inner))
-        elif op.type == "Sum" and op.inputs[0].op.type in PRODUCTS and _of_one_product(op, op.inputs[0].op):
-            found.add(op.inputs[0].op)
+        elif op.type == "Sum" and op.inputs[0].op.type in PRODUCTS:
+            # A sum over the batch that a weight does not have; one of another product is the gradient of a bias.
+            found |= {op.inputs[0].op} if product_group(op) == product_group(op.inputs[0].op) else set()
     return found
 
 
@@ -105,10 +105,8 @@ MakeRow = Callable[[str], TracedOp]
 """Makes a row of the path that it stands at."""
 
 _CELLS: Mapping[type, str] = {
-    keras.layers.LSTM: "lstm",
-    keras.layers.GRU: "gru",
-    keras.layers.SimpleRNN: "vanilla",
-}
+    keras.layers.LSTM: "lstm", keras.layers.GRU: "gru", keras.layers.SimpleRNN: "vanilla",
+}  # fmt: skip
 
 
 def row_of_layer(layer: Any, args: Any, kwargs: Any, path: str) -> TracedOp | None:
@@ -161,36 +159,28 @@ def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]
 
         return attend
 
-    with ExitStack() as stack:
-        for owner, name, first in (
-            (functions, "dot_product_attention", 0),
-            (keras.layers.MultiHeadAttention, "_compute_attention", 1),
-            (GroupedQueryAttention, "_compute_attention", 1),
-        ):
-            before = getattr(owner, name)
-            setattr(owner, name, watched(before, first))
-            stack.callback(setattr, owner, name, before)
+    many, grouped = keras.layers.MultiHeadAttention, GroupedQueryAttention
+    with (
+        replaced(functions, dot_product_attention=watched(functions.dot_product_attention, 0)),
+        replaced(many, _compute_attention=watched(many._compute_attention, 1)),
+        replaced(grouped, _compute_attention=watched(grouped._compute_attention, 1)),
+    ):
         yield
 
 
-def products_flop(parts: list[TracedOp], *, of_weights: bool) -> float:
-    """Add up the matrix products of one gradient, or of a forward pass."""
+def products_flop(parts: list[TracedOp]) -> float:
+    """Add up the matrix products of a forward pass, or of the gradient of its input."""
     return sum(
-        2.0
-        * float(part.dimensions["m"])
-        * float(part.dimensions["n"])
-        * float(part.dimensions["k"])
-        * int(part.count)
+        2.0 * prod(float(part.dimensions[name]) for name in "mnk") * int(part.count)
         for part in parts
-        if part.kind == "gemm" and (part.pass_name == WEIGHT_GRADIENT) == of_weights
+        if part.kind == "gemm" and part.pass_name != WEIGHT_GRADIENT
     )
 
 
 def settle_input_gradient(forward: TracedOp, backward: TracedOp) -> None:
     """Tell whether a recurrent layer gives its input a gradient: the product of it is there or is not."""
     if forward.kind == "rnn" and backward.pass_name == BACKWARD:
-        whole = products_flop(forward.parts, of_weights=False)
-        backward.input_gradient = products_flop(backward.parts, of_weights=False) >= whole
+        backward.input_gradient = products_flop(backward.parts) >= products_flop(forward.parts)
 
 
 _TRANSPOSED = "BackpropInput"
@@ -217,7 +207,6 @@ class Walked:
     ops: list[TracedOp] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
     unsupported: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
     placed: list[Placed] = field(default_factory=list)
 
 
@@ -250,17 +239,11 @@ def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
     return found
 
 
-def _of(work_pass: str, pass_name: str) -> str:
-    return work_pass if work_pass and pass_name != UPDATE else pass_name
-
-
 def _row(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
     """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
-    if pass_name == FORWARD:
-        row = owner.row
-    else:
-        owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[], lines={})
-        row = owner.backward
+    row = owner.row
+    if pass_name != FORWARD:
+        row = owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[], lines={})
     if not row.parts:
         ops.append(row)
     return row
@@ -288,7 +271,7 @@ def trace_ops(
         if pass_name == FORWARD:
             layers.note(one, call, scope)
         for work in RULES[one.op.type](call):  # type: ignore[misc]
-            name = _of(work.pass_name, pass_name)
+            name = pass_name if pass_name == UPDATE else work.pass_name or pass_name
             if name == BACKWARD and one.op.type in PRODUCTS:
                 name = WEIGHT_GRADIENT if one.op in weights else (
                     INPUT_GRADIENT if product_group(one.op) in groups else BACKWARD)  # fmt: skip

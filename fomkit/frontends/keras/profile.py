@@ -17,11 +17,20 @@ import keras
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.detect import BACKENDS, other_backend
-from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, run_file_request, trace_sizes
+from fomkit.frontends.drafting import (
+    Request,
+    SizedStep,
+    Traced,
+    make_draft,
+    replaced,
+    run_file_request,
+    trace_sizes,
+    traced_with,
+)
 from fomkit.frontends.keras.inputs import Prepared, inputs_and_sizes
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.step import rule_of
-from fomkit.frontends.model_file import count_errors, explain_exception, run_file, take_workload
+from fomkit.frontends.model_file import count_errors, explain_exception, model_errors, run_file, take_workload
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Step
 
@@ -96,17 +105,11 @@ def describe_model(model: Any, mode: str) -> Traced:
     """Say what was traced."""
     framework = keras.backend.backend()
     device = "fake" if framework == "torch" else "graph"
-    version = str(sys.modules[framework].__version__)
     return Traced(
-        type(model).__name__,
-        {"framework": framework, "version": version, "device": device, "mode": mode},
-        sum(prod(weight.shape) for weight in model.weights if not _is_seed(weight)),
+        type(model).__name__, traced_with(framework, sys.modules[framework].__version__, device, mode),
+        sum(prod(weight.shape) for weight in model.weights if "seed_generator" not in weight.path),
         sum(prod(variable.shape) for variable in model.trainable_variables),
-    )
-
-
-def _is_seed(variable: Any) -> bool:
-    return "seed_generator" in variable.path
+    )  # fmt: skip
 
 
 def check_workload(workload: Workload, where: str) -> None:
@@ -114,12 +117,8 @@ def check_workload(workload: Workload, where: str) -> None:
     errors = count_errors(workload, where)
     if keras.backend.backend() not in BACKENDS:
         errors.append(other_backend(where, keras.backend.backend()))
-    if workload.model is None:
-        example = "model = keras.Sequential([keras.Input((784,)), keras.layers.Dense(10)])"
-        errors.append(FomkitError(where, f"'model' is missing. Give one, for example: {example}"))
-    elif not isinstance(workload.model, keras.Model):
-        made = "a class: call it" if isinstance(workload.model, type) else f"a {type(workload.model).__name__}"
-        errors.append(FomkitError(where, f"'model' is {made}. A keras.Model was expected."))
+    example = "keras.Sequential([keras.Input((784,)), keras.layers.Dense(10)])"
+    errors += model_errors(workload, where, keras.Model, "keras.Model", example)
     if workload.optimizer is not None and not isinstance(workload.optimizer, keras.optimizers.Optimizer):
         errors.append(
             FomkitError(where, f"the optimizer is a {type(workload.optimizer).__name__}. A keras.optimizers "
@@ -127,13 +126,6 @@ def check_workload(workload: Workload, where: str) -> None:
         )  # fmt: skip
     if errors:
         raise ManyFomkitError(errors)
-
-
-def _weights() -> Any:
-    if keras.backend.backend() != "tensorflow":
-        return nullcontext()
-
-    return weights_without_data()
 
 
 def _nodes(traced: TracedWorkload) -> dict[str, dict[str, Any]]:
@@ -144,7 +136,8 @@ def _nodes(traced: TracedWorkload) -> dict[str, dict[str, Any]]:
 
 
 def _profile(path: Path, request: Request) -> dict[str, Any]:
-    with _weights(), watch_made_layers():
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    with weights_without_data() if on_tensorflow else nullcontext(), watch_made_layers():
         traced = trace_workload(take_workload(run_file(path), request.where, check_workload), request)
         return {"draft": asdict(traced.draft), **({"nodes": _nodes(traced)} if request.nodes else {})}
 
@@ -191,8 +184,5 @@ def weights_without_data() -> Iterator[None]:
             return
         self._initialize(lambda: tf.raw_ops.Empty(shape=self._shape, dtype=dtype, init=False))
 
-    kind._initialize_with_initializer = initialize
-    try:
+    with replaced(kind, _initialize_with_initializer=initialize):
         yield
-    finally:
-        kind._initialize_with_initializer = before

@@ -12,16 +12,13 @@ import keras
 
 from fomkit.frontends.drafting import SizedStep
 from fomkit.frontends.keras.calls import LOOPS, Operation, Ran, dtype_name, whole_step
-from fomkit.frontends.keras.inputs import Prepared, Update, Values, split_values, watch_update
+from fomkit.frontends.keras.inputs import Handed, Prepared, Values, split_values, watch_update
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_scopes
 from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of, trace_ops, watch_attention
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, Dimensions, TracedOp, split_gradients
 from fomkit.frontends.sizes import Sizes
-from fomkit.frontends.step import Step, places_of, row_places
-
-_IMPL = {"torch": "foreach"}
-"""Keras updates variable by variable, but on PyTorch by lists of them."""
+from fomkit.frontends.step import Step, Update, places_of, row_places
 
 
 def _sgd(optimizer: Any) -> str:
@@ -31,28 +28,17 @@ def _sgd(optimizer: Any) -> str:
 
 
 def _rmsprop(optimizer: Any) -> str:
-    switches = [name for name in ("centered", "momentum") if getattr(optimizer, name)]
-    return "_".join(["rmsprop", *switches])
-
-
-def _adam(optimizer: Any) -> str:
-    return "adam_amsgrad" if optimizer.amsgrad else "adam"
-
-
-def _adamw(optimizer: Any) -> str:
-    return "adamw_amsgrad" if optimizer.amsgrad else "adamw"
+    return "_".join(["rmsprop", *(name for name in ("centered", "momentum") if getattr(optimizer, name))])
 
 
 RULES: Mapping[type, Callable[[Any], str]] = {
     keras.optimizers.SGD: _sgd,
-    keras.optimizers.Adam: _adam,
-    keras.optimizers.AdamW: _adamw,
-    keras.optimizers.Adamax: lambda _: "adamax",
-    keras.optimizers.Nadam: lambda _: "nadam",
-    keras.optimizers.RMSprop: _rmsprop,
-    keras.optimizers.Adagrad: lambda _: "adagrad",
+    keras.optimizers.Adam: lambda optimizer: "adam_amsgrad" if optimizer.amsgrad else "adam",
+    keras.optimizers.AdamW: lambda optimizer: "adamw_amsgrad" if optimizer.amsgrad else "adamw",
+    keras.optimizers.Adamax: lambda _: "adamax", keras.optimizers.Nadam: lambda _: "nadam",
+    keras.optimizers.RMSprop: _rmsprop, keras.optimizers.Adagrad: lambda _: "adagrad",
     keras.optimizers.Adadelta: lambda _: "adadelta",
-}
+}  # fmt: skip
 """Optimizers with a cost formula, by exact class."""
 
 _MORE = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
@@ -86,14 +72,31 @@ def rule_of(optimizer: Any) -> str:
 
 
 def implementation() -> str:
-    """Tell how Keras updates on the backend at hand."""
-    return _IMPL.get(keras.backend.backend(), "per_tensor")
+    """Tell how Keras updates on the backend at hand: by lists of variables on PyTorch, else one by one."""
+    return "foreach" if keras.backend.backend() == "torch" else "per_tensor"
 
 
-def notes_on(optimizer: Any) -> list[str]:
-    """Say what the row of an update leaves out."""
-    note = "loss scaling: the look through the gradients for overflow, and their scaling back, are not counted"
-    return [note] if scales_loss(optimizer) else []
+_SCALED = "loss scaling: the look through the gradients for overflow, and their scaling back, are not counted"
+
+
+def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Update:
+    """Describe the update of a step.
+
+    `updated`: variables that got a gradient; `by_ops`: whether an update without a rule is counted by its ops.
+    """
+    optimizer = prepared.optimizer
+    if prepared.mode == "infer":
+        return Update()
+    if optimizer is None:
+        return Update(notes=["no optimizer is given: the update is not counted"])
+    if rule := rule_of(optimizer):
+        notes = [_SCALED] if scales_loss(optimizer) else []
+        return Update(update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
+    name = type(optimizer).__name__
+    if by_ops:
+        note = f"optimizer: {name} does more than a rule with a formula; its ops are counted one by one"
+        return Update(notes=[note])
+    return Update(unsupported=f"the update by {name}, which does more than a rule with a formula")
 
 
 def update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
@@ -103,17 +106,13 @@ def update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
         by_dtype.setdefault(dtype_name(variable.dtype), []).append(prod(variable.shape))
     rows = []
     for dtype, numels in by_dtype.items():
-        sizes: Dimensions = {
-            "rule": rule_of(optimizer),
-            "impl": implementation(),
-            "numel": sum(numels),
-            "tensors": len(numels),
-        }
+        sizes: Dimensions = {"rule": rule_of(optimizer), "impl": implementation()}
+        sizes |= {"numel": sum(numels), "tensors": len(numels)}
         rows.append(TracedOp(f"{type(optimizer).__name__}.apply", "optimizer", sizes, dtype, UPDATE, ""))
     return rows
 
 
-def _own_step(prepared: Prepared, seen: Update) -> Callable[[Values], Any]:
+def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
     """Make the step of a model that is not compiled: its loss is a function of the output and the inputs."""
     import tensorflow as tf
 
@@ -142,7 +141,7 @@ def _plain_loss(output: Any) -> Any:
     return tf.reduce_sum(tf.nest.flatten(output)[0])
 
 
-def _function(prepared: Prepared, seen: Update) -> Callable[[Values], Any]:
+def _function(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
     if prepared.mode == "infer":
         return lambda data: prepared.model(split_values(data)[0], training=False)
     if prepared.has_own_step:
@@ -150,7 +149,7 @@ def _function(prepared: Prepared, seen: Update) -> Callable[[Values], Any]:
     return _own_step(prepared, seen)
 
 
-def _seen_anew(step: Callable[[Values], Any], seen: Update) -> Callable[[Values], Any]:
+def _seen_anew(step: Callable[[Values], Any], seen: Handed) -> Callable[[Values], Any]:
     """Forget what earlier traces saw: one that makes variables is traced twice, and the last graph counts."""
 
     def traced(data: Values) -> Any:
@@ -167,7 +166,7 @@ class WholeStep:
 
     function: Any
     walked: Walked
-    seen: Update
+    seen: Handed
     layers: list[TracedOp]
 
 
@@ -202,29 +201,17 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes."""
-    plain = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
-    step = whole_step_of(prepared, sizes, update=not plain)
-    return _step(prepared, step.walked, step.seen, step.layers)
-
-
-def _step(prepared: Prepared, walked: Walked, seen: Update, layers: list[TracedOp]) -> Step:
     import tensorflow as tf
 
-    ops, states, notes = list(walked.ops), Counter(walked.states), list(walked.notes)
-    optimizer: dict[str, str] = {}
-    if prepared.mode == "train" and prepared.optimizer is None:
-        notes.append("no optimizer is given: the update is not counted")
-    elif prepared.mode == "train" and rule_of(prepared.optimizer):
-        rows: list[TracedOp] = update_rows(prepared.optimizer, seen.variables)
-        ops, optimizer = ops + rows, {"rule": rule_of(prepared.optimizer), "impl": implementation()}
-        states["priced"] += len(rows)
-        notes += notes_on(prepared.optimizer)
-        if any(isinstance(gradient, tf.IndexedSlices) for gradient in seen.gradients):
-            notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
-    elif prepared.mode == "train":
-        name = type(prepared.optimizer).__name__
-        notes.append(f"optimizer: {name} does more than a rule with a formula; its ops are counted one by one")
-    return Step(ops + layers, states, Counter(walked.unsupported), optimizer, notes)
+    plain = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
+    whole = whole_step_of(prepared, sizes, update=not plain)
+    walked = whole.walked
+    step = Step(list(walked.ops), Counter(walked.states), Counter(walked.unsupported), {}, [])
+    step.add_update(update_of(prepared, whole.seen.variables, by_ops=True))
+    if step.optimizer and any(isinstance(gradient, tf.IndexedSlices) for gradient in whole.seen.gradients):
+        step.notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
+    step.ops.extend(whole.layers)
+    return step
 
 
 _PRODUCTS = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative")

@@ -14,7 +14,7 @@ from fomkit.core.model import STATE_TENSORS
 from fomkit.frontends.keras.inputs import Prepared, Values, split_values, watch_update
 from fomkit.frontends.keras.layers import LayerCalls, layer_paths, owners_of, watch_calls
 from fomkit.frontends.keras.ops import MakeRow, row_of_layer, watch_attention
-from fomkit.frontends.keras.step import implementation, notes_on, rule_of, update_rows
+from fomkit.frontends.keras.step import rule_of, update_of
 from fomkit.frontends.layers import LayerLog
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.sizes import Sizes
@@ -158,31 +158,12 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
     for one in trainable:
         one.grad = None
-    step = Step(recorder.finish(), recorder.states, recorder.unsupported, {}, list(recorder.notes))
-    rows = _add_update(prepared, step, seen.variables)
-    recorder.places.update({id(row): len(step.ops) - len(rows) + place for place, row in enumerate(rows)})
-    if rows:
-        lines += update_lines(model, optimizer, rows, seen.variables, recorder.order.executed)
+    step = recorder.finish(list(recorder.notes))
+    update = update_of(prepared, seen.variables, by_ops=False)
+    recorder.places.update((id(row), len(step.ops) + place) for place, row in enumerate(update.rows))
+    step.add_update(update)
+    if update.rows:
+        lines += update_lines(model, optimizer, update.rows, seen.variables, recorder.order.executed)
     step.ops.extend(watched.layers.rows(owners_of(model)))
     step.order.extend(line.traced(recorder.places) for line in lines)
     return step
-
-
-def _add_update(prepared: Prepared, step: Step, updated: list[Any]) -> list[TracedOp]:
-    """Add the rows of the update, and give them."""
-    optimizer, rows = prepared.optimizer, list[TracedOp]()
-    if prepared.mode == "infer":
-        return rows
-    if optimizer is None:
-        step.notes.append("no optimizer is given: the update is not counted")
-    elif rule := rule_of(optimizer):
-        rows = update_rows(optimizer, updated)
-        step.ops.extend(rows)
-        step.states["priced"] += len(rows)
-        step.notes.extend(notes_on(optimizer))
-        step.optimizer.update(rule=rule, impl=implementation())
-    else:
-        name = type(optimizer).__name__
-        step.states["unsupported"] += 1
-        step.unsupported[f"the update by {name}, which does more than a rule with a formula"] += 1
-    return rows

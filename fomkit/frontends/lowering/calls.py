@@ -15,6 +15,19 @@ INPUT_GRADIENT, WEIGHT_GRADIENT = "backward_input", "backward_weight"
 """Names of the passes; the two gradients are told apart where that is certain."""
 
 
+_DTYPES: Mapping[str, str] = {
+    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8", "complex128": "complex128", "complex64": "complex64", "int64": "int64", "int32": "int32",
+    "int16": "int16", "int8": "int8", "uint8": "uint8", "bool": "bool",
+}  # fmt: skip
+_BY_WIDTH = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
+
+
+def format_name(name: str, item_byte: int) -> str:
+    """Give fomkit's name of a framework's number format; a rare one is named by an integer of its width."""
+    return _DTYPES.get(name) or _BY_WIDTH[item_byte]
+
+
 @dataclass(frozen=True, slots=True)
 class Array:
     """A tensor without its data: shape, strides [elements], dtype, element size [byte] and its storage's id."""

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,19 +16,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import module as hooks
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import data
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import dataloader
 
 from fomkit.core.model import LastBatch
-from fomkit.frontends.layers import LayerLog
+from fomkit.frontends.drafting import replaced
+from fomkit.frontends.layers import LayerLog, Scope
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step
 from fomkit.frontends.torch.autocast import watch_sync_norms
-from fomkit.frontends.torch.modules import CallWatcher, replaced, watch_modules
+from fomkit.frontends.torch.calls import tensors_of
+from fomkit.frontends.torch.modules import CallWatcher, watch_modules
 from fomkit.frontends.torch.optimizers import trace_update
 from fomkit.frontends.torch.order import layer_rows, watch_layers
-from fomkit.frontends.torch.recorder import Recorder, Scope
+from fomkit.frontends.torch.recorder import Recorder
 
 
 class OuterCalls:
@@ -89,7 +90,7 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
                 "without it; --precision of an estimate restates it"
             )
 
-    with replaced(kind, "__init__", made):
+    with replaced(kind, __init__=made):
         yield
 
 
@@ -103,7 +104,7 @@ def watch_compile(note: Callable[[str], None]) -> Iterator[None]:
         note("compilation is switched off; the eager ops are traced")
         return run(*args, **kwargs)
 
-    with replaced(torch, "compile", compile_nothing):
+    with replaced(torch, compile=compile_nothing):
         yield
 
 
@@ -176,8 +177,8 @@ def watch_loaders(
         return values
 
     with (
-        replaced(data.DataLoader, "__iter__", started),
-        replaced(dataloader._BaseDataLoaderIter, "__next__", fetched),
+        replaced(data.DataLoader, __iter__=started),
+        replaced(dataloader._BaseDataLoaderIter, __next__=fetched),
     ):
         yield
 
@@ -205,7 +206,7 @@ class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
 
 def shapes_in(values: Any) -> list[tuple[int, ...]]:
     """Give the shapes of the tensors among some values, those of single numbers left out."""
-    return [tuple(leaf.shape) for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    return [tuple(tensor.shape) for tensor in tensors_of(values) if tensor.dim()]
 
 
 class Recording:
@@ -320,21 +321,12 @@ class Recording:
         """End it and give the step."""
         self._open.close()
         recorder = self._recorder
-        ops, states, unsupported = recorder.finish(), recorder.states, recorder.unsupported
-        notes = list(recorder.notes)
-        if recorder.recomputed:
-            notes.append(
-                f"{recorder.recomputed} ops of the forward pass run again in the backward pass (checkpointing)"
-            )
+        step = recorder.finish([*recorder.notes, *recorder.checkpoint_notes])
         for update in self._updates:
-            ops += update.rows
-            notes += update.notes
-            states["priced"] += len(update.rows)
-            if update.unsupported:
-                unsupported[update.unsupported] += 1
-                states["unsupported"] += 1
-        optimizer: dict[str, str] = next((update.optimizer for update in self._updates if update.rows), {})
-        return Step(ops + self._layers(), states, unsupported, optimizer, list(dict.fromkeys(notes)))
+            # The profile's head names the first of several optimizers.
+            step.add_update(replace(update, optimizer={} if step.optimizer else update.optimizer))
+        step.ops.extend(self._layers())
+        return replace(step, notes=list(dict.fromkeys(step.notes)))
 
     def _layers(self) -> list[TracedOp]:
         found = []

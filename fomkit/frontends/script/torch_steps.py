@@ -21,6 +21,7 @@ from weakref import WeakSet
 import torch
 from torch.optim import optimizer as hooks
 
+from fomkit.frontends.drafting import replaced
 from fomkit.frontends.script.child import WANTED_ROUND
 from fomkit.frontends.script.torch_recorder import (
     Fetched,
@@ -33,7 +34,6 @@ from fomkit.frontends.script.torch_recorder import (
 )
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
-from fomkit.frontends.torch.modules import replaced
 from fomkit.frontends.torch.step import watch_backward
 
 _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
@@ -250,7 +250,7 @@ class StepWatch:
             self._made.add(optimizer)
 
         with ExitStack() as stack:
-            stack.enter_context(replaced(torch.optim.Optimizer, "__init__", made))
+            stack.enter_context(replaced(torch.optim.Optimizer, __init__=made))
             stack.enter_context(self._calls.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._loader_starts, self._batch, self._quietly))
@@ -415,5 +415,5 @@ def _skipped_steps(on_skip: Callable[[], None]) -> Iterator[None]:
             on_skip()
         return step(self, optimizer, state, *args, **kwargs)
 
-    with replaced(kind, "_maybe_opt_step", watched):
+    with replaced(kind, _maybe_opt_step=watched):
         yield

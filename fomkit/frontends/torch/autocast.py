@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fomkit.frontends.drafting import replaced
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, Dimensions, TracedOp
 from fomkit.frontends.torch.recorder import Recorder, tensors_in
 
@@ -38,29 +39,24 @@ WIDEST = frozenset(_WIDEST.split())
 """Ops that run in the widest format of their arguments; all others that autocast casts run in fp32."""
 
 
-class _Weights:
-    """Casts of parameters, made once in a region and everything inside it."""
-
-    def __init__(self) -> None:
-        self.known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Cast a floating tensor; doubles stay."""
-        if not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64):
-            return tensor
-        if not (tensor.requires_grad and tensor.is_leaf and torch.is_autocast_cache_enabled()):
-            return tensor.to(dtype)
-        if id(tensor) not in self.known or self.known[id(tensor)][1].dtype != dtype:
-            self.known[id(tensor)] = tensor, tensor.to(dtype)
-        return self.known[id(tensor)][1]
+_CASTS: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+"""Parameters and their casts by ``id``, made once in a region and everything inside it."""
 
 
-_WEIGHTS = _Weights()
+def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Cast a floating tensor; doubles stay."""
+    if not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64):
+        return tensor
+    if not (tensor.requires_grad and tensor.is_leaf and torch.is_autocast_cache_enabled()):
+        return tensor.to(dtype)
+    if id(tensor) not in _CASTS or _CASTS[id(tensor)][1].dtype != dtype:
+        _CASTS[id(tensor)] = tensor, tensor.to(dtype)
+    return _CASTS[id(tensor)][1]
 
 
 def _cast_all(values: Any, dtype: torch.dtype) -> Any:
     if isinstance(values, torch.Tensor):
-        return _WEIGHTS.cast(values, dtype)
+        return _cast(values, dtype)
     if isinstance(values, list | tuple):
         return [_cast_all(value, dtype) for value in values]
     return values
@@ -114,7 +110,7 @@ def _switch() -> None:
     torch._C._dispatch_tls_set_dispatch_key_included(_KEY, enabled)
     torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, not enabled)
     if not enabled:
-        _WEIGHTS.known.clear()
+        _CASTS.clear()
 
 
 def running_dtype(tensor: torch.Tensor) -> torch.dtype:
@@ -160,15 +156,8 @@ def follow_autocast(recorder: Recorder, *, on_meta: bool) -> Iterator[None]:
     """
     if on_meta:
         _library()
-    kind = torch.amp.autocast_mode.autocast
-    before = {name: getattr(kind, name) for name in ("__init__", "__enter__", "__exit__")}
-    for name, method in _methods(recorder, on_meta).items():
-        setattr(kind, name, method)
-    try:
+    with replaced(torch.amp.autocast_mode.autocast, **_methods(recorder, on_meta)):
         yield
-    finally:
-        for name, method in before.items():
-            setattr(kind, name, method)
 
 
 _UNKNOWN = (
@@ -220,15 +209,8 @@ def watch_sync_norms(recorder: Recorder) -> Iterator[None]:
     def alone(self: Any, values: torch.Tensor) -> Any:
         if self.training or not self.track_running_stats:
             _note_exchange(self, recorder)
-        known = torch.distributed.is_initialized
-        torch.distributed.is_initialized = lambda: False
-        try:
+        with replaced(torch.distributed, is_initialized=lambda: False):
             return forward(self, values)
-        finally:
-            torch.distributed.is_initialized = known
 
-    kind.forward = alone
-    try:
+    with replaced(kind, forward=alone):
         yield
-    finally:
-        kind.forward = forward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,15 +17,20 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
 from fomkit.frontends.lowering.aten import find_rule
-from fomkit.frontends.lowering.calls import Array, Call, Rule, pointwise
-from fomkit.frontends.sizes import MakeInputs, Sizes, named_sizes
+from fomkit.frontends.lowering.calls import Array, Call, Rule, format_name, pointwise
+from fomkit.frontends.sizes import MakeInputs, Sizes, call_inputs, chosen_sizes, named_sizes
 from fomkit.frontends.step import Route
 
 _NUMBERS = count()
 _NUMBER = "_fomkit_number"
+
+
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """Give the tensors in nested lists, tuples and mappings."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -58,7 +63,7 @@ class FreedWatch:
         self._on_freed = on_freed
         self._watched: dict[int, weakref.ref[Any]] = {}
 
-    def new_ones(self, tensors: Iterator[torch.Tensor]) -> Iterator[tuple[int, int]]:
+    def new_ones(self, tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int]]:
         """Watch those storages of some tensors that are not watched yet; give number and size [byte] of each."""
         for tensor in tensors:
             number = storage_id(tensor)
@@ -75,41 +80,17 @@ class FreedWatch:
         self._watched.clear()
 
 
-_DTYPES: Mapping[torch.dtype, str] = {
-    torch.float64: "fp64",
-    torch.float32: "fp32",
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-    torch.float8_e4m3fn: "fp8",
-    torch.float8_e5m2: "fp8",
-    torch.complex128: "complex128",
-    torch.complex64: "complex64",
-    torch.int64: "int64",
-    torch.int32: "int32",
-    torch.int16: "int16",
-    torch.int8: "int8",
-    torch.uint8: "uint8",
-    torch.bool: "bool",
-}
-_BY_WIDTH = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
-
-
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
-    """Give fomkit's name of a number format; a rare one is named by an integer of its width."""
-    return _DTYPES.get(dtype) or _BY_WIDTH[dtype.itemsize]
+    """Give fomkit's name of a number format."""
+    return format_name(str(dtype).removeprefix("torch."), dtype.itemsize)
 
 
 def as_array(tensor: torch.Tensor) -> Array:
     """Describe a tensor without its data."""
     tensor = held_tensor(tensor)
-    return Array(
-        tuple(tensor.shape),
-        tensor.stride(),
-        dtype_name(tensor.dtype),
-        tensor.element_size(),
-        storage_id(tensor),
-        int(tensor.storage_offset()),
-    )
+    place = storage_id(tensor), int(tensor.storage_offset())
+    return Array(tuple(tensor.shape), tensor.stride(), dtype_name(tensor.dtype), tensor.element_size(), *place)
 
 
 def _described(value: Any) -> Any:
@@ -156,11 +137,6 @@ def _is_pointwise(op: Any) -> bool:
     return overload is not None and torch.Tag.pointwise in overload.tags
 
 
-def _is_view(schema: Any) -> bool:
-    aliases = [result.alias_info for result in schema.returns]
-    return any(alias is not None and not alias.is_write for alias in aliases)
-
-
 def _state(op: Any, name: str) -> tuple[str, Rule | None]:
     known, rule = find_rule(name)
     if known:
@@ -169,9 +145,8 @@ def _state(op: Any, name: str) -> tuple[str, Rule | None]:
         return "priced", pointwise
     if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
         return "composite", None
-    if _is_view(op._schema):
-        return "zero_work", None
-    return "unsupported", None
+    is_view = any(one.alias_info is not None and not one.alias_info.is_write for one in op._schema.returns)
+    return ("zero_work" if is_view else "unsupported"), None
 
 
 @cache
@@ -197,13 +172,8 @@ def describe_call(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]
     return Call(facts.name, arguments, tuple(arrays))
 
 
-_KEEP = {
-    getattr(torch.Tensor, name)
-    for name in ("cuda", "cpu", "xpu", "npu", "mps", "ipu", "hpu", "pin_memory")
-    if hasattr(torch.Tensor, name)
-}
-
-
+_MOVES = ("cuda", "cpu", "xpu", "npu", "mps", "ipu", "hpu", "pin_memory")
+_KEEP = {getattr(torch.Tensor, name) for name in _MOVES if hasattr(torch.Tensor, name)}
 _CONSTANTS = (torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.logspace, torch.full)
 CONSTANT_NUMEL = 4096
 """Elements up to which a constant may keep its values."""
@@ -239,14 +209,9 @@ class StayShapeOnly(TorchFunctionMode):
 def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
     """Do of ``tensor.to(…)`` all but the change of device."""
     changes = {name: value for name, value in kwargs.items() if name != "non_blocking" and value is not None}
-    for move in moves:
-        if isinstance(move, torch.dtype):
-            changes["dtype"] = move
-        elif isinstance(move, torch.Tensor):
-            changes["dtype"] = move.dtype
-    other = changes.pop("other", None)
-    if other is not None:
-        changes["dtype"] = other.dtype
+    for move in (*moves, changes.pop("other", None)):
+        if isinstance(move, torch.dtype | torch.Tensor):
+            changes["dtype"] = move.dtype if isinstance(move, torch.Tensor) else move
     return tensor.to(**changes) if changes else tensor
 
 
@@ -309,19 +274,13 @@ def shape_only(route: Route) -> Iterator[None]:
             torch.random.set_rng_state(seed_state)
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
 def _from_function(make: Callable[..., Any], where: str, *, real: bool) -> MakeInputs:
     def inputs(sizes: Sizes) -> Any:
-        others = {name: size for name, size in sizes.items() if name != "batch"}
-        values = make(sizes["batch"], **others)
+        values = call_inputs(make, sizes)
         values = values if real else tree_without_data(values)
-        if not _tensors(values):
-            raise FomkitError(
-                where, f"inputs({sizes['batch']}) gave no tensor. Let it return a tensor, a tuple or a dict."
-            )
+        if not tensors_of(values):
+            what = f"inputs({sizes['batch']}) gave no tensor"
+            raise FomkitError(where, f"{what}. Let it return a tensor, a tuple or a dict.")
         return values
 
     return inputs
@@ -339,7 +298,7 @@ def _from_tensors(values: Any, given: int, where: str, *, real: bool) -> MakeInp
         batch = sizes["batch"]
         if batch == given:
             return values
-        if not any(tensor.dim() and tensor.shape[0] == given for tensor in _tensors(values)):
+        if not any(tensor.dim() and tensor.shape[0] == given for tensor in tensors_of(values)):
             raise FomkitError(
                 where,
                 f"no input tensor has the batch size {given} as its first dimension, so batch {batch} cannot be "
@@ -348,13 +307,6 @@ def _from_tensors(values: Any, given: int, where: str, *, real: bool) -> MakeInp
         return tree_map(lambda leaf: at(batch, leaf), values)
 
     return inputs
-
-
-def _chosen(known: dict[str, int], wanted: Sizes, where: str) -> dict[str, int]:
-    for name in wanted:
-        if name not in known:
-            raise FomkitError(where, f"inputs has no size {name!r}. {nearest_names(name, known)}")
-    return {**known, **wanted}
 
 
 def inputs_and_sizes(
@@ -376,10 +328,10 @@ def inputs_and_sizes(
                 "batch_size = 100, or pass --batch 100.",
             )
         known = {"batch": batch, **named_sizes(workload.inputs, where)}
-        return _from_function(workload.inputs, where, real=real), _chosen(known, wanted, where)
+        return _from_function(workload.inputs, where, real=real), chosen_sizes(known, wanted, where)
     values = workload.inputs if real else tree_without_data(workload.inputs)
-    tensors = _tensors(values)
+    tensors = tensors_of(values)
     if not tensors:
         raise FomkitError(where, f"inputs is {values!r:.80}, without a tensor. Give a tensor, a tuple or a dict.")
     own = given or (tensors[0].shape[0] if tensors[0].dim() else 1)
-    return _from_tensors(values, own, where, real=real), _chosen({"batch": own}, wanted, where)
+    return _from_tensors(values, own, where, real=real), chosen_sizes({"batch": own}, wanted, where)

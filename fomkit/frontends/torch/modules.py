@@ -18,7 +18,9 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map
 
+from fomkit.frontends.drafting import replaced
 from fomkit.frontends.lowering.calls import FORWARD, Dimensions, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.torch.autocast import running_dtype
@@ -60,11 +62,6 @@ def packed_steps(values: PackedSequence) -> tuple[int, int] | None:
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         samples = [int(size) for size in values.batch_sizes]
     return (len(samples), samples[0]) if samples[0] == samples[-1] else None
-
-
-def is_packing(func: Any) -> bool:
-    """Tell whether a function of PyTorch is the one that packs."""
-    return getattr(func, "__name__", "") == "_pack_padded_sequence"
 
 
 _CELLS = {"LSTM": ("lstm", "aten::lstm"), "GRU": ("gru", "aten::gru"), "RNN_TANH": ("vanilla", "aten::rnn_tanh"),
@@ -127,13 +124,7 @@ def whole_rnn_states(module: torch.nn.RNNBase, values: Any, states: Any) -> Any:
         shape = (module.num_layers * (1 + module.bidirectional), *samples, module.hidden_size)
         first = data.new_zeros(shape)
         states = (first, data.new_zeros(shape)) if module.mode == "LSTM" else first
-    if isinstance(states, tuple):
-        return tuple(_with_gradient(state) for state in states)
-    return _with_gradient(states)
-
-
-def _with_gradient(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.requires_grad else tensor.detach().requires_grad_()
+    return tree_map(lambda one: one if one.requires_grad else one.detach().requires_grad_(), states)
 
 
 def attention_row(
@@ -168,13 +159,13 @@ class CallWatcher(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is self._attention:
             return self.attention(*args, **kwargs)
-        if is_packing(func):
+        if getattr(func, "__name__", "") == "_pack_padded_sequence":
             return pack_without_data(self._recorder, *args, **kwargs)
         if func is functional.dropout:
             return self._dropout(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
             # A function that was overridden runs with the override switched off, so its inner call is led here.
-            with replaced(functional, "scaled_dot_product_attention", self.attention):
+            with replaced(functional, scaled_dot_product_attention=self.attention):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
 
@@ -196,17 +187,6 @@ class CallWatcher(TorchFunctionMode):
         return torch.native_dropout(input, p, True)[0]
 
 
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Let an attribute be another one inside the block."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
 _MADE: WeakKeyDictionary[torch.nn.Module, str] = WeakKeyDictionary()
 
 
@@ -219,7 +199,7 @@ def watch_made_modules() -> Iterator[None]:
         make(module, *args, **kwargs)
         _MADE[module] = code.of(sys._getframe(1))
 
-    with replaced(torch.nn.Module, "__init__", made):
+    with replaced(torch.nn.Module, __init__=made):
         yield
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,10 +11,12 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
 from fomkit.frontends.layers import COPIES, byte_in_turn
 from fomkit.frontends.lowering.calls import UPDATE, Dimensions, TracedOp
+from fomkit.frontends.step import Update
 from fomkit.frontends.torch.calls import dtype_name
 from fomkit.frontends.torch.order import Line
 
 Group = Mapping[str, Any]
+_BY_DEFAULT = "optimizer: no implementation was asked for; foreach, the default on accelerators, is taken"
 
 
 def _sgd(group: Group) -> str:
@@ -29,49 +30,18 @@ def _adam(group: Group) -> str:
     return f"{rule}_amsgrad" if group.get("amsgrad") else rule
 
 
-def _adamw(group: Group) -> str:
-    return _adam({**group, "decoupled_weight_decay": True})
-
-
 def _rmsprop(group: Group) -> str:
-    switches = [name for name in ("centered", "momentum") if group.get(name)]
-    return "_".join(["rmsprop", *switches])
+    return "_".join(["rmsprop", *(name for name in ("centered", "momentum") if group.get(name))])
 
 
 RULES: Mapping[type, Callable[[Group], str]] = {
-    torch.optim.SGD: _sgd,
-    torch.optim.Adam: _adam,
-    torch.optim.AdamW: _adamw,
-    torch.optim.Adamax: lambda _: "adamax",
-    torch.optim.NAdam: lambda _: "nadam",
-    torch.optim.RAdam: lambda _: "radam",
-    torch.optim.RMSprop: _rmsprop,
-    torch.optim.Adagrad: lambda _: "adagrad",
-    torch.optim.Adadelta: lambda _: "adadelta",
-}
+    torch.optim.SGD: _sgd, torch.optim.Adam: _adam,
+    torch.optim.AdamW: lambda group: _adam({**group, "decoupled_weight_decay": True}),
+    torch.optim.Adamax: lambda _: "adamax", torch.optim.NAdam: lambda _: "nadam",
+    torch.optim.RAdam: lambda _: "radam", torch.optim.RMSprop: _rmsprop,
+    torch.optim.Adagrad: lambda _: "adagrad", torch.optim.Adadelta: lambda _: "adadelta",
+}  # fmt: skip
 """Optimizers with a cost formula, by exact class: a subclass may do anything in its step."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """The update of one step.
-
-    `unsupported`: what could not be priced; "" for nothing.
-    `by_default`: true where nobody asked for an implementation.
-    """
-
-    rows: list[TracedOp]
-    unsupported: str
-    notes: list[str]
-    by_default: bool = False
-
-    @property
-    def optimizer(self) -> dict[str, str]:
-        """Rule and implementation, for the profile's head."""
-        if not self.rows:
-            return {}
-        dimensions_text = {name: str(self.rows[0].dimensions[name]) for name in ("rule", "impl")}
-        return {**dimensions_text, "impl_from": IMPL_BY_DEFAULT} if self.by_default else dimensions_text
 
 
 def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
@@ -130,13 +100,8 @@ def _rows_before(group: Group, rule: str, parameters: list[torch.Tensor], impl: 
     for op, inputs in [] if impl == "fused" else kernels_before(group, rule):
         for numel in single if impl == "per_tensor" else [sum(single)]:
             byte = numel * parameters[0].element_size()
-            traffic: Dimensions = {
-                "numel": numel,
-                "inputs": inputs,
-                "read_byte": inputs * byte,
-                "write_byte": byte,
-            }
-            rows.append(TracedOp(op, "pointwise", traffic, dtype, UPDATE, ""))
+            sizes: Dimensions = {"numel": numel, "inputs": inputs, "read_byte": inputs * byte, "write_byte": byte}
+            rows.append(TracedOp(op, "pointwise", sizes, dtype, UPDATE, ""))
     return rows
 
 
@@ -146,19 +111,20 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
         impl, by_default = _impl(group)
         any_default |= by_default
         if by_default:
-            notes.append(
-                "optimizer: no implementation was asked for; foreach, the default on accelerators, is taken"
-            )
+            notes.append(_BY_DEFAULT)
         rule = rule_of(group)
         gradients = [parameter.grad for parameters in by_dtype.values() for parameter in parameters]
         if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
             notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
         for dtype, parameters in by_dtype.items():
             numel = sum(parameter.numel() for parameter in parameters)
-            dimensions = {"rule": rule, "impl": impl, "numel": numel, "tensors": len(parameters)}
-            rows.append(TracedOp(op, "optimizer", dimensions, dtype, UPDATE, ""))
+            sizes: Dimensions = {"rule": rule, "impl": impl, "numel": numel, "tensors": len(parameters)}
+            rows.append(TracedOp(op, "optimizer", sizes, dtype, UPDATE, ""))
             rows += _rows_before(group, rule, parameters, impl)
-    return Update(rows, "", list(dict.fromkeys(notes)), any_default)
+    optimizer = {name: str(rows[0].dimensions[name]) for name in ("rule", "impl")} if rows else {}
+    if rows and any_default:
+        optimizer["impl_from"] = IMPL_BY_DEFAULT
+    return Update(rows, "", list(dict.fromkeys(notes)), optimizer)
 
 
 def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor]) -> Update:
@@ -168,7 +134,7 @@ def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int
     optimizer's parameters the traced one.
     """
     if optimizer is None:
-        return Update([], "", ["no optimizer is given: the update is not counted"])
+        return Update(notes=["no optimizer is given: the update is not counted"])
     name = type(optimizer).__name__
     rule_of = RULES.get(type(optimizer))
     if rule_of is None:
@@ -205,7 +171,7 @@ def update_lines(
     update; `modules`: path of the module of each traced parameter by its ``id``; `executed`: ops executed before.
     """
     waiting = list(enumerate(rows, executed + 1))
-    rule_of = RULES.get(type(optimizer)) if optimizer is not None else None
+    rule_of = RULES.get(type(optimizer))
     if optimizer is None or rule_of is None:
         return
     for group, by_dtype in with_gradients(optimizer, stand_ins):

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves
 
 from fomkit.frontends.layers import LayerLog, Weight
 from fomkit.frontends.lowering.calls import FORWARD, Array, Dimensions, TracedOp
 from fomkit.frontends.step import ORDER_LINE
-from fomkit.frontends.torch.calls import FreedWatch, as_array, storage_id, storage_of
+from fomkit.frontends.torch.calls import FreedWatch, as_array, storage_id, storage_of, tensors_of
 
 
 @dataclass(eq=False, slots=True)
@@ -41,10 +40,6 @@ class Line:
         return TracedOp("", ORDER_LINE, sizes, "", *place)
 
 
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
-
-
 class OrderLog:
     """Collects the lines of one step; the recorder tells it each op.
 
@@ -66,7 +61,7 @@ class OrderLog:
 
     def hold(self, values: Any, role: str, module: str = "") -> None:
         """Note what stands in memory already, once each."""
-        for number, byte in self._watch.new_ones(_tensors(values)):
+        for number, byte in self._watch.new_ones(tensors_of(values)):
             line = Line(0, None, module, "", number, byte, role)
             self._made[number] = line
             self._resident.append(line)
@@ -87,7 +82,7 @@ class OrderLog:
 
     def note(self, rows: Sequence[TracedOp], results: Any, module: str, pass_name: str) -> None:
         """Note one executed op with the rows that it belongs to and what it gave back."""
-        made = [(number, byte) for number, byte in self._watch.new_ones(_tensors(results)) if byte]
+        made = [(number, byte) for number, byte in self._watch.new_ones(tensors_of(results)) if byte]
         inside = bool(rows and rows[0].parts and self._lines and self._lines[-1].row is rows[0])
         if not made and (inside or not rows):
             return
@@ -121,11 +116,12 @@ class OrderLog:
         self._watch.stop()
         made = {storage_id(gradient) for gradient in gradients}
         for line in self._lines:
-            line.role = (
-                "gradient" if line.storage in made else "activation" if self._is_saved(line) else "temporary"
-            )
             if line.storage is None:
                 line.role = ""
+            elif line.storage in made:
+                line.role = "gradient"
+            else:
+                line.role = "activation" if self._is_saved(line) else "temporary"
         return [*self._resident, *self._fused()]
 
     def _is_saved(self, line: Line) -> bool:
@@ -188,16 +184,14 @@ def is_layer(module: torch.nn.Module) -> bool:
 
 def arrays_of(values: Any) -> tuple[Array, ...]:
     """Describe the tensors among values; one that is there twice, such as an LSTM's last state, is one."""
-    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-    return tuple(dict.fromkeys(as_array(tensor) for tensor in tensors))
+    return tuple(dict.fromkeys(map(as_array, tensors_of(values))))
 
 
 def _weights(module: torch.nn.Module, *, inside: bool) -> Iterator[Weight]:
     bias = getattr(module, "bias", None)
     for parameter in module.parameters(recurse=inside):
-        yield Weight(
-            id(parameter), parameter.numel(), parameter.numel() * parameter.element_size(), parameter is bias
-        )
+        byte = parameter.numel() * parameter.element_size()
+        yield Weight(id(parameter), parameter.numel(), byte, parameter is bias)
 
 
 def layer_rows(log: LayerLog, model: torch.nn.Module) -> list[TracedOp]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,15 @@ import torch
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
-from fomkit.frontends.drafting import Request, Traced, make_draft, run_file_request, trace_sizes
-from fomkit.frontends.model_file import NEVER_MENDED, count_errors, explain_exception, run_file, take_workload
+from fomkit.frontends.drafting import Request, Traced, make_draft, run_file_request, trace_sizes, traced_with
+from fomkit.frontends.model_file import (
+    NEVER_MENDED,
+    count_errors,
+    explain_exception,
+    model_errors,
+    run_file,
+    take_workload,
+)
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, profile_by_routes
 from fomkit.frontends.torch.calls import inputs_and_sizes, model_without_data, shape_only
@@ -23,7 +29,7 @@ from fomkit.frontends.torch.step import Prepared, trace_step
 
 
 def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepared, dict[str, int], list[str]]:
-    notes = []
+    notes, where = [], request.where or "profile"
     given = getattr(workload.model, "_orig_mod", workload.model)
     if given is not workload.model:
         notes.append("the model is compiled; its eager ops are traced")
@@ -35,17 +41,10 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
         if not model.training:
             notes.append("the model was in eval mode; it is traced in train mode")
             model.train()
-        optimizer = make_optimizer(workload.optimizer, model, request.where or "profile")
-    inputs, sizes = inputs_and_sizes(workload, request.sizes, request.where or "profile")
+        optimizer = make_optimizer(workload.optimizer, model, where)
+    inputs, sizes = inputs_and_sizes(workload, request.sizes, where)
     prepared = Prepared(
-        model=model,
-        inputs=inputs,
-        loss=workload.loss,
-        optimizer=optimizer,
-        stand_ins=stand_ins,
-        mode=request.mode,
-        on_meta=request.route != "fake",
-        where=request.where or "profile",
+        model, inputs, workload.loss, optimizer, stand_ins, request.mode, request.route != "fake", where
     )
     return prepared, sizes, notes
 
@@ -60,41 +59,23 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     sized = trace_sizes(partial(trace_step, prepared), sizes)
     # Lazy modules have no sizes before they have run.
     parameters = list(prepared.model.parameters())
+    device = "meta" if prepared.on_meta else "fake"
     model = Traced(
-        type(prepared.model).__name__,
-        _traced_with(request),
+        type(prepared.model).__name__, traced_with("torch", torch.__version__, device, request.mode),
         sum(parameter.numel() for parameter in parameters),
         sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-    )
+    )  # fmt: skip
     return make_draft(workload, request, model, sized, notes)
-
-
-def _traced_with(request: Request) -> dict[str, str]:
-    version: Any = torch.__version__
-    device = "fake" if request.route == "fake" else "meta"
-    return {"framework": "torch", "version": str(version), "device": device, "mode": request.mode}
-
-
-EXAMPLES: Mapping[str, str] = {
-    "model": "model = torch.nn.Linear(784, 10)",
-    "inputs": "inputs = lambda batch: torch.randn(batch, 784)",
-    "batch_size": "batch_size = 100",
-}
-"""What to write for each name that a workload cannot do without."""
 
 
 def check_workload(workload: Workload, where: str) -> None:
     """Raise unless a workload has a model, inputs and sensible counts."""
     errors = count_errors(workload, where)
-    if workload.model is None:
-        errors.append(FomkitError(where, f"'model' is missing. Give one, for example: {EXAMPLES['model']}"))
-    elif not isinstance(workload.model, torch.nn.Module):
-        made = "a class: call it" if isinstance(workload.model, type) else f"a {type(workload.model).__name__}"
-        errors.append(FomkitError(where, f"'model' is {made}. A torch.nn.Module was expected."))
+    errors += model_errors(workload, where, torch.nn.Module, "torch.nn.Module", "torch.nn.Linear(784, 10)")
     if workload.inputs is None:
         errors.append(
-            FomkitError(where, f"'inputs' is missing: a tensor, tuple or dict, or a function of the batch size "
-                               f"giving one. For example: {EXAMPLES['inputs']}")
+            FomkitError(where, "'inputs' is missing: a tensor, tuple or dict, or a function of the batch size "
+                               "giving one. For example: inputs = lambda batch: torch.randn(batch, 784)")
         )  # fmt: skip
     if workload.loss is not None and not callable(workload.loss):
         errors.append(

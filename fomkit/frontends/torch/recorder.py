@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
-from fomkit.frontends.layers import LayerLog
+from fomkit.frontends.layers import LayerLog, RowOwner, Scope
 from fomkit.frontends.lowering.calls import (
     BACKWARD,
     FORWARD,
@@ -27,25 +27,9 @@ from fomkit.frontends.lowering.calls import (
     works_of,
 )
 from fomkit.frontends.model_file import CodeLines
-from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id
+from fomkit.frontends.step import Step
+from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id, tensors_of
 from fomkit.frontends.torch.order import OrderLog
-
-
-@dataclass(eq=False, slots=True)
-class RowScope:
-    """One execution of something that is a row of its own, with the row of each pass."""
-
-    row: TracedOp
-    backward: TracedOp | None = None
-
-
-@dataclass(eq=False, slots=True)
-class Scope:
-    """One execution of a module or function: the module's path and the row that it lies in, if any."""
-
-    path: str
-    owner: RowScope | None = None
-
 
 _KEYS = count()
 
@@ -110,7 +94,7 @@ class ScopeStack:
         self.tag(inputs, self.top)
         owner = self.top.owner
         if row is not None and owner is None:
-            owner = RowScope(row)
+            owner = RowOwner(row)
         self.running.append(Scope(path, owner))
 
     def leave(self, outputs: Any) -> None:
@@ -120,8 +104,7 @@ class ScopeStack:
     def tag(self, values: Any, scope: Scope) -> None:
         """Give the autograd nodes behind some tensors to a scope, up to nodes that are someone's already."""
         with torch._C.DisableTorchFunction():  # a look at a tensor is no call of the user's
-            tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
-            waiting = [tensor.grad_fn for tensor in tensors if tensor.requires_grad]
+            waiting = [tensor.grad_fn for tensor in tensors_of(values) if tensor.requires_grad]
         while waiting:
             node = waiting.pop()
             if node is None or self.scope_of(node) is not None:
@@ -138,14 +121,15 @@ class ScopeStack:
 
         # The hook must not hold the node, which holds the hook.
         def after(gradients: tuple[Any, ...], _: Any) -> None:
-            found = [
-                gradient
-                for gradient, wanted in zip(gradients, to_parameters, strict=False)
-                if wanted and isinstance(gradient, torch.Tensor)
-            ]
-            self.on_gradients(found)
+            pairs = zip(gradients, to_parameters, strict=False)
+            self.on_gradients([one for one, wanted in pairs if wanted and isinstance(one, torch.Tensor)])
 
         node.register_hook(after)
+
+
+def _next_number() -> int:
+    number: Any = torch._C._autograd._get_sequence_nr()
+    return int(number)
 
 
 class LineLog:
@@ -158,13 +142,8 @@ class LineLog:
     def __init__(self, code: CodeLines, made: Mapping[str, str]) -> None:
         self._code, self._made = code, made
         self._of_nodes: dict[int, str] = {}
-        self._numbered = self._next_number()
+        self._numbered = _next_number()
         self._last = ""
-
-    @staticmethod
-    def _next_number() -> int:
-        number: Any = torch._C._autograd._get_sequence_nr()
-        return int(number)
 
     def find(self, node: Node, path: str, *, in_call: bool) -> str:
         """Give the line of the op that is now dispatched.
@@ -177,7 +156,7 @@ class LineLog:
         else:
             # What gathers a parameter's gradients has no number; it runs right after the op that made one.
             line = self._of_nodes.get(node._sequence_nr(), self._last)
-        number = self._next_number()
+        number = _next_number()
         for made in range(self._numbered, number):
             # An op that writes into a view numbers one more node when it is over.
             self._of_nodes[made] = line if made == number - 1 else self._last
@@ -264,15 +243,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if facts.state == "unsupported":
                 self.unsupported[facts.name] += 1
             elif facts.rule is not None:
-                rows = self._record_call(describe_call(facts, args, kwargs, results), facts.rule)
+                call = describe_call(facts, args, kwargs, results)
+                rows = self._record(call, facts.rule)
+                if self.layers is not None and len(running) > 1 and not self.in_backward:
+                    self.layers.note_op(call, self.stack.top)
             self.order.note(rows, results, *self._where())
         return results
-
-    def _record_call(self, call: Call, rule: Rule) -> list[TracedOp]:
-        rows = self._record(call, rule)
-        if self.layers is not None and len(self.stack.running) > 1 and not self.in_backward:
-            self.layers.note_op(call, self.stack.top)
-        return rows
 
     def _record(self, call: Call, rule: Rule) -> list[TracedOp]:
         scope, now = self._place()
@@ -303,12 +279,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return (self.stack.scope_of(node) or self._last_backward).path, BACKWARD
         return self.stack.top.path, BACKWARD if self.in_backward or node is not None else FORWARD
 
-    def _row(self, owner: RowScope, pass_name: str) -> TracedOp:
+    def _row(self, owner: RowOwner, pass_name: str) -> TracedOp:
         """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
         if pass_name == BACKWARD and len(self.stack.running) == 1:
-            if owner.backward is None:
-                owner.backward = replace(owner.row, pass_name=BACKWARD, parts=[])
-            row = owner.backward
+            row = owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[])
         else:
             row = owner.row
         if not row.parts:
@@ -359,13 +333,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             elif op.kind == "gemm" and op.pass_name == BACKWARD:
                 op.pass_name = INPUT_GRADIENT
 
-    def finish(self) -> list[TracedOp]:
-        """Give the recorded ops, recurrent backward rows split into their two gradients."""
+    @property
+    def checkpoint_notes(self) -> list[str]:
+        """What is to be said of ops that ran again."""
+        again = "ops of the forward pass run again in the backward pass (checkpointing)"
+        return [f"{self.recomputed} {again}"] if self.recomputed else []
+
+    def finish(self, notes: list[str]) -> Step:
+        """Give the recorded step, recurrent backward rows split into their two gradients, without its update."""
         found: list[TracedOp] = []
         for op in self.ops:
             self.places[id(op)] = len(found)
             found += split_gradients(op)
-        return found
+        return Step(found, self.states, self.unsupported, {}, notes)
 
 
 def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
@@ -383,7 +363,5 @@ def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         return args, kwargs
     if any(isinstance(args[place], torch.Tensor) and not args[place].is_meta for place in facts.written_places):
         raise RuntimeError("a constant is overwritten with values that have no data")
-    moved: tuple[Any, Any] = tree_map(
-        lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs)
-    )
-    return moved
+    to_meta = partial(tree_map, lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf)
+    return to_meta(args), to_meta(kwargs)

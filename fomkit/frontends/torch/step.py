@@ -7,21 +7,21 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
-from fomkit.frontends.drafting import Request
+from fomkit.frontends.drafting import Request, replaced
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step
 from fomkit.frontends.torch.autocast import follow_autocast, watch_sync_norms
-from fomkit.frontends.torch.calls import inputs_and_sizes
-from fomkit.frontends.torch.modules import CallWatcher, replaced, watch_modules
+from fomkit.frontends.torch.calls import inputs_and_sizes, tensors_of
+from fomkit.frontends.torch.modules import CallWatcher, watch_modules
 from fomkit.frontends.torch.optimizers import make_optimizer, trace_update, update_lines
 from fomkit.frontends.torch.order import layer_rows, watch_layers
 from fomkit.frontends.torch.recorder import Recorder
@@ -64,12 +64,6 @@ def arguments_for(model: torch.nn.Module, inputs: Any, notes: list[str]) -> tupl
     return tuple(inputs[:places]), {}
 
 
-def call_model(model: torch.nn.Module, inputs: Any, notes: list[str]) -> Any:
-    """Call a model with a tensor, a tuple or a dict."""
-    values, named = arguments_for(model, inputs, notes)
-    return model(*values, **named)
-
-
 def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> torch.Tensor:
     """Give the loss of a model's output: the workload's own, the output's, or the sum of its first tensor."""
     if prepared.loss is not None:
@@ -78,15 +72,13 @@ def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> t
         loss = output.loss
         notes.append("no loss_fn is given: the output's own .loss is taken")
     else:
-        tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor))
-        first = next(tensors, None)
-        loss = None if first is None else first.sum()
+        tensors = tensors_of(output)
+        loss = tensors[0].sum() if tensors else None
         notes.append("no loss_fn is given: the sum of the output's first tensor is taken as the loss")
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r:.80}"
-        raise FomkitError(
-            prepared.where, f"the loss is {shape}. One number was expected: let loss_fn take the mean."
-        )
+        message = f"the loss is {shape}. One number was expected: let loss_fn take the mean."
+        raise FomkitError(prepared.where, message)
     if not loss.requires_grad:
         raise FomkitError(
             prepared.where,
@@ -133,7 +125,8 @@ def no_collection() -> Iterator[None]:
 
 def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) -> None:
     # The output is held until the backward pass is over, as a training loop's variable holds it.
-    output = call_model(prepared.model, inputs, notes)
+    values, named = arguments_for(prepared.model, inputs, notes)
+    output = prepared.model(*values, **named)
     if prepared.mode == "infer":
         return
     loss = loss_of(prepared, output, inputs, notes)
@@ -173,27 +166,17 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
             _run(prepared, inputs, recorder, notes)
         recorder.order.hold_model(model)
         lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
-    ops, states, unsupported = recorder.finish(), recorder.states, recorder.unsupported
-    if recorder.recomputed:
-        notes.append(
-            f"{recorder.recomputed} ops of the forward pass run again in the backward pass (checkpointing)"
-        )
-    notes += recorder.notes
-    optimizer: dict[str, str] = {}
+    step = recorder.finish([*notes, *recorder.checkpoint_notes, *recorder.notes])
     if prepared.mode == "train":
         update = trace_update(prepared.optimizer, prepared.stand_ins)
-        places = {id(row): len(ops) + place for place, row in enumerate(update.rows)}
-        recorder.places.update(places)
+        recorder.places.update((id(row), len(step.ops) + place) for place, row in enumerate(update.rows))
         modules = {id(one): name.rpartition(".")[0] for name, one in model.named_parameters()}
         executed = recorder.order.executed
         lines += update_lines(prepared.optimizer, prepared.stand_ins, update.rows, modules, executed)
-        ops, optimizer, notes = ops + update.rows, update.optimizer, notes + update.notes
-        states["priced"] += len(update.rows)
-        if update.unsupported:
-            unsupported[update.unsupported] += 1
-            states["unsupported"] += 1
-    order = [line.traced(recorder.places) for line in lines]
-    return Step(ops + layer_rows(layers, model), states, unsupported, optimizer, notes, order)
+        step.add_update(update)
+    step.order.extend(line.traced(recorder.places) for line in lines)
+    step.ops.extend(layer_rows(layers, model))
+    return step
 
 
 @dataclass
@@ -209,18 +192,8 @@ class RealStep:
     notes: list[str] = field(default_factory=list)
 
 
-def _on(values: Any, device: str) -> Any:
-    return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, values)
-
-
 Casting = Callable[[], AbstractContextManager[Any]]
-
-
-def _casting(precision: str, device: str) -> Casting:
-    """Give what the forward pass and the loss run in: autocast to bf16, or nothing."""
-    if not precision:
-        return nullcontext
-    return lambda: torch.autocast(device, dtype=torch.bfloat16)
+"""Gives what the forward pass and the loss run in: autocast to bf16, or nothing."""
 
 
 def _training(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
@@ -273,15 +246,16 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
     )
     if getattr(model, "_orig_mod", model) is not model:
         notes.append("the model is compiled and was timed so; what it compiles has no rows")
-    values, casting = _on(make(sizes), device), _casting(precision, device)
+    values = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, make(sizes))
+    casting: Casting = partial(torch.autocast, device, dtype=torch.bfloat16) if precision else nullcontext
     ready = (_inference if infer else _training)(prepared, values, casting, notes)
     return RealStep(ready, sizes, notes)
 
 
 def check_finite(result: Any, where: str) -> None:
     """Raise where a loss, or an output, is not made of finite numbers."""
-    for leaf in tree_leaves(result):
-        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not bool(leaf.isfinite().all()):
+    for leaf in tensors_of(result):
+        if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
             what = f"loss is {leaf.item()}" if leaf.numel() == 1 else "output has numbers that are not finite"
             raise FomkitError(
                 where,
@@ -320,8 +294,6 @@ def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]
         "grad": lambda outputs: around(outputs, False),
         "_engine_run_backward": lambda _: inside(),
     }
-    with ExitStack() as stack:
-        for name, context in contexts.items():
-            run = getattr(torch.autograd, name)
-            stack.enter_context(replaced(torch.autograd, name, watched(run, context)))
+    others = {name: watched(getattr(torch.autograd, name), context) for name, context in contexts.items()}
+    with replaced(torch.autograd, **others):
         yield
