@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, at_level
@@ -20,10 +20,12 @@ from fomkit.core.suite import OPTIMIZED, Category, Conditions, Suite, SuiteLine
 from fomkit.files.op_csv import format_table
 from fomkit.merit.fom import unit_per_day
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.job import JobTime, time_job
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options
 from fomkit.prediction.estimates import cached
+
+if TYPE_CHECKING:
+    from fomkit.plan.job import JobTime
 
 _ANY = "as the framework does"
 
@@ -269,6 +271,8 @@ class LineRating:
 
     def _of_job(self, rated: RatedLine, job: Job, model: ModelProfile, options: Options) -> RatedLine:
         """Rate a line whose runs each take several devices."""
+        from fomkit.plan.job import time_job  # most suites have none
+
         try:
             found = time_job(model, self.machine, job, options, self.suite.scope)
         except FomkitError as error:
