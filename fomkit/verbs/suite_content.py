@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.core.interval import Span, add_known, probability_above
@@ -22,8 +22,10 @@ from fomkit.merit.suites import AcceptedLine, SuiteResult
 from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST, price_content, span_content
 from fomkit.plan.footprint import Grid, footprint, grid_content, lacks
-from fomkit.plan.job import JobTime
 from fomkit.profiles.evidence import verdict_on
+
+if TYPE_CHECKING:
+    from fomkit.plan.job import JobTime
 
 NOT_GIVEN = "not given"
 """Instead of a verdict on a threshold that rests on work of which the device is the smaller part."""
