@@ -163,6 +163,8 @@ def _line(
     if rated.unit_per_day is None:
         return PhaseCost(phase, None, None, missing=rated.missing)
     unit_s = rated.unit_per_day.per(DAY_S * up_devices(machine, suite))
+    if rated.job is not None:
+        unit_s = rated.job.run.run_s.scaled(line.runs)
     nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
     energy_missing = nobody if rated.estimate is None else ()
     held = [replace(line, line=phase.name) for line in explained_lines([machine], [[rated]], measured, load)]

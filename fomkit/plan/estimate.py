@@ -218,19 +218,29 @@ TIMED = 8
 """Steps of a model on a machine whose ops are kept; what-ifs ask of one again and again."""
 
 
+class _Kept(NamedTuple):
+    """A step's timed ops, and what they were made of that is known by its identity."""
+
+    fits: Mapping[str, object]
+    parts: pd.DataFrame
+    ops: pd.DataFrame
+
+
 def _timed(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> pd.DataFrame:
     """Time a step's ops; nobody may change the table in place."""
-    known: dict[Hashable, pd.DataFrame] = cached(machine.timings, model.ops, "timed ops", OrderedDict)
+    known: dict[Hashable, _Kept] = cached(machine.timings, model.ops, "timed ops", OrderedDict)
     donors = tuple(donor.name for donor in machine.donors)
-    as_built = (machine.device, machine.origin, machine.excluded, machine.timings_key, id(machine.fits), donors)
-    key = (tuple(sorted(sizes.items())), str(formats), interval, as_built, id(model.parts))
-    if key not in known:
+    as_built = (machine.device, machine.origin, machine.excluded, machine.timings_key, donors)
+    key = (tuple(sorted(sizes.items())), str(formats), interval, as_built)
+    found = known.get(key)
+    if found is None or found.fits is not machine.fits or found.parts is not model.parts:
         while len(known) >= TIMED:
             known.pop(next(iter(known)))
-        known[key] = _timed_anew(model, machine, sizes, formats, interval)
-    return known[key]
+        found = _Kept(machine.fits, model.parts, _timed_anew(model, machine, sizes, formats, interval))
+        known[key] = found
+    return found.ops
 
 
 def _timed_anew(

@@ -253,6 +253,7 @@ def time_job(model: ModelProfile, machine: Machine, job: Job, options: Options, 
     devices, nodes = _devices_of(model, machine, job, where)
     at_once = _runs_at_once(machine, devices, nodes, scope, where)
     step = stepper_of(model, machine, job.layout, replace(options, batch=None)).at(devices, batch)
+    machine = machine if scope == "system" else replace(machine, availability=1.0)
     run = system_run(model, machine, step, at_once, Service())
     if run is None:
         samples = model.data.train_samples

@@ -44,6 +44,13 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
                 f"cannot be split by {name}: its profile is a trace, which does not say what may be split. Give "
                 "a transformer by its sizes (docs/parallel.md), or replicas only.",
             )
+    plain = Layout()
+    for name in ("prefetch", "scatter", "gradient_byte", "attention_peak_fraction", "launch"):
+        if getattr(layout, name) != getattr(plain, name):
+            raise FomkitError(
+                model.name, f"is a trace, of which {name} is not modelled. Give a transformer by its sizes "
+                "(docs/parallel.md), or leave it out.",
+            )  # fmt: skip
 
 
 def on_one_device(model: ModelProfile) -> ModelProfile:

@@ -71,7 +71,7 @@ class TransformerStep:
         where, one = f"{model.name} on {machine.name}", replace(self.shape, blocks=1)
         # Machines that differ share a table of timings: a changed device, other links.
         of_machine = (machine.device, machine.links, machine.node_devices, machine.host_op_s, machine.excluded)
-        name = f"transformer {one} {dtype} {network.level} {network.channel} {of_machine}"
+        name = f"transformer {one} {dtype} {network.level} {network.channel} {of_machine} {where}"
         self.plan = cached(
             machine.timings, machine.fits, name, lambda: TransformerPlan(one, network, dtype, where)
         )
