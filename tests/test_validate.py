@@ -21,7 +21,17 @@ from fomkit.core.figure_table import METRICS
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.calls import scored_calls
-from fomkit.validation.deepbench import KNOWN, crossed, few_rows_cases, group_folds, nested, parts, read_sheets
+from fomkit.validation.deepbench_folds import (
+    KNOWN,
+    crossed,
+    few_rows_cases,
+    group_folds,
+    nested,
+    parts,
+    read_sheets,
+)
+from fomkit.validation.deepbench_scores import NAME as DENSE
+from fomkit.validation.deepbench_scores import dense_layer_scores
 from fomkit.validation.framework import FORWARD, accumulate, backward
 from fomkit.validation.graphs import (
     NO_PROFILES,
@@ -47,8 +57,6 @@ from fomkit.validation.scores import (
     read_aims,
     score,
 )
-from fomkit.validation.sheets import NAME as DENSE
-from fomkit.validation.sheets import dense_layer_scores
 from fomkit.validation.validate import megatron_figures, megatron_scores, validate
 
 SHEET = "v100 fp32/vector"

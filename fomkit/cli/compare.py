@@ -1,4 +1,6 @@
-"""``fomkit compare``: what was projected beside what was measured, and the grid of rates.
+"""The verbs compare and validate.
+
+``fomkit compare``: what was projected beside what was measured, and the grid of rates.
 
 ``fomkit validate``: the public comparisons rerun, figures beside their targets, tolerances and peers.
 """

@@ -1,4 +1,6 @@
-"""``fomkit accept``: what a vendor committed to, held against measurements of the delivered machine.
+"""The verbs accept, review, pack and export.
+
+``fomkit accept``: what a vendor committed to, held against measurements of the delivered machine.
 
 ``fomkit review``: what a vendor changed in a workbook, and what it does.
 

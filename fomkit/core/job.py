@@ -81,6 +81,11 @@ class Layout:
         return self.tensor * self.pipeline
 
     @property
+    def gathers(self) -> int:
+        """How often replicas gather the parameters of a block: with zero 3 again before its backward pass."""
+        return min(self.zero, 1) + (self.zero == 3)
+
+    @property
     def fewest_devices(self) -> int:
         """Devices that hold all of the model once: its experts are shared by as many copies of the rest."""
         return self.model_devices * self.expert

@@ -236,7 +236,7 @@ def _sent_byte(layout: Layout, bucket: Bucket, group: Group, parameter_share: fl
     """Give the bytes that a device sends for a bucket in a step."""
     factor = bus_factor("reduce_scatter", group.ranks)
     sums = (1 if layout.zero else 2) * layout.compression
-    gathers = {0: 0, 1: 1, 2: 1, 3: 2}[layout.zero] * parameter_share
+    gathers = layout.gathers * parameter_share
     return factor * bucket.byte * (sums + gathers)
 
 
@@ -346,7 +346,7 @@ def _microbatch(layout: Layout, of: Sharding, block: _Times, root: _Times, *, sc
     """Play one microbatch; without ``scatters`` its gradients stay whole on each device until the last."""
     gather, inner = block.gather_s, of.blocks - 1
     scatter, last = (block.scatter_s, root.scatter_s) if scatters else (0.0, 0.0)
-    gathers = of.blocks * (2 if layout.zero == 3 else 1)
+    gathers = of.blocks * layout.gathers
     busy = root.gather_s + gathers * gather + of.blocks * scatter + last
     if not layout.overlap:
         return Waited(busy, busy)
@@ -378,7 +378,7 @@ def sharded_traffic(layout: Layout, network: Network, of: Sharding, microbatches
     found = [_exchanges(unit, layout, network, byte) for unit in (of.block, of.root)]
     sources = {one.source for unit in found for exchanges in unit for one in exchanges}
     scatters = microbatches if layout.scatter == "each" else 1
-    gathers = microbatches * (2 if layout.zero == 3 else 1)
+    gathers = microbatches * layout.gathers
     sent = of.blocks * of.block.sent_byte(gathers, of.gather_byte, scatters * byte[1])
     sent += of.root.sent_byte(microbatches, of.gather_byte, scatters * byte[1])
     return Traffic(busy, exposed, sent, "measured" if sources <= {"measured"} else "alpha_beta")

@@ -27,7 +27,18 @@ from fomkit.profiles.declared import load_layout
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.validation.deepbench import FOLDS, GROUPS, KNOWN, SEEDS, read_sheets
+from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN, SEEDS, read_sheets
+from fomkit.validation.deepbench_scores import (
+    FEW,
+    GROUPED,
+    HELD_OUT,
+    MOST,
+    choose_sheets,
+    dense_layer_scores,
+    held_out_scores,
+    score_sheets,
+)
+from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
 from fomkit.validation.scores import (
@@ -41,17 +52,6 @@ from fomkit.validation.scores import (
     read_aims,
     score,
 )
-from fomkit.validation.sheets import (
-    FEW,
-    GROUPED,
-    HELD_OUT,
-    MOST,
-    choose_sheets,
-    dense_layer_scores,
-    held_out_scores,
-    score_sheets,
-)
-from fomkit.validation.sheets import NAME as DENSE
 
 TARGET = "a100-sxm"
 TECHNIQUES: dict[str, dict[str, Any]] = {

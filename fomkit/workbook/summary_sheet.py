@@ -10,11 +10,11 @@ from typing import NamedTuple
 from fomkit.core.interval import probability_above
 from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
-from fomkit.workbook.formulas import DEVICE, ENDS, RATE, STEP, TermCells
 from fomkit.workbook.input_sheets import UNIT_OF, AssumptionCells, MachineCells, state_of_value
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
 from fomkit.workbook.op_sheets import CaseCells, WorkloadCells
 from fomkit.workbook.records import SheetModel, Values
+from fomkit.workbook.timings_sheet import DEVICE, ENDS, RATE, STEP, TermCells
 
 PER_DAY, PER_SECOND = "units per day", "steps per second"
 Keys = tuple[tuple[str, str], ...]

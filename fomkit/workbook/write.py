@@ -19,12 +19,12 @@ from fomkit.files.write import write_whole
 from fomkit.files.xlsx import MAX_ROWS
 from fomkit.workbook import input_sheets, layout
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, add_styles
-from fomkit.workbook.formulas import DEVICE, TermCells, write_timings
 from fomkit.workbook.layout import PARETO, SHEETS, Placed
 from fomkit.workbook.op_sheets import CaseCells, write_ops, write_workloads
 from fomkit.workbook.read import mark_idle
 from fomkit.workbook.records import Case, SheetModel, Values, evaluate
 from fomkit.workbook.summary_sheet import FOM, Keys, SummaryCells, write_checks, write_summary
+from fomkit.workbook.timings_sheet import DEVICE, TermCells, write_timings
 from fomkit.workbook.vendor import for_target
 
 if TYPE_CHECKING:

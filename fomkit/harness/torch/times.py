@@ -1,4 +1,4 @@
-"""Times the ops of a table with PyTorch and writes the same table: the second half of a pack's script."""
+"""The timing loop: how often an op is repeated, warm or cold, until its median is known; and a pack's main."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that times: it makes, checks and times one op after the other, as it is asked line by line.
+"""The child that times: it answers `fomkit.bench.session` line by line, op after op; the loop is in `times`.
 
 It runs apart, because an op may end the process, and because threads and memory are set before PyTorch is loaded.
 What the framework takes for an op besides it, and memory besides its traffic, are measured here too.

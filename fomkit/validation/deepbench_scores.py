@@ -27,7 +27,7 @@ from fomkit.profiles.evidence import own_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.foreign import read_columns
-from fomkit.validation.deepbench import Sheet, cross_validated_cases, few_rows_cases, parts, read_sheets
+from fomkit.validation.deepbench_folds import Sheet, cross_validated_cases, few_rows_cases, parts, read_sheets
 from fomkit.validation.graphs import without_timings
 from fomkit.validation.scores import Cases, Errors, Score, constant_band, errors_of, join_cases, make_cases, score
 
