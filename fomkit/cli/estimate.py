@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from fomkit.core.machine import Machine
     from fomkit.core.measurement import Measurement
+    from fomkit.core.model import LastBatch
     from fomkit.merit.measured_steps import MeasuredRuns
     from fomkit.plan.options import Options
     from fomkit.verbs.compare import Comparison
@@ -69,6 +70,14 @@ EstimateOutput = Annotated[
         help="Write .json, .csv, a workbook that computes (.xlsx) or a report (.html) as well; replaces the file.",
     ),
 ]
+
+
+def _measured_block(
+    result: Comparison, rows: tuple[Measurement, ...], where: str, last_batch: LastBatch | None
+) -> dict[str, Any] | None:
+    from fomkit.verbs.from_measurements import from_measurements, measured_content
+
+    return measured_content(from_measurements(result, rows, where, last_batch), where) if rows else None
 
 
 def estimate(
@@ -115,7 +124,6 @@ def estimate(
     from fomkit.plan.options import Options
     from fomkit.profiles.models import model_names, models_named
     from fomkit.verbs.compare import estimates_content
-    from fomkit.verbs.from_measurements import from_measurements, measured_content
 
     if not target:
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
@@ -126,13 +134,11 @@ def estimate(
     _check_output(output, only, several)
     with progress("estimating", several, quiet=quiet) as advance:
         result = _estimated(names, target, baseline, chosen, rows, advance, skip_failures=not models)
-    where = str(measurements)
-    block = measured_content(from_measurements(result, rows, where, last_batch), where) if rows else None
+    block = _measured_block(result, rows, str(measurements), last_batch)
     if output is not None:
         _write(result, output, only, rows, block, quiet)
     _show(content := estimates_content(result, block), output, as_json)
-    if explain and not as_json:
-        _show_steps(result, content)
+    _show_steps(result, content if explain and not as_json else None)
     end_if_oversize(result.unfit, allowed=allow_oversize)
 
 
@@ -230,7 +236,9 @@ def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
         print(format_from_measurements(content["from_measurements"], standard_output()), end="")
 
 
-def _show_steps(result: Comparison, content: dict[str, Any]) -> None:
+def _show_steps(result: Comparison, content: dict[str, Any] | None) -> None:
+    if content is None:
+        return
     from fomkit.output.terminal import format_explanation, format_terms
     from fomkit.verbs.looks import method_steps
 
