@@ -222,27 +222,20 @@ def make_draft(
     unused_batch = _unused_batch_notes(ops, sized.sizes, request, sized.fixed)
     rows, parts = count_rows(ops)
     infer = request.mode == "infer"
+    order = order_rows(sized.order, step.ops, sized.ops, row_places(sized.ops)) if sized.order else None
+    title = f"{model.kind}, {'inference' if infer else 'training step'}"
     return Draft(
-        name=request.name,
-        title=f"{model.kind}, {'inference' if infer else 'training step'}",
-        rows=rows,
-        parts=parts,
-        layers=count_layers(layers),
-        order=order_rows(sized.order, step.ops, sized.ops, row_places(sized.ops)) if sized.order else None,
-        sizes=dict(sized.sizes),
-        traced_with=dict(model.traced_with),
-        parameters_total=model.parameters_total,
+        request.name, title, rows, parts, count_layers(layers),
+        sizes=dict(sized.sizes), traced_with=dict(model.traced_with), parameters_total=model.parameters_total,
         parameters_trainable=model.parameters_trainable,
         # An inference step is no part of a training run, so it is not rolled up to one.
         train_samples=None if infer else workload.train_samples,
         validation_samples=None if infer else workload.validation_samples,
-        last_batch=workload.last_batch,
-        epochs=None if infer else workload.epochs,
-        optimizer=step.optimizer,
-        unsupported=step.listed_unsupported,
+        last_batch=workload.last_batch, epochs=None if infer else workload.epochs, optimizer=step.optimizer,
+        unsupported=step.listed_unsupported, order=order,
         missing=[] if infer or any(op.pass_name == UPDATE for op in ops) else [UPDATE],
         notes=[step.shares, *notes, *unused_batch, *step.notes, *sized.fixed, *sized.notes, *workload.notes],
-    )
+    )  # fmt: skip
 
 
 def _unused_batch_notes(

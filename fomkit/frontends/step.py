@@ -166,24 +166,15 @@ class Draft:
     def profile(self, *notes: str) -> ModelProfile:
         """Make the profile, with further notes."""
         return ModelProfile(
-            name=self.name,
-            title=self.title,
-            ops=make_table(self.rows),
-            parts=make_table(self.parts, {"of": True}),
+            self.name, self.title, make_table(self.rows), parts=make_table(self.parts, {"of": True}),
             layers=make_table(self.layers, table="LAYERS") if self.layers else None,
             order=None if self.order is None else make_table(self.order, table="ORDER"),
-            sizes=self.sizes,
-            traced_with=self.traced_with,
-            parameters_total=self.parameters_total,
+            sizes=self.sizes, traced_with=self.traced_with, parameters_total=self.parameters_total,
             parameters_trainable=self.parameters_trainable,
-            data=Data(self.train_samples, self.validation_samples, self.last_batch),
-            run=Run(epochs=self.epochs),
-            optimizer=self.optimizer,
-            unsupported=tuple(self.unsupported),
-            missing=tuple(self.missing),
-            derived=tuple(self.derived),
-            notes=(*self.notes, *notes),
-        )
+            data=Data(self.train_samples, self.validation_samples, self.last_batch), run=Run(epochs=self.epochs),
+            optimizer=self.optimizer, unsupported=tuple(self.unsupported), missing=tuple(self.missing),
+            derived=tuple(self.derived), notes=(*self.notes, *notes),
+        )  # fmt: skip
 
 
 ORDER_LINE = "order"

@@ -66,9 +66,8 @@ def spread_notes(timer: str, step_s: Sequence[float]) -> Iterator[str]:
     if len(step_s) < 2:
         yield f"traced_time_s: mean time of {timer} in the one step, under the profiler; no spread is known"
         return
-    yield (
-        f"traced_time_s: median over {len(step_s)} steps of the mean time of {timer} in a step, under the profiler"
-    )
+    mean = f"the mean time of {timer} in a step, under the profiler"
+    yield f"traced_time_s: median over {len(step_s)} steps of {mean}"
     yield (
         f"ops of a step took {_time(median(step_s))} (median; {_time(min(step_s))} to {_time(max(step_s))} over "
         f"{len(step_s)} steps)"
@@ -147,22 +146,12 @@ def rough_work(ops: Sequence[TracedOp]) -> float:
 
 
 _FACTORS = {
-    "gemm": ("b", "m", "n", "k"),
-    "sparse_gemm": ("b", "m", "n", "k"),
-    "conv": (
-        "batch",
-        "in_channels",
-        "out_channels",
-        "depth",
-        "height",
-        "width",
-        "kernel_d",
-        "kernel_h",
-        "kernel_w",
-    ),
+    "gemm": ("b", "m", "n", "k"), "sparse_gemm": ("b", "m", "n", "k"),
+    "conv": ("batch", "in_channels", "out_channels", "depth", "height", "width", "kernel_d", "kernel_h",
+             "kernel_w"),
     "rnn": ("batch", "steps", "hidden_size", "hidden_size", "layers", "directions"),
     "attention": ("batch", "heads", "q_len", "kv_len", "head_dim"),
-}
+}  # fmt: skip
 """Dimensions whose product goes with the work of a kind; of all other kinds the elements do."""
 
 
@@ -255,13 +244,9 @@ def busiest_notes(what: str, times_s: Mapping[str, float], taken: str) -> Iterat
     """
     if len(times_s) < 2:
         return
-    listed = [
-        f"{printable(name)} ({format_quantity(time_s, 'time_s', 3)})"
-        for name, time_s in times_s.items()
-        if name != taken
-    ]
+    listed = [f"{printable(name)} ({_time(time_s)})" for name, time_s in times_s.items() if name != taken]
     more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
     yield (
         f"partial: the trace is of {len(times_s)} {what}; the busiest was taken, {printable(taken)} "
-        f"({format_quantity(times_s[taken], 'time_s', 3)}), and left out: {', '.join(listed[:MAX_NAMED])}{more}"
+        f"({_time(times_s[taken])}), and left out: {', '.join(listed[:MAX_NAMED])}{more}"
     )

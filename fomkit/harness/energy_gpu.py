@@ -72,9 +72,8 @@ def find_zones(root: Path = Path("/")) -> list[Zone]:
         read_zone(zone)
         found.append(zone)
     if not any(zone.name.startswith("package") for zone in found):
-        raise CannotReadError(
-            f"{root / _ZONES}: no counter of a processor package (none, or a guest of a hypervisor)"
-        )
+        why = "no counter of a processor package (none, or a guest of a hypervisor)"
+        raise CannotReadError(f"{root / _ZONES}: {why}")
     return found
 
 
@@ -119,11 +118,10 @@ def by_nvml(library: Any, which: str) -> Gpu:
     """
     try:
         library.nvmlInit()
-        handle = (
-            library.nvmlDeviceGetHandleByIndex(int(which))
-            if which.isdigit()
-            else library.nvmlDeviceGetHandleByUUID(which)
-        )
+        if which.isdigit():
+            handle = library.nvmlDeviceGetHandleByIndex(int(which))
+        else:
+            handle = library.nvmlDeviceGetHandleByUUID(which)
 
         def power_w() -> float:
             return float(library.nvmlDeviceGetPowerUsage(handle)) * _MILLI
@@ -160,9 +158,8 @@ def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_ou
     """Read through nvidia-smi, one process for each reading."""
 
     def query(field: str) -> float:
-        words = run_command(
-            ["nvidia-smi", "-i", which, f"--query-gpu={field}", "--format=csv,noheader,nounits"]
-        ).split()
+        command = ["nvidia-smi", "-i", which, f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+        words = run_command(command).split()
         try:
             return float(words[0])
         except (IndexError, ValueError) as error:

@@ -29,17 +29,8 @@ from fomkit.frontends.keras.calls import (
 )
 from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes
 from fomkit.frontends.layers import RowOwner, Scope
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    UPDATE,
-    WEIGHT_GRADIENT,
-    Call,
-    Dimensions,
-    TracedOp,
-    split_gradients,
-)
+from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, Dimensions, TracedOp
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 
 _SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
@@ -274,7 +265,7 @@ def trace_ops(
             name = pass_name if pass_name == UPDATE else work.pass_name or pass_name
             if name == BACKWARD and one.op.type in PRODUCTS:
                 name = WEIGHT_GRADIENT if one.op in weights else (
-                    INPUT_GRADIENT if product_group(one.op) in groups else BACKWARD)  # fmt: skip
+                    calls.INPUT_GRADIENT if product_group(one.op) in groups else BACKWARD)  # fmt: skip
             op = TracedOp(one.op.type, work.kind, work.dimensions, work.dtype, name, scope.path, count=one.count)
             op.lines = lines.find(one, scope, pass_name) if pass_name != UPDATE else {}
             if placed.owner is None:
@@ -289,7 +280,7 @@ def trace_ops(
     for owner in owners:
         if owner.backward is not None:
             settle_input_gradient(owner.row, owner.backward)
-    found.ops = [row for op in found.ops for row in split_gradients(op)]
+    found.ops = [row for op in found.ops for row in calls.split_gradients(op)]
     return found
 
 

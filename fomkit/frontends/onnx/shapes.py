@@ -33,11 +33,9 @@ from fomkit.frontends.onnx.values import MOST_ELEMENTS, work_out
 from fomkit.frontends.sizes import Sizes
 
 CONTROL: Mapping[str, str] = {
-    "If": "a branch that depends on data",
-    "Loop": "a loop whose trips are not counted",
-    "Scan": "a loop whose trips are not counted",
-    "SequenceMap": "a loop whose trips are not counted",
-}
+    "If": "a branch that depends on data", "Loop": "a loop whose trips are not counted",
+    "Scan": "a loop whose trips are not counted", "SequenceMap": "a loop whose trips are not counted",
+}  # fmt: skip
 """What stands in the list of unsupported ops for control flow, with all that it runs; it may read any tensor."""
 VIEWS = frozenset(["Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"])
 _LAYOUTS = VIEWS | {"Concat", "Slice", "Split", "Transpose"}
@@ -152,10 +150,8 @@ class Walker:
         if nothing or (op in RULES and RULES[op] is None):
             self._walked.without_work += 1
             return
-        if op in CONTROL:
-            self._walked.unsupported.append(f"{op}: {CONTROL[op]}")
-        elif op not in RULES:
-            self._walked.unsupported.append(op)
+        if op in CONTROL or op not in RULES:
+            self._walked.unsupported.append(f"{op}: {CONTROL[op]}" if op in CONTROL else op)
         else:
             self._note(node, op, attributes)
 
@@ -211,7 +207,7 @@ class Walker:
         arrays, types = self._walked.arrays, {}
         for name in filter(None, node.input):
             if name in arrays:
-                types[name] = onnx.helper.make_tensor_type_proto(_number(arrays[name].dtype), arrays[name].shape)
+                types[name] = onnx.helper.make_tensor_type_proto(_NUMBERS[arrays[name].dtype], arrays[name].shape)
         return types
 
     def _as_stated(self, name: str) -> Array | None:
@@ -282,7 +278,7 @@ class Walker:
         for at, name in enumerate(node.input):
             key = formal[at] if at < len(formal) else ""
             value = self._values.get(name) if name else None
-            counts = value is None or name in self._weights or (arrays[name].numel > 1 and _is_data(key))
+            counts = value is None or name in self._weights or (arrays[name].numel > 1 and key not in _PARAMETERS)
             array = arrays[name] if name and counts else None
             inputs.append(array)
             if at >= len(formal) - 1 and formal and len(node.input) > len(formal):
@@ -307,23 +303,14 @@ _PARAMETERS = names(
 )
 
 
-def _is_data(name: str) -> bool:
-    """Tell the inputs that an op computes with from those that it is told."""
-    return name not in _PARAMETERS
-
-
-def _number(dtype: str) -> int:
-    return _NUMBERS[dtype]
-
-
+"""Inputs that an op is told, and does not compute with."""
 _NUMBERS = {dtype_of(number): number for number in range(20, 0, -1) if dtype_of(number)}
 
 
 def _array(stated: Any) -> Array | None:
     dtype = dtype_of(stated.elem_type)
-    if dtype is None or not stated.HasField("shape"):
-        return None
-    if not all(dim.HasField("dim_value") for dim in stated.shape.dim):
+    known = stated.HasField("shape") and all(dim.HasField("dim_value") for dim in stated.shape.dim)
+    if dtype is None or not known:
         return None
     return new_array(tuple(dim.dim_value for dim in stated.shape.dim), dtype)
 
@@ -336,9 +323,8 @@ def module_of(node: Any) -> str:
     >>> module_of(onnx.NodeProto(name="/layer1/layer1.0/conv1/Conv"))
     'layer1.0.conv1'
     """
-    parts = [part for part in node.name.split("/")[:-1] if part]
     found: list[str] = []
-    for part in parts:
+    for part in filter(None, node.name.split("/")[:-1]):
         if found and part.startswith(found[-1] + "."):
             found.pop()
         found.append(part)

@@ -158,9 +158,8 @@ def epochs_around(frame: FrameType | None, is_user_file: Callable[[str], bool], 
             loops = _loops_around(frame) + loops
         frame = frame.f_back
     for place, loop in enumerate(loops):
-        if isinstance(loop.node, ast.For) and any(
-            _is_over(node, loop.frame, loader) for node in _unwrapped(loop.node.iter)
-        ):
+        over = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
+        if any(_is_over(node, loop.frame, loader) for node in over):
             return _outside(loops[:place], loop)
     return Epochs(None, "the loop over the DataLoader is not one that can be read")
 
@@ -358,9 +357,8 @@ class StepWatch:
         return Recording(self._calls.models(), self._parameters())
 
     def _parameters(self) -> list[torch.Tensor]:
-        return [
-            param for made in self._stepped.values() for group in made.param_groups for param in group["params"]
-        ]
+        groups = (group for made in self._stepped.values() for group in made.param_groups)
+        return [parameter for group in groups for parameter in group["params"]]
 
     def _idle(self) -> int:
         return sum(id(made) not in self._stepped for made in self._made)
@@ -381,27 +379,17 @@ class StepWatch:
             self._on_taken(self.taken)
 
     def _take(self, recording: Recording) -> Taken:
-        names = {
-            key: f"{type(made).__name__} {place}"
-            for place, (key, made) in enumerate(self._stepped.items(), start=1)
-        }
+        stepped = enumerate(self._stepped.items(), start=1)
+        names = {key: f"{type(made).__name__} {place}" for place, (key, made) in stepped}
         step = recording.close()
         loader = recording.batches[0].loader if recording.batches else None
         return Taken(
-            step=step,
-            models=recording.models,
-            place=self.rounds,
-            is_clean=recording.is_clean,
-            batches=recording.batches,
-            called_with=recording.called_with,
-            backwards=recording.backwards,
-            closures=recording.closures,
+            step, recording.models, self.rounds, recording.is_clean, recording.batches, recording.called_with,
+            recording.backwards, recording.closures, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
-            idle=self._idle(),
             epochs=epochs_around(sys._getframe(), self._is_user_file, loader),
-            parameters=self._parameters(),
-            remarks=list(self._remarks),
-        )
+            parameters=self._parameters(), remarks=list(self._remarks),
+        )  # fmt: skip
 
 
 @contextmanager

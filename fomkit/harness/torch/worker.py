@@ -126,8 +126,8 @@ def to_device(watch: Watch, torch: Any) -> dict[str, float]:
     numel = HOST_BYTE // 4
     there = torch.empty(numel, device="cuda")
     found = {}
-    for name, pinned in (("pinned", True), ("pageable", False)):
-        here = torch.empty(numel, pin_memory=pinned)
+    for name in ("pinned", "pageable"):
+        here = torch.empty(numel, pin_memory=name == "pinned")
         found[name] = HOST_BYTE / _over(watch, partial(there.copy_, here, non_blocking=True))
     return found
 
@@ -135,6 +135,11 @@ def to_device(watch: Watch, torch: Any) -> dict[str, float]:
 Answer = dict[str, Any]
 LONG_S = 5e-3
 """Time [s] of an op from which it does not matter that its program is cold too: reading that takes 0.1 ms."""
+
+
+def first_line(problem: BaseException) -> str:
+    """Give the first line of what went wrong, which says it all; the rest is where in the framework."""
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:200]
 
 
 def introduce(device: str) -> Answer:
@@ -150,12 +155,9 @@ def introduce(device: str) -> Answer:
     }
     if device == "cuda":
         one = torch.cuda.get_device_properties(0)
-        facts |= {
-            "device_name": str(one.name),
-            "memory_byte": float(one.total_memory),
-            "cache_byte": float(getattr(one, "L2_cache_size", 0)),
-            "capability": [int(one.major), int(one.minor)],
-        }
+        facts |= {"device_name": str(one.name), "memory_byte": float(one.total_memory)}
+        facts["cache_byte"] = float(getattr(one, "L2_cache_size", 0))
+        facts["capability"] = [int(one.major), int(one.minor)]
     return facts
 
 
@@ -171,8 +173,7 @@ def time_op(request: Mapping[str, Any], device: str, watch: Watch) -> Answer:
     except CannotTimeError as reason:
         return {"reason": str(reason)}
     except (RuntimeError, MemoryError, torch.cuda.OutOfMemoryError) as problem:
-        # The first line says it all; the rest is where in PyTorch.
-        return {"reason": (str(problem).strip().splitlines() or [type(problem).__name__])[0][:200]}
+        return {"reason": first_line(problem)}
     finally:
         if device == "cuda":
             torch.cuda.empty_cache()
@@ -187,15 +188,20 @@ def serve(lines: TextIO, answers: TextIO, handle: Callable[[Mapping[str, Any]], 
         answers.flush()
 
 
-def main() -> None:
+def talk(handle: Callable[[Mapping[str, Any]], Answer]) -> None:
     """Answer on what was standard output; what libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    import torch
+    serve(sys.stdin, answers, handle)
 
+
+def main() -> None:
+    """Answer what is asked of PyTorch's ops."""
     state: dict[str, Any] = {}
 
     def handle(request: Mapping[str, Any]) -> Answer:
+        import torch
+
         if "threads" in request:
             if request["device"] == "cuda" and not torch.cuda.is_available():
                 return {"reason": "says that PyTorch finds no CUDA device"}
@@ -211,4 +217,4 @@ def main() -> None:
             return dict(host_cost(state["device"], state["watch"]))
         return time_op(request, state["device"], state["watch"])
 
-    serve(sys.stdin, answers, handle)
+    talk(handle)
