@@ -119,9 +119,8 @@ class _Exploration:
         names = list(self.values)
         for most in range(len(names), 0, -1):
             some = names[:most]
-            points = [
-                point for point in self.points if all(point[name] == self.sizes[name] for name in names[most:])
-            ]
+            held = {name: self.sizes[name] for name in names[most:]}
+            points = [point for point in self.points if held.items() <= point.items()]
             with suppress(NoExpression):
                 return name_order([self.at(point).order for point in points], points, some), _stay(names[most:])
         return self.at(self.sizes).order, _stay(names)
@@ -159,10 +158,7 @@ def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
 
 
 def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
-    """Trace a step; give it with sizes as names, and for each size that has to stay fixed why.
-
-    `trace`: gives the step at them; `sizes`: value of each named size; ``batch`` comes first.
-    """
+    """Trace a step; give it with sizes as names, the batch first, and for each that has to stay fixed why."""
     step = trace(sizes)
     found = _explore(trace, sizes, step)
     if not (found.fixed or found.notes):
@@ -212,11 +208,7 @@ def traced_with(framework: str, version: object, device: str, mode: str) -> dict
 def make_draft(
     workload: Workload, request: Request, model: Traced, sized: SizedStep, notes: Sequence[str]
 ) -> Draft:
-    """Count what was traced.
-
-    `notes`: what was said before the step ran. Raises FomkitError when a batch was asked for on which nothing
-    depends.
-    """
+    """Count what was traced; ``notes`` are those from before the step ran."""
     step = sized.step
     ops, layers = split_layers(sized.ops)
     unused_batch = _unused_batch_notes(ops, sized.sizes, request, sized.fixed)

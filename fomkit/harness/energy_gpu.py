@@ -48,18 +48,12 @@ def _number(path: Path) -> float:
 
 
 def read_zone(zone: Zone) -> float:
-    """Read a counter [J].
-
-    Raises CannotReadError with the file and the reason.
-    """
+    """Read a counter [J]."""
     return _number(zone.path)
 
 
 def find_zones(root: Path = Path("/")) -> list[Zone]:
-    """Find the counters of packages and their memory, each read once to be sure.
-
-    `root`: where ``sys`` lies.
-    """
+    """Find the counters of packages and their memory, each read once to be sure."""
     found: list[Zone] = []
     for folder in sorted((root / _ZONES).glob("intel-rapl:*")):
         try:
@@ -68,6 +62,7 @@ def find_zones(root: Path = Path("/")) -> list[Zone]:
             continue
         if not name.startswith(COUNTED):
             continue
+        # A package that cannot be read raises: part of a machine's energy is not its energy.
         zone = Zone(name, folder / "energy_uj", _number(folder / "max_energy_range_uj"))
         read_zone(zone)
         found.append(zone)
@@ -106,16 +101,8 @@ class Gpu:
     source: str
 
 
-def visible_gpu() -> str:
-    """Name the GPU that PyTorch calls the first: a number, or a UUID."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
-
-
 def by_nvml(library: Any, which: str) -> Gpu:
-    """Read through NVML.
-
-    `library`: ``pynvml``, or what has its functions; `which`: a number, or a UUID.
-    """
+    """Read a GPU, by number or UUID, through ``pynvml`` or what has its functions."""
     try:
         library.nvmlInit()
         if which.isdigit():
@@ -174,7 +161,8 @@ def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_ou
 
 def find_gpu(which: str | None = None) -> Gpu:
     """Find how the power of a GPU can be read."""
-    chosen = which or visible_gpu()
+    # A number or a UUID; by default the one that PyTorch calls the first.
+    chosen = which or os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
     try:
         import pynvml
     except ImportError:

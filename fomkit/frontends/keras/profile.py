@@ -84,10 +84,7 @@ def draft_profile(workload: Workload, request: Request) -> Draft:
 
 
 def trace_workload(workload: Workload, request: Request) -> TracedWorkload:
-    """Trace a workload.
-
-    Raises FomkitError when the workload lacks something.
-    """
+    """Trace a workload."""
     prepared, sizes, notes = _prepare(workload, request)
     sized = trace_sizes(partial(step_tracer(), prepared), sizes)
     model = describe_model(workload.model, request.mode)
@@ -151,10 +148,7 @@ _WHERE = "profile"
 
 
 def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
-    """Trace a workload here; weights keep their values, and a step that is only traced changes none.
-
-    Raises FomkitError when the workload lacks something, or its code fails.
-    """
+    """Trace a workload here; weights keep their values, and a step that is only traced changes none."""
     check_workload(workload, _WHERE)
     try:
         return draft_profile(workload, Request(name, _WHERE, mode, sizes)).profile()

@@ -102,19 +102,15 @@ def flat_rows(array: Array) -> Array:
 def factors(call: Call) -> tuple[Array, Array]:
     """Give the left and the right factor of Gemm, MatMul and their integer spellings, as they are multiplied."""
     arrays = [argument for argument in call.arguments.values() if isinstance(argument, Array)]
-    left, right = as_matrix(arrays[0], on_left=True), as_matrix(_right(call, arrays), on_left=False)
+    named = call.arguments.get("b" if "b" in call.arguments else "B")
+    second = named if isinstance(named, Array) else arrays[-1]
+    left, right = as_matrix(arrays[0], on_left=True), as_matrix(second, on_left=False)
     if call.op == "Gemm":
         left = swapped(left) if call.arguments.get("transA") else left
         right = swapped(right) if call.arguments.get("transB") else right
     if left.shape[-1] != right.shape[-2]:
         raise ValueError(f"{call.op} multiplies {left.shape} and {right.shape}")
     return left, right
-
-
-def _right(call: Call, arrays: list[Array]) -> Array:
-    name = "b" if "b" in call.arguments else "B"
-    found = call.arguments.get(name)
-    return found if isinstance(found, Array) else arrays[-1]
 
 
 def is_row_by_row(array: Array) -> bool:

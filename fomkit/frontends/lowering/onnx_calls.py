@@ -258,16 +258,9 @@ def _attention_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
 def parts_of(
     call: Call, dtype: str, module: str, *, backward: bool, input_gradient: bool = True
 ) -> list[TracedOp]:
-    """Give the parts of a row that is one op, in the pass asked for.
-
-    `call`: the forward call; `input_gradient`: false where a recurrent layer reads data, whose gradient nobody
-    computes: its first product is not run.
-    """
+    """Give the parts of a row that is one op; the gradient of data, which nobody computes, has none."""
     made = (_attention_parts if call.op == "Attention" else _recurrent_parts)(call, backward)
     if backward and not input_gradient and call.op != "Attention":
         made = made[1:]
-    return [
-        TracedOp(op, kind, sizes, dtype, pass_name, module, count=times)
-        for (op, kind, sizes), times, pass_name in made
-        if times
-    ]
+    run = ((*part, times, pass_name) for part, times, pass_name in made if times)
+    return [TracedOp(op, kind, sizes, dtype, name, module, count=times) for op, kind, sizes, times, name in run]

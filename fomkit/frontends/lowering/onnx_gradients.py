@@ -144,16 +144,11 @@ def _product(back: Backward) -> None:
             sizes = multiplied(swapped(columns), rows) if of_right else multiplied(swapped(rows), columns)
         else:
             sizes = multiplied(swapped(left), given)
-        _write_product(back, at, sizes, (given, right if at == 0 else left))
-
-
-def _write_product(back: Backward, at: int, sizes: Dimensions, read: Sequence[Array]) -> None:
-    """Note a product; where the input was one for a whole stack, its products are summed up."""
-    like = back.input(at)
-    numel = prod(int(sizes[one]) for one in "bmn")
-    made = new_array(like.shape if numel == like.numel else (numel,), like.dtype)
-    back.run("gemm", sizes, read, [made], back.product_pass(at))
-    back.fold(at, made)
+        # Where the input was one for a whole stack, its products are summed up.
+        like, numel = back.input(at), prod(int(sizes[one]) for one in "bmn")
+        made = new_array(like.shape if numel == like.numel else (numel,), like.dtype)
+        back.run("gemm", sizes, (given, right if at == 0 else left), [made], back.product_pass(at))
+        back.fold(at, made)
 
 
 def _einsum(back: Backward) -> None:

@@ -129,10 +129,8 @@ def _letters(equation: str, arrays: list[Array], result: Array) -> tuple[list[st
     factors = given.split(",")
     spare = "ZYXWVUTSRQPONM"
     shapes = zip([*factors, out], [*arrays, result], strict=True)
-    written = [
-        text.replace("...", spare[: len(array.shape) - len(text.replace("...", ""))][::-1])
-        for text, array in shapes
-    ]
+    axes = ((text, len(array.shape) - len(text.replace("...", ""))) for text, array in shapes)
+    written = [text.replace("...", spare[:more][::-1]) for text, more in axes]
     return written[:-1], written[-1]
 
 
@@ -152,10 +150,8 @@ def einsum(call: Call) -> list[Work]:
         kept, both = letter in out, letter in left and letter in right
         groups["b" if both and kept else "k" if not kept else "m" if letter in left else "n"] += letter
     dimensions: Dimensions = {name: prod(size[letter] for letter in letters) for name, letters in groups.items()}
-    dimensions |= {
-        "trans_a": _before(left, groups["k"], groups["m"]),
-        "trans_b": _before(right, groups["n"], groups["k"]),
-    }
+    dimensions["trans_a"] = _before(left, groups["k"], groups["m"])
+    dimensions["trans_b"] = _before(right, groups["n"], groups["k"])
     return [Work("gemm", dimensions, arrays[0].dtype)]
 
 

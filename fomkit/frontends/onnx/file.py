@@ -72,11 +72,7 @@ def recognise_onnx(path: Path) -> bool:
 
 
 def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
-    """Read a model; files that it names beside itself are never opened.
-
-    `where`: the file as the user wrote it. Gives a model, graph: the model, its own functions put in place of
-    their calls, and its graph.
-    """
+    """Read a model and its graph, own functions put in place; files that it names beside itself stay shut."""
     import onnx
     import onnx.inliner
 
@@ -101,9 +97,8 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:  # the library raises what it likes
             message = str(error).strip().split("\n")[0]
-            raise FomkitError(
-                where, f"has functions that cannot be put in place: {message:.200}. {_NEWEST}"
-            ) from error
+            what = f"has functions that cannot be put in place: {message:.200}. {_NEWEST}"
+            raise FomkitError(where, what) from error
     for one in model.opset_import:
         if not 0 < one.version <= _HIGHEST_OPSET:
             message = f"is of opset {one.version}, and ONNX has those from 1 to {onnx.defs.onnx_opset_version()}"
@@ -127,10 +122,7 @@ def _texts(graph: Graph) -> Iterator[str]:
 
 
 def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
-    """Sort the ops so that each comes after those it reads, and check that this can be done.
-
-    `given`: names of the graph's inputs and of its stored tensors.
-    """
+    """Sort the ops so that each comes after those it reads, and check that this can be done."""
     makers: dict[str, int] = {}
     for at, node in enumerate(graph.node):
         for name in filter(None, node.output):

@@ -130,14 +130,9 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
             where, "has no weight in a floating-point format, so there is nothing to train. Profile it with "
                    "--mode infer.")  # fmt: skip
     rule = "" if not training or optimizer == "none" else optimizer or "sgd"
-    prepared = Prepared(
-        walker=Walker(model, nodes, inputs, frozenset(weights.trainable), training=training),
-        weights=weights,
-        results=tuple(one.name for one in graph.output),
-        modules=_modules(nodes, weights.trainable),
-        mode=request.mode,
-        rule=rule,
-    )
+    walker = Walker(model, nodes, inputs, frozenset(weights.trainable), training=training)
+    results, modules = tuple(one.name for one in graph.output), _modules(nodes, weights.trainable)
+    prepared = Prepared(walker, weights, results, modules, request.mode, rule)
     try:
         sized = _sized(prepared, inputs.sizes)
     except NotAtTheseSizes as error:
@@ -152,15 +147,11 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     trainable = sum(sizes_of[name] for name in weights.trainable)
     whole = trainable + sum(sizes_of[name] for name in weights.quantised)
     made_with = traced_with("onnx", onnx.__version__, "file", request.mode)
-    traced = Traced(_title(model), made_with, whole, trainable)
+    maker = f"{model.producer_name} {model.producer_version}".strip()
+    title = printable(f"ONNX graph{f' of {maker}' if maker else ''}"[:120])
+    traced = Traced(title, made_with, whole, trainable)
     draft = make_draft(Workload(None, None, **run), request, traced, sized, notes)  # type: ignore[arg-type]
     return _as_derived(draft, nodes, rule) if training else draft
-
-
-def _title(model: Any) -> str:
-    """Say what the file says of itself."""
-    maker = f"{model.producer_name} {model.producer_version}".strip()
-    return printable(f"ONNX graph{f' of {maker}' if maker else ''}"[:120])
 
 
 def _result(path: Path, message: dict[str, Any]) -> dict[str, Any]:

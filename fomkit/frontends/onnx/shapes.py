@@ -204,21 +204,18 @@ class Walker:
                 self._add(name, array)
 
     def _types(self, node: Any) -> dict[str, Any]:
-        arrays, types = self._walked.arrays, {}
-        for name in filter(None, node.input):
-            if name in arrays:
-                types[name] = onnx.helper.make_tensor_type_proto(_NUMBERS[arrays[name].dtype], arrays[name].shape)
-        return types
+        known = {name: self._walked.arrays[name] for name in node.input if name and name in self._walked.arrays}
+        make = onnx.helper.make_tensor_type_proto
+        return {name: make(_NUMBERS[array.dtype], array.shape) for name, array in known.items()}
 
     def _as_stated(self, name: str) -> Array | None:
         """Take a shape from the file where every name in it is known and none of it may be of another batch."""
         stated, open_names = self._stated.get(name), self._inputs.open_names
         if stated is None or not stated.HasField("shape") or not open_names:
             return None
-        shape = [
-            dim.dim_value if dim.HasField("dim_value") else self._sizes.get(open_names.get(dim.dim_param, ""), -1)
-            for dim in stated.shape.dim
-        ]
+        sizes = {name: self._sizes.get(size, -1) for name, size in open_names.items()}
+        dims = stated.shape.dim
+        shape = [dim.dim_value if dim.HasField("dim_value") else sizes.get(dim.dim_param, -1) for dim in dims]
         dtype = dtype_of(stated.elem_type)
         return None if dtype is None or any(one < 0 for one in shape) else new_array(tuple(shape), dtype)
 

@@ -67,10 +67,7 @@ def _reached(walked: Walked, weights: set[int]) -> tuple[set[int], set[int]]:
 
 
 def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
-    """Derive the backward pass.
-
-    `results`: what a loss reads: the graph's outputs.
-    """
+    """Derive the backward pass from the graph's outputs, which a loss reads."""
     own = set(walked.layouts)
     touched, of_weights = _reached(walked, own)
     found = BackwardPass()
@@ -156,10 +153,7 @@ def _line(number: int, role: str, byte: int, module: str = "", *, row: int = -1,
 def order_of(
     memory: Memory, forward: Sequence[Derived], backward: BackwardPass, update: Sequence[TracedOp]
 ) -> list[TracedOp]:
-    """Give the lines of the order.
-
-    `update`: its rows, which come last.
-    """
+    """Give the lines of the order; the rows of the update come last."""
     steps = [*forward, *backward.steps]
     firsts, number = [], 1
     for step in steps:
@@ -262,10 +256,10 @@ def _forward(walked: Walked, states: Counter[str], unsupported: Counter[str], tr
         except (ValueError, TypeError, KeyError, IndexError, ZeroDivisionError) as error:
             raise NotAtTheseSizes(f"{one.op} that makes {one.results[0]!r:.80} cannot run: {error}") from error
         states["priced" if works else "zero_work"] += 1
-        rows = [
-            TracedOp(one.op, work.kind, work.dimensions, work.dtype, work.pass_name or FORWARD, one.module)
-            for work in works
-        ]
+        rows = []
+        for work in works:
+            name = work.pass_name or FORWARD
+            rows.append(TracedOp(one.op, work.kind, work.dimensions, work.dtype, name, one.module))
         for row in rows:
             if row.kind in ("rnn", "attention"):
                 row.parts = parts_of(one.call, row.dtype, row.module, backward=False)

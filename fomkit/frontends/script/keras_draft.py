@@ -90,10 +90,7 @@ def _of_dataset(dataset: Any, batch: int) -> Epoch:
 
 
 def epoch_of(iterator: Any, batch: int) -> Epoch:
-    """Read an epoch of training.
-
-    `iterator`: what ``fit`` made of its data; `batch`: samples of a full batch.
-    """
+    """Read an epoch of training from what ``fit`` made of its data."""
     adapter, steps = iterator.data_adapter, iterator.steps_per_epoch
     if steps:
         return Epoch(steps * batch, "drop", f"has {steps:,} steps (steps_per_epoch)")

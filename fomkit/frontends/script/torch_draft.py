@@ -97,10 +97,7 @@ def _devices(taken: Taken) -> str:
 
 
 def draft_script(taken: Taken, name: str, partial: str = "") -> Draft:
-    """Make the draft.
-
-    `name`: of the profile; `partial`: why the program ended before the wanted step; "" where it did not.
-    """
+    """Make the draft; ``partial`` says why the program ended before the wanted step, if it did."""
     ops, layers = split_layers(taken.step.ops)
     rows, parts = count_rows(ops)
     batch, read_from = _batch(taken)

@@ -80,13 +80,9 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
     line, code = frame.f_lineno, frame.f_code
     if line is None:
         return []
-    first = code.co_firstlineno
-    found = [
-        _Loop(node, frame)
-        for node in _loops_of_file(code.co_filename)
-        if first <= node.lineno and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
-    ]
-    return sorted(found, key=lambda loop: loop.node.lineno)
+    own = (node for node in _loops_of_file(code.co_filename) if code.co_firstlineno <= node.lineno)
+    found = [node for node in own if node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)]
+    return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:

@@ -50,11 +50,7 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
 
 
 def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
-    """Trace a workload, inside `shape_only`.
-
-    `own`: whether the model may be changed (this process exists for it) or must be copied first. Raises
-    FomkitError when the workload lacks something.
-    """
+    """Trace a workload, inside `shape_only`; a model that is not one's ``own`` is copied first."""
     prepared, sizes, notes = _prepare(workload, request, own=own)
     sized = trace_sizes(partial(trace_step, prepared), sizes)
     # Lazy modules have no sizes before they have run.
@@ -101,10 +97,7 @@ _WHERE = "profile"
 
 
 def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
-    """Trace a workload here; the model given, and PyTorch's settings, stay as they are.
-
-    Raises FomkitError when the workload lacks something, or its code fails.
-    """
+    """Trace a workload here; the model given, and PyTorch's settings, stay as they are."""
     check_workload(workload, _WHERE)
 
     def trace(route: Route) -> Draft | FomkitError:

@@ -33,13 +33,10 @@ def introduce(threads: int) -> Answer:
     text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
     told = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
     name = told[1].strip() if told else platform.machine()
-    return {
-        "library_version": str(tf.__version__),
-        "python": platform.python_version(),
-        "threads": int(tf.config.threading.get_intra_op_parallelism_threads()),
-        "about": f"{name}; {threads} threads; Python {platform.python_version()}; ops of compiled graphs",
-        "cuda": "",
-    }
+    set_threads, python = tf.config.threading.get_intra_op_parallelism_threads(), platform.python_version()
+    about = f"{name}; {threads} threads; Python {python}; ops of compiled graphs"
+    facts = {"library_version": str(tf.__version__), "python": python, "threads": int(set_threads)}
+    return {**facts, "about": about, "cuda": ""}
 
 
 def host_cost(watch: Watch) -> Answer:

@@ -282,10 +282,7 @@ MAKERS: Mapping[str, Callable[[float, Team], Exchange]] = {
 
 
 def make_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
-    """Make what this rank does in an exchange.
-
-    `request`: ``collective``, and ``message_byte`` or ``scheme`` and ``form`` of a payload.
-    """
+    """Make what this rank does in an exchange of one buffer, or of a payload by its scheme and form."""
     if request.get("scheme"):
         return _payload_exchange(request, team)
     if request["collective"] not in MAKERS:

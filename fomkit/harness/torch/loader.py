@@ -106,11 +106,7 @@ def _of_dataset(dataset: Any, batch: int, workers: int) -> Loader:
 
 
 def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loader:
-    """Take a file's ``loader``, else its ``dataset`` or ``inputs`` in batches of ``batch_size``.
-
-    `workers`: worker processes for a dataset; `batch`: samples in a batch of a dataset; default: the file's
-    ``batch_size``.
-    """
+    """Take a file's ``loader``, else its ``dataset`` or ``inputs`` in batches of a size, else its own."""
     given = vars(module)
     if "loader" in given:
         if workers is not None or batch is not None:
@@ -152,8 +148,11 @@ def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[f
         return []
     gap_s, turn = sum(arrived_s[-1] - arrived_s[0] for arrived_s in read) / count, max(1, workers)
     size = turn * max(1, ceil(BLOCK_S / max(gap_s * turn, 1e-12)))
-    longest, common = max(len(epoch.arrived_s) for epoch in epochs), _common_sizes(epochs)
-    size = min(size, max(1, longest // 4))
+    size = min(size, max(1, max(len(epoch.arrived_s) for epoch in epochs) // 4))
+    # Batches of the most usual size count, or all where most are of another.
+    sizes = [many for epoch in epochs for many in epoch.samples]
+    often = max(set(sizes), key=sizes.count)
+    common = {often} if sizes.count(often) > len(sizes) / 2 else set(sizes)
     found = []
     for epoch in epochs:
         first = min(ahead, len(epoch.arrived_s) // 2)
@@ -165,20 +164,10 @@ def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[f
     return found
 
 
-def _common_sizes(epochs: Sequence[Epoch]) -> set[int]:
-    """Give the sizes of batches that count: the most usual one, or all where most are of another."""
-    sizes = [size for epoch in epochs for size in epoch.samples]
-    often = max(set(sizes), key=sizes.count)
-    return {often} if sizes.count(often) > len(sizes) / 2 else set(sizes)
-
-
 def read_loader(
     loader: Loader, limit_s: float, enough: Callable[[list[tuple[float, float]]], bool]
 ) -> list[Epoch]:
-    """Read batches until the rate is known well enough or the time is up, from the start again where they end.
-
-    `limit_s`: wall time [s]; `enough`: tells whether the rate is known.
-    """
+    """Read batches until the rate is known or the time is up, from the start again where they end."""
     begun = time.perf_counter()
     epochs: list[Epoch] = []
     read = 0

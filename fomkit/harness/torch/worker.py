@@ -22,15 +22,16 @@ from fomkit.harness.torch.times import Effort, checked_case, describe, time_case
 
 LAYERS, WIDTH, ROUNDS = 40, 8, 30
 _SHAPE = {"b": "1", "m": str(WIDTH), "n": str(WIDTH), "k": str(WIDTH)}
-_NUMEL = {"numel": str(WIDTH * WIDTH), "write_byte": str(4 * WIDTH * WIDTH)}
+_BYTE = 4 * WIDTH * WIDTH
+_NUMEL = {"numel": str(WIDTH * WIDTH), "write_byte": str(_BYTE), "read_byte": str(2 * _BYTE)}
 CHAIN: Sequence[Mapping[str, str]] = (
     {"kind": "gemm", **_SHAPE, "trans_a": "0", "trans_b": "1"},
-    {"kind": "pointwise", "op": "aten::tanh", **_NUMEL, "read_byte": str(4 * WIDTH * WIDTH)},
+    {"kind": "pointwise", "op": "aten::tanh", **_NUMEL, "read_byte": str(_BYTE)},
     *(
-        {"kind": "pointwise", "op": f"aten::{name}", **_NUMEL, "read_byte": str(8 * WIDTH * WIDTH), "inputs": "2"}
+        {"kind": "pointwise", "op": f"aten::{name}", **_NUMEL, "inputs": "2"}
         for name in ("mul", "add", "mul", "mul", "add", "add")
     ),
-    {"kind": "pointwise", "op": "aten::tanh_backward", **_NUMEL, "read_byte": str(8 * WIDTH * WIDTH)},
+    {"kind": "pointwise", "op": "aten::tanh_backward", **_NUMEL},
     {"kind": "gemm", **_SHAPE, "trans_a": "0", "trans_b": "0"},
     {"kind": "gemm", **_SHAPE, "trans_a": "1", "trans_b": "0"},
     {"kind": "reduction", "op": "aten::sum", "pass_name": "backward", **_NUMEL, "row": str(WIDTH)},
@@ -147,12 +148,9 @@ def introduce(device: str) -> Answer:
     import torch
 
     facts: Answer = {
-        "library_version": str(torch.__version__),
-        "python": platform.python_version(),
-        "threads": int(torch.get_num_threads()),
-        "about": describe(device),
-        "cuda": str(torch.version.cuda or ""),
-    }
+        "library_version": str(torch.__version__), "python": platform.python_version(), "about": describe(device),
+        "threads": int(torch.get_num_threads()), "cuda": str(torch.version.cuda or ""),
+    }  # fmt: skip
     if device == "cuda":
         one = torch.cuda.get_device_properties(0)
         facts |= {"device_name": str(one.name), "memory_byte": float(one.total_memory)}
