@@ -17,17 +17,10 @@ import onnx.defs
 import onnx.shape_inference
 
 from fomkit.core.errors import printable
+from fomkit.frontends.lowering import onnx_calls
 from fomkit.frontends.lowering.calls import Array, Call
 from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names
-from fomkit.frontends.lowering.onnx_calls import (
-    Executed,
-    Walked,
-    dtype_of,
-    is_float,
-    new_array,
-    permuted,
-    reshaped,
-)
+from fomkit.frontends.lowering.onnx_calls import Executed, Walked, dtype_of, is_float, new_array, reshaped
 from fomkit.frontends.onnx.file import Inputs
 from fomkit.frontends.onnx.values import MOST_ELEMENTS, work_out
 from fomkit.frontends.sizes import Sizes
@@ -236,7 +229,7 @@ class Walker:
         if op in VIEWS or same or (op == "Dropout" and not self._training):
             arrays[name] = reshaped(array, arrays[name].shape)
         elif op == "Transpose" and of_weight:
-            arrays[name] = permuted(array, order)
+            arrays[name] = onnx_calls.permuted(array, order)
         else:
             return False
         self._walked.views[name] = source

@@ -8,27 +8,10 @@ from dataclasses import dataclass, field
 
 from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
 from fomkit.frontends.layers import COPIES
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    FORWARD,
-    UPDATE,
-    Array,
-    Dimensions,
-    TracedOp,
-    traffic,
-    works_of,
-)
+from fomkit.frontends.lowering import calls, onnx_calls
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, Array, Dimensions, TracedOp, traffic
 from fomkit.frontends.lowering.onnx import RULES, NoRule
-from fomkit.frontends.lowering.onnx_calls import (
-    CELLS,
-    Executed,
-    Walked,
-    is_float,
-    new_array,
-    parts_of,
-    reshaped,
-    saved_byte,
-)
+from fomkit.frontends.lowering.onnx_calls import CELLS, Executed, Walked, is_float, new_array, parts_of, reshaped
 from fomkit.frontends.lowering.onnx_gradients import WITHOUT_GRADIENT, Derived, derive_gradient, takes_gradient
 from fomkit.frontends.onnx.file import Weights
 from fomkit.frontends.onnx.shapes import NotAtTheseSizes, Walker
@@ -248,7 +231,7 @@ def _forward(walked: Walked, states: Counter[str], unsupported: Counter[str], tr
     for one in walked.ran:
         rule = RULES[one.op]
         try:
-            works = [] if rule is None else works_of(one.call, rule)
+            works = [] if rule is None else calls.works_of(one.call, rule)
         except NoRule as missing:
             unsupported[str(missing)] += 1
             states["unsupported"] += 1
@@ -264,7 +247,7 @@ def _forward(walked: Walked, states: Counter[str], unsupported: Counter[str], tr
             if row.kind in ("rnn", "attention"):
                 row.parts = parts_of(one.call, row.dtype, row.module, backward=False)
         if training and one.op in CELLS:
-            one.saved_for_backward.append(new_array((saved_byte(one.call),), "int8"))
+            one.saved_for_backward.append(new_array((onnx_calls.saved_byte(one.call),), "int8"))
         written = tuple(array for array in one.outputs if array is not None)
         found.append(Derived(rows, one.call.read, (*written, *one.saved_for_backward)))
     return found

@@ -22,16 +22,9 @@ import torch
 from torch.optim import optimizer as hooks
 
 from fomkit.frontends.drafting import replaced
+from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
-from fomkit.frontends.script.torch_recorder import (
-    Fetched,
-    Models,
-    OuterCalls,
-    Recording,
-    watch_autocast,
-    watch_compile,
-    watch_loaders,
-)
+from fomkit.frontends.script.torch_recorder import Fetched, Models, OuterCalls, Recording, watch_loaders
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
 from fomkit.frontends.torch.step import watch_backward
@@ -249,8 +242,8 @@ class StepWatch:
             stack.enter_context(self._calls.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._loader_starts, self._batch, self._quietly))
-            stack.enter_context(watch_autocast(self._note))
-            stack.enter_context(watch_compile(self._remark))
+            stack.enter_context(torch_recorder.watch_autocast(self._note))
+            stack.enter_context(torch_recorder.watch_compile(self._remark))
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
             stack.callback(hooks.register_optimizer_step_post_hook(self._after).remove)

@@ -11,15 +11,9 @@ import torch
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends import model_file
 from fomkit.frontends.drafting import Request, Traced, make_draft, run_file_request, trace_sizes, traced_with
-from fomkit.frontends.model_file import (
-    NEVER_MENDED,
-    count_errors,
-    explain_exception,
-    model_errors,
-    run_file,
-    take_workload,
-)
+from fomkit.frontends.model_file import count_errors, explain_exception, model_errors, run_file, take_workload
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, profile_by_routes
 from fomkit.frontends.torch.calls import inputs_and_sizes, model_without_data, shape_only
@@ -90,7 +84,7 @@ def _profile(path: Path, request: Request) -> dict[str, Any]:
 
 def main() -> None:
     """Run one request."""
-    run_file_request(_profile, lambda error: isinstance(error, NEVER_MENDED))
+    run_file_request(_profile, lambda error: isinstance(error, model_file.NEVER_MENDED))
 
 
 _WHERE = "profile"

@@ -16,15 +16,7 @@ from torch.utils._pytree import tree_map
 
 from fomkit.frontends.layers import LayerLog, RowOwner, Scope
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Call,
-    Rule,
-    TracedOp,
-)
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step
 from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id, tensors_of
@@ -330,7 +322,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if results & made:
                 op.pass_name = WEIGHT_GRADIENT
             elif op.kind == "gemm" and op.pass_name == BACKWARD:
-                op.pass_name = INPUT_GRADIENT
+                op.pass_name = calls.INPUT_GRADIENT
 
     @property
     def checkpoint_notes(self) -> list[str]:
