@@ -128,6 +128,5 @@ def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
     """Raise unless a framework is here."""
     for package in _NEEDED[framework]:
         if find_spec(package) is None:
-            raise FomkitError(
-                where, f"this needs {_NAMES[package]}, which is not here. Run: {install_hint(_EXTRAS[package])}"
-            )
+            what = f"this needs {_NAMES[package]}, which is not here. Run: {install_hint(_EXTRAS[package])}"
+            raise FomkitError(where, what)

@@ -119,9 +119,8 @@ class _Exploration:
         names = list(self.values)
         for most in range(len(names), 0, -1):
             some = names[:most]
-            points = [
-                point for point in self.points if all(point[name] == self.sizes[name] for name in names[most:])
-            ]
+            held = {name: self.sizes[name] for name in names[most:]}
+            points = [point for point in self.points if held.items() <= point.items()]
             with suppress(NoExpression):
                 return name_order([self.at(point).order for point in points], points, some), _stay(names[most:])
         return self.at(self.sizes).order, _stay(names)
@@ -159,10 +158,7 @@ def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
 
 
 def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
-    """Trace a step; give it with sizes as names, and for each size that has to stay fixed why.
-
-    `trace`: gives the step at them; `sizes`: value of each named size; ``batch`` comes first.
-    """
+    """Trace a step; give it with sizes as names, the batch first, and for each that has to stay fixed why."""
     step = trace(sizes)
     found = _explore(trace, sizes, step)
     if not (found.fixed or found.notes):
@@ -212,37 +208,26 @@ def traced_with(framework: str, version: object, device: str, mode: str) -> dict
 def make_draft(
     workload: Workload, request: Request, model: Traced, sized: SizedStep, notes: Sequence[str]
 ) -> Draft:
-    """Count what was traced.
-
-    `notes`: what was said before the step ran. Raises FomkitError when a batch was asked for on which nothing
-    depends.
-    """
+    """Count what was traced; ``notes`` are those from before the step ran."""
     step = sized.step
     ops, layers = split_layers(sized.ops)
     unused_batch = _unused_batch_notes(ops, sized.sizes, request, sized.fixed)
     rows, parts = count_rows(ops)
     infer = request.mode == "infer"
+    order = order_rows(sized.order, step.ops, sized.ops, row_places(sized.ops)) if sized.order else None
+    title = f"{model.kind}, {'inference' if infer else 'training step'}"
     return Draft(
-        name=request.name,
-        title=f"{model.kind}, {'inference' if infer else 'training step'}",
-        rows=rows,
-        parts=parts,
-        layers=count_layers(layers),
-        order=order_rows(sized.order, step.ops, sized.ops, row_places(sized.ops)) if sized.order else None,
-        sizes=dict(sized.sizes),
-        traced_with=dict(model.traced_with),
-        parameters_total=model.parameters_total,
+        request.name, title, rows, parts, count_layers(layers),
+        sizes=dict(sized.sizes), traced_with=dict(model.traced_with), parameters_total=model.parameters_total,
         parameters_trainable=model.parameters_trainable,
         # An inference step is no part of a training run, so it is not rolled up to one.
         train_samples=None if infer else workload.train_samples,
         validation_samples=None if infer else workload.validation_samples,
-        last_batch=workload.last_batch,
-        epochs=None if infer else workload.epochs,
-        optimizer=step.optimizer,
-        unsupported=step.listed_unsupported,
+        last_batch=workload.last_batch, epochs=None if infer else workload.epochs, optimizer=step.optimizer,
+        unsupported=step.listed_unsupported, order=order,
         missing=[] if infer or any(op.pass_name == UPDATE for op in ops) else [UPDATE],
         notes=[step.shares, *notes, *unused_batch, *step.notes, *sized.fixed, *sized.notes, *workload.notes],
-    )
+    )  # fmt: skip
 
 
 def _unused_batch_notes(

@@ -47,10 +47,7 @@ def run_file(path: Path) -> ModuleType:
 
 
 def take_workload(module: ModuleType, where: str, check: Callable[[Workload, str], None]) -> Workload:
-    """Take ``workload()`` or the plain names of a module.
-
-    `where`: the user's file, for error messages; `check`: raises where a framework could not use it.
-    """
+    """Take ``workload()`` or the plain names of a module; ``check`` raises where a framework could not use it."""
     make = getattr(module, "workload", None)
     if make is None:
         given: dict[str, Any] = {name: getattr(module, name, None) for name in ("model", "inputs", *_OPTIONAL)}
@@ -85,10 +82,7 @@ def count_errors(workload: Workload, where: str) -> list[FomkitError]:
 
 
 def model_errors(workload: Workload, where: str, kind: type, name: str, example: str) -> list[FomkitError]:
-    """Say where a workload has no model of a framework's kind.
-
-    `example`: of an expression that makes one.
-    """
+    """Say where a workload has no model of a framework's kind, with an example of one."""
     model = workload.model
     if model is None:
         return [FomkitError(where, f"'model' is missing. Give one, for example: model = {example}")]
@@ -106,10 +100,7 @@ def _first_line(text: str) -> str:
 
 
 def explain_exception(error: BaseException, where: str, path: Path | None = None) -> FomkitError:
-    """Say what the user's code raised and at which of its lines.
-
-    `where`: the user's file as the user wrote it, or the stage; `path`: the same file, absolute.
-    """
+    """Say what the user's code raised and at which line of the file, whose absolute path is ``path``."""
     if isinstance(error, FomkitError):
         return error
     frames = traceback.extract_tb(error.__traceback__)

@@ -34,10 +34,14 @@ def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None
     wanted = {**({} if batch is None else {"batch": batch}), **(sizes or {})}
     for name, size in wanted.items():
         if type(size) is not int or not 1 <= size <= MOST_OF_A_SIZE:
-            raise FomkitError(
-                where, f"the {name} is {size!r}. A whole number from 1 to {MOST_OF_A_SIZE:,} was expected."
-            )
+            expected = f"A whole number from 1 to {MOST_OF_A_SIZE:,} was expected."
+            raise FomkitError(where, f"the {name} is {size!r}. {expected}")
     return wanted
+
+
+def _about(path: Path, name: str | None = None) -> dict[str, str]:
+    """Say what a child is to profile, and what it is called."""
+    return {"path": str(path.resolve()), "where": str(path), "name": name or path.stem}
 
 
 def _check_request(where: str, mode: str, framework: Framework | Literal["onnx"]) -> None:
@@ -83,13 +87,7 @@ def profile_file(
     _check_request(where, mode, framework)
     wanted = _wanted_sizes(where, batch, sizes)
 
-    request = {
-        "path": str(path.resolve()),
-        "where": where,
-        "name": name or path.stem,
-        "mode": mode,
-        "sizes": wanted,
-    }
+    request = {**_about(path, name), "mode": mode, "sizes": wanted}
 
     def run(program: Program, **more: Any) -> Draft | FomkitError:
         return _draft_or_error(run_child({**request, **more}, where, time_limit_s, memory_limit_byte, program))
@@ -113,8 +111,8 @@ def profile_graph(
     if framework_of_file(path) != "tensorflow":
         raise FomkitError(where, "has no model of TensorFlow. Give the file of the Keras model that was traced.")
     _check_request(where, "train", "tensorflow")
-    request = {"path": str(path.resolve()), "where": where, "name": path.stem, "mode": "train", "nodes": True}
-    request["sizes"] = _wanted_sizes(where, None, sizes)
+    wanted = _wanted_sizes(where, None, sizes)
+    request = {**_about(path), "mode": "train", "nodes": True, "sizes": wanted}
     result = run_child(request, where, time_limit_s, MEMORY_LIMIT_BYTE, children.KERAS_FILE)
     profile = _profile_or_raise(_draft_or_error(result))
     return profile, {name: GraphNode(**node) for name, node in result["nodes"].items()}
@@ -160,12 +158,7 @@ def profile_script(
     _check_file(path, "a Python program that trains, for example train.py")
     framework = framework_of_file(path)
     _check_request(where, "train", framework)
-    request = {
-        "path": str(path.resolve()),
-        "where": where,
-        "name": name or path.stem,
-        "arguments": list(arguments),
-    }
+    request = {**_about(path, name), "arguments": list(arguments)}
     result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
     if "draft" not in result:
         place, what = result["error"]
@@ -207,18 +200,11 @@ def profile_onnx(
     _check_request(where, mode, "onnx")
     if optimizer and mode == "infer":
         raise FomkitError(f"--optimizer {optimizer}", "is for training. Leave it out, or --mode infer.")
-    request = {
-        "path": str(path.resolve()),
-        "where": where,
-        "name": name or path.stem,
-        "mode": mode,
-        "sizes": _wanted_sizes(where, batch, sizes),
-        "optimizer": optimizer,
-        "run": {"train_samples": train_samples, "epochs": epochs},
-    }
-    return _profile_or_raise(
-        _draft_or_error(run_child(request, where, time_limit_s, memory_limit_byte, children.ONNX_FILE))
-    )
+    request: dict[str, Any] = {**_about(path, name), "mode": mode, "optimizer": optimizer}
+    request["sizes"] = _wanted_sizes(where, batch, sizes)
+    request["run"] = {"train_samples": train_samples, "epochs": epochs}
+    result = run_child(request, where, time_limit_s, memory_limit_byte, children.ONNX_FILE)
+    return _profile_or_raise(_draft_or_error(result))
 
 
 def _first_sentence(path: Path) -> str:

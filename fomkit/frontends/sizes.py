@@ -35,9 +35,8 @@ MOST_POWER = 2
 def _monomials(sizes: int) -> tuple[Exponents, ...]:
     """Give the products to try, the plain ones first: batch, seq, batch·seq, seq², batch·seq² and such."""
     powers = product(range(MOST_POWER + 1), repeat=sizes)
-    return tuple(
-        sorted((power for power in powers if sum(power) <= MOST_FACTORS), key=lambda power: (sum(power), power))
-    )
+    few = (power for power in powers if sum(power) <= MOST_FACTORS)
+    return tuple(sorted(few, key=lambda power: (sum(power), power)))
 
 
 def _value(exponents: Exponents, point: Point) -> int:
@@ -96,10 +95,8 @@ class Candidates:
         return None
 
     def _rest(self, chosen: tuple[Exponents, ...], factors: list[int], values: Sequence[int]) -> list[int]:
-        columns = [self._columns[one] for one in chosen]
-        sums = [
-            sum(f * column[at] for f, column in zip(factors, columns, strict=True)) for at in range(len(values))
-        ]
+        rows = zip(*(self._columns[one] for one in chosen), strict=True)
+        sums = (sum(f * product for f, product in zip(factors, row, strict=True)) for row in rows)
         return [int(value) - one for value, one in zip(values, sums, strict=True)]
 
 
@@ -182,9 +179,8 @@ def _together(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[Tr
     for ops in zip(*steps, strict=True):
         if len({op.identity for op in ops}) > 1:
             other = next(op for op in ops if op.identity != ops[0].identity)
-            raise NoExpression(
-                f"{ops[0].op} in '{ops[0].module}' becomes {other.op}, at one of {namer.sizes_text}"
-            )
+            where = f"{ops[0].op} in '{ops[0].module}'"
+            raise NoExpression(f"{where} becomes {other.op}, at one of {namer.sizes_text}")
         parts = list(_together([op.parts for op in ops], namer))
         count = namer.expression(tuple(int(op.count) for op in ops))
         if count is None:
@@ -193,19 +189,16 @@ def _together(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[Tr
         yield replace(ops[0], dimensions=_dimensions(ops, namer), parts=parts, count=count)
 
 
-def _one_more(known: TracedOp, op: TracedOp) -> TracedOp:
-    return replace(known, count=int(known.count) + 1, lines=add_lines(known.lines, op.lines))
-
-
 def _joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[TracedOp]]:
     """Join equal executions of steps that differ in length: a loop over a sequence runs as often as it is long."""
     found = []
     for step in steps:
         counted: dict[object, TracedOp] = {}
         for op in step:
-            key = (op.identity, tuple(op.dimensions.items()))
-            known = counted.get(key)
-            counted[key] = _one_more(known, op) if known else op
+            key = op.key
+            if known := counted.get(key):
+                op = replace(known, count=int(known.count) + 1, lines=add_lines(known.lines, op.lines))
+            counted[key] = op
         found.append(list(counted.values()))
     if len({len(step) for step in found}) > 1:
         counts = ", ".join(str(len(step)) for step in steps)
@@ -258,8 +251,7 @@ def named_sizes(make: Any, where: str) -> dict[str, int]:
         if isinstance(parameter.default, bool) or not isinstance(parameter.default, int):
             continue
         if parameter.default < 1:
-            raise FomkitError(
-                where, f"inputs has {parameter.name}={parameter.default}. A size of 1 or more was expected."
-            )
+            what = f"inputs has {parameter.name}={parameter.default}"
+            raise FomkitError(where, f"{what}. A size of 1 or more was expected.")
         sizes[parameter.name] = parameter.default
     return sizes

@@ -88,9 +88,8 @@ def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
     parts: list[Row] = []
     lines: list[Mapping[str, int]] = []
     for op in ops:
-        key = (op.identity, tuple(op.dimensions.items()))
-        if key in counted:
-            place = counted[key]
+        key = op.key
+        if (place := counted.get(key)) is not None:
             rows[place]["count"] = add_counts(rows[place]["count"], op.count)
             lines[place] = add_lines(lines[place], op.lines)
             continue
@@ -107,7 +106,7 @@ def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
 def row_places(ops: Iterable[TracedOp]) -> list[int]:
     """Give for each execution its position among the rows of `count_rows`."""
     first: dict[object, int] = {}
-    return [first.setdefault((op.identity, tuple(op.dimensions.items())), len(first)) for op in ops]
+    return [first.setdefault(op.key, len(first)) for op in ops]
 
 
 def _row(op: TracedOp) -> Row:
@@ -166,24 +165,15 @@ class Draft:
     def profile(self, *notes: str) -> ModelProfile:
         """Make the profile, with further notes."""
         return ModelProfile(
-            name=self.name,
-            title=self.title,
-            ops=make_table(self.rows),
-            parts=make_table(self.parts, {"of": True}),
+            self.name, self.title, make_table(self.rows), parts=make_table(self.parts, {"of": True}),
             layers=make_table(self.layers, table="LAYERS") if self.layers else None,
             order=None if self.order is None else make_table(self.order, table="ORDER"),
-            sizes=self.sizes,
-            traced_with=self.traced_with,
-            parameters_total=self.parameters_total,
+            sizes=self.sizes, traced_with=self.traced_with, parameters_total=self.parameters_total,
             parameters_trainable=self.parameters_trainable,
-            data=Data(self.train_samples, self.validation_samples, self.last_batch),
-            run=Run(epochs=self.epochs),
-            optimizer=self.optimizer,
-            unsupported=tuple(self.unsupported),
-            missing=tuple(self.missing),
-            derived=tuple(self.derived),
-            notes=(*self.notes, *notes),
-        )
+            data=Data(self.train_samples, self.validation_samples, self.last_batch), run=Run(epochs=self.epochs),
+            optimizer=self.optimizer, unsupported=tuple(self.unsupported), missing=tuple(self.missing),
+            derived=tuple(self.derived), notes=(*self.notes, *notes),
+        )  # fmt: skip
 
 
 ORDER_LINE = "order"
@@ -206,10 +196,7 @@ def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: 
 
 def places_of(traced: Sequence[TracedOp], named: Sequence[TracedOp]) -> list[int]:
     """Give the place of each traced op among the named ones, of which equal ones may have been joined."""
-    if len(traced) == len(named):
-        return list(range(len(traced)))
-    first: dict[object, int] = {}
-    return [first.setdefault((op.identity, tuple(op.dimensions.items())), len(first)) for op in traced]
+    return list(range(len(traced))) if len(traced) == len(named) else row_places(traced)
 
 
 def order_rows(
@@ -232,10 +219,8 @@ def order_rows(
 
 Route = Literal["meta", "constants", "fake"]
 ROUTES: Mapping[Route, str] = {
-    "meta": "",
-    "constants": "small constants kept their values",
-    "fake": "fake tensors were used",
-}
+    "meta": "", "constants": "small constants kept their values", "fake": "fake tensors were used",
+}  # fmt: skip
 """Each way and the note it leaves in a profile.
 
 ``meta`` is neutral between devices. ``constants`` is the same but for small constants, which models turn into
@@ -244,11 +229,7 @@ plain numbers while they are built. ``fake`` plays a CPU, which some code insist
 
 
 def profile_by_routes(trace: Callable[[Route], Draft | FomkitError], where: str) -> ModelProfile:
-    """Trace by the first route on which the user's code runs.
-
-    `trace`: returns the error of code that failed; raises one that no other route would mend; `where`: the user's
-    file or the stage.
-    """
+    """Trace by the first route on which the user's code runs; errors that are given back, not raised, lead on."""
     failed: dict[Route, FomkitError] = {}
     for route, note in ROUTES.items():
         outcome = trace(route)

@@ -59,16 +59,12 @@ def cold_note(name: str, cold_s: float, step_s: Sequence[float]) -> str:
 
 
 def spread_notes(timer: str, step_s: Sequence[float]) -> Iterator[str]:
-    """Tell what traced times are, and how far the steps that they are of differ.
-
-    `timer`: what was timed; `step_s`: time of all ops of each step that was taken [s].
-    """
+    """Tell what traced times are, and how far the steps that they are of differ in the time of all ops [s]."""
     if len(step_s) < 2:
         yield f"traced_time_s: mean time of {timer} in the one step, under the profiler; no spread is known"
         return
-    yield (
-        f"traced_time_s: median over {len(step_s)} steps of the mean time of {timer} in a step, under the profiler"
-    )
+    mean = f"the mean time of {timer} in a step, under the profiler"
+    yield f"traced_time_s: median over {len(step_s)} steps of {mean}"
     yield (
         f"ops of a step took {_time(median(step_s))} (median; {_time(min(step_s))} to {_time(max(step_s))} over "
         f"{len(step_s)} steps)"
@@ -143,32 +139,22 @@ def rough_work(ops: Sequence[TracedOp]) -> float:
     >>> rough_work([TracedOp("mm", "gemm", {"b": 1, "m": 2, "n": 3, "k": 5}, "fp32", "forward", "")])
     30.0
     """
-    return sum(_rough(op) * (op.count if isinstance(op.count, int) else 1) for op in ops)
+    work = 0.0
+    for op in ops:
+        sizes = [op.dimensions.get(name, 1) for name in _FACTORS.get(op.kind, ("numel",))]
+        each = float(np.prod([float(size) if isinstance(size, int | float) else 1.0 for size in sizes]))
+        work += each * (op.count if isinstance(op.count, int) else 1)
+    return work
 
 
 _FACTORS = {
-    "gemm": ("b", "m", "n", "k"),
-    "sparse_gemm": ("b", "m", "n", "k"),
-    "conv": (
-        "batch",
-        "in_channels",
-        "out_channels",
-        "depth",
-        "height",
-        "width",
-        "kernel_d",
-        "kernel_h",
-        "kernel_w",
-    ),
+    "gemm": ("b", "m", "n", "k"), "sparse_gemm": ("b", "m", "n", "k"),
+    "conv": ("batch", "in_channels", "out_channels", "depth", "height", "width", "kernel_d", "kernel_h",
+             "kernel_w"),
     "rnn": ("batch", "steps", "hidden_size", "hidden_size", "layers", "directions"),
     "attention": ("batch", "heads", "q_len", "kv_len", "head_dim"),
-}
+}  # fmt: skip
 """Dimensions whose product goes with the work of a kind; of all other kinds the elements do."""
-
-
-def _rough(op: TracedOp) -> float:
-    sizes = [op.dimensions.get(name, 1) for name in _FACTORS.get(op.kind, ("numel",))]
-    return float(np.prod([float(size) if isinstance(size, int | float) else 1.0 for size in sizes]))
 
 
 def difference_notes(works: Sequence[float], place: int) -> Iterator[str]:
@@ -241,27 +227,17 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 def busiest(times: Mapping[_K, float]) -> _K:
-    """Give what ran longest; of equals the first.
-
-    `times`: time by device or process, at least one.
-    """
+    """Give what ran longest; of equals the first."""
     return max(times, key=lambda time: times[time])
 
 
 def busiest_notes(what: str, times_s: Mapping[str, float], taken: str) -> Iterator[str]:
-    """Tell which device or process was taken and name the others; nothing where it is the only one.
-
-    `what`: ``devices`` or ``processes``; `times_s`: time [s] by name.
-    """
+    """Tell which of several devices or processes was taken, by their times [s], and name the others."""
     if len(times_s) < 2:
         return
-    listed = [
-        f"{printable(name)} ({format_quantity(time_s, 'time_s', 3)})"
-        for name, time_s in times_s.items()
-        if name != taken
-    ]
+    listed = [f"{printable(name)} ({_time(time_s)})" for name, time_s in times_s.items() if name != taken]
     more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
     yield (
         f"partial: the trace is of {len(times_s)} {what}; the busiest was taken, {printable(taken)} "
-        f"({format_quantity(times_s[taken], 'time_s', 3)}), and left out: {', '.join(listed[:MAX_NAMED])}{more}"
+        f"({_time(times_s[taken])}), and left out: {', '.join(listed[:MAX_NAMED])}{more}"
     )

@@ -48,18 +48,12 @@ def _number(path: Path) -> float:
 
 
 def read_zone(zone: Zone) -> float:
-    """Read a counter [J].
-
-    Raises CannotReadError with the file and the reason.
-    """
+    """Read a counter [J]."""
     return _number(zone.path)
 
 
 def find_zones(root: Path = Path("/")) -> list[Zone]:
-    """Find the counters of packages and their memory, each read once to be sure.
-
-    `root`: where ``sys`` lies.
-    """
+    """Find the counters of packages and their memory, each read once to be sure."""
     found: list[Zone] = []
     for folder in sorted((root / _ZONES).glob("intel-rapl:*")):
         try:
@@ -68,13 +62,13 @@ def find_zones(root: Path = Path("/")) -> list[Zone]:
             continue
         if not name.startswith(COUNTED):
             continue
+        # A package that cannot be read raises: part of a machine's energy is not its energy.
         zone = Zone(name, folder / "energy_uj", _number(folder / "max_energy_range_uj"))
         read_zone(zone)
         found.append(zone)
     if not any(zone.name.startswith("package") for zone in found):
-        raise CannotReadError(
-            f"{root / _ZONES}: no counter of a processor package (none, or a guest of a hypervisor)"
-        )
+        why = "no counter of a processor package (none, or a guest of a hypervisor)"
+        raise CannotReadError(f"{root / _ZONES}: {why}")
     return found
 
 
@@ -107,23 +101,14 @@ class Gpu:
     source: str
 
 
-def visible_gpu() -> str:
-    """Name the GPU that PyTorch calls the first: a number, or a UUID."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
-
-
 def by_nvml(library: Any, which: str) -> Gpu:
-    """Read through NVML.
-
-    `library`: ``pynvml``, or what has its functions; `which`: a number, or a UUID.
-    """
+    """Read a GPU, by number or UUID, through ``pynvml`` or what has its functions."""
     try:
         library.nvmlInit()
-        handle = (
-            library.nvmlDeviceGetHandleByIndex(int(which))
-            if which.isdigit()
-            else library.nvmlDeviceGetHandleByUUID(which)
-        )
+        if which.isdigit():
+            handle = library.nvmlDeviceGetHandleByIndex(int(which))
+        else:
+            handle = library.nvmlDeviceGetHandleByUUID(which)
 
         def power_w() -> float:
             return float(library.nvmlDeviceGetPowerUsage(handle)) * _MILLI
@@ -160,9 +145,8 @@ def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_ou
     """Read through nvidia-smi, one process for each reading."""
 
     def query(field: str) -> float:
-        words = run_command(
-            ["nvidia-smi", "-i", which, f"--query-gpu={field}", "--format=csv,noheader,nounits"]
-        ).split()
+        command = ["nvidia-smi", "-i", which, f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+        words = run_command(command).split()
         try:
             return float(words[0])
         except (IndexError, ValueError) as error:
@@ -177,7 +161,8 @@ def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_ou
 
 def find_gpu(which: str | None = None) -> Gpu:
     """Find how the power of a GPU can be read."""
-    chosen = which or visible_gpu()
+    # A number or a UUID; by default the one that PyTorch calls the first.
+    chosen = which or os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
     try:
         import pynvml
     except ImportError:

@@ -39,8 +39,7 @@ class Stopped(BaseException):
 def run(tmp_path: Path, keras: Any) -> Callable[..., ModelProfile]:
     """Run the text of a program, as the child process does, until a step is taken or it ends."""
     assert keras.backend.backend() == "tensorflow"
-    from fomkit.frontends.script.keras_draft import draft_script
-    from fomkit.frontends.script.keras_steps import FitWatch
+    from fomkit.frontends.script.keras_draft import FitWatch, draft_script
 
     def run_text(text: str) -> ModelProfile:
         path = tmp_path / "train.py"

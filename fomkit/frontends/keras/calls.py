@@ -219,10 +219,7 @@ def _origin(tensor: Tensor) -> Tensor:
 
 
 def as_array(tensor: Tensor, place: Place) -> Array | None:
-    """Describe a tensor, rows one after the other; None for what holds no numbers.
-
-    Raises ShapeUnknown where its shape depends on data.
-    """
+    """Describe a tensor, rows one after the other; None for what holds no numbers."""
     if tensor.dtype.name in _OTHERS:
         return None
     shape = _shape(tensor, place)

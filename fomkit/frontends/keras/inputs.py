@@ -40,10 +40,6 @@ def split_inputs(model: Any, values: Any) -> tuple[Any, Any]:
     return (x[0] if taken == 1 else x), (None if not y else y[0] if len(y) == 1 else y)
 
 
-def _loss_name(loss: Any) -> str:
-    return str(getattr(loss, "name", None) or getattr(loss, "__name__", None) or loss or "").lower()
-
-
 def _targets(model: Any, x: Any) -> Any:
     """Make up targets by the compiled losses: class numbers for sparse ones, else the shape of the output."""
     outputs = model.compute_output_spec(x)
@@ -52,13 +48,10 @@ def _targets(model: Any, x: Any) -> Any:
         return None
     flat = keras.tree.flatten(outputs)
     given = keras.tree.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
-    specs = [
-        keras.KerasTensor(output.shape[:-1], "int32")
-        if "sparse" in _loss_name(one)
-        else keras.KerasTensor(output.shape, output.dtype)
-        for output, one in zip(flat, given, strict=False)
-    ]
-    return keras.tree.pack_sequence_as(outputs, specs)
+    names = (getattr(one, "name", None) or getattr(one, "__name__", None) or one or "" for one in given)
+    told = ((output, "sparse" in str(name).lower()) for output, name in zip(flat, names, strict=False))
+    known = ((one.shape[:-1], "int32") if sparse else (one.shape, one.dtype) for one, sparse in told)
+    return keras.tree.pack_sequence_as(outputs, [keras.KerasTensor(*one) for one in known])
 
 
 def _own_inputs(model: Any, where: str) -> Any:
@@ -81,12 +74,6 @@ def _own_inputs(model: Any, where: str) -> Any:
     return symbols
 
 
-def _with_targets(model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    if y is None and model.compiled:
-        y = _targets(model, x)
-    return (x,) if y is None else (x, y)
-
-
 def batched(values: Any, given: int | None, batch: int) -> Any:
     """Give specifications for another batch: each first axis that is open or was the given batch."""
 
@@ -98,11 +85,7 @@ def batched(values: Any, given: int | None, batch: int) -> Any:
 
 
 def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[MakeInputs, dict[str, int]]:
-    """Give inputs and targets as a function of the named sizes, and the sizes to trace at, the batch first.
-
-    `workload`: its ``inputs`` may be missing where the model was built from ``keras.Input``; `wanted`: what was
-    asked for; `where`: the user's file, for error messages.
-    """
+    """Give inputs and targets as a function of the named sizes, and the sizes to trace at, the batch first."""
     model, given, make = workload.model, workload.inputs, None
     if callable(given) and not hasattr(given, "shape"):
         make, sizes = given, named_sizes(given, where)
@@ -114,13 +97,14 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
         fixed = first[0] if len(first) else None
     batch = wanted.get("batch") or own
     if batch is None:
-        raise FomkitError(
-            where, "'batch_size' is missing. Give it, for example: batch_size = 100, or pass --batch 100."
-        )
+        what = "'batch_size' is missing. Give it, for example: batch_size = 100, or pass --batch 100."
+        raise FomkitError(where, what)
 
     def at(at_sizes: Sizes) -> tuple[Any, ...]:
         found = specs(call_inputs(make, at_sizes)) if make else batched(values, fixed, at_sizes["batch"])
-        return _with_targets(model, *split_inputs(model, found))
+        x, y = split_inputs(model, found)
+        y = _targets(model, x) if y is None and model.compiled else y
+        return (x,) if y is None else (x, y)
 
     return at, chosen_sizes({"batch": batch, **sizes}, wanted, where)
 
@@ -151,11 +135,7 @@ def _given(workload: Workload, sizes: Sizes) -> list[Any]:
 
 
 def step_values(workload: Workload, specs: Any, sizes: Sizes) -> tuple[Any, list[str]]:
-    """Make the inputs and targets of a step.
-
-    `specs`: what a step takes, as TensorFlow specifies it; `sizes`: their named sizes. Gives a tuple: the values,
-    in the structure of ``specs``, and notes of what was made up.
-    """
+    """Make the inputs and targets that a step is specified to take, and say what was made up."""
     import tensorflow as tf
 
     flat, given = tf.nest.flatten(specs), _given(workload, sizes)

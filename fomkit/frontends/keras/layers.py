@@ -207,10 +207,7 @@ class Scopes:
 
 @contextmanager
 def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp | None]) -> Iterator[None]:
-    """Follow the scopes that Keras opens inside the block.
-
-    `row_of`: gives the row of a layer that is one.
-    """
+    """Follow the scopes that Keras opens inside the block; ``row_of`` gives the row of a layer that is one."""
     import tensorflow as tf
     from keras.src.backend.tensorflow import core
 

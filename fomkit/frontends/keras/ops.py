@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -29,17 +30,8 @@ from fomkit.frontends.keras.calls import (
 )
 from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes
 from fomkit.frontends.layers import RowOwner, Scope
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    UPDATE,
-    WEIGHT_GRADIENT,
-    Call,
-    Dimensions,
-    TracedOp,
-    split_gradients,
-)
+from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, Dimensions, TracedOp
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 
 _SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
@@ -68,11 +60,8 @@ def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
     """Give the tensors of gradients; of a sparse one its values and the rows that they belong to."""
     import tensorflow as tf
 
-    return [
-        tensor
-        for one in gradients
-        for tensor in ([one.values, one.indices] if isinstance(one, tf.IndexedSlices) else [one])
-    ]
+    parts = ([one.values, one.indices] if isinstance(one, tf.IndexedSlices) else [one] for one in gradients)
+    return list(chain.from_iterable(parts))
 
 
 def weight_products(gradients: Iterable[Any], graph: Graph) -> set[Operation]:
@@ -140,10 +129,7 @@ def attention_row(path: str, query: Any, key: Any, value: Any, causal: bool) -> 
 
 @contextmanager
 def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]:
-    """Find attention at its call inside the block: in Keras's own layers, and where a model calls the function.
-
-    `around`: gives the context to run the attention in.
-    """
+    """Run attention inside contexts of one's own: in Keras's layers, and where a model calls the function."""
 
     def watched(given: Any, first: int) -> Any:
         def attend(*args: Any, **kwargs: Any) -> Any:
@@ -170,24 +156,13 @@ def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]
 
 def products_flop(parts: list[TracedOp]) -> float:
     """Add up the matrix products of a forward pass, or of the gradient of its input."""
-    return sum(
-        2.0 * prod(float(part.dimensions[name]) for name in "mnk") * int(part.count)
-        for part in parts
-        if part.kind == "gemm" and part.pass_name != WEIGHT_GRADIENT
-    )
-
-
-def settle_input_gradient(forward: TracedOp, backward: TracedOp) -> None:
-    """Tell whether a recurrent layer gives its input a gradient: the product of it is there or is not."""
-    if forward.kind == "rnn" and backward.pass_name == BACKWARD:
-        backward.input_gradient = products_flop(backward.parts) >= products_flop(forward.parts)
+    products = (part for part in parts if part.kind == "gemm" and part.pass_name != WEIGHT_GRADIENT)
+    return sum(2.0 * prod(float(one.dimensions[name]) for name in "mnk") * int(one.count) for one in products)
 
 
 _TRANSPOSED = "BackpropInput"
-_CONTROL = {
-    **dict.fromkeys(LOOPS, "a loop whose trips depend on data"),
-    **dict.fromkeys(("If", "StatelessIf", "Case"), "a branch that depends on data"),
-}
+_CONTROL = dict.fromkeys(LOOPS, "a loop whose trips depend on data")
+_CONTROL |= dict.fromkeys(("If", "StatelessIf", "Case"), "a branch that depends on data")
 """What stands in the list of unsupported ops for control flow, with all that it runs."""
 
 
@@ -252,11 +227,7 @@ def _row(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
 def trace_ops(
     ran: Sequence[Ran], graph: Graph, scopes: Scopes, gradients: Sequence[Any], layers: GraphLayers
 ) -> Walked:
-    """Describe the ops of a step.
-
-    `graph`: of the whole step; `gradients`: what the optimizer was handed; `layers`: told each op of the forward
-    pass.
-    """
+    """Describe the ops of a whole step; ``layers`` is told each op of the forward pass."""
     found, folded = Walked(), constants(ran)
     weights = weight_products(gradients, graph)
     groups = {product_group(op) for op in weights}
@@ -274,7 +245,7 @@ def trace_ops(
             name = pass_name if pass_name == UPDATE else work.pass_name or pass_name
             if name == BACKWARD and one.op.type in PRODUCTS:
                 name = WEIGHT_GRADIENT if one.op in weights else (
-                    INPUT_GRADIENT if product_group(one.op) in groups else BACKWARD)  # fmt: skip
+                    calls.INPUT_GRADIENT if product_group(one.op) in groups else BACKWARD)  # fmt: skip
             op = TracedOp(one.op.type, work.kind, work.dimensions, work.dtype, name, scope.path, count=one.count)
             op.lines = lines.find(one, scope, pass_name) if pass_name != UPDATE else {}
             if placed.owner is None:
@@ -287,9 +258,11 @@ def trace_ops(
                 if placed.owner not in owners:
                     owners.append(placed.owner)
     for owner in owners:
-        if owner.backward is not None:
-            settle_input_gradient(owner.row, owner.backward)
-    found.ops = [row for op in found.ops for row in split_gradients(op)]
+        if owner.backward is not None and owner.row.kind == "rnn":
+            # A recurrent layer gives its input a gradient, or the product of that is not there.
+            whole = products_flop(owner.row.parts)
+            owner.backward.input_gradient = products_flop(owner.backward.parts) >= whole
+    found.ops = [row for op in found.ops for row in calls.split_gradients(op)]
     return found
 
 

@@ -16,17 +16,9 @@ import keras
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends import drafting
 from fomkit.frontends.detect import BACKENDS, other_backend
-from fomkit.frontends.drafting import (
-    Request,
-    SizedStep,
-    Traced,
-    make_draft,
-    replaced,
-    run_file_request,
-    trace_sizes,
-    traced_with,
-)
+from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, replaced, run_file_request
 from fomkit.frontends.keras.inputs import Prepared, inputs_and_sizes
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.step import rule_of
@@ -84,12 +76,9 @@ def draft_profile(workload: Workload, request: Request) -> Draft:
 
 
 def trace_workload(workload: Workload, request: Request) -> TracedWorkload:
-    """Trace a workload.
-
-    Raises FomkitError when the workload lacks something.
-    """
+    """Trace a workload."""
     prepared, sizes, notes = _prepare(workload, request)
-    sized = trace_sizes(partial(step_tracer(), prepared), sizes)
+    sized = drafting.trace_sizes(partial(step_tracer(), prepared), sizes)
     model = describe_model(workload.model, request.mode)
     return TracedWorkload(workload, prepared, sized, make_draft(workload, request, model, sized, notes))
 
@@ -106,7 +95,7 @@ def describe_model(model: Any, mode: str) -> Traced:
     framework = keras.backend.backend()
     device = "fake" if framework == "torch" else "graph"
     return Traced(
-        type(model).__name__, traced_with(framework, sys.modules[framework].__version__, device, mode),
+        type(model).__name__, drafting.traced_with(framework, sys.modules[framework].__version__, device, mode),
         sum(prod(weight.shape) for weight in model.weights if "seed_generator" not in weight.path),
         sum(prod(variable.shape) for variable in model.trainable_variables),
     )  # fmt: skip
@@ -151,10 +140,7 @@ _WHERE = "profile"
 
 
 def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
-    """Trace a workload here; weights keep their values, and a step that is only traced changes none.
-
-    Raises FomkitError when the workload lacks something, or its code fails.
-    """
+    """Trace a workload here; weights keep their values, and a step that is only traced changes none."""
     check_workload(workload, _WHERE)
     try:
         return draft_profile(workload, Request(name, _WHERE, mode, sizes)).profile()

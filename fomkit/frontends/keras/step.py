@@ -80,10 +80,7 @@ _SCALED = "loss scaling: the look through the gradients for overflow, and their 
 
 
 def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Update:
-    """Describe the update of a step.
-
-    `updated`: variables that got a gradient; `by_ops`: whether an update without a rule is counted by its ops.
-    """
+    """Describe the update of a step; ``by_ops`` says that one without a rule is counted by its ops."""
     optimizer = prepared.optimizer
     if prepared.mode == "infer":
         return Update()
@@ -178,10 +175,7 @@ def specs_of(prepared: Prepared, sizes: Sizes) -> Values:
 
 
 def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> WholeStep:
-    """Trace one step to a graph and walk it.
-
-    `update`: whether the optimizer's own ops are in it, as it runs.
-    """
+    """Trace one step to a graph and walk it, with the optimizer's own ops in it unless told otherwise."""
     import tensorflow as tf
 
     scopes = Scopes(layer_paths(prepared.model))
@@ -244,39 +238,28 @@ def _products(placed: Iterable[Placed]) -> dict[Operation, str]:
     return found
 
 
-class _Places:
-    """The row of the op table that a traced op became."""
-
-    def __init__(self, sized: SizedStep) -> None:
-        rows = row_places(sized.ops)
-        places = places_of(sized.step.ops, sized.ops)
-        self._of: Mapping[object, int] = {
-            (op.identity, tuple(op.dimensions.items())): rows[place]
-            for op, place in zip(reversed(sized.step.ops), reversed(places), strict=True)
-        }
-
-    def of(self, ops: Iterable[TracedOp]) -> list[int]:
-        found = (self._of.get((op.identity, tuple(op.dimensions.items()))) for op in ops)
-        return [place for place in found if place is not None]
+def _places(sized: SizedStep) -> Callable[[Iterable[TracedOp]], list[int]]:
+    """Give what finds the rows of the op table that traced ops became."""
+    rows, places = row_places(sized.ops), places_of(sized.step.ops, sized.ops)
+    pairs = zip(reversed(sized.step.ops), reversed(places), strict=True)
+    known = {op.key: rows[place] for op, place in pairs}
+    return lambda ops: [known[op.key] for op in ops if op.key in known]
 
 
 def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Nodes:
-    """Tell of each node of a whole step which rows it belongs to.
-
-    `step`: at the sizes of ``sized``; `sized`: what the op table was made of.
-    """
-    places, products = _Places(sized), _products(step.walked.placed)
+    """Tell of each node of a whole step, at the sizes of ``sized``, which rows it belongs to."""
+    places, products = _places(sized), _products(step.walked.placed)
     by_rule = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
-    updates = places.of(update_rows(prepared.optimizer, step.seen.variables)) if by_rule else []
+    updates = places(update_rows(prepared.optimizer, step.seen.variables)) if by_rule else []
     nodes: Nodes = {}
     for one in step.walked.placed:
         if one.pass_name == UPDATE and by_rule:
             rows = updates
         elif one.owner is not None:
             owner = one.owner.row if one.pass_name == FORWARD else one.owner.backward or one.owner.row
-            rows = places.of(split_gradients(owner))
+            rows = places(split_gradients(owner))
         else:
-            rows = places.of(one.rows)
+            rows = places(one.rows)
         nodes[node_name(one.ran)] = GraphNode(
             str(one.ran.op.type), one.pass_name, one.ran.count, rows, products.get(one.ran.op, "")
         )

@@ -50,11 +50,8 @@ def update_lines(
     """
     rule = rule_of(optimizer)
     paths = layer_paths(model)
-    owners = {
-        id(variable): paths.get(id(layer), layer.name)
-        for layer in model._flatten_layers()
-        for variable in layer._trainable_variables
-    }
+    layers = [(layer, paths.get(id(layer), layer.name)) for layer in model._flatten_layers()]
+    owners = {id(variable): path for layer, path in layers for variable in layer._trainable_variables}
     for variable in updated:
         if states := STATE_TENSORS[rule]:
             yield Line(0, None, owners.get(id(variable), ""), "", None, states * _byte(variable), "state")
@@ -62,10 +59,6 @@ def update_lines(
     for number, row in enumerate(rows, executed + 1):
         own = byte if number == executed + 1 else 0
         yield Line(number, row, "", "", None, own, "temporary" if own else "", number if own else None)
-
-
-def _zeros(spec: keras.KerasTensor) -> torch.Tensor:
-    return torch.zeros(spec.shape, dtype=keras.src.backend.torch.core.to_torch_dtype(spec.dtype))
 
 
 def _run(prepared: Prepared, data: Values) -> Any:
@@ -145,7 +138,9 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     hold_variables(recorder.order, model)
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        data = keras.tree.map_structure(_zeros, prepared.inputs(sizes))
+        dtype_of = keras.src.backend.torch.core.to_torch_dtype
+        specs = prepared.inputs(sizes)
+        data = keras.tree.map_structure(lambda one: torch.zeros(one.shape, dtype=dtype_of(one.dtype)), specs)
         recorder.order.hold(data, "input")
         seen = stack.enter_context(watch_update(optimizer, run=False))
         stack.enter_context(watch_calls(watched.layer))

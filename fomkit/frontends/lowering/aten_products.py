@@ -6,18 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from fomkit.frontends.lowering.calls import (
-    AXES,
-    FORWARD,
-    INPUT_GRADIENT,
-    LENGTHS,
-    WEIGHT_GRADIENT,
-    Array,
-    Call,
-    Dimensions,
-    Rule,
-    Work,
-)
+from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering.calls import INPUT_GRADIENT, WEIGHT_GRADIENT, Array, Call, Dimensions, Rule, Work
 
 
 def _three(values: Sequence[int], spatial: int, filler: int) -> list[int]:
@@ -42,23 +32,24 @@ def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
     dimensions: Dimensions = {
         "batch": values.shape[0], "in_channels": values.shape[1], "out_channels": out_channels,
     }  # fmt: skip
-    dimensions.update(zip(LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
+    dimensions.update(zip(calls.LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
     told = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
             "dilation": arguments["dilation"]}  # fmt: skip
     for name, given in told.items():
         per_axis = _three(given, spatial, 0 if name == "pad" else 1)
-        dimensions.update({f"{name}_{axis}": size for axis, size in zip(AXES, per_axis, strict=True)})
+        dimensions.update({f"{name}_{axis}": size for axis, size in zip(calls.AXES, per_axis, strict=True)})
     dimensions |= {"groups": groups, "layout": _layout(values), "transposed": int(transposed)}
     if transposed and any(arguments["output_padding"]):
         added = _three(arguments["output_padding"], spatial, 0)
-        dimensions.update({f"output_pad_{axis}": size for axis, size in zip(AXES, added, strict=True)})
+        dimensions.update({f"output_pad_{axis}": size for axis, size in zip(calls.AXES, added, strict=True)})
     return dimensions
 
 
 def convolution(call: Call) -> list[Work]:
     """Rule of a forward convolution; its bias is added in the same kernel."""
     values = call.array("input")
-    return [Work("conv", conv_dimensions(call.arguments, values, call.array("weight")), values.dtype, FORWARD)]
+    sizes = conv_dimensions(call.arguments, values, call.array("weight"))
+    return [Work("conv", sizes, values.dtype, calls.FORWARD)]
 
 
 def convolution_backward(call: Call) -> list[Work]:

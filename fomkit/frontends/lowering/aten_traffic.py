@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from fomkit.frontends.lowering.calls import (
-    Array,
-    Call,
-    Dimensions,
-    Rule,
-    Work,
-    arrays_in,
-    most_elements,
-    on_rows,
-    total_byte,
-    traffic,
-)
+from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, arrays_in, on_rows, traffic
 
 
 def for_each(kind: str) -> Rule:
@@ -36,7 +26,7 @@ def copy_into(call: Call) -> list[Work]:
     """Rule of ``copy_(self, src)``: what stood in self before is not read."""
     source = call.arguments.get("src")
     read = [source] if isinstance(source, Array) else []
-    return [Work("copy", traffic(most_elements(call.written), read, call.written), call.dtype)]
+    return [Work("copy", traffic(calls.most_elements(call.written), read, call.written), call.dtype)]
 
 
 def softmax_along(name: str) -> Rule:
@@ -146,7 +136,7 @@ def scatter(call: Call) -> list[Work]:
     touched = max((array.numel for array in read), default=0)
     if not in_place:
         return [Work("copy", traffic(touched, call.read, call.written), target.dtype)]
-    dimensions: Dimensions = {"numel": touched, "inputs": len(read), "read_byte": total_byte(read)}
+    dimensions: Dimensions = {"numel": touched, "inputs": len(read), "read_byte": calls.total_byte(read)}
     return [Work("copy", {**dimensions, "write_byte": touched * target.item_byte}, target.dtype)]
 
 

@@ -195,6 +195,11 @@ class TracedOp:
         """What two executions must share, besides their dimensions, to be one row."""
         return (self.op, self.kind, self.dtype, self.engine, self.pass_name, self.module)
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What is equal of equal executions: identity and dimensions."""
+        return (self.identity, tuple(self.dimensions.items()))
+
 
 def total_byte(arrays: Iterable[Array]) -> int:
     """Add up what stands in memory [byte]."""

@@ -10,27 +10,9 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.aten_products import conv_dimensions, product
-from fomkit.frontends.lowering.calls import (
-    AXES,
-    FORWARD,
-    LENGTHS,
-    Array,
-    Call,
-    Dimensions,
-    Rule,
-    Work,
-    copy,
-    each,
-    generate,
-    most_elements,
-    on_rows,
-    other,
-    pointwise,
-    reduction,
-    traffic,
-    upsample,
-)
+from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, each, on_rows, traffic
 from fomkit.frontends.lowering.onnx_calls import attention, recurrent, reshaped, swapped
 from fomkit.frontends.lowering.tf import cut, padded
 from fomkit.frontends.lowering.tf import einsum as contraction
@@ -72,7 +54,7 @@ def sizes_of(call: Call) -> Dimensions:
 
 def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) -> None:
     """Put the padding of one axis in, counted from the last."""
-    axis, length = AXES[at], LENGTHS[at]
+    axis, length = calls.AXES[at], calls.LENGTHS[at]
     reach = int(found[f"dilation_{axis}"]) * (int(found[f"kernel_{axis}"]) - 1) + 1
     stride, given = int(found[f"stride_{axis}"]), int(found[length])
     pads = list(call.arguments.get("pads") or ())
@@ -82,7 +64,7 @@ def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) 
     if transposed:
         found[f"pad_{axis}"], more = cut(given, out, reach, stride)
         if more:
-            for one in AXES:
+            for one in calls.AXES:
                 found.setdefault(f"output_pad_{one}", 0)
             found[f"output_pad_{axis}"] = more
     elif before == after and not automatic:
@@ -94,7 +76,7 @@ def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) 
 def convolution(call: Call) -> list[Work]:
     """Rule of Conv, ConvTranspose, ConvInteger and QLinearConv; a bias is added in the same kernel."""
     values, _ = _factors(call)
-    return [Work("conv", sizes_of(call), _of_integers(values.dtype), FORWARD)]
+    return [Work("conv", sizes_of(call), _of_integers(values.dtype), calls.FORWARD)]
 
 
 class NoRule(ValueError):  # noqa: N818 - a verdict, not a fault
@@ -120,19 +102,15 @@ def flat_rows(array: Array) -> Array:
 def factors(call: Call) -> tuple[Array, Array]:
     """Give the left and the right factor of Gemm, MatMul and their integer spellings, as they are multiplied."""
     arrays = [argument for argument in call.arguments.values() if isinstance(argument, Array)]
-    left, right = as_matrix(arrays[0], on_left=True), as_matrix(_right(call, arrays), on_left=False)
+    named = call.arguments.get("b" if "b" in call.arguments else "B")
+    second = named if isinstance(named, Array) else arrays[-1]
+    left, right = as_matrix(arrays[0], on_left=True), as_matrix(second, on_left=False)
     if call.op == "Gemm":
         left = swapped(left) if call.arguments.get("transA") else left
         right = swapped(right) if call.arguments.get("transB") else right
     if left.shape[-1] != right.shape[-2]:
         raise ValueError(f"{call.op} multiplies {left.shape} and {right.shape}")
     return left, right
-
-
-def _right(call: Call, arrays: list[Array]) -> Array:
-    name = "b" if "b" in call.arguments else "B"
-    found = call.arguments.get(name)
-    return found if isinstance(found, Array) else arrays[-1]
 
 
 def is_row_by_row(array: Array) -> bool:
@@ -159,8 +137,8 @@ def reshape_last(array: Array) -> Array:
 def stretched(left: Array, right: Array) -> tuple[int, ...]:
     """Give the lengths of two stacks, all axes but the last two, stretched to each other."""
     longest = max(len(left.shape), len(right.shape)) - 2
-    one, other = ([1] * (longest - len(array.shape[:-2])) + list(array.shape[:-2]) for array in (left, right))
-    return tuple(max(a, b) for a, b in zip(one, other, strict=True))
+    stacks = ([1] * (longest - len(array.shape[:-2])) + list(array.shape[:-2]) for array in (left, right))
+    return tuple(map(max, *stacks))
 
 
 def matrix_product(call: Call) -> list[Work]:
@@ -199,7 +177,7 @@ def picked(call: Call) -> list[Work]:
     source, results = call.read[0], call.written
     read = [array for array in call.read if array != source]
     taken = sum(array.numel for array in results) * source.item_byte
-    found = traffic(most_elements(results), read, results, extra_byte=taken)
+    found = traffic(calls.most_elements(results), read, results, extra_byte=taken)
     return [Work("copy", {**found, "inputs": len(read) + 1}, call.dtype)]
 
 
@@ -329,14 +307,15 @@ RULES: Mapping[str, Rule | None] = {
     **each(window_pool, "MaxPool AveragePool LpPool"),
     **each(global_pool, "GlobalAveragePool GlobalMaxPool GlobalLpPool"), "Gather": gather,
     "NegativeLogLikelihoodLoss": picked_loss, "SoftmaxCrossEntropyLoss": softmax_loss,
-    **dict.fromkeys(POINTWISE, pointwise),
-    **each(pointwise, "QuantizeLinear DequantizeLinear DynamicQuantizeLinear"),
-    **each(upsample, "Resize Upsample"), **dict.fromkeys(REDUCTIONS, reduction), **dict.fromkeys(MOVES, copy),
-    **dict.fromkeys(PICKS, picked), **each(put, "Scatter ScatterElements ScatterND TensorScatter"),
-    **each(generate, """Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow OneHot
+    **dict.fromkeys(POINTWISE, calls.pointwise),
+    **each(calls.pointwise, "QuantizeLinear DequantizeLinear DynamicQuantizeLinear"),
+    **each(calls.upsample, "Resize Upsample"), **dict.fromkeys(REDUCTIONS, calls.reduction),
+    **dict.fromkeys(MOVES, calls.copy), **dict.fromkeys(PICKS, picked),
+    **each(put, "Scatter ScatterElements ScatterND TensorScatter"),
+    **each(calls.generate, """Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow OneHot
         RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range"""),
     # work with no formula of its own
-    **each(other, """CumProd CumSum GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression NonZero
+    **each(calls.other, """CumProd CumSum GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression NonZero
         RoiAlign TopK Unique"""),
     # no work: a description changes, or a shape is worked out
     **each(None, "Constant Flatten Identity Reshape Shape Size Squeeze Unsqueeze"),

@@ -9,17 +9,8 @@ from math import prod
 from typing import NamedTuple
 
 from fomkit.core.units import item_byte
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Array,
-    Call,
-    Dimensions,
-    TracedOp,
-    Work,
-)
+from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, Array, Call, Dimensions, TracedOp, Work
 
 _DTYPES: Mapping[int, str] = {
     1: "fp32", 2: "uint8", 3: "int8", 4: "int16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "fp16",
@@ -222,12 +213,12 @@ def _recurrent_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
         small = [(_pointwise(op, batch * hidden, inputs, item), each * times, FORWARD)
                  for op, each, inputs in cell.forward]  # fmt: skip
         return parts + small
-    parts = [
-        (_product("Gemm", 1, batch, length, wide), times, INPUT_GRADIENT) for length in (features, hidden)
-    ] + [(_product("Gemm", 1, wide, length, batch, 1, 0), times, WEIGHT_GRADIENT) for length in (features, hidden)]
-    small = [(_pointwise(op, batch * hidden, inputs, item), each * times, INPUT_GRADIENT)
+    both = (features, hidden)
+    parts = [(_product("Gemm", 1, batch, length, wide), times, calls.INPUT_GRADIENT) for length in both]
+    parts += [(_product("Gemm", 1, wide, length, batch, 1, 0), times, calls.WEIGHT_GRADIENT) for length in both]
+    small = [(_pointwise(op, batch * hidden, inputs, item), each * times, calls.INPUT_GRADIENT)
              for op, each, inputs in cell.backward]  # fmt: skip
-    added = [(_pointwise("Add", wide * length, 2, item), (steps - 1) * directions, WEIGHT_GRADIENT)
+    added = [(_pointwise("Add", wide * length, 2, item), (steps - 1) * directions, calls.WEIGHT_GRADIENT)
              for length in (features, hidden) if steps > 1]  # fmt: skip
     return parts + small + added
 
@@ -258,16 +249,9 @@ def _attention_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
 def parts_of(
     call: Call, dtype: str, module: str, *, backward: bool, input_gradient: bool = True
 ) -> list[TracedOp]:
-    """Give the parts of a row that is one op, in the pass asked for.
-
-    `call`: the forward call; `input_gradient`: false where a recurrent layer reads data, whose gradient nobody
-    computes: its first product is not run.
-    """
+    """Give the parts of a row that is one op; the gradient of data, which nobody computes, has none."""
     made = (_attention_parts if call.op == "Attention" else _recurrent_parts)(call, backward)
     if backward and not input_gradient and call.op != "Attention":
         made = made[1:]
-    return [
-        TracedOp(op, kind, sizes, dtype, pass_name, module, count=times)
-        for (op, kind, sizes), times, pass_name in made
-        if times
-    ]
+    run = ((*part, times, pass_name) for part, times, pass_name in made if times)
+    return [TracedOp(op, kind, sizes, dtype, name, module, count=times) for op, kind, sizes, times, name in run]

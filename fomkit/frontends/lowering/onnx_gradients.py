@@ -6,34 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Array,
-    Dimensions,
-    TracedOp,
-    Work,
-    split_gradients,
-    traffic,
-)
-from fomkit.frontends.lowering.onnx import (
-    MOVES,
-    NORMS,
-    PICKS,
-    POINTWISE,
-    REDUCTIONS,
-    RULES,
-    NoRule,
-    equation_of,
-    factors,
-    flat_rows,
-    is_row_by_row,
-    multiplied,
-    names,
-    stretched,
-    summed_product,
-)
+from fomkit.frontends.lowering import calls, onnx
+from fomkit.frontends.lowering.calls import BACKWARD, INPUT_GRADIENT, Array, Dimensions, TracedOp, Work, traffic
+from fomkit.frontends.lowering.onnx import NoRule, multiplied, names, stretched
 from fomkit.frontends.lowering.onnx_calls import Executed, is_float, new_array, parts_of, reshaped, swapped
 
 
@@ -82,7 +57,7 @@ class Backward:
 
     def product_pass(self, at: int) -> str:
         """Name the pass of a product: of two tensors that are no weights, neither gradient is a weight's."""
-        return WEIGHT_GRADIENT if at in self.of_weights else INPUT_GRADIENT if self.of_weights else BACKWARD
+        return calls.WEIGHT_GRADIENT if at in self.of_weights else INPUT_GRADIENT if self.of_weights else BACKWARD
 
     def run(
         self,
@@ -118,7 +93,7 @@ Rule = Callable[[Backward], None]
 
 def _forward(one: Executed) -> Work:
     """Give the one work of an op in the forward pass."""
-    rule = RULES[one.op]
+    rule = onnx.RULES[one.op]
     if rule is None:
         raise NoRule(f"{one.op}Grad")
     (work,) = rule(one.call)
@@ -154,9 +129,9 @@ def _pointwise(back: Backward) -> None:
 
 def _product(back: Backward) -> None:
     one = back.one
-    left, right = factors(one.call)
+    left, right = onnx.factors(one.call)
     given = reshaped(back.given, (*stretched(left, right), left.shape[-2], right.shape[-1]))
-    shared = prod(right.shape[:-2]) == 1 and is_row_by_row(left)
+    shared = prod(right.shape[:-2]) == 1 and onnx.is_row_by_row(left)
     of_left, of_right = one.call.arguments.get("transA"), one.call.arguments.get("transB")
     for at in back.wanted:
         if at == 2:
@@ -165,24 +140,19 @@ def _product(back: Backward) -> None:
         if at == 0:
             sizes = multiplied(right, swapped(given)) if of_left else multiplied(given, swapped(right))
         elif shared:
-            rows, columns = flat_rows(left), flat_rows(given)
+            rows, columns = onnx.flat_rows(left), onnx.flat_rows(given)
             sizes = multiplied(swapped(columns), rows) if of_right else multiplied(swapped(rows), columns)
         else:
             sizes = multiplied(swapped(left), given)
-        _write_product(back, at, sizes, (given, right if at == 0 else left))
-
-
-def _write_product(back: Backward, at: int, sizes: Dimensions, read: Sequence[Array]) -> None:
-    """Note a product; where the input was one for a whole stack, its products are summed up."""
-    like = back.input(at)
-    numel = prod(int(sizes[one]) for one in "bmn")
-    made = new_array(like.shape if numel == like.numel else (numel,), like.dtype)
-    back.run("gemm", sizes, read, [made], back.product_pass(at))
-    back.fold(at, made)
+        # Where the input was one for a whole stack, its products are summed up.
+        like, numel = back.input(at), prod(int(sizes[one]) for one in "bmn")
+        made = new_array(like.shape if numel == like.numel else (numel,), like.dtype)
+        back.run("gemm", sizes, (given, right if at == 0 else left), [made], back.product_pass(at))
+        back.fold(at, made)
 
 
 def _einsum(back: Backward) -> None:
-    equation, given = equation_of(back.one.call), back.given
+    equation, given = onnx.equation_of(back.one.call), back.given
     letters, _, out = equation.partition("->")
     terms = letters.split(",")
     if len(terms) == 1:
@@ -192,7 +162,7 @@ def _einsum(back: Backward) -> None:
         mine, other = terms[at], terms[1 - at]
         if set(mine) - set(other) - set(out) or len(set(mine)) < len(mine.replace("...", ".")):
             raise NoRule(f"EinsumGrad of {equation}"[:60])
-        (work,) = summed_product(f"{out},{other}->{mine}", given, back.input(1 - at), back.input(at))
+        (work,) = onnx.summed_product(f"{out},{other}->{mine}", given, back.input(1 - at), back.input(at))
         made = back.make(at)
         read = [given, back.input(1 - at)]
         back.run("gemm", work.dimensions, read, [made], back.product_pass(at))
@@ -200,7 +170,7 @@ def _einsum(back: Backward) -> None:
 
 def _convolution(back: Backward) -> None:
     work, given = _forward(back.one), back.given
-    for at, name in ((0, INPUT_GRADIENT), (1, WEIGHT_GRADIENT)):
+    for at, name in ((0, INPUT_GRADIENT), (1, calls.WEIGHT_GRADIENT)):
         if at in back.wanted:
             back.run("conv", dict(work.dimensions), [given, back.input(1 - at)], [back.make(at)], name)
     if 2 in back.wanted:
@@ -220,7 +190,7 @@ def _row(back: Backward) -> None:
     results = [array for array in one.outputs if array is not None]
     given = [array for array in back.gradients if array is not None]
     read = [*given, *back.saved(range(3)), *results, *one.saved_for_backward]
-    back.steps.append(Derived(split_gradients(row) if recurrent else [row], tuple(read), tuple(written)))
+    back.steps.append(Derived(calls.split_gradients(row) if recurrent else [row], tuple(read), tuple(written)))
 
 
 def _same_kind(*places: int, with_result: bool = False) -> Rule:
@@ -266,23 +236,19 @@ def _reduced(back: Backward) -> None:
 
 
 GRADIENTS: Mapping[str, Rule] = {
-    **dict.fromkeys(("Gemm", "MatMul"), _product),
-    "Einsum": _einsum,
+    **dict.fromkeys(("Gemm", "MatMul"), _product), "Einsum": _einsum,
     **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
-    **dict.fromkeys(("LSTM", "GRU", "RNN", "Attention"), _row),
-    **dict.fromkeys(NORMS, _same_kind(0, 1)),
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "Attention"), _row), **dict.fromkeys(onnx.NORMS, _same_kind(0, 1)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _same_kind(with_result=True)),
     **dict.fromkeys(("MaxPool", "LpPool", "GlobalMaxPool", "GlobalLpPool"), _same_kind(0, with_result=True)),
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "Resize", "Upsample"), _same_kind()),
     **dict.fromkeys(("CumSum", "TopK"), _same_kind()),
     **dict.fromkeys(("LRN", "GridSample", "RoiAlign"), _same_kind(0, 1)),
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _same_kind(0, 1)),
-    **dict.fromkeys(POINTWISE, _pointwise),
-    **dict.fromkeys(MOVES | PICKS, _moved),
-    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"), _moved),
-    "Gather": _gathered,
-    **dict.fromkeys(REDUCTIONS, _reduced),
-}
+    **dict.fromkeys(onnx.POINTWISE, _pointwise), **dict.fromkeys(onnx.MOVES | onnx.PICKS, _moved),
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"), _moved), "Gather": _gathered,
+    **dict.fromkeys(onnx.REDUCTIONS, _reduced),
+}  # fmt: skip
 """By op, the rule of its gradient; the gradient of an op that is missing is unsupported and listed."""
 
 WITHOUT_GRADIENT = names(

@@ -10,27 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from fomkit.frontends.lowering.calls import (
-    AXES,
-    FORWARD,
-    INPUT_GRADIENT,
-    LENGTHS,
-    WEIGHT_GRADIENT,
-    Array,
-    Call,
-    Dimensions,
-    Rule,
-    Work,
-    arrays_in,
-    copy,
-    each,
-    generate,
-    on_rows,
-    other,
-    pointwise,
-    reduction,
-    traffic,
-)
+from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, arrays_in, each, on_rows, traffic
 
 
 def _channels_first(call: Call) -> bool:
@@ -80,7 +61,7 @@ def _dimensions(call: Call, small: Array, large: Array, kernel: Sequence[int], *
     first, second = (small_channels, large_channels) if transposed else (large_channels, small_channels)
     found: Dimensions = {"batch": large.shape[0], "in_channels": first, "out_channels": second, "groups": groups}
     added = []
-    for axis, name, at in zip(AXES, LENGTHS, range(3), strict=True):
+    for axis, name, at in zip(calls.AXES, calls.LENGTHS, range(3), strict=True):
         reach = dilations[at] * (lengths[at] - 1) + 1
         if transposed:
             found[name] = small_at[at]
@@ -90,7 +71,7 @@ def _dimensions(call: Call, small: Array, large: Array, kernel: Sequence[int], *
             found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], reach, strides[at])
         found |= {f"kernel_{axis}": lengths[at], f"stride_{axis}": strides[at], f"dilation_{axis}": dilations[at]}
     if any(added):
-        found.update({f"output_pad_{axis}": more for axis, more in zip(AXES, added, strict=True)})
+        found.update({f"output_pad_{axis}": more for axis, more in zip(calls.AXES, added, strict=True)})
     first_axes = "dhw" if len(large.shape) == 5 else "hw"
     layout = f"nc{first_axes}" if _channels_first(call) else f"n{first_axes}c"
     return {**found, "layout": layout, "transposed": int(transposed)}
@@ -101,7 +82,7 @@ def convolution(call: Call) -> list[Work]:
     large, small, weight = call.array("input"), call.results[0], call.array("filter")
     backward = bool(call.arguments["in_backward"])
     dimensions = _dimensions(call, small, large, weight.shape, transposed=backward)
-    return [Work("conv", dimensions, large.dtype, INPUT_GRADIENT if backward else FORWARD)]
+    return [Work("conv", dimensions, large.dtype, calls.INPUT_GRADIENT if backward else calls.FORWARD)]
 
 
 def input_gradient(call: Call) -> list[Work]:
@@ -109,7 +90,7 @@ def input_gradient(call: Call) -> list[Work]:
     large, small, weight = call.results[0], call.array("out_backprop"), call.array("filter")
     forward = not call.arguments["in_backward"]
     dimensions = _dimensions(call, small, large, weight.shape, transposed=forward)
-    return [Work("conv", dimensions, small.dtype, FORWARD if forward else INPUT_GRADIENT)]
+    return [Work("conv", dimensions, small.dtype, calls.FORWARD if forward else calls.INPUT_GRADIENT)]
 
 
 def weight_gradient(call: Call) -> list[Work]:
@@ -117,7 +98,7 @@ def weight_gradient(call: Call) -> list[Work]:
     large, small, weight = call.array("input"), call.array("out_backprop"), call.results[0]
     transposed = bool(call.arguments["of_transposed"])
     dimensions = _dimensions(call, small, large, weight.shape, transposed=transposed)
-    return [Work("conv", dimensions, small.dtype, WEIGHT_GRADIENT)]
+    return [Work("conv", dimensions, small.dtype, calls.WEIGHT_GRADIENT)]
 
 
 def _flag(call: Call, *names: str) -> int:
@@ -148,10 +129,8 @@ def _letters(equation: str, arrays: list[Array], result: Array) -> tuple[list[st
     factors = given.split(",")
     spare = "ZYXWVUTSRQPONM"
     shapes = zip([*factors, out], [*arrays, result], strict=True)
-    written = [
-        text.replace("...", spare[: len(array.shape) - len(text.replace("...", ""))][::-1])
-        for text, array in shapes
-    ]
+    axes = ((text, len(array.shape) - len(text.replace("...", ""))) for text, array in shapes)
+    written = [text.replace("...", spare[:more][::-1]) for text, more in axes]
     return written[:-1], written[-1]
 
 
@@ -163,7 +142,7 @@ def einsum(call: Call) -> list[Work]:
     """
     arrays = [one for one in call.arguments["inputs"] if isinstance(one, Array)]
     if len(arrays) != 2:
-        return copy(call)
+        return calls.copy(call)
     (left, right), out = _letters(str(call.arguments["equation"]), arrays, call.results[0])
     size = dict(zip(left + right, (*arrays[0].shape, *arrays[1].shape), strict=True))
     groups = {"b": "", "m": "", "n": "", "k": ""}
@@ -171,10 +150,8 @@ def einsum(call: Call) -> list[Work]:
         kept, both = letter in out, letter in left and letter in right
         groups["b" if both and kept else "k" if not kept else "m" if letter in left else "n"] += letter
     dimensions: Dimensions = {name: prod(size[letter] for letter in letters) for name, letters in groups.items()}
-    dimensions |= {
-        "trans_a": _before(left, groups["k"], groups["m"]),
-        "trans_b": _before(right, groups["n"], groups["k"]),
-    }
+    dimensions["trans_a"] = _before(left, groups["k"], groups["m"])
+    dimensions["trans_b"] = _before(right, groups["n"], groups["k"])
     return [Work("gemm", dimensions, arrays[0].dtype)]
 
 
@@ -188,7 +165,7 @@ def _before(letters: str, first: str, then: str) -> int:
 def sum_of_rows(call: Call) -> list[Work]:
     """Rule of reductions; one over no axis, or over axes of length 1, changes nothing and is pruned."""
     values = next(arrays_in(call.arguments.values()))
-    return [] if values.numel == call.results[0].numel else reduction(call)
+    return [] if values.numel == call.results[0].numel else calls.reduction(call)
 
 
 def softmax(call: Call) -> list[Work]:
@@ -253,7 +230,7 @@ RULES: Mapping[str, Rule | None] = {
     **each(sum_of_rows, """Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm L2Loss BiasAddGrad
         InTopKV2"""),
     # element by element, their gradients too
-    **each(pointwise, """Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BiasAdd Bitcast BitwiseAnd
+    **each(calls.pointwise, """Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BiasAdd Bitcast BitwiseAnd
         BitwiseOr BitwiseXor Cast Ceil ClipByValue Complex Conj Cos Cosh Digamma Div DivNoNan Elu EluGrad Equal Erf
         Erfc Erfinv Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Igamma Imag Inv InvGrad IsFinite IsInf
         IsNan LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr
@@ -264,16 +241,17 @@ RULES: Mapping[str, Rule | None] = {
         AssignAddVariableOp AssignSubVariableOp ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
         ResizeNearestNeighborGrad ResizeBicubic ResizeBicubicGrad"""),
     # data that moves unchanged
-    **each(copy, """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
+    **each(calls.copy, """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
         InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MirrorPad MirrorPadGrad Pack Pad PadV2
         Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth Split SplitV StridedSlice StridedSliceGrad Tile
         Transpose Unpack TensorListStack TensorListFromTensor TensorListConcatV2 TensorListSplit"""),
-    **each(generate, """Fill LinSpace Multinomial OneHot OnesLike RandomGamma RandomShuffle RandomStandardNormal
-        RandomUniform RandomUniformInt Range StatelessMultinomial StatelessRandomNormal StatelessRandomNormalV2
-        StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformV2
-        StatelessTruncatedNormalV2 TruncatedNormal ZerosLike"""),
+    **each(calls.generate, """Fill LinSpace Multinomial OneHot OnesLike RandomGamma RandomShuffle
+        RandomStandardNormal RandomUniform RandomUniformInt Range StatelessMultinomial StatelessRandomNormal
+        StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2
+        StatelessRandomUniformV2 StatelessTruncatedNormalV2 TruncatedNormal ZerosLike"""),
     # work with no formula of its own
-    **each(other, "Bincount Cumprod Cumsum DenseBincount LRN LRNGrad SearchSorted Sort TopKV2 UniqueV2 Where"),
+    **each(calls.other, """Bincount Cumprod Cumsum DenseBincount LRN LRNGrad SearchSorted Sort TopKV2 UniqueV2
+        Where"""),
     # no work: a description changes, a buffer changes hands, or a shape is worked out
     **each(None, """Assert AssignVariableOp BroadcastArgs BroadcastGradientArgs CheckNumerics Const ConcatOffset
         Empty EmptyTensorList EnsureShape ExpandDims Identity IdentityN NoOp Placeholder PreventGradient Rank

@@ -72,11 +72,7 @@ def recognise_onnx(path: Path) -> bool:
 
 
 def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
-    """Read a model; files that it names beside itself are never opened.
-
-    `where`: the file as the user wrote it. Gives a model, graph: the model, its own functions put in place of
-    their calls, and its graph.
-    """
+    """Read a model and its graph, own functions put in place; files that it names beside itself stay shut."""
     import onnx
     import onnx.inliner
 
@@ -101,9 +97,8 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:  # the library raises what it likes
             message = str(error).strip().split("\n")[0]
-            raise FomkitError(
-                where, f"has functions that cannot be put in place: {message:.200}. {_NEWEST}"
-            ) from error
+            what = f"has functions that cannot be put in place: {message:.200}. {_NEWEST}"
+            raise FomkitError(where, what) from error
     for one in model.opset_import:
         if not 0 < one.version <= _HIGHEST_OPSET:
             message = f"is of opset {one.version}, and ONNX has those from 1 to {onnx.defs.onnx_opset_version()}"
@@ -127,10 +122,7 @@ def _texts(graph: Graph) -> Iterator[str]:
 
 
 def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
-    """Sort the ops so that each comes after those it reads, and check that this can be done.
-
-    `given`: names of the graph's inputs and of its stored tensors.
-    """
+    """Sort the ops so that each comes after those it reads, and check that this can be done."""
     makers: dict[str, int] = {}
     for at, node in enumerate(graph.node):
         for name in filter(None, node.output):
@@ -160,14 +152,9 @@ def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
         stuck = next(node for at, node in enumerate(graph.node) if waits[at])
         raise FomkitError(where, f"has a cycle: a {stuck.op_type:.40} needs its own result. {_NEWEST}")
     # Where the file's own order holds, it is kept.
-    place = {at: turn for turn, at in enumerate(order)}
-    holds = all(place_of < at for at, sources in _sources(graph, makers) for place_of in sources)
-    return list(graph.node) if holds else [graph.node[at] for at in sorted(place, key=place.__getitem__)]
-
-
-def _sources(graph: Graph, makers: dict[str, int]) -> Iterator[tuple[int, list[int]]]:
-    for at, node in enumerate(graph.node):
-        yield at, [makers[name] for name in node.input if name in makers]
+    reads = ((at, name) for at, node in enumerate(graph.node) for name in node.input if name in makers)
+    holds = all(makers[name] < at for at, name in reads)
+    return list(graph.node) if holds else [graph.node[at] for at in order]
 
 
 MOST_LENGTH = 10**12
@@ -272,7 +259,8 @@ def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
         lengths: list[int | str] = []
         own_axis = axis if len(dims) > axis else 0
         for at, dim in enumerate(dims):
-            if at == own_axis and ((fixed and dim.dim_value == fixed) or (is_open and not _is_stated(dim))):
+            is_stated = dim.HasField("dim_value") or dim.dim_param
+            if at == own_axis and ((fixed and dim.dim_value == fixed) or (is_open and not is_stated)):
                 lengths.append(BATCH)
             elif dim.HasField("dim_value"):
                 lengths.append(int(dim.dim_value))
@@ -283,10 +271,6 @@ def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
         found.append(Input(name, elem_type, tuple(lengths)))
     used = dict.fromkeys(length for value in found for length in value.lengths if isinstance(length, str))
     return _with_values(found, used, words, fixed, wanted, where)
-
-
-def _is_stated(dim: Any) -> bool:
-    return bool(dim.HasField("dim_value") or dim.dim_param)
 
 
 def _with_values(
@@ -346,16 +330,6 @@ class Weights:
     external: int
 
 
-def _uses(nodes: Iterable[Any]) -> dict[str, list[tuple[str, int, str]]]:
-    """Give for each tensor the ops that read it, each with the input that it is and its first result."""
-    uses: dict[str, list[tuple[str, int, str]]] = {}
-    for node in nodes:
-        for at, name in enumerate(node.input):
-            if name:
-                uses.setdefault(name, []).append((node.op_type, at, node.output[0] if node.output else ""))
-    return uses
-
-
 def _ends(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> list[tuple[str, int]]:
     """Follow a stored tensor through views to the ops that compute with it."""
     waiting, seen, found = [name], {name}, []
@@ -371,11 +345,13 @@ def _ends(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> list[tup
 
 
 def find_weights(graph: Any, nodes: Iterable[Any]) -> Weights:
-    """Sort a graph's stored tensors by what they are.
-
-    `nodes`: its ops.
-    """
-    uses = _uses(nodes)
+    """Sort a graph's stored tensors by what they are."""
+    # For each tensor the ops that read it, each with the input that it is and its first result.
+    uses: dict[str, list[tuple[str, int, str]]] = {}
+    for node in nodes:
+        for at, name in enumerate(node.input):
+            if name:
+                uses.setdefault(name, []).append((node.op_type, at, node.output[0] if node.output else ""))
     kinds: dict[str, list[str]] = {"trainable": [], "quantised": [], "others": []}
     external = 0
     for one in graph.initializer:

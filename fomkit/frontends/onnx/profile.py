@@ -17,7 +17,7 @@ import onnx
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.model import Workload
 from fomkit.files.child_process import take_request
-from fomkit.frontends.drafting import BATCH, Request, SizedStep, Traced, make_draft, trace_sizes
+from fomkit.frontends.drafting import BATCH, Request, SizedStep, Traced, make_draft, trace_sizes, traced_with
 from fomkit.frontends.lowering.calls import BACKWARD, UPDATE
 from fomkit.frontends.model_file import explain_exception
 from fomkit.frontends.onnx.file import RULE, Weights, find_weights, in_running_order, read_graph, read_inputs
@@ -34,12 +34,8 @@ _LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 def _modules(nodes: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
     """Give the module of each weight: what its own name says of it, else the op that reads it."""
     readers = {name: module_of(node) for node in reversed(nodes) for name in node.input}
-    return {
-        name: printable(name.rpartition(".")[0])[:200]
-        if "." in name and "::" not in name
-        else readers.get(name, "")
-        for name in names
-    }
+    own = {name: printable(name.rpartition(".")[0])[:200] for name in names if "." in name and "::" not in name}
+    return {name: own.get(name, readers.get(name, "")) for name in names}
 
 
 def _notes(nodes: Sequence[Any], weights: Weights, mode: str, rule: str, by_default: bool) -> Iterator[str]:
@@ -60,8 +56,7 @@ def _notes(nodes: Sequence[Any], weights: Weights, mode: str, rule: str, by_defa
     yield from _of_export(nodes, ops, mode)
     if weights.external:
         yield f"the values of {weights.external} stored tensors are in files beside it, which were not opened"
-    pairs = ops["QuantizeLinear"] + ops["DequantizeLinear"]
-    if pairs:
+    if ops["QuantizeLinear"] + ops["DequantizeLinear"]:
         yield "quantised: ops between DequantizeLinear and QuantizeLinear are priced as floating-point ops"
 
 
@@ -135,14 +130,9 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
             where, "has no weight in a floating-point format, so there is nothing to train. Profile it with "
                    "--mode infer.")  # fmt: skip
     rule = "" if not training or optimizer == "none" else optimizer or "sgd"
-    prepared = Prepared(
-        walker=Walker(model, nodes, inputs, frozenset(weights.trainable), training=training),
-        weights=weights,
-        results=tuple(one.name for one in graph.output),
-        modules=_modules(nodes, weights.trainable),
-        mode=request.mode,
-        rule=rule,
-    )
+    walker = Walker(model, nodes, inputs, frozenset(weights.trainable), training=training)
+    results, modules = tuple(one.name for one in graph.output), _modules(nodes, weights.trainable)
+    prepared = Prepared(walker, weights, results, modules, request.mode, rule)
     try:
         sized = _sized(prepared, inputs.sizes)
     except NotAtTheseSizes as error:
@@ -155,20 +145,13 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     notes += _of_unsupported(sized.step.unsupported, weights, request.mode)
     sizes_of = {one.name: prod(one.dims) for one in graph.initializer}
     trainable = sum(sizes_of[name] for name in weights.trainable)
-    traced = Traced(
-        _title(model),
-        {"framework": "onnx", "version": str(onnx.__version__), "device": "file", "mode": request.mode},
-        trainable + sum(sizes_of[name] for name in weights.quantised),
-        trainable,
-    )
+    whole = trainable + sum(sizes_of[name] for name in weights.quantised)
+    made_with = traced_with("onnx", onnx.__version__, "file", request.mode)
+    maker = f"{model.producer_name} {model.producer_version}".strip()
+    title = printable(f"ONNX graph{f' of {maker}' if maker else ''}"[:120])
+    traced = Traced(title, made_with, whole, trainable)
     draft = make_draft(Workload(None, None, **run), request, traced, sized, notes)  # type: ignore[arg-type]
     return _as_derived(draft, nodes, rule) if training else draft
-
-
-def _title(model: Any) -> str:
-    """Say what the file says of itself."""
-    maker = f"{model.producer_name} {model.producer_version}".strip()
-    return printable(f"ONNX graph{f' of {maker}' if maker else ''}"[:120])
 
 
 def _result(path: Path, message: dict[str, Any]) -> dict[str, Any]:
@@ -176,8 +159,6 @@ def _result(path: Path, message: dict[str, Any]) -> dict[str, Any]:
     request = Request(**message)
     try:
         return {"draft": asdict(draft_profile(path, request, optimizer, run))}
-    except FomkitError as error:
-        return {"errors": [[error.where, error.what]], "final": True}
     except Exception as error:  # a file of a stranger may show a fault of the library, or of this program
         explained = explain_exception(error, request.where, path)
         return {"errors": [[explained.where, explained.what]], "final": True}

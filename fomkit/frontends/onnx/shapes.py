@@ -17,27 +17,18 @@ import onnx.defs
 import onnx.shape_inference
 
 from fomkit.core.errors import printable
+from fomkit.frontends.lowering import onnx_calls
 from fomkit.frontends.lowering.calls import Array, Call
 from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names
-from fomkit.frontends.lowering.onnx_calls import (
-    Executed,
-    Walked,
-    dtype_of,
-    is_float,
-    new_array,
-    permuted,
-    reshaped,
-)
+from fomkit.frontends.lowering.onnx_calls import Executed, Walked, dtype_of, is_float, new_array, reshaped
 from fomkit.frontends.onnx.file import Inputs
 from fomkit.frontends.onnx.values import MOST_ELEMENTS, work_out
 from fomkit.frontends.sizes import Sizes
 
 CONTROL: Mapping[str, str] = {
-    "If": "a branch that depends on data",
-    "Loop": "a loop whose trips are not counted",
-    "Scan": "a loop whose trips are not counted",
-    "SequenceMap": "a loop whose trips are not counted",
-}
+    "If": "a branch that depends on data", "Loop": "a loop whose trips are not counted",
+    "Scan": "a loop whose trips are not counted", "SequenceMap": "a loop whose trips are not counted",
+}  # fmt: skip
 """What stands in the list of unsupported ops for control flow, with all that it runs; it may read any tensor."""
 VIEWS = frozenset(["Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"])
 _LAYOUTS = VIEWS | {"Concat", "Slice", "Split", "Transpose"}
@@ -152,10 +143,8 @@ class Walker:
         if nothing or (op in RULES and RULES[op] is None):
             self._walked.without_work += 1
             return
-        if op in CONTROL:
-            self._walked.unsupported.append(f"{op}: {CONTROL[op]}")
-        elif op not in RULES:
-            self._walked.unsupported.append(op)
+        if op in CONTROL or op not in RULES:
+            self._walked.unsupported.append(f"{op}: {CONTROL[op]}" if op in CONTROL else op)
         else:
             self._note(node, op, attributes)
 
@@ -208,21 +197,18 @@ class Walker:
                 self._add(name, array)
 
     def _types(self, node: Any) -> dict[str, Any]:
-        arrays, types = self._walked.arrays, {}
-        for name in filter(None, node.input):
-            if name in arrays:
-                types[name] = onnx.helper.make_tensor_type_proto(_number(arrays[name].dtype), arrays[name].shape)
-        return types
+        known = {name: self._walked.arrays[name] for name in node.input if name and name in self._walked.arrays}
+        make = onnx.helper.make_tensor_type_proto
+        return {name: make(_NUMBERS[array.dtype], array.shape) for name, array in known.items()}
 
     def _as_stated(self, name: str) -> Array | None:
         """Take a shape from the file where every name in it is known and none of it may be of another batch."""
         stated, open_names = self._stated.get(name), self._inputs.open_names
         if stated is None or not stated.HasField("shape") or not open_names:
             return None
-        shape = [
-            dim.dim_value if dim.HasField("dim_value") else self._sizes.get(open_names.get(dim.dim_param, ""), -1)
-            for dim in stated.shape.dim
-        ]
+        sizes = {name: self._sizes.get(size, -1) for name, size in open_names.items()}
+        dims = stated.shape.dim
+        shape = [dim.dim_value if dim.HasField("dim_value") else sizes.get(dim.dim_param, -1) for dim in dims]
         dtype = dtype_of(stated.elem_type)
         return None if dtype is None or any(one < 0 for one in shape) else new_array(tuple(shape), dtype)
 
@@ -243,7 +229,7 @@ class Walker:
         if op in VIEWS or same or (op == "Dropout" and not self._training):
             arrays[name] = reshaped(array, arrays[name].shape)
         elif op == "Transpose" and of_weight:
-            arrays[name] = permuted(array, order)
+            arrays[name] = onnx_calls.permuted(array, order)
         else:
             return False
         self._walked.views[name] = source
@@ -282,7 +268,7 @@ class Walker:
         for at, name in enumerate(node.input):
             key = formal[at] if at < len(formal) else ""
             value = self._values.get(name) if name else None
-            counts = value is None or name in self._weights or (arrays[name].numel > 1 and _is_data(key))
+            counts = value is None or name in self._weights or (arrays[name].numel > 1 and key not in _PARAMETERS)
             array = arrays[name] if name and counts else None
             inputs.append(array)
             if at >= len(formal) - 1 and formal and len(node.input) > len(formal):
@@ -307,23 +293,14 @@ _PARAMETERS = names(
 )
 
 
-def _is_data(name: str) -> bool:
-    """Tell the inputs that an op computes with from those that it is told."""
-    return name not in _PARAMETERS
-
-
-def _number(dtype: str) -> int:
-    return _NUMBERS[dtype]
-
-
+"""Inputs that an op is told, and does not compute with."""
 _NUMBERS = {dtype_of(number): number for number in range(20, 0, -1) if dtype_of(number)}
 
 
 def _array(stated: Any) -> Array | None:
     dtype = dtype_of(stated.elem_type)
-    if dtype is None or not stated.HasField("shape"):
-        return None
-    if not all(dim.HasField("dim_value") for dim in stated.shape.dim):
+    known = stated.HasField("shape") and all(dim.HasField("dim_value") for dim in stated.shape.dim)
+    if dtype is None or not known:
         return None
     return new_array(tuple(dim.dim_value for dim in stated.shape.dim), dtype)
 
@@ -336,9 +313,8 @@ def module_of(node: Any) -> str:
     >>> module_of(onnx.NodeProto(name="/layer1/layer1.0/conv1/Conv"))
     'layer1.0.conv1'
     """
-    parts = [part for part in node.name.split("/")[:-1] if part]
     found: list[str] = []
-    for part in parts:
+    for part in filter(None, node.name.split("/")[:-1]):
         if found and part.startswith(found[-1] + "."):
             found.pop()
         found.append(part)

@@ -8,27 +8,10 @@ from dataclasses import dataclass, field
 
 from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
 from fomkit.frontends.layers import COPIES
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    FORWARD,
-    UPDATE,
-    Array,
-    Dimensions,
-    TracedOp,
-    traffic,
-    works_of,
-)
+from fomkit.frontends.lowering import calls, onnx_calls
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, Array, Dimensions, TracedOp, traffic
 from fomkit.frontends.lowering.onnx import RULES, NoRule
-from fomkit.frontends.lowering.onnx_calls import (
-    CELLS,
-    Executed,
-    Walked,
-    is_float,
-    new_array,
-    parts_of,
-    reshaped,
-    saved_byte,
-)
+from fomkit.frontends.lowering.onnx_calls import CELLS, Executed, Walked, is_float, new_array, parts_of, reshaped
 from fomkit.frontends.lowering.onnx_gradients import WITHOUT_GRADIENT, Derived, derive_gradient, takes_gradient
 from fomkit.frontends.onnx.file import Weights
 from fomkit.frontends.onnx.shapes import NotAtTheseSizes, Walker
@@ -67,10 +50,7 @@ def _reached(walked: Walked, weights: set[int]) -> tuple[set[int], set[int]]:
 
 
 def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
-    """Derive the backward pass.
-
-    `results`: what a loss reads: the graph's outputs.
-    """
+    """Derive the backward pass from the graph's outputs, which a loss reads."""
     own = set(walked.layouts)
     touched, of_weights = _reached(walked, own)
     found = BackwardPass()
@@ -156,10 +136,7 @@ def _line(number: int, role: str, byte: int, module: str = "", *, row: int = -1,
 def order_of(
     memory: Memory, forward: Sequence[Derived], backward: BackwardPass, update: Sequence[TracedOp]
 ) -> list[TracedOp]:
-    """Give the lines of the order.
-
-    `update`: its rows, which come last.
-    """
+    """Give the lines of the order; the rows of the update come last."""
     steps = [*forward, *backward.steps]
     firsts, number = [], 1
     for step in steps:
@@ -254,7 +231,7 @@ def _forward(walked: Walked, states: Counter[str], unsupported: Counter[str], tr
     for one in walked.ran:
         rule = RULES[one.op]
         try:
-            works = [] if rule is None else works_of(one.call, rule)
+            works = [] if rule is None else calls.works_of(one.call, rule)
         except NoRule as missing:
             unsupported[str(missing)] += 1
             states["unsupported"] += 1
@@ -262,15 +239,15 @@ def _forward(walked: Walked, states: Counter[str], unsupported: Counter[str], tr
         except (ValueError, TypeError, KeyError, IndexError, ZeroDivisionError) as error:
             raise NotAtTheseSizes(f"{one.op} that makes {one.results[0]!r:.80} cannot run: {error}") from error
         states["priced" if works else "zero_work"] += 1
-        rows = [
-            TracedOp(one.op, work.kind, work.dimensions, work.dtype, work.pass_name or FORWARD, one.module)
-            for work in works
-        ]
+        rows = []
+        for work in works:
+            name = work.pass_name or FORWARD
+            rows.append(TracedOp(one.op, work.kind, work.dimensions, work.dtype, name, one.module))
         for row in rows:
             if row.kind in ("rnn", "attention"):
                 row.parts = parts_of(one.call, row.dtype, row.module, backward=False)
         if training and one.op in CELLS:
-            one.saved_for_backward.append(new_array((saved_byte(one.call),), "int8"))
+            one.saved_for_backward.append(new_array((onnx_calls.saved_byte(one.call),), "int8"))
         written = tuple(array for array in one.outputs if array is not None)
         found.append(Derived(rows, one.call.read, (*written, *one.saved_for_backward)))
     return found

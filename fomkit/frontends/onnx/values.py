@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-    Value = np.ndarray[Any, Any]
-
+Value = np.ndarray[Any, Any]
 
 MOST_ELEMENTS = 4096
 """Larger values are not worked out; their shapes are still known."""
@@ -28,35 +27,18 @@ def _axes(values: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | No
 
 def _reduced(name: str) -> Rule:
     def rule(values: Sequence[Any], attributes: Attributes) -> Any:
-        import numpy as np
-
         keep = bool(attributes.get("keepdims", 1))
         return getattr(np, name)(values[0], axis=_axes(values, attributes), keepdims=keep)
 
     return rule
 
 
-def _binary(name: str) -> Rule:
-    def rule(values: Sequence[Any], _attributes: Attributes) -> Any:
-        import numpy as np
-
-        return getattr(np, name)(values[0], values[1])
-
-    return rule
-
-
-def _unary(name: str) -> Rule:
-    def rule(values: Sequence[Any], _attributes: Attributes) -> Any:
-        import numpy as np
-
-        return getattr(np, name)(values[0])
-
-    return rule
+def _numpy(name: str, count: int) -> Rule:
+    """Make the rule of a function of numpy on the first values."""
+    return lambda values, _: getattr(np, name)(*values[:count])
 
 
 def _divide(values: Sequence[Any], _attributes: Attributes) -> Any:
-    import numpy as np
-
     if values[0].dtype.kind in "iu":
         return np.trunc(values[0] / values[1]).astype(values[0].dtype)
     return values[0] / values[1]
@@ -84,32 +66,15 @@ def _reshape(values: Sequence[Any], _attributes: Attributes) -> Any:
     return values[0].reshape(shape)
 
 
-def _unsqueeze(values: Sequence[Any], attributes: Attributes) -> Any:
-    import numpy as np
-
-    return np.expand_dims(values[0], _axes(values, attributes) or ())
-
-
 def _filled(values: Sequence[Any], attributes: Attributes) -> Any:
-    import numpy as np
-
     shape = tuple(int(one) for one in values[0])
     fill = attributes.get("value")
-    if _elements(shape) > MOST_ELEMENTS:
+    if prod(shape) > MOST_ELEMENTS:
         return None
     return np.zeros(shape, np.float32) if fill is None else np.full(shape, fill.ravel()[0], fill.dtype)
 
 
-def _elements(shape: Sequence[int]) -> int:
-    count = 1
-    for one in shape:
-        count *= one
-    return count
-
-
 def _counted(values: Sequence[Any], _attributes: Attributes) -> Any:
-    import numpy as np
-
     start, end, step = (value.item() for value in values)
     if not step or abs((end - start) / step) > MOST_ELEMENTS:
         return None
@@ -117,10 +82,8 @@ def _counted(values: Sequence[Any], _attributes: Attributes) -> Any:
 
 
 def _expanded(values: Sequence[Any], _attributes: Attributes) -> Any:
-    import numpy as np
-
     shape = np.broadcast_shapes(values[0].shape, tuple(int(one) for one in values[1]))
-    return None if _elements(shape) > MOST_ELEMENTS else np.broadcast_to(values[0], shape)
+    return None if prod(shape) > MOST_ELEMENTS else np.broadcast_to(values[0], shape)
 
 
 def _cast(values: Sequence[Any], attributes: Attributes) -> Any:
@@ -129,38 +92,23 @@ def _cast(values: Sequence[Any], attributes: Attributes) -> Any:
     return values[0].astype(onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))
 
 
-def _numpy(name: str, **fixed: Any) -> Rule:
-    def rule(values: Sequence[Any], _attributes: Attributes) -> Any:
-        import numpy as np
-
-        return getattr(np, name)(*values, **fixed)
-
-    return rule
-
-
-def _gather(values: Sequence[Any], attributes: Attributes) -> Any:
-    return values[0].take(values[1], axis=attributes.get("axis", 0))
-
-
-def _concat(values: Sequence[Any], attributes: Attributes) -> Any:
-    import numpy as np
-
-    return np.concatenate(values, axis=attributes["axis"])
-
-
 RULES: Mapping[str, Rule] = {
     "Identity": lambda values, _: values[0],
-    "Gather": _gather, "Concat": _concat, "Slice": _slice, "Reshape": _reshape, "Cast": _cast,
-    "Unsqueeze": _unsqueeze, "Squeeze": lambda values, stated: values[0].squeeze(_axes(values, stated)),
+    "Gather": lambda values, stated: values[0].take(values[1], axis=stated.get("axis", 0)),
+    "Concat": lambda values, stated: np.concatenate(values, axis=stated["axis"]),
+    "Slice": _slice, "Reshape": _reshape, "Cast": _cast,
+    "Unsqueeze": lambda values, stated: np.expand_dims(values[0], _axes(values, stated) or ()),
+    "Squeeze": lambda values, stated: values[0].squeeze(_axes(values, stated)),
     "Transpose": lambda values, stated: values[0].transpose(stated.get("perm")),
-    "ConstantOfShape": _filled, "Range": _counted, "Expand": _expanded, "Where": _numpy("where"), "Div": _divide,
-    **{name: _binary(theirs) for name, theirs in (
+    "ConstantOfShape": _filled, "Range": _counted, "Expand": _expanded, "Where": _numpy("where", 3),
+    "Div": _divide,
+    **{name: _numpy(theirs, 2) for name, theirs in (
         ("Add", "add"), ("Sub", "subtract"), ("Mul", "multiply"), ("Mod", "mod"), ("Pow", "power"),
         ("Min", "minimum"), ("Max", "maximum"), ("Equal", "equal"), ("Less", "less"), ("Greater", "greater"),
         ("LessOrEqual", "less_equal"), ("GreaterOrEqual", "greater_equal"), ("And", "logical_and"),
         ("Or", "logical_or"),
     )},
-    **{name: _unary(theirs) for name, theirs in (
+    **{name: _numpy(theirs, 1) for name, theirs in (
         ("Neg", "negative"), ("Not", "logical_not"), ("Floor", "floor"), ("Ceil", "ceil"), ("Abs", "abs"),
         ("Sqrt", "sqrt"),
     )},
@@ -180,8 +128,6 @@ def work_out(op: str, values: Sequence[Value | None], attributes: Attributes) ->
     >>> work_out("Concat", [np.array([2]), np.array([3, 4])], {"axis": 0}).tolist()
     [2, 3, 4]
     """
-    import numpy as np
-
     rule = RULES.get(op)
     if rule is None or not values or values[0] is None:
         return None

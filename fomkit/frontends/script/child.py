@@ -79,13 +79,17 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     spec.loader.exec_module(program)
 
 
+def _failed(error: FomkitError, *, quotes: bool = False) -> dict[str, list[str] | bool]:
+    """Give the answer of a child that failed; whether it ``quotes`` what the program printed."""
+    return {"error": [error.where, error.what], "quotes": quotes}
+
+
 def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[[T], None]:
     def on_taken(taken: T) -> None:
         try:
             answer.leave({"draft": asdict(framework.draft(taken, request, ""))})
         except Exception as error:  # else the user's code might swallow it and train on
-            explained = explain_exception(error, request["where"], Path(request["path"]))
-            answer.leave({"error": [explained.where, explained.what], "quotes": False})
+            answer.leave(_failed(explain_exception(error, request["where"], Path(request["path"]))))
             os._exit(0)
         late = threading.Timer(_TIDY_S, os._exit, (0,))
         late.daemon = True
@@ -144,15 +148,13 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
     except BaseException as raised:  # the program may raise anything, SystemExit too; the parent tells it
         error = raised
     if watch.taken is None:
-        explained = _ended(error, watch, framework, request)
-        return {"error": [explained.where, explained.what], "quotes": isinstance(error, SystemExit)}
+        return _failed(_ended(error, watch, framework, request), quotes=isinstance(error, SystemExit))
     if watch.is_over:
         return {}  # the answer was left when it was stopped
     try:
         return {"draft": asdict(framework.draft(watch.taken, request, _partial(error, watch, request)))}
     except Exception as raised:  # the user's own step may fail where only its shapes are known
-        explained = explain_exception(raised, request["where"], path)
-        return {"error": [explained.where, explained.what], "quotes": False}
+        return _failed(explain_exception(raised, request["where"], path))
 
 
 def run_script(framework: FrameworkCapture[T]) -> None:

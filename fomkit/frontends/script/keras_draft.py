@@ -1,35 +1,327 @@
-"""From a running Keras program's training to the draft of a profile: its step as a graph, its data and its run."""
+"""A running Keras program: which training step is taken, what its data are, and its draft of a profile."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import keras
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+from keras.src.trainers.data_adapters.torch_data_loader_adapter import TorchDataLoaderAdapter
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.model import Workload
-from fomkit.frontends.drafting import Request, SizedStep, make_draft, trace_sizes
+from fomkit.core.model import LastBatch, Workload
+from fomkit.frontends.drafting import Request, SizedStep, make_draft, replaced, trace_sizes
 from fomkit.frontends.keras.inputs import Prepared, batched, specs
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.model_file import explain_exception
-from fomkit.frontends.script.child import FrameworkCapture, run_script
-from fomkit.frontends.script.keras_steps import (
-    FIT,
-    Epoch,
-    FitWatch,
-    Taken,
-    Training,
-    epoch_of,
-    first_axis,
-    validation_of,
-)
+from fomkit.frontends.script.child import WANTED_ROUND, FrameworkCapture, run_script
 from fomkit.frontends.step import Draft
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Samples of one epoch, None where unknown, what becomes of the last batch, and where that was read."""
+
+    samples: int | None
+    last_batch: LastBatch
+    origin: str
+
+
+def first_axis(values: Any) -> int | None:
+    """Give how many samples some tensors hold."""
+    for leaf in keras.tree.flatten(values):
+        shape = getattr(leaf, "shape", None)
+        if shape is not None and len(shape):
+            return None if shape[0] is None else int(shape[0])
+    return None
+
+
+def _number(value: Any) -> int:
+    return int(getattr(value, "numpy", lambda: value)())
+
+
+def _cardinality(dataset: Any) -> int | None:
+    found = dataset.cardinality()
+    return int(found) if int(found) >= 0 else None
+
+
+def _batching(dataset: Any) -> Any:
+    """Find where a dataset's samples are put into batches; None where nothing does."""
+    while dataset is not None and not hasattr(dataset, "_drop_remainder"):
+        dataset = getattr(dataset, "_input_dataset", None)
+    return dataset
+
+
+def _unbatched(dataset: Any, batch: int) -> Epoch | None:
+    """Count the samples that were put into batches of this size; None where more was done with batches."""
+    at = _batching(dataset)
+    if at is None or _cardinality(at) != _cardinality(dataset):
+        return None
+    samples, size = _cardinality(at._input_dataset), _number(at._batch_size)
+    if samples is None or size != batch:
+        return None
+    drops = bool(_number(at._drop_remainder))
+    return Epoch(samples, "drop" if drops else "keep", "has the samples that the dataset batches")
+
+
+def _of_dataset(dataset: Any, batch: int) -> Epoch:
+    exact = _unbatched(dataset, batch)
+    if exact is not None:
+        return exact
+    batches = _cardinality(dataset)
+    if batches is None:
+        return Epoch(None, "keep", "of unknown length, as the dataset does not say how many batches it has")
+    return Epoch(batches * batch, "drop", f"has {batches:,} batches of the dataset, taken to be full")
+
+
+def epoch_of(iterator: Any, batch: int) -> Epoch:
+    """Read an epoch of training from what ``fit`` made of its data."""
+    adapter, steps = iterator.data_adapter, iterator.steps_per_epoch
+    if steps:
+        return Epoch(steps * batch, "drop", f"has {steps:,} steps (steps_per_epoch)")
+    if isinstance(adapter, ArrayDataAdapter):
+        return Epoch(adapter._num_samples, "keep", "has the samples of the arrays that fit is given")
+    if isinstance(adapter, TFDatasetAdapter) and callable(adapter._dataset.cardinality):
+        return _of_dataset(adapter._dataset, batch)
+    if isinstance(adapter, TorchDataLoaderAdapter):
+        from fomkit.frontends.script.torch_recorder import loader_facts
+
+        facts = loader_facts(adapter._dataloader)
+        return Epoch(facts.samples, facts.last_batch, "as the DataLoader says")
+    if adapter.num_batches:
+        kind = type(adapter.py_dataset if isinstance(adapter, PyDatasetAdapter) else adapter).__name__
+        batches = int(adapter.num_batches)
+        return Epoch(batches * batch, "drop", f"has {batches:,} batches of the {kind}, taken to be full")
+    unknown = "of unknown length, which a generator does not say; fit may be given steps_per_epoch"
+    return Epoch(None, "keep", unknown)
+
+
+def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch: int) -> int | None:
+    """Count the samples that ``fit`` validates with after an epoch; None where they are not known."""
+    given, share = arguments.get("validation_data"), arguments.get("validation_split")
+    if given is None:
+        total = first_axis(arguments.get("x")) if share else None
+        return total - (train_samples or 0) if total is not None else None if share else 0
+    size = arguments.get("validation_batch_size") or arguments.get("batch_size") or batch
+    if arguments.get("validation_steps"):
+        return int(arguments["validation_steps"]) * int(size)
+    if callable(getattr(given, "cardinality", None)):
+        own = first_axis(given.element_spec) or batch
+        return _unbatched_samples(given) or _of_dataset(given, own).samples
+    if isinstance(given, keras.utils.PyDataset):
+        return given.num_batches * batch if given.num_batches else None
+    return first_axis(given) if isinstance(given, tuple | list) else None
+
+
+def _unbatched_samples(dataset: Any) -> int | None:
+    """Count the samples of a dataset whose batches may have any size."""
+    at = _batching(dataset)
+    exact = None if at is None else _unbatched(dataset, _number(at._batch_size))
+    return exact.samples if exact else None
+
+
+_NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
+"""Keras's trainers and their iterators by backend."""
+FIT, BATCHES = "Model.fit", "train_on_batch"
+
+
+@dataclass
+class Training:
+    """One call of ``fit``, or all of ``train_on_batch`` on one model.
+
+    `way`: how it trains, in Keras's words.
+    `file`, `line`: where the program calls it.
+    `arguments`: of ``fit``, by name, defaults too.
+    `iterator`: what ``fit`` made of its data.
+    `steps`: those seen.
+    `batch`: the fullest batch seen, as a training step takes it.
+    """
+
+    model: Any
+    way: str
+    file: str
+    line: int
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    iterator: Any = None
+    steps: int = 0
+    batch: Any = None
+
+    @property
+    def place(self) -> str:
+        """Where it is called, for people."""
+        return f"{Path(self.file).name}:{self.line}"
+
+    def step(self, batch: Any) -> None:
+        """Note a step on a batch."""
+        self.steps += 1
+        if self.batch is None or (first_axis(batch) or 0) >= (first_axis(self.batch) or 0):
+            self.batch = batch
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A training whose step is taken, and the others that were seen before it."""
+
+    training: Training
+    others: list[Training]
+
+
+class FitWatch:
+    """Follows a program's training by Keras until a step can be taken.
+
+    `is_user_file`: tells the user's own source from libraries'.
+    `on_taken`: called once; it may raise what ends the program.
+
+    `rounds`: steps of the training seen last.
+    `taken`: the best so far.
+    `is_over`: whether a step was taken for good.
+    """
+
+    def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken], None]) -> None:
+        self.rounds = 0
+        self.taken: Taken | None = None
+        self.is_over = False
+        self._is_user_file, self._on_taken = is_user_file, on_taken
+        self._trainings: list[Training] = []
+        self._running: list[Training] = []
+        self._in_step = False
+        self._updates = 0
+
+    @property
+    def seen(self) -> str:
+        """Say what was seen of a program that never trained by Keras's own means."""
+        return ", though it updates weights in a loop of its own" if self._updates else ""
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Follow what runs inside the block."""
+        trainer = import_module(f"keras.src.backend.{keras.backend.backend()}.trainer")
+        name_of_trainer, name_of_iterator = _NAMES[keras.backend.backend()]
+        kind = getattr(trainer, name_of_trainer)
+        with ExitStack() as stack:
+            # Without its own frames, Keras's errors would seem to come from here.
+            if keras.config.is_traceback_filtering_enabled():
+                keras.config.disable_traceback_filtering()
+                stack.callback(keras.config.enable_traceback_filtering)
+            for owner, name, watched in (
+                (kind, "fit", self._fit),
+                (kind, "train_on_batch", self._train_on_batch),
+                (kind, "make_train_function", self._make_train_function),
+                (trainer, name_of_iterator, self._epoch_iterator),
+                (BaseOptimizer, "apply", self._apply),
+            ):
+                stack.enter_context(replaced(owner, **{name: watched(getattr(owner, name))}))
+            yield
+
+    def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
+        frame: Any = sys._getframe()
+        while frame is not None and not self._is_user_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        training = Training(model, way, file, line, arguments)
+        self._trainings.append(training)
+        return training
+
+    def _fit(self, run: Any) -> Any:
+        signature = inspect.signature(run)
+
+        @wraps(run)
+        def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(model, *args, **kwargs)
+            bound.apply_defaults()
+            self._running.append(self._begin(model, FIT, bound.arguments))
+            try:
+                return run(model, *args, **kwargs)
+            finally:
+                self._running.pop()
+
+        return fit
+
+    def _train_on_batch(self, run: Any) -> Any:
+        @wraps(run)
+        def train_on_batch(model: Any, *args: Any, **kwargs: Any) -> Any:
+            known = (one for one in self._trainings if one.way == BATCHES and one.model is model)
+            self._running.append(next(known, None) or self._begin(model, BATCHES, {}))
+            try:
+                return run(model, *args, **kwargs)
+            finally:
+                self._running.pop()
+
+        return train_on_batch
+
+    def _epoch_iterator(self, make: Any) -> Any:
+        def made(*args: Any, **kwargs: Any) -> Any:
+            iterator = make(*args, **kwargs)
+            if self._running and self._running[-1].iterator is None:
+                self._running[-1].iterator = iterator  # the next one is for validation
+            return iterator
+
+        return made
+
+    def _make_train_function(self, make: Any) -> Any:
+        @wraps(make)
+        def made(model: Any, *args: Any, **kwargs: Any) -> Any:
+            make(model, *args, **kwargs)
+            if not hasattr(model.train_function, "is_watched"):
+                model.train_function = self._watched(model, model.train_function)
+            return model.train_function
+
+        return made
+
+    def _watched(self, model: Any, run: Any) -> Any:
+        """Take the batches out of a program's data, so that their shapes are seen, and train on them."""
+
+        def train(iterator: Any) -> Any:
+            if self.is_over:
+                os._exit(0)  # a program that would not be stopped
+            batches = list(islice(iterator, model.steps_per_execution))
+            if not batches:
+                raise StopIteration
+            self._in_step = True
+            try:
+                result = run(batches)
+            finally:
+                self._in_step = False
+            self._stepped(batches)
+            return result
+
+        train.is_watched = True  # type: ignore[attr-defined]
+        return train
+
+    def _apply(self, run: Any) -> Any:
+        @wraps(run)
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            self._updates += not self._in_step
+            return run(*args, **kwargs)
+
+        return apply
+
+    def _stepped(self, batches: list[Any]) -> None:
+        if not self._running:
+            return
+        training = self._running[-1]
+        for batch in batches:
+            training.step(batch)
+        self.rounds = training.steps
+        self.taken = Taken(training, [one for one in self._trainings if one is not training and one.steps])
+        if training.steps >= WANTED_ROUND:
+            self.is_over = True
+            self._on_taken(self.taken)
 
 
 def _given(batch: Any) -> Any:
@@ -56,14 +348,9 @@ def _further_fits(training: Training) -> list[int]:
         tree = ast.parse(Path(training.file).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return []
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    lines = {
-        node.lineno
-        for node in found
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "fit"
-        if not node.lineno <= training.line <= (node.end_lineno or 0)
-    }
-    return sorted(line for line in lines if line > training.line)
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno > training.line)
+    fits = (node for node in found if isinstance(node.func, ast.Attribute) and node.func.attr == "fit")
+    return sorted({node.lineno for node in fits})
 
 
 def _notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
@@ -121,11 +408,8 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
     batch = first_axis(training.batch)
     if batch is None:
         raise FomkitError(where, f"{training.way} at {training.place} trains on a batch without a first axis.")
-    epoch = (
-        Epoch(None, "keep", "of unknown length")
-        if training.iterator is None
-        else epoch_of(training.iterator, batch)
-    )
+    unknown = Epoch(None, "keep", "of unknown length")
+    epoch = unknown if training.iterator is None else epoch_of(training.iterator, batch)
     validation = validation_of(training.arguments, epoch.samples, batch) if training.way == FIT else None
     workload = Workload(
         model, None, batch_size=batch, train_samples=epoch.samples, validation_samples=validation,

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fomkit.frontends.drafting import traced_with
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
@@ -95,45 +96,25 @@ def _devices(taken: Taken) -> str:
     return " and ".join(sorted({parameter.device.type for parameter in _parameters(taken)})) or "cpu"
 
 
-def _title(taken: Taken) -> str:
-    return f"{' and '.join(type(model).__name__ for model in taken.models.values()) or 'Program'}, training step"
-
-
 def draft_script(taken: Taken, name: str, partial: str = "") -> Draft:
-    """Make the draft.
-
-    `name`: of the profile; `partial`: why the program ended before the wanted step; "" where it did not.
-    """
+    """Make the draft; ``partial`` says why the program ended before the wanted step, if it did."""
     ops, layers = split_layers(taken.step.ops)
     rows, parts = count_rows(ops)
     batch, read_from = _batch(taken)
     facts = loader_facts(taken.batches[0].loader) if taken.batches else _NO_LOADER
     parameters = _parameters(taken)
-    version: Any = torch.__version__
+    notes = [*_notes(taken, batch, read_from), *taken.remarks, *taken.step.notes]
+    models = " and ".join(type(model).__name__ for model in taken.models.values()) or "Program"
     return Draft(
-        name=name,
-        title=_title(taken),
-        rows=rows,
-        parts=parts,
-        layers=count_layers(layers),
+        name, f"{models}, training step", rows, parts, count_layers(layers),
         sizes={} if batch is None else {"batch": batch},
-        traced_with={"framework": "torch", "version": str(version), "device": _devices(taken), "mode": "train"},
+        traced_with=traced_with("torch", torch.__version__, _devices(taken), "train"),
         parameters_total=sum(parameter.numel() for parameter in parameters),
         parameters_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        train_samples=facts.samples,
-        validation_samples=None,
-        last_batch=facts.last_batch,
-        epochs=taken.epochs.count,
-        optimizer=taken.step.optimizer,
-        unsupported=taken.step.listed_unsupported,
-        notes=[
-            *([f"partial: {partial}"] if partial else []),
-            taken.step.shares,
-            *_notes(taken, batch, read_from),
-            *taken.remarks,
-            *taken.step.notes,
-        ],
-    )
+        train_samples=facts.samples, validation_samples=None, last_batch=facts.last_batch,
+        epochs=taken.epochs.count, optimizer=taken.step.optimizer, unsupported=taken.step.listed_unsupported,
+        notes=[*([f"partial: {partial}"] if partial else []), taken.step.shares, *notes],
+    )  # fmt: skip
 
 
 def _draft(taken: Taken, request: dict[str, Any], partial: str) -> Draft:

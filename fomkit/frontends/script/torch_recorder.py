@@ -227,6 +227,7 @@ class Recording:
         self.is_clean = True
         self._trained = {id(parameter) for parameter in trained}
         self._recorder = PausingRecorder(trained, on_meta=False)
+        self.note = self._recorder.note
         self._watcher = CallWatcher(self._recorder)
         self._code = CodeLines()
         self._open = ExitStack()
@@ -303,10 +304,6 @@ class Recording:
         """Look away, or look again; give what was before."""
         before, self._recorder.is_paused = self._recorder.is_paused, is_paused
         return before
-
-    def note(self, text: str) -> None:
-        """Keep a remark for the profile."""
-        self._recorder.note(text)
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
         """Take note of a step that an optimizer just made."""

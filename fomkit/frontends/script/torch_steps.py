@@ -22,16 +22,9 @@ import torch
 from torch.optim import optimizer as hooks
 
 from fomkit.frontends.drafting import replaced
+from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
-from fomkit.frontends.script.torch_recorder import (
-    Fetched,
-    Models,
-    OuterCalls,
-    Recording,
-    watch_autocast,
-    watch_compile,
-    watch_loaders,
-)
+from fomkit.frontends.script.torch_recorder import Fetched, Models, OuterCalls, Recording, watch_loaders
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
 from fomkit.frontends.torch.step import watch_backward
@@ -80,13 +73,9 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
     line, code = frame.f_lineno, frame.f_code
     if line is None:
         return []
-    first = code.co_firstlineno
-    found = [
-        _Loop(node, frame)
-        for node in _loops_of_file(code.co_filename)
-        if first <= node.lineno and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
-    ]
-    return sorted(found, key=lambda loop: loop.node.lineno)
+    own = (node for node in _loops_of_file(code.co_filename) if code.co_firstlineno <= node.lineno)
+    found = [node for node in own if node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)]
+    return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
@@ -158,9 +147,8 @@ def epochs_around(frame: FrameType | None, is_user_file: Callable[[str], bool], 
             loops = _loops_around(frame) + loops
         frame = frame.f_back
     for place, loop in enumerate(loops):
-        if isinstance(loop.node, ast.For) and any(
-            _is_over(node, loop.frame, loader) for node in _unwrapped(loop.node.iter)
-        ):
+        over = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
+        if any(_is_over(node, loop.frame, loader) for node in over):
             return _outside(loops[:place], loop)
     return Epochs(None, "the loop over the DataLoader is not one that can be read")
 
@@ -254,8 +242,8 @@ class StepWatch:
             stack.enter_context(self._calls.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._loader_starts, self._batch, self._quietly))
-            stack.enter_context(watch_autocast(self._note))
-            stack.enter_context(watch_compile(self._remark))
+            stack.enter_context(torch_recorder.watch_autocast(self._note))
+            stack.enter_context(torch_recorder.watch_compile(self._remark))
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
             stack.callback(hooks.register_optimizer_step_post_hook(self._after).remove)
@@ -358,9 +346,8 @@ class StepWatch:
         return Recording(self._calls.models(), self._parameters())
 
     def _parameters(self) -> list[torch.Tensor]:
-        return [
-            param for made in self._stepped.values() for group in made.param_groups for param in group["params"]
-        ]
+        groups = (group for made in self._stepped.values() for group in made.param_groups)
+        return [parameter for group in groups for parameter in group["params"]]
 
     def _idle(self) -> int:
         return sum(id(made) not in self._stepped for made in self._made)
@@ -381,27 +368,17 @@ class StepWatch:
             self._on_taken(self.taken)
 
     def _take(self, recording: Recording) -> Taken:
-        names = {
-            key: f"{type(made).__name__} {place}"
-            for place, (key, made) in enumerate(self._stepped.items(), start=1)
-        }
+        stepped = enumerate(self._stepped.items(), start=1)
+        names = {key: f"{type(made).__name__} {place}" for place, (key, made) in stepped}
         step = recording.close()
         loader = recording.batches[0].loader if recording.batches else None
         return Taken(
-            step=step,
-            models=recording.models,
-            place=self.rounds,
-            is_clean=recording.is_clean,
-            batches=recording.batches,
-            called_with=recording.called_with,
-            backwards=recording.backwards,
-            closures=recording.closures,
+            step, recording.models, self.rounds, recording.is_clean, recording.batches, recording.called_with,
+            recording.backwards, recording.closures, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
-            idle=self._idle(),
             epochs=epochs_around(sys._getframe(), self._is_user_file, loader),
-            parameters=self._parameters(),
-            remarks=list(self._remarks),
-        )
+            parameters=self._parameters(), remarks=list(self._remarks),
+        )  # fmt: skip
 
 
 @contextmanager

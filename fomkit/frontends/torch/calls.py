@@ -216,10 +216,7 @@ def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str,
 
 
 def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
-    """Give a tensor of the same shape, strides and dtype without data, inside `shape_only`.
-
-    `tensor`: one without data already is given back, unless ``again``.
-    """
+    """Give a tensor of the same shape, strides and dtype without data; one without is given back unless again."""
     if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
         return tensor
     if is_lazy(tensor):

@@ -57,22 +57,12 @@ def _known(lengths: torch.Tensor) -> list[int] | None:
         return [int(length) for length in lengths]
 
 
-def packed_steps(values: PackedSequence) -> tuple[int, int] | None:
-    """Give steps and samples of a packed sequence; None where its sequences differ in length."""
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
-        samples = [int(size) for size in values.batch_sizes]
-    return (len(samples), samples[0]) if samples[0] == samples[-1] else None
-
-
 _CELLS = {"LSTM": ("lstm", "aten::lstm"), "GRU": ("gru", "aten::gru"), "RNN_TANH": ("vanilla", "aten::rnn_tanh"),
           "RNN_RELU": ("vanilla", "aten::rnn_relu")}  # fmt: skip
 
 
 def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
-    """Describe one forward call of a recurrent layer.
-
-    Gives a TracedOp or None: none for what `rnn_without_row` names. Its ops are then counted one by one.
-    """
+    """Describe one forward call of a recurrent layer; None for what `rnn_without_row` names."""
     if not isinstance(module, torch.nn.RNNBase) or module.mode not in _CELLS:
         return None
     lengths = _steps_and_batch(module, values)
@@ -96,8 +86,10 @@ def rnn_without_row(module: torch.nn.Module, values: Any) -> str:
 
 
 def _steps_and_batch(module: torch.nn.RNNBase, values: Any) -> tuple[int, int] | None:
-    if isinstance(values, PackedSequence):
-        return packed_steps(values)
+    if isinstance(values, PackedSequence):  # None where its sequences differ in length
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            samples = [int(size) for size in values.batch_sizes]
+        return (len(samples), samples[0]) if samples[0] == samples[-1] else None
     if not isinstance(values, torch.Tensor):
         return None
     if values.dim() == 2:  # an unbatched sequence

@@ -128,11 +128,7 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
 
 
 def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor]) -> Update:
-    """Describe one update of the parameters that the backward pass gave a gradient.
-
-    `optimizer`: without one the update is left out, and a note says so; `stand_ins`: for the ``id`` of each of the
-    optimizer's parameters the traced one.
-    """
+    """Describe one update of the parameters, or of their stand-ins by ``id``, that got a gradient."""
     if optimizer is None:
         return Update(notes=["no optimizer is given: the update is not counted"])
     name = type(optimizer).__name__
@@ -145,10 +141,7 @@ def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int
 
 
 def made_byte(group: Mapping[str, Any], rule: str, impl: str, sizes: Sequence[int]) -> int:
-    """Give the most memory that an update makes for itself at once [byte].
-
-    `group`: the optimizer's switches; `sizes`: bytes of each parameter in order.
-    """
+    """Give the most memory that an update makes for itself at once [byte], of parameters of these sizes [byte]."""
     if impl == "fused":
         return 0
     copies = COPIES[rule]

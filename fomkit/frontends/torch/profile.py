@@ -11,15 +11,9 @@ import torch
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends import model_file
 from fomkit.frontends.drafting import Request, Traced, make_draft, run_file_request, trace_sizes, traced_with
-from fomkit.frontends.model_file import (
-    NEVER_MENDED,
-    count_errors,
-    explain_exception,
-    model_errors,
-    run_file,
-    take_workload,
-)
+from fomkit.frontends.model_file import count_errors, explain_exception, model_errors, run_file, take_workload
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, profile_by_routes
 from fomkit.frontends.torch.calls import inputs_and_sizes, model_without_data, shape_only
@@ -50,11 +44,7 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
 
 
 def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
-    """Trace a workload, inside `shape_only`.
-
-    `own`: whether the model may be changed (this process exists for it) or must be copied first. Raises
-    FomkitError when the workload lacks something.
-    """
+    """Trace a workload, inside `shape_only`; a model that is not one's ``own`` is copied first."""
     prepared, sizes, notes = _prepare(workload, request, own=own)
     sized = trace_sizes(partial(trace_step, prepared), sizes)
     # Lazy modules have no sizes before they have run.
@@ -94,17 +84,14 @@ def _profile(path: Path, request: Request) -> dict[str, Any]:
 
 def main() -> None:
     """Run one request."""
-    run_file_request(_profile, lambda error: isinstance(error, NEVER_MENDED))
+    run_file_request(_profile, lambda error: isinstance(error, model_file.NEVER_MENDED))
 
 
 _WHERE = "profile"
 
 
 def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
-    """Trace a workload here; the model given, and PyTorch's settings, stay as they are.
-
-    Raises FomkitError when the workload lacks something, or its code fails.
-    """
+    """Trace a workload here; the model given, and PyTorch's settings, stay as they are."""
     check_workload(workload, _WHERE)
 
     def trace(route: Route) -> Draft | FomkitError:

@@ -15,17 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from fomkit.frontends.layers import LayerLog, RowOwner, Scope
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Call,
-    Rule,
-    TracedOp,
-    split_gradients,
-    works_of,
-)
+from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step
 from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id, tensors_of
@@ -253,7 +244,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _record(self, call: Call, rule: Rule) -> list[TracedOp]:
         scope, now = self._place()
         rows = []
-        for work in works_of(call, rule):
+        for work in calls.works_of(call, rule):
             pass_name = work.pass_name or now
             op = TracedOp(call.op, work.kind, work.dimensions, work.dtype, pass_name, scope.path)
             op.lines = self._lines_now()
@@ -331,7 +322,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if results & made:
                 op.pass_name = WEIGHT_GRADIENT
             elif op.kind == "gemm" and op.pass_name == BACKWARD:
-                op.pass_name = INPUT_GRADIENT
+                op.pass_name = calls.INPUT_GRADIENT
 
     @property
     def checkpoint_notes(self) -> list[str]:
@@ -344,7 +335,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found: list[TracedOp] = []
         for op in self.ops:
             self.places[id(op)] = len(found)
-            found += split_gradients(op)
+            found += calls.split_gradients(op)
         return Step(found, self.states, self.unsupported, {}, notes)
 
 

@@ -88,18 +88,15 @@ def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> t
     return loss
 
 
-_SETTINGS = (
-    ("mkldnn_enabled", False),
-    # Taken apart, attention would else widen half-precision factors, which no fused kernel does.
-    ("math_sdp_allow_fp16_bf16_reduction", True),
-)
+# Taken apart, attention would else widen half-precision factors, which no fused kernel does.
+_SETTINGS = {"mkldnn_enabled": False, "math_sdp_allow_fp16_bf16_reduction": True}
 """PyTorch's settings while a step runs; the second came with version 2.5."""
 
 
 @contextmanager
 def plain_kernels(mode: str) -> Iterator[None]:
     """Have composite layers taken apart, whatever fused kernels a CPU has for them."""
-    known = {name: value for name, value in _SETTINGS if hasattr(torch._C, f"_get_{name}")}
+    known = {name: value for name, value in _SETTINGS.items() if hasattr(torch._C, f"_get_{name}")}
     before = {name: getattr(torch._C, f"_get_{name}")() for name in known}
     try:
         for name, value in known.items():
@@ -141,10 +138,7 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
-    """Trace one step at the given sizes.
-
-    Raises FomkitError when the loss is no number or has nothing to train.
-    """
+    """Trace one step at the given sizes."""
     notes: list[str] = []
     model = prepared.model
     inputs = prepared.inputs(sizes)

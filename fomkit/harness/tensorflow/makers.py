@@ -128,9 +128,8 @@ def convolution(cells: Cells) -> GraphCase:
 
     if cells["pass_name"] == "forward":
         return GraphCase(
-            forward, (data, filters),
-            lambda result: error_of(result[:1], forward(exact(data[:1]), exact(filters))),
-        )  # fmt: skip
+            forward, (data, filters), lambda result: error_of(result[:1], forward(exact(data[:1]), exact(filters)))
+        )
     if cells["pass_name"] == "backward_input":
         return GraphCase(
             back, (filters, gradient),
@@ -270,15 +269,11 @@ def _lookup_back(cells: Cells) -> GraphCase:
 
 
 OVER: Mapping[str, Maker] = {
-    **dict.fromkeys(("Sum", "Mean", "Max"), _sum),
-    "BiasAddGrad": _bias_gradient,
-    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
-    "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy,
-    "FusedBatchNormV3": _batch_norm,
-    "FusedBatchNormGradV3": _batch_norm_back,
-    **dict.fromkeys(("GatherV2", "ResourceGather"), _lookup),
-    "UnsortedSegmentSum": _lookup_back,
-}
+    **dict.fromkeys(("Sum", "Mean", "Max"), _sum), "BiasAddGrad": _bias_gradient,
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax), "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy,
+    "FusedBatchNormV3": _batch_norm, "FusedBatchNormGradV3": _batch_norm_back,
+    **dict.fromkeys(("GatherV2", "ResourceGather"), _lookup), "UnsortedSegmentSum": _lookup_back,
+}  # fmt: skip
 """Makers of ops over rows and tables, by TensorFlow's name."""
 UNNAMED: Mapping[str, Maker] = {"softmax": _softmax, "reduction": _sum}
 
@@ -295,22 +290,15 @@ def over_rows(cells: Cells) -> GraphCase:
 
 
 MAKERS: Mapping[str, Callable[[Cells], GraphCase]] = {
-    "gemm": product,
-    "conv": convolution,
-    "pointwise": elementwise,
-    "copy": elementwise,
-    "softmax": over_rows,
-    "norm": over_rows,
-    "reduction": over_rows,
-    "embedding": over_rows,
-}
+    "gemm": product, "conv": convolution, "pointwise": elementwise, "copy": elementwise, "softmax": over_rows,
+    "norm": over_rows, "reduction": over_rows, "embedding": over_rows,
+}  # fmt: skip
 UNSUPPORTED: Mapping[str, str] = {
     "sparse_gemm": "sparse products are timed with PyTorch only",
     "rnn": "on a CPU Keras runs recurrent layers as loops of other ops",
-    "attention": "Keras runs attention as products and a softmax",
-    "pool": "pooling is timed with PyTorch only",
+    "attention": "Keras runs attention as products and a softmax", "pool": "pooling is timed with PyTorch only",
     "optimizer": "updates are timed with PyTorch only",
-}
+}  # fmt: skip
 """Kinds that are not timed with TensorFlow, and why."""
 
 
@@ -337,6 +325,7 @@ def checked_case(cells: Cells) -> tuple[GraphCase, float]:
     tf.random.set_seed(0)
     case = make_case(cells)
     error = case.check(case.op(*case.operands))
+    # A fast wrong kernel is no timing.
     if not error <= TOLERANCES.get(cells["dtype"], 0.0):
         raise CannotTimeError(f"its result is wrong by {error:.1e} of the largest value")
     return case, error

@@ -130,11 +130,8 @@ def time_graph(
         return max(_each(watch, one, 1) - call_s, 1e-12)
 
     few = effort._replace(most=effort.least, limit_s=effort.limit_s / 4)
-    warm, cool = (
-        repeat(warm_once, few if cold else effort, watch.clock),
-        repeat(cold_once, effort if cold else few, watch.clock),
-    )
-    times = Times(warm, cool)
+    warm = repeat(warm_once, few if cold else effort, watch.clock)
+    times = Times(warm, repeat(cold_once, effort if cold else few, watch.clock))
     summary = summarise(times.cold if cold else times.warm)
     if summary.p25_s * (copies if short and not cold else 1) < TOLD_APART * one_s:
         raise CannotTimeError("what it takes by itself is too little to be told apart")
@@ -250,9 +247,8 @@ def _fill(cells: Cells) -> GraphCase:
     import tensorflow as tf
 
     function, numel, value = raw("Fill"), size_of(cells, "numel"), tf.ones((), tf_dtype(cells))
-    return GraphCase(
-        lambda one: function(dims=[numel], value=one), (value,), lambda result: error_of(result, tf.ones([numel]))
-    )
+    return GraphCase(lambda one: function(dims=[numel], value=one), (value,),
+                     lambda result: error_of(result, tf.ones([numel])))  # fmt: skip
 
 
 def _join(cells: Cells) -> GraphCase:
@@ -273,15 +269,10 @@ def _transpose(cells: Cells) -> GraphCase:
 
 
 NAMED: Mapping[str, Maker] = {
-    **dict.fromkeys(ONE, _one),
-    **dict.fromkeys(TWO, _two),
-    **dict.fromkeys(BACK, _back),
-    **dict.fromkeys(FILLS, _fill),
-    "BiasAdd": _bias,
-    "SelectV2": _select,
-    "ConcatV2": _join,
+    **dict.fromkeys(ONE, _one), **dict.fromkeys(TWO, _two), **dict.fromkeys(BACK, _back),
+    **dict.fromkeys(FILLS, _fill), "BiasAdd": _bias, "SelectV2": _select, "ConcatV2": _join,
     "Transpose": _transpose,
-}
+}  # fmt: skip
 """Makers of element-wise ops and copies, by TensorFlow's name."""
 
 

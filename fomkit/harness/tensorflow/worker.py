@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -15,7 +14,7 @@ from fomkit.harness.tensorflow.makers import checked_case, make_case
 from fomkit.harness.tensorflow.traffic import GraphCase, compiled, graph_watch, made, time_graph
 from fomkit.harness.torch.cases import CannotTimeError, Watch
 from fomkit.harness.torch.times import Effort
-from fomkit.harness.torch.worker import LONG_S, Answer, serve
+from fomkit.harness.torch.worker import LONG_S, Answer, first_line, talk
 
 LAYERS, WIDTH, ROUNDS, OPS = 40, 8, 30, 4
 """Layers of the chain of tiny ops, their width, how often it is timed, and the ops of a layer."""
@@ -34,13 +33,10 @@ def introduce(threads: int) -> Answer:
     text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
     told = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
     name = told[1].strip() if told else platform.machine()
-    return {
-        "library_version": str(tf.__version__),
-        "python": platform.python_version(),
-        "threads": int(tf.config.threading.get_intra_op_parallelism_threads()),
-        "about": f"{name}; {threads} threads; Python {platform.python_version()}; ops of compiled graphs",
-        "cuda": "",
-    }
+    set_threads, python = tf.config.threading.get_intra_op_parallelism_threads(), platform.python_version()
+    about = f"{name}; {threads} threads; Python {python}; ops of compiled graphs"
+    facts = {"library_version": str(tf.__version__), "python": python, "threads": int(set_threads)}
+    return {**facts, "about": about, "cuda": ""}
 
 
 def host_cost(watch: Watch) -> Answer:
@@ -68,10 +64,6 @@ def host_cost(watch: Watch) -> Answer:
     return {"op_s": (chain_s - call_s) / (LAYERS * OPS), "host_s": 0.0}
 
 
-def _first_line(problem: BaseException) -> str:
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:200]
-
-
 def time_op(request: Mapping[str, Any], watch: Watch) -> Answer:
     """Time one op, or the host's cost of one; what cannot be timed comes back with its reason."""
     import tensorflow as tf
@@ -86,14 +78,12 @@ def time_op(request: Mapping[str, Any], watch: Watch) -> Answer:
     except CannotTimeError as reason:
         return {"reason": str(reason)}
     except (tf.errors.OpError, MemoryError, TypeError, ValueError) as problem:
-        return {"reason": _first_line(problem)}
+        return {"reason": first_line(problem)}
     return {"warm": times.warm, "cold": times.cold, "error": error, "empty_s": watch.empty_s}
 
 
 def main() -> None:
-    """Answer on what was standard output; what libraries print goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    """Answer what is asked of TensorFlow's ops."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     state: dict[str, Any] = {}
 
@@ -105,4 +95,4 @@ def main() -> None:
         # Fresh pages and the way to a device are not measured with TensorFlow.
         return {} if "ask" in request else time_op(request, state["watch"])
 
-    serve(sys.stdin, answers, handle)
+    talk(handle)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from fomkit.harness.collectives import SEND, SERVER, STREAM
@@ -90,12 +91,20 @@ class Team(NamedTuple):
     device: str
 
 
-def _nothing() -> None:
-    pass
+def _bystander(times: int) -> Exchange:
+    """Give the part of a rank that sends nothing and takes nothing."""
+    return Exchange(lambda: None, lambda: True, times)
 
 
-def _right() -> bool:
-    return True
+def _there_and_back(team: Team, send: Callable[[int], Any], take: Callable[[int], Any]) -> Callable[[], None]:
+    """Make a run in which rank 0 sends to the peer and then takes what comes back."""
+    other, turns = (team.peer, (send, take)) if team.rank == 0 else (0, (take, send))
+
+    def run() -> None:
+        for turn in turns:
+            turn(other)
+
+    return run
 
 
 def _floats(byte: float, team: Team, value: float) -> Any:
@@ -136,25 +145,15 @@ def _all_gather(byte: float, team: Team) -> Exchange:
     part = _floats(byte / team.ranks, team, float(team.rank))
     whole = _floats(part.numel() * FLOAT_BYTE * team.ranks, team, -1.0)
     expected = sum(range(team.ranks)) * part.numel()
-
     gather = _newest("all_gather_single", "all_gather_into_tensor")
-
-    def run() -> None:
-        gather(whole, part)
-
-    return Exchange(run, lambda: bool(whole.double().sum() == expected))
+    return Exchange(partial(gather, whole, part), lambda: bool(whole.double().sum() == expected))
 
 
 def _reduce_scatter(byte: float, team: Team) -> Exchange:
     part = _floats(byte / team.ranks, team, 0.0)
     whole = _floats(part.numel() * FLOAT_BYTE * team.ranks, team, float(team.rank))
-
     scatter = _newest("reduce_scatter_single", "reduce_scatter_tensor")
-
-    def run() -> None:
-        scatter(part, whole)
-
-    return Exchange(run, _is(part, float(sum(range(team.ranks)))))
+    return Exchange(partial(scatter, part, whole), _is(part, float(sum(range(team.ranks)))))
 
 
 def _broadcast(byte: float, team: Team) -> Exchange:
@@ -174,19 +173,10 @@ def _send(byte: float, team: Team) -> Exchange:
     from torch import distributed
 
     if team.rank not in (0, team.peer):
-        return Exchange(_nothing, _right, 2)
-    other = team.peer if team.rank == 0 else 0
+        return _bystander(2)
     mine, theirs = _floats(byte, team, float(team.rank)), _floats(byte, team, -1.0)
-
-    def run() -> None:
-        if team.rank == 0:
-            distributed.send(mine, other)
-            distributed.recv(theirs, other)
-        else:
-            distributed.recv(theirs, other)
-            distributed.send(mine, other)
-
-    return Exchange(run, _is(theirs, float(other)), 2)
+    run = _there_and_back(team, partial(distributed.send, mine), partial(distributed.recv, theirs))
+    return Exchange(run, _is(theirs, float(team.peer - team.rank)), 2)
 
 
 def _stream(byte: float, team: Team) -> Exchange:
@@ -194,7 +184,7 @@ def _stream(byte: float, team: Team) -> Exchange:
     from torch import distributed
 
     if team.rank not in (0, team.peer):
-        return Exchange(_nothing, _right, WINDOW)
+        return _bystander(WINDOW)
     sent = _floats(byte, team, 3.0)
     # Each has a place of its own: no message may wait for another's memory.
     places = [_floats(byte, team, 0.0) for _ in range(WINDOW if team.rank else 0)]
@@ -202,13 +192,10 @@ def _stream(byte: float, team: Team) -> Exchange:
 
     def run() -> None:
         if team.rank == 0:
-            waiting = [distributed.isend(sent, team.peer) for _ in range(WINDOW)]
-        else:
-            waiting = [distributed.irecv(place, 0) for place in places]
-        _wait(waiting)
-        if team.rank == 0:
+            _wait([distributed.isend(sent, team.peer) for _ in range(WINDOW)])
             distributed.recv(word, team.peer)
         else:
+            _wait([distributed.irecv(place, 0) for place in places])
             distributed.send(word, 0)
 
     return Exchange(run, lambda: all(bool((place == 3.0).all()) for place in places), WINDOW)
@@ -240,8 +227,7 @@ class _Payload:
     def send(self, rank: int) -> None:
         from torch import distributed
 
-        pieces = self._pieces()
-        _wait([distributed.isend(piece, rank) for piece in pieces])
+        _wait([distributed.isend(piece, rank) for piece in self._pieces()])
 
     def take(self, rank: int) -> None:
         import torch
@@ -260,27 +246,14 @@ class _Payload:
 def _payload_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
     sizes = buffer_sizes(request["scheme"])
     collective, pickled = request["collective"], request["form"] == "pickled"
-    if collective == SEND:
-        return _payload_there_and_back(sizes, team, pickled=pickled)
     if collective == SERVER:
         return _server(sizes, team, pickled=pickled)
-    raise CannotTimeError(f"no payloads are sent by {collective}")
-
-
-def _payload_there_and_back(sizes: list[int], team: Team, *, pickled: bool) -> Exchange:
+    if collective != SEND:
+        raise CannotTimeError(f"no payloads are sent by {collective}")
     if team.rank not in (0, team.peer):
-        return Exchange(_nothing, _right, 2)
-    payload, other = _Payload(sizes, team, pickled=pickled), team.peer if team.rank == 0 else 0
-
-    def run() -> None:
-        if team.rank == 0:
-            payload.send(other)
-            payload.take(other)
-        else:
-            payload.take(other)
-            payload.send(other)
-
-    return Exchange(run, payload.right, 2)
+        return _bystander(2)
+    payload = _Payload(sizes, team, pickled=pickled)
+    return Exchange(_there_and_back(team, payload.send, payload.take), payload.right, 2)
 
 
 def _server(sizes: list[int], team: Team, *, pickled: bool) -> Exchange:
@@ -309,10 +282,7 @@ MAKERS: Mapping[str, Callable[[float, Team], Exchange]] = {
 
 
 def make_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
-    """Make what this rank does in an exchange.
-
-    `request`: ``collective``, and ``message_byte`` or ``scheme`` and ``form`` of a payload.
-    """
+    """Make what this rank does in an exchange of one buffer, or of a payload by its scheme and form."""
     if request.get("scheme"):
         return _payload_exchange(request, team)
     if request["collective"] not in MAKERS:

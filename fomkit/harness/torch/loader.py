@@ -6,8 +6,8 @@ Nobody computes meanwhile, so what is timed is the fastest that the pipeline can
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, repeat
 from math import ceil
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -105,23 +105,8 @@ def _of_dataset(dataset: Any, batch: int, workers: int) -> Loader:
     return _torch_loader(DataLoader(dataset, batch_size=batch, num_workers=workers))
 
 
-class _Made:
-    """Batches that a function makes anew, without end."""
-
-    def __init__(self, make: Callable[[int], Any], batch: int) -> None:
-        self._make, self._batch = make, batch
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            yield self._make(self._batch)
-
-
 def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loader:
-    """Take a file's ``loader``, else its ``dataset`` or ``inputs`` in batches of ``batch_size``.
-
-    `workers`: worker processes for a dataset; `batch`: samples in a batch of a dataset; default: the file's
-    ``batch_size``.
-    """
+    """Take a file's ``loader``, else its ``dataset`` or ``inputs`` in batches of a size, else its own."""
     given = vars(module)
     if "loader" in given:
         if workers is not None or batch is not None:
@@ -142,7 +127,7 @@ def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loa
         return _of_dataset(given["dataset"], size, workers or 0)
     if workers is not None or not callable(given["inputs"]):
         raise CannotTimeError("has inputs only: a function that makes a batch, in no worker process, was expected")
-    return Loader(_Made(given["inputs"], size), "inputs(batch) of the file, which reads nothing", 0, 0, size)
+    return Loader(map(given["inputs"], repeat(size)), "inputs(batch) of the file, which reads nothing", 0, 0, size)
 
 
 def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[float, float]]:
@@ -157,16 +142,17 @@ def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[f
     >>> blocks_of([Epoch(0.0, [1.0, 1.1, 1.2, 1.3, 1.4], [8] * 5)], 1, 0)[:1]
     [(0.1, 8.0)]
     """
-    gaps = [
-        (epoch.arrived_s[-1] - epoch.arrived_s[0], len(epoch.arrived_s) - 1) for epoch in epochs if epoch.arrived_s
-    ]
-    count = sum(many for _, many in gaps)
+    read = [epoch.arrived_s for epoch in epochs if epoch.arrived_s]
+    count = sum(len(arrived_s) - 1 for arrived_s in read)
     if not count:
         return []
-    gap_s, turn = sum(span for span, _ in gaps) / count, max(1, workers)
+    gap_s, turn = sum(arrived_s[-1] - arrived_s[0] for arrived_s in read) / count, max(1, workers)
     size = turn * max(1, ceil(BLOCK_S / max(gap_s * turn, 1e-12)))
-    longest, common = max(len(epoch.arrived_s) for epoch in epochs), _common_sizes(epochs)
-    size = min(size, max(1, longest // 4))
+    size = min(size, max(1, max(len(epoch.arrived_s) for epoch in epochs) // 4))
+    # Batches of the most usual size count, or all where most are of another.
+    sizes = [many for epoch in epochs for many in epoch.samples]
+    often = max(set(sizes), key=sizes.count)
+    common = {often} if sizes.count(often) > len(sizes) / 2 else set(sizes)
     found = []
     for epoch in epochs:
         first = min(ahead, len(epoch.arrived_s) // 2)
@@ -178,20 +164,10 @@ def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[f
     return found
 
 
-def _common_sizes(epochs: Sequence[Epoch]) -> set[int]:
-    """Give the sizes of batches that count: the most usual one, or all where most are of another."""
-    sizes = [size for epoch in epochs for size in epoch.samples]
-    often = max(set(sizes), key=sizes.count)
-    return {often} if sizes.count(often) > len(sizes) / 2 else set(sizes)
-
-
 def read_loader(
     loader: Loader, limit_s: float, enough: Callable[[list[tuple[float, float]]], bool]
 ) -> list[Epoch]:
-    """Read batches until the rate is known well enough or the time is up, from the start again where they end.
-
-    `limit_s`: wall time [s]; `enough`: tells whether the rate is known.
-    """
+    """Read batches until the rate is known or the time is up, from the start again where they end."""
     begun = time.perf_counter()
     epochs: list[Epoch] = []
     read = 0

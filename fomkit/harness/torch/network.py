@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -19,9 +18,8 @@ from typing import Any
 from fomkit.harness.torch.cases import CannotTimeError, by_clock, by_events, summarise
 from fomkit.harness.torch.exchanges import Exchange, Team, make_exchange
 from fomkit.harness.torch.times import Effort
-from fomkit.harness.torch.worker import serve
+from fomkit.harness.torch.worker import Answer, first_line, talk
 
-Answer = dict[str, Any]
 SAMPLE_S = 1e-3
 """Shortest time [s] of one repeat: the ranks do not begin at the same moment."""
 MOST_RUNS = 1_000
@@ -69,38 +67,27 @@ class Rank:
             self.device = f"cuda:{int(self._setup['local_rank']) % torch.cuda.device_count()}"
             torch.cuda.set_device(self.device)
         distributed.init_process_group(
-            self.backend,
-            init_method=self._setup["meeting"],
-            rank=self.rank,
-            world_size=self.ranks,
+            self.backend, init_method=self._setup["meeting"], rank=self.rank, world_size=self.ranks,
             timeout=timedelta(seconds=float(self._setup["limit_s"])),
-        )
+        )  # fmt: skip
         self._control = distributed.new_group(backend="gloo") if self.backend != "gloo" else None
         names: list[Any] = [None] * self.ranks
-        mine = (socket.gethostname(), self._device_name(), self._device_mark())
-        distributed.all_gather_object(names, mine, group=self._control)
-        if len({(host, mark) for host, _, mark in names if mark}) < len([mark for *_, mark in names if mark]):
-            return {
-                "missing": "two ranks share one GPU, which NCCL does not do; it needs as many as there are ranks"
-            }
-        return {
-            "hosts": [host for host, *_ in names],
-            "devices": [device for _, device, _ in names],
-            "library_version": str(torch.__version__),
-        }
+        distributed.all_gather_object(names, (socket.gethostname(), *self._device_names()), group=self._control)
+        marks = [(host, mark) for host, _, mark in names if mark]
+        if len(set(marks)) < len(marks):
+            why = "two ranks share one GPU, which NCCL does not do; it needs as many as there are ranks"
+            return {"missing": why}
+        hosts, devices = [host for host, *_ in names], [device for _, device, _ in names]
+        return {"hosts": hosts, "devices": devices, "library_version": str(torch.__version__)}
 
-    def _device_name(self) -> str:
-        import torch
-
-        return "" if self.device == "cpu" else str(torch.cuda.get_device_name(self.device))
-
-    def _device_mark(self) -> str:
-        """Give what tells one GPU of a host from another; "" on a CPU, which ranks may share."""
-        import torch
+    def _device_names(self) -> tuple[str, str]:
+        """Name the GPU, and give what tells it from others of its host; "" and "" on a CPU, which ranks share."""
+        from torch import cuda
 
         if self.device == "cpu":
-            return ""
-        return str(getattr(torch.cuda.get_device_properties(self.device), "uuid", self.device))
+            return "", ""
+        mark = getattr(cuda.get_device_properties(self.device), "uuid", self.device)
+        return str(cuda.get_device_name(self.device)), str(mark)
 
     def leave(self) -> None:
         """Part from the others."""
@@ -134,13 +121,13 @@ class Rank:
         try:
             exchange = make_exchange(request, team)
         except (CannotTimeError, RuntimeError, MemoryError) as problem:
-            reason = _first_line(problem)
+            reason = first_line(problem)
         try:
             if self._slowest([0.0 if exchange else 1.0])[0]:
                 return {"reason": reason or "another rank could not hold its buffers"}
             return self._timed(exchange, Effort(**request["effort"])) if exchange else {"reason": reason}
         except (RuntimeError, OSError, EOFError) as problem:
-            return {"reason": _first_line(problem), "broken": True}
+            return {"reason": first_line(problem), "broken": True}
 
     def _timed(self, exchange: Exchange, effort: Effort) -> Answer:
         exchange.run()
@@ -159,14 +146,8 @@ class Rank:
         return {"times": times, "runs": runs}
 
 
-def _first_line(problem: BaseException) -> str:
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:200]
-
-
 def main() -> None:
-    """Answer on what was standard output; what libraries print goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    """Answer what is asked of this rank."""
     if _LOOPBACK.exists():
         # These ranks share a machine, whose own name may lead nowhere.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -181,7 +162,7 @@ def main() -> None:
             try:
                 return state["rank"].join()
             except (RuntimeError, ValueError, OSError) as problem:
-                return {"missing": _first_line(problem)}
+                return {"missing": first_line(problem)}
         return state["rank"].time_exchange(request)
 
-    serve(sys.stdin, answers, handle)
+    talk(handle)

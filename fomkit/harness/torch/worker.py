@@ -22,15 +22,16 @@ from fomkit.harness.torch.times import Effort, checked_case, describe, time_case
 
 LAYERS, WIDTH, ROUNDS = 40, 8, 30
 _SHAPE = {"b": "1", "m": str(WIDTH), "n": str(WIDTH), "k": str(WIDTH)}
-_NUMEL = {"numel": str(WIDTH * WIDTH), "write_byte": str(4 * WIDTH * WIDTH)}
+_BYTE = 4 * WIDTH * WIDTH
+_NUMEL = {"numel": str(WIDTH * WIDTH), "write_byte": str(_BYTE), "read_byte": str(2 * _BYTE)}
 CHAIN: Sequence[Mapping[str, str]] = (
     {"kind": "gemm", **_SHAPE, "trans_a": "0", "trans_b": "1"},
-    {"kind": "pointwise", "op": "aten::tanh", **_NUMEL, "read_byte": str(4 * WIDTH * WIDTH)},
+    {"kind": "pointwise", "op": "aten::tanh", **_NUMEL, "read_byte": str(_BYTE)},
     *(
-        {"kind": "pointwise", "op": f"aten::{name}", **_NUMEL, "read_byte": str(8 * WIDTH * WIDTH), "inputs": "2"}
+        {"kind": "pointwise", "op": f"aten::{name}", **_NUMEL, "inputs": "2"}
         for name in ("mul", "add", "mul", "mul", "add", "add")
     ),
-    {"kind": "pointwise", "op": "aten::tanh_backward", **_NUMEL, "read_byte": str(8 * WIDTH * WIDTH)},
+    {"kind": "pointwise", "op": "aten::tanh_backward", **_NUMEL},
     {"kind": "gemm", **_SHAPE, "trans_a": "0", "trans_b": "0"},
     {"kind": "gemm", **_SHAPE, "trans_a": "1", "trans_b": "0"},
     {"kind": "reduction", "op": "aten::sum", "pass_name": "backward", **_NUMEL, "row": str(WIDTH)},
@@ -126,8 +127,8 @@ def to_device(watch: Watch, torch: Any) -> dict[str, float]:
     numel = HOST_BYTE // 4
     there = torch.empty(numel, device="cuda")
     found = {}
-    for name, pinned in (("pinned", True), ("pageable", False)):
-        here = torch.empty(numel, pin_memory=pinned)
+    for name in ("pinned", "pageable"):
+        here = torch.empty(numel, pin_memory=name == "pinned")
         found[name] = HOST_BYTE / _over(watch, partial(there.copy_, here, non_blocking=True))
     return found
 
@@ -137,25 +138,24 @@ LONG_S = 5e-3
 """Time [s] of an op from which it does not matter that its program is cold too: reading that takes 0.1 ms."""
 
 
+def first_line(problem: BaseException) -> str:
+    """Give the first line of what went wrong, which says it all; the rest is where in the framework."""
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:200]
+
+
 def introduce(device: str) -> Answer:
     """Tell the software and, on a GPU, the device that runs it."""
     import torch
 
     facts: Answer = {
-        "library_version": str(torch.__version__),
-        "python": platform.python_version(),
-        "threads": int(torch.get_num_threads()),
-        "about": describe(device),
-        "cuda": str(torch.version.cuda or ""),
-    }
+        "library_version": str(torch.__version__), "python": platform.python_version(), "about": describe(device),
+        "threads": int(torch.get_num_threads()), "cuda": str(torch.version.cuda or ""),
+    }  # fmt: skip
     if device == "cuda":
         one = torch.cuda.get_device_properties(0)
-        facts |= {
-            "device_name": str(one.name),
-            "memory_byte": float(one.total_memory),
-            "cache_byte": float(getattr(one, "L2_cache_size", 0)),
-            "capability": [int(one.major), int(one.minor)],
-        }
+        facts |= {"device_name": str(one.name), "memory_byte": float(one.total_memory)}
+        facts["cache_byte"] = float(getattr(one, "L2_cache_size", 0))
+        facts["capability"] = [int(one.major), int(one.minor)]
     return facts
 
 
@@ -171,8 +171,7 @@ def time_op(request: Mapping[str, Any], device: str, watch: Watch) -> Answer:
     except CannotTimeError as reason:
         return {"reason": str(reason)}
     except (RuntimeError, MemoryError, torch.cuda.OutOfMemoryError) as problem:
-        # The first line says it all; the rest is where in PyTorch.
-        return {"reason": (str(problem).strip().splitlines() or [type(problem).__name__])[0][:200]}
+        return {"reason": first_line(problem)}
     finally:
         if device == "cuda":
             torch.cuda.empty_cache()
@@ -187,15 +186,20 @@ def serve(lines: TextIO, answers: TextIO, handle: Callable[[Mapping[str, Any]], 
         answers.flush()
 
 
-def main() -> None:
+def talk(handle: Callable[[Mapping[str, Any]], Answer]) -> None:
     """Answer on what was standard output; what libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    import torch
+    serve(sys.stdin, answers, handle)
 
+
+def main() -> None:
+    """Answer what is asked of PyTorch's ops."""
     state: dict[str, Any] = {}
 
     def handle(request: Mapping[str, Any]) -> Answer:
+        import torch
+
         if "threads" in request:
             if request["device"] == "cuda" and not torch.cuda.is_available():
                 return {"reason": "says that PyTorch finds no CUDA device"}
@@ -211,4 +215,4 @@ def main() -> None:
             return dict(host_cost(state["device"], state["watch"]))
         return time_op(request, state["device"], state["watch"])
 
-    serve(sys.stdin, answers, handle)
+    talk(handle)
