@@ -10,46 +10,30 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fomkit.cli.choices import (
-    Batch,
-    Interval,
-    Precisions,
-    Quiet,
-    Sizes,
-    Target,
-    complete_machine,
-    complete_model,
-    parse_sizes,
-    progress,
-    standard_output,
-)
-from fomkit.cli.choices import Output as choices_Output
+from fomkit.cli import choices
+from fomkit.cli.choices import check_output, complete_machine, parse_sizes, progress, write_answer
 from fomkit.core.errors import FomkitError
-
-if TYPE_CHECKING:
-    from fomkit.plan.op_tables import Prediction
 
 
 def advise(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-    ],
-    target: Target,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
-    interval: Interval = 0.8,
+    model: choices.Model,
+    target: choices.Target,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    interval: choices.Interval = 0.8,
     tried: Annotated[
         bool, typer.Option("--all", help="List too what was tried and rejected, and what does not apply.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/advise/1 instead of text.")] = False,
-    output: choices_Output = None,
-    quiet: Quiet = False,
+    output: choices.Output = None,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Advise what to change in a training: use of the device, memory, and the time at stake of each change.
 
@@ -61,28 +45,20 @@ def advise(
 
       fomkit advise gpt2 --target a100-sxm --precision bf16 --batch 8 --all
     """
-    from fomkit.files.write import write_whole
     from fomkit.output.advice import format_advice, lines_of_findings
-    from fomkit.output.files import to_csv, to_json
     from fomkit.plan.options import Options
     from fomkit.profiles.machines import load_machine
     from fomkit.profiles.models import load_model
     from fomkit.whatif.advice.advise import advise as advise_on
 
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that advise cannot write. Use .json or .csv.")
+    check_output(output, "advise")
     options = Options(batch, interval, sizes=parse_sizes(sizes or ()), precision=precision)
     with progress("trying changes", quiet=quiet):
-        content = advise_on(load_model(model), load_machine(target), options).content
-    if output is not None:
-        text = to_json(content) if output.suffix == ".json" else to_csv(lines_of_findings(content))
-        write_whole(output, text)
-    print(to_json(content) if as_json else format_advice(content, standard_output(), tried=tried), end="")
+        content = dict(advise_on(load_model(model), load_machine(target), options).content)
+    write = partial(format_advice, tried=tried)
+    write_answer(content, write, as_json=as_json, output=output, rows=lines_of_findings(content))
 
 
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -92,16 +68,16 @@ Output = Annotated[
 
 
 def explain(
-    model: Model,
-    target: Target,
+    model: choices.Model,
+    target: choices.Target,
     top: Annotated[int, typer.Option(min=1, help="Ops, and measurements, to list.")] = 10,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
-    interval: Interval = 0.8,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    interval: choices.Interval = 0.8,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/explain/1 instead of text.")] = False,
     output: Output = None,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Explain a step's time: its longest ops, what each rests on, and what to time.
 
@@ -117,31 +93,23 @@ def explain(
 
       fomkit explain p1b3-lecture --target x86-lecture --json
     """
-    from fomkit.files.write import write_whole
     from fomkit.output.estimates import format_evidence, measurement_rows
-    from fomkit.output.files import to_csv, to_json
     from fomkit.plan.evidence import explain_ops
     from fomkit.plan.options import Options
     from fomkit.profiles.machines import load_machine
     from fomkit.profiles.models import load_model
 
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that explain cannot write. Use .json or .csv.")
+    check_output(output, "explain")
     options = Options(batch, interval, allow_uncovered=True, sizes=parse_sizes(sizes or ()), precision=precision)
     with progress("explaining", quiet=quiet):
         content = explain_ops(load_model(model), load_machine(target), options, top)
-    if output is not None:
-        rows = measurement_rows(content)
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(rows))
-    print(to_json(content) if as_json else format_evidence(content, standard_output()), end="")
+    write_answer(content, format_evidence, as_json=as_json, output=output, rows=measurement_rows(content))
 
 
 def memory(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-    ],
-    batch: Batch = None,
-    sizes: Sizes = None,
+    model: choices.Model,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -149,8 +117,8 @@ def memory(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/memory/1 instead of tables.")] = False,
-    output: choices_Output = None,
-    quiet: Quiet = False,
+    output: choices.Output = None,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Follow the memory of one step: parameters, gradients, optimizer state, activations, by moment and module.
 
@@ -162,23 +130,18 @@ def memory(
 
       fomkit memory gpt2 --set seq=512 --json
     """
-    from fomkit.files.write import write_whole
-    from fomkit.output.files import to_csv, to_json
     from fomkit.output.machines import format_memory
     from fomkit.plan.options import Options
     from fomkit.profiles.machines import load_machine
     from fomkit.profiles.models import load_model
     from fomkit.verbs.machine_view import memory_content
 
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that memory cannot write. Use .json or .csv.")
+    check_output(output, "memory")
     with progress("following the memory", quiet=quiet):
         machine = None if target is None else load_machine(target)
         options = Options(batch, sizes=parse_sizes(sizes or ()))
         content = memory_content(load_model(model), options, machine)
-    if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["live"]))
-    print(to_json(content) if as_json else format_memory(content, standard_output()), end="")
+    write_answer(content, format_memory, as_json=as_json, output=output, rows=content["live"])
 
 
 STDOUT = Path("-")
@@ -186,12 +149,12 @@ STDOUT = Path("-")
 
 def predict(
     source: Annotated[Path, typer.Argument(metavar="OPS.csv", help="The table, .csv or .csv.gz.")],
-    target: Target,
+    target: choices.Target,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The table to write (.csv); - is standard output.")
     ] = STDOUT,
-    sizes: Sizes = None,
-    interval: Interval = 0.8,
+    sizes: choices.Sizes = None,
+    interval: choices.Interval = 0.8,
     keep: Annotated[
         list[str] | None, typer.Option(help="A column of yours whose name looks like one of fomkit's.")
     ] = None,
@@ -199,7 +162,7 @@ def predict(
         bool, typer.Option("--allow-uncovered", help="Exit with 0 even where rows have no time.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists already.")] = False,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Predict every op of a table on a machine.
 
@@ -234,14 +197,10 @@ def predict(
     else:
         write_whole(output, text)
     summary = format_prediction(found.content(), source.name)
-    _print_notes(found, source)
+    for line in found.said:
+        print(f"{source}: {line}", file=sys.stderr)
     print(summary, end="", file=sys.stderr if output == STDOUT else sys.stdout)
     if output != STDOUT:
         print(f"Written: {output}")
     if len(found.unpriced) and not allow_uncovered:
         raise typer.Exit(1)
-
-
-def _print_notes(found: Prediction, source: Path) -> None:
-    for line in found.said:
-        print(f"{source}: {line}", file=sys.stderr)

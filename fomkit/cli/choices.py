@@ -14,10 +14,10 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
@@ -173,6 +173,9 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         shown.join()
 
 
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
+]
 Target = Annotated[
     str,
     typer.Option("--target", "-t", help="Machine profile by name or path.", autocompletion=complete_machine),
@@ -237,6 +240,26 @@ Pue = Annotated[
     str | None,
     typer.Option(metavar="'FACTOR, SOURCE'", help="Energy of the building over that of its machines."),
 ]
+
+
+def write_answer(
+    content: dict[str, Any],
+    write: Callable[[dict[str, Any], Screen], str],
+    *,
+    as_json: bool,
+    output: Path | None = None,
+    rows: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Write what a verb answers: its file, where one is asked for, then text or JSON on standard output.
+
+    `rows`: what a file other than .json holds.
+    """
+    from fomkit.files.write import write_whole
+    from fomkit.output.files import to_csv, to_json
+
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(list(rows)))
+    print(to_json(content) if as_json else write(content, standard_output()), end="")
 
 
 def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fomkit.cli import choices
 from fomkit.cli.choices import (
-    Interval,
-    Quiet,
+    check_output,
     complete_machine,
     complete_model,
     progress,
-    standard_output,
     status_line,
+    write_answer,
 )
 from fomkit.core.errors import FomkitError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fomkit.core.machine import Machine
     from fomkit.core.measurement import Measurement
     from fomkit.core.model import ModelProfile
+    from fomkit.output.screen import Screen
     from fomkit.plan.options import Options
 
 
@@ -73,10 +74,10 @@ def compare(
     latency: Annotated[
         str, typer.Option(metavar="TIME", help="Most that inference may take, with --grid.")
     ] = "7 ms",
-    interval: Interval = 0.8,
+    interval: choices.Interval = 0.8,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/compare/1 or fomkit/grid/1.")] = False,
     output: Sheet = None,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Put what fomkit projects beside what somebody measured, cell by cell.
 
@@ -194,7 +195,7 @@ def _compare(
     calibrated = calibrated_on(all_verdicts, calibrate_on) if calibrate_on else ()
     hosted = host_extended_from(all_verdicts, host_from) if host_from else ()
     content = compare_content(all_verdicts, baseline, options.interval, calibrated, hosted, found[1])
-    _show(content, format_compare(content, standard_output()), ways)
+    _show(content, format_compare, ways)
 
 
 def _grid(
@@ -224,19 +225,22 @@ def _grid(
     with progress("projecting", len(profiles) * len(machines), quiet=ways[2]) as advance:
         cells = make_grid(profiles, machines, rows, options, limit_s, advance)
     content = grid_content(cells, options.interval, limit_s, notes)
-    _show(content, format_grid(content, standard_output()), ways)
+    _show(content, format_grid, ways)
 
 
-def _show(content: dict[str, Any], text: str, ways: tuple[Path | None, bool, bool]) -> None:
+def _show(
+    content: dict[str, Any],
+    write: Callable[[dict[str, Any], Screen], str],
+    ways: tuple[Path | None, bool, bool],
+) -> None:
     from fomkit.files.write import write_whole
-    from fomkit.output.files import to_csv, to_json, to_xlsx
+    from fomkit.output.files import to_xlsx
 
     output, as_json, _ = ways
     if output is not None and output.suffix == ".xlsx":
         write_whole(output, to_xlsx(content["cells"], "grid" if "latency_limit_s" in content else "compare"))
-    elif output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["cells"]))
-    print(to_json(content) if as_json else text, end="")
+        output = None
+    write_answer(content, write, as_json=as_json, output=output, rows=content["cells"])
 
 
 Data = Annotated[
@@ -249,9 +253,6 @@ Full = Annotated[
 Sheets = Annotated[
     list[str] | None,
     typer.Option("--sheet", metavar="NAME", help="A DeepBench sheet, such as 'v100 fp32/vector'; default: all."),
-]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
 ]
 
 
@@ -270,8 +271,8 @@ def validate(
     here: Here = False,
     quick: Annotated[bool, typer.Option("--quick", help="With --here: by the quick plan of measure.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/validate/1 instead of tables.")] = False,
-    output: Output = None,
-    quiet: Quiet = False,
+    output: choices.Output = None,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Rerun the public comparisons: how far predictions are from measurements that nobody fitted.
 
@@ -293,43 +294,24 @@ def validate(
 
       fomkit validate --here --quick
     """
-    from fomkit.files.write import write_whole
-    from fomkit.output.comparisons import format_validation
-    from fomkit.output.files import to_csv, to_json
+    from fomkit.output.comparisons import format_proof, format_validation
+    from fomkit.validation.here import content_of, prove_here
     from fomkit.validation.validate import validate as run
 
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that validate cannot write. Use .json or .csv.")
+    check_output(output, "validate")
     if here:
         if data is not None or full or sheets:
             raise FomkitError(
                 "--here", "takes no --data, --full or --sheet: it times this machine. Leave them out."
             )
-        _prove(quick, as_json=as_json, output=output, quiet=quiet)
-        return
-    if quick:
-        raise FomkitError("--quick", "is a plan of --here. Add --here, or leave it out.")
-    with progress("validating", quiet=quiet):
-        found = run(data, full=full, sheets=sheets)
-    content = found.content()
-    if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["lines"]))
-    print(to_json(content) if as_json else format_validation(content, standard_output()), end="")
-    if found.regressed:
-        raise typer.Exit(1)
-
-
-def _prove(quick: bool, *, as_json: bool, output: Path | None, quiet: bool) -> None:
-    """Prove the chain on the machine at hand."""
-    from fomkit.files.write import write_whole
-    from fomkit.output.comparisons import format_proof
-    from fomkit.output.files import to_csv, to_json
-    from fomkit.validation.here import content_of, prove_here
-
-    with status_line("starting", quiet=quiet) as tell:
-        content = content_of(prove_here(quick=quick, tell=tell))
-    if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["models"]))
-    print(to_json(content) if as_json else format_proof(content, standard_output()), end="")
+        with status_line("starting", quiet=quiet) as tell:
+            content = content_of(prove_here(quick=quick, tell=tell))
+        write_answer(content, format_proof, as_json=as_json, output=output, rows=content["models"])
+    else:
+        if quick:
+            raise FomkitError("--quick", "is a plan of --here. Add --here, or leave it out.")
+        with progress("validating", quiet=quiet):
+            content = run(data, full=full, sheets=sheets).content()
+        write_answer(content, format_validation, as_json=as_json, output=output, rows=content["lines"])
     if content["regressed"]:
         raise typer.Exit(1)

@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fomkit.cli import choices
 from fomkit.cli.choices import (
-    Batch,
-    Interval,
-    Oversize,
-    Precisions,
-    Quiet,
-    Scopes,
-    Sizes,
-    Target,
-    Uncovered,
     check_output,
     complete_machine,
     complete_model,
@@ -32,9 +24,8 @@ from fomkit.cli.choices import (
     end_if_oversize,
     parse_sizes,
     progress,
-    standard_output,
+    write_answer,
 )
-from fomkit.cli.choices import Output as choices_Output
 from fomkit.cli.scaling import Layouts, Links, NodeDevices
 from fomkit.core.errors import FomkitError
 
@@ -42,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fomkit.whatif.cases import Subject
-    from fomkit.whatif.sensitivity import Sensitivity
 
 
 Model = Annotated[
@@ -66,22 +56,22 @@ SubjectLoader = Callable[[], "Subject"]
 
 
 def _shared(
-    target: Target,
+    target: choices.Target,
     model: Model = None,
     suite: SuiteName = None,
     baseline: Baseline = None,
     *,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
-    scope: Scopes = None,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    scope: choices.Scopes = None,
     nodes: Nodes = None,
     layout: Layouts = None,
     links: Links = None,
     node_devices: NodeDevices = None,
-    interval: Interval = 0.8,
-    allow_uncovered: Uncovered = False,
-    allow_oversize: Oversize = False,
+    interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
 ) -> None:
     """List the options in the order in which the help shows them."""
 
@@ -171,28 +161,13 @@ def _check(path: Path | None) -> None:
     check_drawable(str(path))
 
 
-def _write(found: Sensitivity, path: Path) -> None:
-    from fomkit.files.write import write_whole
-    from fomkit.output.files import to_csv, to_json
-    from fomkit.output.plots.ink import chart_file
-    from fomkit.verbs.views import tornado_of
-
-    content = found.content
-    if path.suffix == ".json":
-        write_whole(path, to_json(content))
-    elif path.suffix == ".csv":
-        write_whole(path, to_csv(content["parameters"]))
-    else:
-        write_whole(path, chart_file(tornado_of(found), path.suffix))
-
-
 @with_subject_options
 def sensitivity(
     subject: SubjectLoader,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sensitivity/1 instead of tables.")] = False,
     output: Output = None,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> str:
     """Tell what units/day or a FOM hang on: each parameter's elasticity and swing, and what to measure.
 
@@ -209,16 +184,20 @@ def sensitivity(
       fomkit sensitivity p1b3 -t a100-sxm --nodes 4 --link system,5us,25GB/s,each
     """
     from fomkit.output.decisions import format_sensitivity
-    from fomkit.output.files import to_json
     from fomkit.whatif.sensitivity import sensitivity as find
 
     _check(output)
     with progress("varying parameters", quiet=quiet):
         found = find(subject())
-    if output is not None:
-        _write(found, output)
     content = found.content
-    print(to_json(content) if as_json else format_sensitivity(content, standard_output()), end="")
+    if output is not None and output.suffix not in (".json", ".csv"):
+        from fomkit.files.write import write_whole
+        from fomkit.output.plots.ink import chart_file
+        from fomkit.verbs.views import tornado_of
+
+        write_whole(output, chart_file(tornado_of(found), output.suffix))
+        output = None
+    write_answer(content, format_sensitivity, as_json=as_json, output=output, rows=content["parameters"])
     return str(content["does_not_fit"])
 
 
@@ -251,8 +230,8 @@ def solve(
     together: Together = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/solve/1 instead of tables.")] = False,
-    output: choices_Output = None,
-    quiet: Quiet = False,
+    output: choices.Output = None,
+    quiet: choices.Quiet = False,
 ) -> str:
     """Find the smallest change that reaches a target: of each parameter alone, or of several together.
 
@@ -269,9 +248,7 @@ def solve(
       fomkit solve --suite candle --target v100 --fom 2 --change byte_per_s
     """
     from fomkit.core.units import parse_quantity
-    from fomkit.files.write import write_whole
     from fomkit.output.decisions import format_solution
-    from fomkit.output.files import to_csv, to_json
     from fomkit.whatif.cases import OPTIONS, make_goal
     from fomkit.whatif.solve import solve as find
 
@@ -281,7 +258,5 @@ def solve(
     names = tuple(name.strip() for name in together.split(",")) if together is not None else ()
     with progress("changing parameters", quiet=quiet):
         content = find(subject(), goal, tuple(change or ()), names).content
-    if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["changes"]))
-    print(to_json(content) if as_json else format_solution(content, standard_output()), end="")
+    write_answer(content, format_solution, as_json=as_json, output=output, rows=content["changes"])
     return str(content["does_not_fit"])

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fomkit.cli import choices
 from fomkit.cli.choices import (
-    Batch,
-    Interval,
-    Only,
-    Oversize,
-    Precisions,
-    Quiet,
-    Scopes,
-    Sizes,
-    Uncovered,
     check_workbook,
     complete_machine,
     complete_model,
@@ -24,6 +16,7 @@ from fomkit.cli.choices import (
     parse_sizes,
     progress,
     standard_output,
+    write_answer,
 )
 from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
@@ -84,19 +77,19 @@ def estimate(
     target: Targets = None,
     baseline: Baseline = None,
     measurements: Measured = None,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
-    scope: Scopes = None,
-    interval: Interval = 0.8,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    scope: choices.Scopes = None,
+    interval: choices.Interval = 0.8,
     last_batch: Partial = None,
-    allow_uncovered: Uncovered = False,
-    allow_oversize: Oversize = False,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
     explain: Explained = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
     output: EstimateOutput = None,
-    only: Only = None,
-    quiet: Quiet = False,
+    only: choices.Only = None,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Estimate steps, runs and units of work per day.
 
@@ -124,7 +117,8 @@ def estimate(
     from fomkit.plan.options import Options
     from fomkit.profiles.models import model_names, models_named
 
-    target = _named(target)
+    if not target:
+        raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
     rows = _read_rows(measurements, baseline)
     chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
     names = [one for name in models for one in models_named(name)] if models else model_names()
@@ -136,14 +130,8 @@ def estimate(
     if output is not None:
         _write(result, output, only, rows, block, quiet)
     _show(content := estimates_content(result, block), output, as_json)
-    _show_steps(result, content, shown=explain and not as_json)
+    _show_steps(result, content if explain and not as_json else None)
     end_if_oversize(result.unfit, allowed=allow_oversize)
-
-
-def _named(target: list[str] | None) -> list[str]:
-    if not target:
-        raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
-    return target
 
 
 def _estimated(
@@ -163,14 +151,9 @@ def _estimated(
 
     machines, base = [load_machine(name) for name in target], load_machine(baseline) if baseline else None
     models = [load_model(name) for name in names]
+    measured = _runs(rows, base)
     return compare(
-        models,
-        machines,
-        base,
-        chosen,
-        skip_failures=skip_failures,
-        after_each=after_each,
-        measured=_runs(rows, base),
+        models, machines, base, chosen, skip_failures=skip_failures, after_each=after_each, measured=measured
     )
 
 
@@ -235,6 +218,16 @@ def _runs(rows: tuple[Measurement, ...], baseline: Machine | None) -> MeasuredRu
     return known._replace(rows=(*known.rows, *rows))
 
 
+def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    from fomkit.output.estimates import format_from_measurements, with_ways
+    from fomkit.output.terminal import format_estimates
+
+    of_content = output if output is not None and output.suffix in (".json", ".csv") else None
+    write_answer(content, format_estimates, as_json=as_json, output=of_content, rows=with_ways(content))
+    if "from_measurements" in content and not as_json:
+        print(format_from_measurements(content["from_measurements"], standard_output()), end="")
+
+
 def _measured_block(
     result: Comparison, rows: tuple[Measurement, ...], path: str, last_batch: LastBatch | None
 ) -> dict[str, Any]:
@@ -243,21 +236,8 @@ def _measured_block(
     return measured_content(from_measurements(result, rows, path, last_batch), path)
 
 
-def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
-    from fomkit.files.write import write_whole
-    from fomkit.output.estimates import format_from_measurements, with_ways
-    from fomkit.output.files import to_csv, to_json
-    from fomkit.output.terminal import format_estimates
-
-    if output is not None and output.suffix in (".json", ".csv"):
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(with_ways(content)))
-    print(to_json(content) if as_json else format_estimates(content, standard_output()), end="")
-    if "from_measurements" in content and not as_json:
-        print(format_from_measurements(content["from_measurements"], standard_output()), end="")
-
-
-def _show_steps(result: Comparison, content: dict[str, Any], *, shown: bool) -> None:
-    if not shown:
+def _show_steps(result: Comparison, content: dict[str, Any] | None) -> None:
+    if content is None:
         return
     from fomkit.output.terminal import format_explanation, format_terms
     from fomkit.verbs.looks import method_steps

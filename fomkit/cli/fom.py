@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from fomkit.cli import choices
 from fomkit.cli.choices import (
-    Interval,
-    Only,
-    Oversize,
-    Quiet,
     check_workbook,
     complain,
     complete_machine,
     complete_suite,
     end_if_oversize,
     progress,
-    standard_output,
+    write_answer,
 )
 from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
@@ -140,8 +137,6 @@ def _target(lines: Suite, baseline: str, wanted: str | None) -> str:
 
 
 def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> None:
-    from dataclasses import replace
-
     from fomkit import __version__
     from fomkit.merit.suites import freeze_rates
     from fomkit.plan.options import Options
@@ -163,12 +158,6 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
     print(f"{path}: version {lines.version} of {lines.name}, {len(rates)} rates of {lines.baseline} frozen")
 
 
-def _write_workbook(result: SuiteResult, path: Path, only: str | None) -> None:
-    from fomkit.workbook.from_studies import sheet_model_of_suite
-
-    write_and_report(sheet_model_of_suite(result), path, only)
-
-
 def _check_strict(result: SuiteResult) -> None:
     said = [f"{one.line.name}: {what}" for one in result.target for what in one.deviations]
     if said:
@@ -178,20 +167,17 @@ def _check_strict(result: SuiteResult) -> None:
         )
 
 
-def _end(result: SuiteResult, allow_oversize: bool) -> None:
-    """End with exit code 1 without a figure or a verdict that was asked for, or with a step nobody can run."""
-    end_if_oversize(result.unfit, allowed=allow_oversize)
-    if result.merit is None or (result.suite.threshold is not None and result.withheld):
-        raise typer.Exit(1)
-
-
-def _print_result(result: SuiteResult, as_json: bool) -> None:
-    from fomkit.output.files import to_json
+def _answer(result: SuiteResult, as_json: bool, allow_oversize: bool, unread: Sequence[str]) -> None:
+    """Answer; end with exit code 1 without a figure or a verdict that was asked for, or where nothing fits."""
     from fomkit.output.suites import format_suite
     from fomkit.verbs.suite_content import suite_content
 
-    content = suite_content(result)
-    print(to_json(content) if as_json else format_suite(content, standard_output()), end="")
+    write_answer(suite_content(result), format_suite, as_json=as_json)
+    for said in unread:
+        complain(said)
+    end_if_oversize(result.unfit, allowed=allow_oversize)
+    if result.merit is None or (result.suite.threshold is not None and result.withheld):
+        raise typer.Exit(1)
 
 
 def fom(
@@ -201,14 +187,14 @@ def fom(
     propose: Propose = None,
     threshold: Threshold = None,
     allow_excluded: Excluded = False,
-    allow_oversize: Oversize = False,
+    allow_oversize: choices.Oversize = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse deviations from what the lines fix.")] = False,
-    interval: Interval = 0.8,
+    interval: choices.Interval = 0.8,
     freeze: Freeze = None,
     output: Workbook = None,
-    only: Only = None,
+    only: choices.Only = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/fom/1 instead of a table.")] = False,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Rate a target machine over a baseline on a suite of work.
 
@@ -230,6 +216,7 @@ def fom(
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
+    from fomkit.workbook.from_studies import sheet_model_of_suite
 
     check_workbook(output, only)
     if freeze is not None:
@@ -248,8 +235,5 @@ def fom(
     if strict:
         _check_strict(result)
     if output is not None:
-        _write_workbook(result, output, only)
-    _print_result(result, as_json)
-    for said in unread:
-        complain(said)
-    _end(result, allow_oversize)
+        write_and_report(sheet_model_of_suite(result), output, only)
+    _answer(result, as_json, allow_oversize, unread)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fomkit.cli.choices import Quiet, parse_sizes, progress
+from fomkit.cli import choices
+from fomkit.cli.choices import parse_sizes, progress
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -103,13 +104,8 @@ def _report(imported: ImportedTimings) -> list[str]:
         for count in imported.counts
     ]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if place < 4 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    form = "  ".join(f"{{:{'<' if place < 4 else '>'}{width}}}" for place, width in enumerate(widths))
+    return [form.format(*row) for row in rows]
 
 
 def import_file(
@@ -131,7 +127,7 @@ def import_file(
     start: Start = None,
     end: End = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Import timings as a machine profile; ops, a trace or ONNX as a model profile; records as measurements.
 
@@ -157,7 +153,9 @@ def import_file(
 
       fomkit import meter.csv --model resnet50 --machine v100 -o energy.csv
     """
-    chosen, product = _choose(source, product, file_format)
+    from fomkit.readers.imports import choose_import
+
+    chosen, product = choose_import(source, product, file_format)
     of_model = {"--set": sizes, "--samples": samples, "--epochs": epochs, "--graph": graph}
     of_graph = _of_format(chosen, {"mode": mode, "optimizer": optimizer}, {"--start": start, "--end": end})
     if product == "measurements":
@@ -193,12 +191,6 @@ def _check_product(
         raise FomkitError("import", f"{', '.join(of_model)} say something of a model, not of a machine.")
     if product == "model" and device:
         raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
-
-
-def _choose(source: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
-    from fomkit.readers.imports import choose_import
-
-    return choose_import(source, product, file_format)
 
 
 def _of_format(chosen: str, of_graph: Mapping[str, str | None], cut: Mapping[str, str | None]) -> dict[str, str]:

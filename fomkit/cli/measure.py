@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fomkit.cli.choices import Batch, Precisions, Quiet, Reporter, Sizes, complete_model, parse_sizes, status_line
+from fomkit.cli import choices
+from fomkit.cli.choices import Reporter, complete_model, parse_sizes, status_line, write_answer
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -113,16 +114,6 @@ class Beside:
             raise FomkitError("--network, --input", "are two measurements. Run one after the other, with --add.")
 
 
-def measure_beside(spec: Beside) -> None:
-    """Measure the network or the input pipeline, and say what was found."""
-    if spec.slurm is not None:
-        _write_job(spec, spec.slurm)
-    elif spec.network:
-        _measure_network(spec)
-    else:
-        _measure_input(spec)
-
-
 def _backends(spec: Beside) -> tuple[str, ...]:
     return spec.backends or (("nccl",) if spec.device == "cuda" else ("gloo",))
 
@@ -161,16 +152,10 @@ def _measure_network(spec: Beside) -> None:
     )  # fmt: skip
     if wanted.writes:
         _check_output(spec)
-    with _status_beside(spec.quiet or not wanted.writes, "starting the processes") as report:
+    with status_line("starting the processes", quiet=spec.quiet or not wanted.writes) as report:
         found = measure_network(wanted, report)
     if found is not None:
         _report_network(found, spec.output)
-
-
-@contextmanager
-def _status_beside(quiet: bool, what: str) -> Iterator[Reporter]:
-    with status_line(what, quiet=quiet) as report:
-        yield report
 
 
 def _link_line(link: Link) -> str:
@@ -208,7 +193,7 @@ def _measure_input(spec: Beside) -> None:
         file=spec.input_file or Path(), output=spec.output, plan=spec.plan, workers=spec.workers,
         batch=spec.batch, add=spec.add, name=spec.name,
     )  # fmt: skip
-    with _status_beside(spec.quiet, "reading batches"):
+    with status_line("reading batches", quiet=spec.quiet):
         found = measure_input(wanted)
     for line in found.lines():
         print(line)
@@ -236,9 +221,9 @@ def measure(
     quick: Annotated[bool, typer.Option("--quick", help="About 2 minutes.")] = False,
     full: Annotated[bool, typer.Option("--full", help="About an hour; default: about 10 minutes.")] = False,
     models: Models = None,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What is measured.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads on a CPU; 1 is timed by process time.")] = 1,
     library: LibraryName = None,
@@ -255,7 +240,7 @@ def measure(
     add: Add = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/measured/1 instead of text.")] = False,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Time ops on this machine with PyTorch, or TensorFlow, and write its profile.
 
@@ -279,7 +264,12 @@ def measure(
     """
     plan = _plan(output, quick, full)
     if beside := Beside.of(plan, locals()):
-        measure_beside(beside)
+        if beside.slurm is not None:
+            _write_job(beside, beside.slurm)
+        elif beside.network:
+            _measure_network(beside)
+        else:
+            _measure_input(beside)
         return
     from fomkit.bench.run import MeasureSpec
     from fomkit.files.write import check_absent
@@ -290,12 +280,17 @@ def measure(
     spec = MeasureSpec(
         output, plan, tuple(models or ()), options, device, threads, seed, resume, name, library=library or ""
     )
-    _report(_measured(spec, quiet), as_json)
+    found = _measured(spec, quiet)
+    content = {
+        "schema": "fomkit/measured/1", "machine": found.machine.name, **found.verdict.content(),
+        "files": [str(file) for file in found.files], "notes": list(found.machine.notes),
+    }  # fmt: skip
+    write_answer(content, lambda _content, _screen: _as_text(found), as_json=as_json)
+    if not found.verdict.sufficient:
+        raise typer.Exit(1)
 
 
 def _plan(output: Path, quick: bool, full: bool) -> str:
-    from fomkit.core.errors import FomkitError
-
     if quick and full:
         raise FomkitError("--quick, --full", "ask for two plans. Choose one.")
     if output.suffix != ".yaml":
@@ -322,22 +317,6 @@ def _op_status(quiet: bool) -> Iterator[Reporter]:
             report(f"op {count}, {text}")
 
         yield advance
-
-
-def _report(found: Measured, as_json: bool) -> None:
-    print(_as_json(found) if as_json else _as_text(found), end="")
-    if not found.verdict.sufficient:
-        raise typer.Exit(1)
-
-
-def _as_json(found: Measured) -> str:
-    from fomkit.output.files import to_json
-
-    files = [str(file) for file in found.files]
-    return to_json(
-        {"schema": "fomkit/measured/1", "machine": found.machine.name, **found.verdict.content(), "files": files,
-         "notes": list(found.machine.notes)}
-    )  # fmt: skip
 
 
 def _as_text(found: Measured) -> str:

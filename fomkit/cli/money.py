@@ -5,39 +5,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from fomkit.cli import choices
 from fomkit.cli.choices import (
-    Batch,
-    Carbon,
-    Interval,
-    Output,
-    Oversize,
-    Precisions,
-    Price,
-    Pue,
-    Quiet,
-    Sizes,
-    Target,
-    ToAccuracy,
-    ToWall,
-    Uncovered,
     check_output,
     complete_campaign,
     complete_machine,
-    complete_model,
     end_if_oversize,
     parse_sizes,
     progress,
-    standard_output,
+    write_answer,
 )
-
-if TYPE_CHECKING:
-    from fomkit.verbs.cost import Cost
-
 
 Targets = Annotated[
     list[str],
@@ -59,16 +40,16 @@ def campaign(
     ],
     target: Targets,
     scope: CampaignScopes = "system",
-    interval: Interval = 0.8,
-    allow_uncovered: Uncovered = False,
-    allow_oversize: Oversize = False,
-    price: Price = None,
-    carbon: Carbon = None,
-    to_wall: ToWall = None,
-    pue: Pue = None,
+    interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
+    price: choices.Price = None,
+    carbon: choices.Carbon = None,
+    to_wall: choices.ToWall = None,
+    pue: choices.Pue = None,
     as_json: CampaignJson = False,
-    output: Output = None,
-    quiet: Quiet = False,
+    output: choices.Output = None,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Tell how long a campaign's phases take on a machine, and what they cost.
 
@@ -81,9 +62,7 @@ def campaign(
 
       fomkit campaign candle-example -t a --price '1 USD/h per node, 2018-04-01'
     """
-    from fomkit.files.write import write_whole
     from fomkit.merit.campaign import run_campaign
-    from fomkit.output.files import to_csv, to_json
     from fomkit.output.money import format_campaign
     from fomkit.plan.footprint import check_grid
     from fomkit.plan.options import Options
@@ -106,9 +85,7 @@ def campaign(
             found.append(run_campaign(workflow, machine, options, paid, load_model, load_suite, measured))
             advance()
     content = campaigns_content(found, declared)
-    if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(phase_rows(content)))
-    print(to_json(content) if as_json else format_campaign(content, standard_output()), end="")
+    write_answer(content, format_campaign, as_json=as_json, output=output, rows=phase_rows(content))
     end_if_oversize([message for one in found for message in one.unfit], allowed=allow_oversize)
     if any(machine["days"] is None for machine in content["machines"]):
         raise typer.Exit(1)
@@ -141,29 +118,27 @@ Claimed = Annotated[
 
 
 def cost(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-    ],
-    target: Target,
+    model: choices.Model,
+    target: choices.Target,
     baseline: Baseline = None,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
     scope: CostScopes = None,
-    interval: Interval = 0.8,
-    allow_uncovered: Uncovered = False,
-    allow_oversize: Oversize = False,
-    price: Price = None,
+    interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
+    price: choices.Price = None,
     once: Once = None,
-    to_accuracy: ToAccuracy = None,
+    to_accuracy: choices.ToAccuracy = None,
     infer_batch: InferBatch = None,
-    carbon: Carbon = None,
-    to_wall: ToWall = None,
-    pue: Pue = None,
+    carbon: choices.Carbon = None,
+    to_wall: choices.ToWall = None,
+    pue: choices.Pue = None,
     claimed: Claimed = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/cost/1 instead of text.")] = False,
-    output: Output = None,
-    quiet: Quiet = False,
+    output: choices.Output = None,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Tell what a training and its inference cost: money, carbon, what is paid once, time to an accuracy.
 
@@ -178,6 +153,7 @@ def cost(
 
       fomkit cost resnet50 -t a100-sxm --batch 256 --to-accuracy epochs.csv
     """
+    from fomkit.output.money import format_cost
     from fomkit.plan.options import Options
     from fomkit.plan.stack import parse_once
     from fomkit.profiles.campaigns import load_epochs
@@ -199,17 +175,6 @@ def cost(
     old = load_machine(baseline) if baseline else None
     with progress("working out", quiet=quiet):
         found = verb.cost(load_model(model), load_machine(target), options, declared, old)
-    _show(found, output, as_json, allow_oversize)
-
-
-def _show(found: Cost, output: Path | None, as_json: bool, allow_oversize: bool) -> None:
-    from fomkit.files.write import write_whole
-    from fomkit.output.files import to_csv, to_json
-    from fomkit.output.money import format_cost
-    from fomkit.verbs.cost import cost_content, figures_of
-
-    content = cost_content(found)
-    if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(figures_of(content)))
-    print(to_json(content) if as_json else format_cost(content, standard_output()), end="")
+    content = verb.cost_content(found)
+    write_answer(content, format_cost, as_json=as_json, output=output, rows=verb.figures_of(content))
     end_if_oversize([found.estimate.fit.message], allowed=allow_oversize)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fomkit.cli.choices import Quiet, parse_sizes, progress
+from fomkit.cli import choices
+from fomkit.cli.choices import parse_sizes, progress
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -78,13 +79,6 @@ _WITHOUT_DATA = {
 }
 
 
-class Limits(TypedDict, total=False):
-    """What the child process may take; absent where the default is wanted."""
-
-    time_limit_s: float
-    memory_limit_byte: float
-
-
 def profile(
     source: Source,
     arguments: Arguments = None,
@@ -101,7 +95,7 @@ def profile(
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
     memory_limit: MemoryLimit = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Trace a PyTorch or Keras model by shapes alone: no data, no accelerator, no memory for weights.
 
@@ -133,7 +127,9 @@ def profile(
     wanted, is_onnx = parse_sizes(sizes or ()), _is_onnx(source, script, optimizer)
     _check_use(source, script, arguments or [], mode=mode, batch=batch, sizes=wanted)
     _check_measuring(source, measure, threads, precision or "", program=script, graph=is_onnx)
-    limits, path = _limits(time_limit, memory_limit), output or _default_path(source, name)
+    path = output or Path(f"{name or source.stem.removesuffix('.transformer')}.yaml")
+    memory = {} if memory_limit is None else {"memory_limit_byte": memory_limit * 1e9}
+    limits: dict[str, Any] = {"time_limit_s": time_limit, **memory}
     _check_output(path, source, force=force)
     with progress(f"profiling {source.name}", quiet=quiet):
         of_step: dict[str, Any] = {"mode": mode, "batch": batch, "sizes": wanted}
@@ -175,15 +171,6 @@ def _of_sizes(
     return replace(found, name=name or found.name, sizes=used)
 
 
-def _default_path(source: Path, name: str | None) -> Path:
-    return Path(f"{name or source.stem.removesuffix('.transformer')}.yaml")
-
-
-def _limits(time_limit: float, memory_limit: float | None) -> Limits:
-    memory: Limits = {} if memory_limit is None else {"memory_limit_byte": memory_limit * 1e9}
-    return {"time_limit_s": time_limit, **memory}
-
-
 def _check_output(path: Path, source: Path, *, force: bool) -> None:
     """Refuse a name that is no profile's, and files that are there already."""
     from fomkit.files.write import check_absent
@@ -209,7 +196,7 @@ def _is_onnx(source: Path, script: bool, optimizer: str | None) -> bool:
 
 
 def _measured(
-    found: ModelProfile, source: Path, measure: str, threads: int | None, precision: str, limits: Limits
+    found: ModelProfile, source: Path, measure: str, threads: int | None, precision: str, limits: Mapping[str, Any]
 ) -> ModelProfile:
     from fomkit.bench.step_energy import watch_energy
     from fomkit.verbs.measured_run import measure_profile

@@ -8,28 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fomkit.cli.choices import (
-    Batch,
-    Interval,
-    Oversize,
-    Precisions,
-    Quiet,
-    Sizes,
-    Target,
-    ToAccuracy,
-    Uncovered,
-    check_output,
-    complete_model,
-    end_if_oversize,
-    parse_sizes,
-    progress,
-    standard_output,
-)
-from fomkit.cli.choices import Output as choices_Output
+from fomkit.cli import choices
+from fomkit.cli.choices import check_output, end_if_oversize, parse_sizes, progress, write_answer
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -40,9 +24,6 @@ if TYPE_CHECKING:
 
 
 _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-]
 Nodes = Annotated[
     str, typer.Option(metavar="N,N|N..N", help="Numbers of nodes; a range doubles from its first to its last.")
 ]
@@ -110,30 +91,30 @@ def parse_nodes(text: str) -> list[int]:
 
 
 def scaling(
-    model: Model,
-    target: Target,
+    model: choices.Model,
+    target: choices.Target,
     nodes: Nodes = "1..4096",
     mode: Mode = "both",
-    batch: Batch = None,
+    batch: choices.Batch = None,
     whole_batch: WholeBatch = None,
     layout: Layouts = None,
     links: Links = None,
     node_devices: NodeDevices = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
-    interval: Interval = 0.8,
-    allow_uncovered: Uncovered = False,
-    allow_oversize: Oversize = False,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
     slots: Slots = None,
     checkpoint: Checkpoint = None,
     restart: Restart = None,
     device_mtbf: DeviceMtbf = None,
     checkpoint_every: Every = None,
     once: Once = None,
-    to_accuracy: ToAccuracy = None,
+    to_accuracy: choices.ToAccuracy = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/scaling/1 instead of tables.")] = False,
-    output: choices_Output = None,
-    quiet: Quiet = False,
+    output: choices.Output = None,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Scale a training over nodes: steps, efficiency, what limits it, and the bandwidth that a gain needs.
 
@@ -147,6 +128,7 @@ def scaling(
 
       fomkit scaling gpt2 --target a100-sxm --nodes 1 --layout zero=1,clip
     """
+    from fomkit.output.sweeps import format_scaling
     from fomkit.plan.options import Options
     from fomkit.plan.replica_step import parse_service
     from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_links
@@ -167,18 +149,8 @@ def scaling(
     with progress("scaling", quiet=quiet):
         machine = with_once(with_links(load_machine(target), given, node_devices), times_of(paid))
         content = scaling_content(scale(load_model(model), machine, spec), service, paid, curve)
-    _print_scaling(content, output, as_json)
+    write_answer(content, format_scaling, as_json=as_json, output=output, rows=content["points"])
     end_if_oversize(content["does_not_fit"], allowed=allow_oversize)
-
-
-def _print_scaling(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
-    from fomkit.files.write import write_whole
-    from fomkit.output.files import to_csv, to_json
-    from fomkit.output.sweeps import format_scaling
-
-    if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["points"]))
-    print(to_json(content) if as_json else format_scaling(content, standard_output()), end="")
 
 
 Vary = Annotated[
@@ -229,28 +201,26 @@ def parse_vary(texts: list[str]) -> dict[str, str]:
 
 
 def sweep(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-    ],
-    target: Target,
+    model: choices.Model,
+    target: choices.Target,
     vary: Vary,
     way: Way = "grid",
     points: Points = None,
     seed: Seed = 0,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
-    interval: Interval = 0.8,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    interval: choices.Interval = 0.8,
     scope: ScopeOf = None,
-    allow_uncovered: Uncovered = False,
-    allow_oversize: Oversize = False,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
     layout: Layouts = None,
     links: Links = None,
     node_devices: NodeDevices = None,
     scheduler: Scheduler = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sweep/1 instead of text.")] = False,
     output: Output = None,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Estimate a training at many points: sizes, rates of the machine, nodes, links, price and power.
 
@@ -265,7 +235,7 @@ def sweep(
 
       fomkit sweep gpt2 -t v100 --vary batch=1..8 --way sobol --points 8
     """
-    from fomkit.output.sweeps import check_ending
+    from fomkit.output.sweeps import check_ending, format_sweep
     from fomkit.plan.options import Options
     from fomkit.plan.scaling import with_links
     from fomkit.profiles.declared import spread_of
@@ -284,20 +254,11 @@ def sweep(
     tally = Tally(spec)
     _work(spec, tally, scheduler, output, quiet=quiet)
     content = sweep_content(spec, tally)
-    _print_sweep(content, output, as_json)
+    as_a_whole = output if output is not None and output.suffix == ".json" else None
+    write_answer(content, format_sweep, as_json=as_json, output=as_a_whole)
     if content["too_large"] == content["points"]:
         none = f"{content['model']} on {content['target']}: no point of the sweep fits the device's memory"
         end_if_oversize([none], allowed=allow_oversize)
-
-
-def _print_sweep(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
-    from fomkit.files.write import write_whole
-    from fomkit.output.files import to_json
-    from fomkit.output.sweeps import format_sweep
-
-    if output is not None and output.suffix == ".json":
-        write_whole(output, to_json(content))
-    print(to_json(content) if as_json else format_sweep(content, standard_output()), end="")
 
 
 def _work(spec: Sweep, tally: Tally, scheduler: str | None, output: Path | None, *, quiet: bool) -> None:

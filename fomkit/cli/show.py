@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from fomkit.cli import choices
 from fomkit.cli.choices import (
-    Batch,
-    Output,
-    Precisions,
-    Quiet,
-    Sizes,
+    check_output,
     complete_machine,
     complete_model,
     parse_sizes,
     progress,
     standard_output,
+    write_answer,
 )
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
     from fomkit.core.machine import Machine
     from fomkit.core.model import ModelProfile
-    from fomkit.core.units import Precision
     from fomkit.ops.groups import Grouping
     from fomkit.plan.options import Options
     from fomkit.verbs.model_view import Measure
@@ -98,9 +95,9 @@ def show(
     top: Top = None,
     measure: MeasureOption = None,
     depth: Depth = None,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
     target: Target = None,
     convolutions: Convolutions = False,
     workspace: Workspace = None,
@@ -108,8 +105,8 @@ def show(
     metrics: Annotated[bool, typer.Option("--metrics", help="Every figure that fomkit gives, explained.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
     timeline: Timeline = None,
-    output: Output = None,
-    quiet: Quiet = False,
+    output: choices.Output = None,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Show a model's ops by group, a machine's facts and tables, or the names of all.
 
@@ -129,9 +126,12 @@ def show(
 
       fomkit show --metrics
     """
+    from fomkit.plan.options import Options
     from fomkit.profiles.campaigns import find_profile
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
 
-    _check_ending(output)
+    check_output(output, "show")
     given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
              "--precision": precision, "--target": target, "--timeline": timeline, "--workspace": workspace,
              "--convolutions": convolutions or None, "--formula": formula or None}  # fmt: skip
@@ -146,42 +146,18 @@ def show(
             text, rows, content = _machine(path, named)
         else:
             _check_options(named)
-            subject = _loaded(path, target, _options(batch, sizes, precision))
-            levels = _levels(depth, everything=as_json or output is not None or by == "code")
+            options = Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
+            subject = _Subject(load_model(path), None if target is None else load_machine(target), options)
+            everything = as_json or output is not None or by == "code"
+            levels = depth if depth is not None else ALL_LEVELS if everything else LEVELS
             view = _formulas(subject) if formula else _convolutions(subject, workspace) if convolutions else None
             text, rows, content = view or _model(subject, by or "kind", measure, top, levels)
             text += "" if timeline is None else _project(subject, timeline)
-    _print_or_write(text, rows, content, output, as_json=as_json)
+    write_answer(content, lambda _content, _screen: text, as_json=as_json, output=output, rows=rows)
 
 
 Shown = tuple[str, list[Any], dict[str, Any]]
 """Text, rows for a CSV file, and content."""
-
-
-def _check_ending(output: Path | None) -> None:
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that show cannot write. Use .json or .csv.")
-
-
-def _options(batch: int | None, sizes: list[str] | None, precision: Precision | None) -> Options:
-    from fomkit.plan.options import Options
-
-    return Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
-
-
-def _levels(depth: int | None, *, everything: bool) -> int:
-    return depth if depth is not None else ALL_LEVELS if everything else LEVELS
-
-
-def _print_or_write(
-    text: str, rows: list[Any], content: dict[str, Any], output: Path | None, *, as_json: bool
-) -> None:
-    from fomkit.files.write import write_whole
-    from fomkit.output.files import to_csv, to_json
-
-    if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(rows))
-    print(to_json(content) if as_json else text, end="")
 
 
 def _check_options(named: list[str]) -> None:
@@ -230,12 +206,6 @@ def _machine(path: Path, options: list[str]) -> Shown:
     return format_machine_view(content, standard_output()), rows, content
 
 
-def _share_of_top(text: str) -> float:
-    from fomkit.core.units import parse_quantity
-
-    return parse_quantity(text, "share", f"--top {text}", "the share")
-
-
 class _Subject(NamedTuple):
     """A model at its options, and the machine to predict its times on."""
 
@@ -244,18 +214,13 @@ class _Subject(NamedTuple):
     options: Options
 
 
-def _loaded(path: Path, target: str | None, options: Options) -> _Subject:
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
-
-    return _Subject(load_model(path), None if target is None else load_machine(target), options)
-
-
 def _model(of: _Subject, by: Grouping, measure: Measure | None, top: str | None, depth: int) -> Shown:
+    from fomkit.core.units import parse_quantity
     from fomkit.output.models import format_model_view, view_rows
     from fomkit.verbs.model_view import View, show_model
 
-    view = View(by, measure, None if top is None else _share_of_top(top), depth or None)
+    share = None if top is None else parse_quantity(top, "share", f"--top {top}", "the share")
+    view = View(by, measure, share, depth or None)
     content = show_model(of.model, view, of.options, of.machine)
     return format_model_view(content, standard_output()), list(view_rows(content)), content
 

@@ -16,19 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fomkit.cli import choices
 from fomkit.cli.choices import (
-    Batch,
-    Interval,
-    Precisions,
-    Quiet,
-    Sizes,
-    Target,
     complete_machine,
     complete_model,
     complete_suite,
     parse_sizes,
     progress,
-    standard_output,
+    write_answer,
 )
 from fomkit.core.errors import FomkitError
 
@@ -53,9 +48,9 @@ def accept(
         str | None,
         typer.Option(metavar="NAME", help="The machine's name in the measurements; default: the profile's."),
     ] = None,
-    interval: Interval = 0.8,
+    interval: choices.Interval = 0.8,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/accept/1 instead of a table.")] = False,
-    quiet: Quiet = False,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Say for each line of a suite whether what was committed is met.
 
@@ -66,7 +61,6 @@ def accept(
       fomkit accept suite.yaml --committed round2.yaml --measured m.csv
     """
     from fomkit.merit.suites import accept as accept_lines
-    from fomkit.output.files import to_json
     from fomkit.output.suites import format_acceptance
     from fomkit.plan.options import Options
     from fomkit.profiles.machines import load_machine
@@ -80,7 +74,7 @@ def accept(
     with progress(f"rating {suite}", quiet=quiet):
         lines = accept_lines(lines_of, machine, rows, name, Options(interval=interval), load_model)
     content = acceptance_content(lines_of, name, lines, interval)
-    print(to_json(content) if as_json else format_acceptance(content, standard_output()), end="")
+    write_answer(content, format_acceptance, as_json=as_json)
     if not all_required_met(lines):
         raise typer.Exit(1)
 
@@ -108,7 +102,6 @@ def review(
 
       fomkit review vendor.xlsx --issued sent.xlsx -o round3.yaml
     """
-    from fomkit.output.files import to_json
     from fomkit.output.suites import format_review
     from fomkit.workbook.review import review as run_review
     from fomkit.workbook.review import review_content
@@ -117,7 +110,7 @@ def review(
         raise FomkitError(str(output), "has an ending that no machine profile has. Use .yaml.")
     found = run_review(workbook, issued)
     content = review_content(found)
-    print(to_json(content) if as_json else format_review(content, standard_output()), end="")
+    write_answer(content, format_review, as_json=as_json)
     if output is not None:
         _keep(found, output, force)
     if content["findings"]:
@@ -155,12 +148,12 @@ def pack(
         list[str],
         typer.Argument(metavar="MODEL...", help="Model profiles by name or path.", autocompletion=complete_model),
     ],
-    target: Target,
+    target: choices.Target,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="New folder to write.")],
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
-    quiet: Quiet = False,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    quiet: choices.Quiet = False,
 ) -> None:
     """Ask somebody to time exactly the ops that carry the models' steps.
 
@@ -172,7 +165,6 @@ def pack(
 
       fomkit pack resnet50 gpt2 --target v100 -o for-vendor
     """
-    from fomkit.core.errors import FomkitError
     from fomkit.files.write import write_whole
     from fomkit.plan.estimate import estimate
     from fomkit.plan.options import Options
