@@ -17,7 +17,6 @@ from typing import Annotated
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import check_output, complete_machine, parse_sizes, progress, write_answer
 from fomkit.core.errors import FomkitError
 
 
@@ -46,17 +45,14 @@ def advise(
       fomkit advise gpt2 --target a100-sxm --precision bf16 --batch 8 --all
     """
     from fomkit.output.advice import format_advice, lines_of_findings
-    from fomkit.plan.options import Options
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.whatif.advice.advise import advise as advise_on
 
-    check_output(output, "advise")
-    options = Options(batch, interval, sizes=parse_sizes(sizes or ()), precision=precision)
-    with progress("trying changes", quiet=quiet):
-        content = dict(advise_on(load_model(model), load_machine(target), options).content)
+    choices.check_output(output, "advise")
+    options = choices.options_of(batch, interval, sizes=sizes, precision=precision)
+    with choices.progress("trying changes", quiet=quiet):
+        content = dict(advise_on(choices.load_model(model), choices.load_machine(target), options).content)
     write = partial(format_advice, tried=tried)
-    write_answer(content, write, as_json=as_json, output=output, rows=lines_of_findings(content))
+    choices.write_answer(content, write, as_json=as_json, output=output, rows=lines_of_findings(content))
 
 
 Output = Annotated[
@@ -95,15 +91,12 @@ def explain(
     """
     from fomkit.output.estimates import format_evidence, measurement_rows
     from fomkit.plan.evidence import explain_ops
-    from fomkit.plan.options import Options
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
 
-    check_output(output, "explain")
-    options = Options(batch, interval, allow_uncovered=True, sizes=parse_sizes(sizes or ()), precision=precision)
-    with progress("explaining", quiet=quiet):
-        content = explain_ops(load_model(model), load_machine(target), options, top)
-    write_answer(content, format_evidence, as_json=as_json, output=output, rows=measurement_rows(content))
+    choices.check_output(output, "explain")
+    options = choices.options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
+    with choices.progress("explaining", quiet=quiet):
+        content = explain_ops(choices.load_model(model), choices.load_machine(target), options, top)
+    choices.write_answer(content, format_evidence, as_json=as_json, output=output, rows=measurement_rows(content))
 
 
 def memory(
@@ -113,7 +106,7 @@ def memory(
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", "-t", help="Machine whose device is to hold it.", autocompletion=complete_machine
+            "--target", "-t", help="Machine whose device is to hold it.", autocompletion=choices.complete_machine
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/memory/1 instead of tables.")] = False,
@@ -131,17 +124,14 @@ def memory(
       fomkit memory gpt2 --set seq=512 --json
     """
     from fomkit.output.machines import format_memory
-    from fomkit.plan.options import Options
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.verbs.machine_view import memory_content
 
-    check_output(output, "memory")
-    with progress("following the memory", quiet=quiet):
-        machine = None if target is None else load_machine(target)
-        options = Options(batch, sizes=parse_sizes(sizes or ()))
-        content = memory_content(load_model(model), options, machine)
-    write_answer(content, format_memory, as_json=as_json, output=output, rows=content["live"])
+    choices.check_output(output, "memory")
+    with choices.progress("following the memory", quiet=quiet):
+        machine = None if target is None else choices.load_machine(target)
+        options = choices.options_of(batch, sizes=sizes)
+        content = memory_content(choices.load_model(model), options, machine)
+    choices.write_answer(content, format_memory, as_json=as_json, output=output, rows=content["live"])
 
 
 STDOUT = Path("-")
@@ -181,16 +171,15 @@ def predict(
     from fomkit.files.write import check_absent, write_whole
     from fomkit.output.estimates import format_prediction
     from fomkit.plan.op_tables import predict_ops
-    from fomkit.profiles.machines import load_machine
 
     if output != STDOUT:
         if output.suffix != ".csv":
             raise FomkitError(str(output), "is to be a table. Write, for example, '-o timed.csv'.")
         check_absent([output], force)
     ops = read_numbered_table(source, "TIMED", keep=keep or ())
-    named = parse_sizes(sizes or ())
-    with progress(f"predicting {source.name}", quiet=quiet):
-        found = predict_ops(ops, load_machine(target), sizes=named, interval=interval, where=str(source))
+    named = choices.parse_sizes(sizes or ())
+    with choices.progress(f"predicting {source.name}", quiet=quiet):
+        found = predict_ops(ops, choices.load_machine(target), sizes=named, interval=interval, where=str(source))
     text = format_as_given(found.ops, "TIMED")
     if output == STDOUT:
         print(text, end="")

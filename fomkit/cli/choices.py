@@ -22,11 +22,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.units import Precision
 from fomkit.output.screen import PLAIN, Screen
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from fomkit.core.machine import Machine, Scope
+    from fomkit.core.model import LastBatch, ModelProfile
+    from fomkit.plan.options import Options
 
 
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(\d{1,15})")
@@ -272,6 +277,35 @@ def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
         "take them as they are."
     )
     raise typer.Exit(1)
+
+
+def options_of(
+    batch: int | None = None,
+    interval: float = DEFAULT_LEVEL,
+    scope: Scope | None = None,
+    last_batch: LastBatch | None = None,
+    allow_uncovered: bool = False,
+    sizes: Sequence[str] | None = None,
+    precision: Precision | None = None,
+) -> Options:
+    """Give the options of a study; ``sizes`` as they stand on the command line."""
+    from fomkit.plan.options import Options
+
+    return Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or ()), precision)
+
+
+def load_machine(name: str | Path) -> Machine:
+    """Load a machine profile; what it takes is imported when a command asks, so that help comes at once."""
+    from fomkit.profiles.machines import load_machine as load
+
+    return load(name)
+
+
+def load_model(name: str | Path) -> ModelProfile:
+    """Load a model profile, likewise."""
+    from fomkit.profiles.models import load_model as load
+
+    return load(name)
 
 
 def check_output(path: Path | None, verb: str) -> None:

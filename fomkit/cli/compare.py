@@ -14,14 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import (
-    check_output,
-    complete_machine,
-    complete_model,
-    progress,
-    status_line,
-    write_answer,
-)
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -35,7 +27,9 @@ if TYPE_CHECKING:
 Models = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[MODEL...]", help="Models to compare; default: all of the table.", autocompletion=complete_model
+        metavar="[MODEL...]",
+        help="Models to compare; default: all of the table.",
+        autocompletion=choices.complete_model,
     ),
 ]
 Table = Annotated[
@@ -44,7 +38,10 @@ Table = Annotated[
 Targets = Annotated[
     list[str] | None,
     typer.Option(
-        "--target", "-t", help="Machines to compare; default: all of the table.", autocompletion=complete_machine
+        "--target",
+        "-t",
+        help="Machines to compare; default: all of the table.",
+        autocompletion=choices.complete_machine,
     ),
 ]
 Grid = Annotated[
@@ -64,7 +61,7 @@ def compare(
     target: Targets = None,
     measured: Table = "candle-lecture",
     baseline: Annotated[
-        str, typer.Option(help="Machine that ratios are to.", autocompletion=complete_machine)
+        str, typer.Option(help="Machine that ratios are to.", autocompletion=choices.complete_machine)
     ] = _DEFAULT_BASELINE,
     calibrate_on: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Carry how far off this model is to the others.")
@@ -130,15 +127,11 @@ class _Loads:
 
     def model(self, given: str) -> str:
         """Give the name that rows have of a model that was asked for by name or by path."""
-        from fomkit.profiles.models import load_model
-
-        return self._name(given, self._models, load_model)
+        return self._name(given, self._models, choices.load_model)
 
     def machine(self, given: str) -> str:
         """Give the name that rows have of a machine that was asked for by name or by path."""
-        from fomkit.profiles.machines import load_machine
-
-        return self._name(given, self._machines, load_machine)
+        return self._name(given, self._machines, choices.load_machine)
 
     @staticmethod
     def _name(given: str, paths: dict[str, str], load: Callable[[str], ModelProfile | Machine]) -> str:
@@ -150,15 +143,11 @@ class _Loads:
 
     def load_model(self, name: str) -> ModelProfile:
         """Load the model of a row."""
-        from fomkit.profiles.models import load_model
-
-        return load_model(self._models.get(name, name))
+        return choices.load_model(self._models.get(name, name))
 
     def load_machine(self, name: str) -> Machine:
         """Load the machine of a row."""
-        from fomkit.profiles.machines import load_machine
-
-        return load_machine(self._machines.get(name, name))
+        return choices.load_machine(self._machines.get(name, name))
 
 
 def _check_names(
@@ -191,7 +180,7 @@ def _compare(
     from fomkit.validation.grid import compare_content
     from fomkit.validation.verdicts import calibrated_on, cell_verdicts, host_extended_from
 
-    with progress("projecting", len(found[0]), quiet=ways[2]) as advance:
+    with choices.progress("projecting", len(found[0]), quiet=ways[2]) as advance:
         cells = make_cells(found[0], options, loads.load_model, loads.load_machine, advance)
     all_verdicts = cell_verdicts(cells, baseline)
     calibrated = calibrated_on(all_verdicts, calibrate_on) if calibrate_on else ()
@@ -224,7 +213,7 @@ def _grid(
             "nobody measured it in this table, so no machine follows from it. Name machines, for example "
             "'--target v100', or another table (--measured).",
         )
-    with progress("projecting", len(profiles) * len(machines), quiet=ways[2]) as advance:
+    with choices.progress("projecting", len(profiles) * len(machines), quiet=ways[2]) as advance:
         cells = make_grid(profiles, machines, rows, options, limit_s, advance)
     content = grid_content(cells, options.interval, limit_s, notes)
     _show(content, format_grid, ways)
@@ -242,7 +231,7 @@ def _show(
     if output is not None and output.suffix == ".xlsx":
         write_whole(output, to_xlsx(content["cells"], "grid" if "latency_limit_s" in content else "compare"))
         output = None
-    write_answer(content, write, as_json=as_json, output=output, rows=content["cells"])
+    choices.write_answer(content, write, as_json=as_json, output=output, rows=content["cells"])
 
 
 Data = Annotated[
@@ -300,20 +289,20 @@ def validate(
     from fomkit.validation.here import content_of, prove_here
     from fomkit.validation.validate import validate as run
 
-    check_output(output, "validate")
+    choices.check_output(output, "validate")
     if here:
         if data is not None or full or sheets:
             raise FomkitError(
                 "--here", "takes no --data, --full or --sheet: it times this machine. Leave them out."
             )
-        with status_line("starting", quiet=quiet) as tell:
+        with choices.status_line("starting", quiet=quiet) as tell:
             content = content_of(prove_here(quick=quick, tell=tell))
-        write_answer(content, format_proof, as_json=as_json, output=output, rows=content["models"])
+        choices.write_answer(content, format_proof, as_json=as_json, output=output, rows=content["models"])
     else:
         if quick:
             raise FomkitError("--quick", "is a plan of --here. Add --here, or leave it out.")
-        with progress("validating", quiet=quiet):
+        with choices.progress("validating", quiet=quiet):
             content = run(data, full=full, sheets=sheets).content()
-        write_answer(content, format_validation, as_json=as_json, output=output, rows=content["lines"])
+        choices.write_answer(content, format_validation, as_json=as_json, output=output, rows=content["lines"])
     if content["regressed"]:
         raise typer.Exit(1)

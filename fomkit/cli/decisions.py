@@ -16,16 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import (
-    check_output,
-    complete_machine,
-    complete_model,
-    complete_suite,
-    end_if_oversize,
-    parse_sizes,
-    progress,
-    write_answer,
-)
 from fomkit.cli.scaling import Layouts, Links, NodeDevices
 from fomkit.core.errors import FomkitError
 
@@ -37,15 +27,19 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str | None,
-    typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model),
+    typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=choices.complete_model),
 ]
 SuiteName = Annotated[
     str | None,
-    typer.Option("--suite", help="Ask of this suite's FOM instead of a model.", autocompletion=complete_suite),
+    typer.Option(
+        "--suite", help="Ask of this suite's FOM instead of a model.", autocompletion=choices.complete_suite
+    ),
 ]
 Baseline = Annotated[
     str | None,
-    typer.Option(help="With --suite: machine to compare with; default: its own.", autocompletion=complete_machine),
+    typer.Option(
+        help="With --suite: machine to compare with; default: its own.", autocompletion=choices.complete_machine
+    ),
 ]
 Nodes = Annotated[
     int | None, typer.Option(min=1, help="Ask of a training on so many nodes, the batch that of one replica.")
@@ -91,7 +85,7 @@ def with_subject_options(verb: Callable[..., str]) -> Callable[..., None]:
     def command(**given: Any) -> None:
         of_verb = {one.name: given.pop(one.name) for one in own}
         unfit = verb(partial(_subject_of, given), **of_verb)
-        end_if_oversize([unfit], allowed=given["allow_oversize"])
+        choices.end_if_oversize([unfit], allowed=given["allow_oversize"])
 
     command.__annotations__ = {option.name: option.annotation for option in options}
     vars(command)["__signature__"] = inspect.Signature(options)
@@ -104,11 +98,8 @@ def _subject_of(given: Mapping[str, Any]) -> Subject:
     `given`: the options of the command by name. Raises FomkitError when neither a model nor a suite is given, or
     both, or options do not go together.
     """
-    from fomkit.plan.options import Options
     from fomkit.plan.scaling import with_links
     from fomkit.profiles.declared import spread_of
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
     from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
@@ -116,21 +107,19 @@ def _subject_of(given: Mapping[str, Any]) -> Subject:
     model, suite = given["model"], given["suite"]
     if (model is None) == (suite is None):
         raise FomkitError("MODEL", "or --suite: give one of them, not both or neither.")
-    options = Options(
-        given["batch"], given["interval"], given["scope"], None, given["allow_uncovered"],
-        parse_sizes(given["sizes"] or ()), given["precision"],
-    )  # fmt: skip
-    target = load_machine(given["target"])
+    named = ("batch", "interval", "scope", "allow_uncovered", "sizes", "precision")
+    options = choices.options_of(**{name: given[name] for name in named})
+    target = choices.load_machine(given["target"])
     spread = {name: given[name] for name in ("nodes", "layout", "links", "node_devices") if given[name]}
     if suite is not None:
         if spread:
             raise FomkitError("--suite", f"and {', '.join(spread)} do not go together. Ask of a model.")
         lines = load_suite(suite)
-        baseline = load_machine(given["baseline"] or lines.baseline)
-        return subject_of_suite(lines, baseline, target, options, load_model, all_measured()[0])
+        baseline = choices.load_machine(given["baseline"] or lines.baseline)
+        return subject_of_suite(lines, baseline, target, options, choices.load_model, all_measured()[0])
     if given["baseline"] is not None:
         raise FomkitError("--baseline", "is the machine that a suite's FOM is over. Add --suite, or leave it out.")
-    profile = load_model(model)
+    profile = choices.load_model(model)
     if given["nodes"] is None:
         if spread:
             raise FomkitError(f"--{next(iter(spread))}".replace("_", "-"), "is about nodes. Add --nodes.")
@@ -187,7 +176,7 @@ def sensitivity(
     from fomkit.whatif.sensitivity import sensitivity as find
 
     _check(output)
-    with progress("varying parameters", quiet=quiet):
+    with choices.progress("varying parameters", quiet=quiet):
         found = find(subject())
     content = found.content
     if output is not None and output.suffix not in (".json", ".csv"):
@@ -197,7 +186,7 @@ def sensitivity(
 
         write_whole(output, chart_file(tornado_of(found), output.suffix))
         output = None
-    write_answer(content, format_sensitivity, as_json=as_json, output=output, rows=content["parameters"])
+    choices.write_answer(content, format_sensitivity, as_json=as_json, output=output, rows=content["parameters"])
     return str(content["does_not_fit"])
 
 
@@ -252,11 +241,11 @@ def solve(
     from fomkit.whatif.cases import OPTIONS, make_goal
     from fomkit.whatif.solve import solve as find
 
-    check_output(output, "solve")
+    choices.check_output(output, "solve")
     step_s = None if step is None else parse_quantity(step, "time_s", "--step", "time")
     goal = make_goal(unit_per_day=units_per_day, step_s=step_s, fom=fom, probability=probability, names=OPTIONS)
     names = tuple(name.strip() for name in together.split(",")) if together is not None else ()
-    with progress("changing parameters", quiet=quiet):
+    with choices.progress("changing parameters", quiet=quiet):
         content = find(subject(), goal, tuple(change or ()), names).content
-    write_answer(content, format_solution, as_json=as_json, output=output, rows=content["changes"])
+    choices.write_answer(content, format_solution, as_json=as_json, output=output, rows=content["changes"])
     return str(content["does_not_fit"])

@@ -8,16 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import (
-    check_workbook,
-    complete_machine,
-    complete_model,
-    end_if_oversize,
-    parse_sizes,
-    progress,
-    standard_output,
-    write_answer,
-)
 from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
 
@@ -37,18 +27,21 @@ Models = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="Model profiles by name or path, or a folder of them; none = all right in ./model_profiles.",
-        autocompletion=complete_model,
+        autocompletion=choices.complete_model,
     ),
 ]
 Targets = Annotated[
     list[str] | None,
     typer.Option(
-        "--target", "-t", help="Machine profile by name or path; may be repeated.", autocompletion=complete_machine
+        "--target",
+        "-t",
+        help="Machine profile by name or path; may be repeated.",
+        autocompletion=choices.complete_machine,
     ),
 ]
 Baseline = Annotated[
     str | None,
-    typer.Option(help="Machine to compare with; gives ratios and a FOM.", autocompletion=complete_machine),
+    typer.Option(help="Machine to compare with; gives ratios and a FOM.", autocompletion=choices.complete_machine),
 ]
 Measured = Annotated[
     Path | None,
@@ -70,14 +63,6 @@ EstimateOutput = Annotated[
         help="Write .json, .csv, a workbook that computes (.xlsx) or a report (.html) as well; replaces the file.",
     ),
 ]
-
-
-def _measured_block(
-    result: Comparison, rows: tuple[Measurement, ...], where: str, last_batch: LastBatch | None
-) -> dict[str, Any] | None:
-    from fomkit.verbs.from_measurements import from_measurements, measured_content
-
-    return measured_content(from_measurements(result, rows, where, last_batch), where) if rows else None
 
 
 def estimate(
@@ -121,25 +106,24 @@ def estimate(
 
       fomkit estimate p1b3-lecture --target x86-lecture --explain
     """
-    from fomkit.plan.options import Options
     from fomkit.profiles.models import model_names, models_named
     from fomkit.verbs.compare import estimates_content
 
     if not target:
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
     rows = _read_rows(measurements, baseline)
-    chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
+    chosen = choices.options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     names = [one for name in models for one in models_named(name)] if models else model_names()
     several = len(names) * (len(target) + bool(baseline))
     _check_output(output, only, several)
-    with progress("estimating", several, quiet=quiet) as advance:
+    with choices.progress("estimating", several, quiet=quiet) as advance:
         result = _estimated(names, target, baseline, chosen, rows, advance, skip_failures=not models)
     block = _measured_block(result, rows, str(measurements), last_batch)
     if output is not None:
         _write(result, output, only, rows, block, quiet)
     _show(content := estimates_content(result, block), output, as_json)
     _show_steps(result, content if explain and not as_json else None)
-    end_if_oversize(result.unfit, allowed=allow_oversize)
+    choices.end_if_oversize(result.unfit, allowed=allow_oversize)
 
 
 def _estimated(
@@ -153,12 +137,13 @@ def _estimated(
     skip_failures: bool,
 ) -> Comparison:
     """Load what is named and estimate each model on each machine."""
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.verbs.compare import compare
 
-    machines, base = [load_machine(name) for name in target], load_machine(baseline) if baseline else None
-    models = [load_model(name) for name in names]
+    machines, base = (
+        [choices.load_machine(name) for name in target],
+        choices.load_machine(baseline) if baseline else None,
+    )
+    models = [choices.load_model(name) for name in names]
     measured = _runs(rows, base)
     return compare(
         models, machines, base, chosen, skip_failures=skip_failures, after_each=after_each, measured=measured
@@ -167,7 +152,7 @@ def _estimated(
 
 def _check_output(path: Path | None, only: str | None, estimates: int) -> None:
     """Raise before the estimating when nothing could be written after it."""
-    check_workbook(path, only, (".json", ".csv", ".html"))
+    choices.check_workbook(path, only, (".json", ".csv", ".html"))
     if path is None or path.suffix != ".html":
         return
     from fomkit.files.write import check_absent
@@ -196,7 +181,7 @@ def _write(
         write_and_report(sheet_model_of_comparison(result), path, only)
     if path.suffix == ".html":
         aside = "" if block is None else format_from_measurements(block)
-        with progress("writing the report", quiet=quiet):
+        with choices.progress("writing the report", quiet=quiet):
             write_comparison(result, path, rows=rows, aside=aside)
 
 
@@ -231,9 +216,17 @@ def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
     from fomkit.output.terminal import format_estimates
 
     of_content = output if output is not None and output.suffix in (".json", ".csv") else None
-    write_answer(content, format_estimates, as_json=as_json, output=of_content, rows=with_ways(content))
+    choices.write_answer(content, format_estimates, as_json=as_json, output=of_content, rows=with_ways(content))
     if "from_measurements" in content and not as_json:
-        print(format_from_measurements(content["from_measurements"], standard_output()), end="")
+        print(format_from_measurements(content["from_measurements"], choices.standard_output()), end="")
+
+
+def _measured_block(
+    result: Comparison, rows: tuple[Measurement, ...], path: str, last_batch: LastBatch | None
+) -> dict[str, Any] | None:
+    from fomkit.verbs.from_measurements import from_measurements, measured_content
+
+    return measured_content(from_measurements(result, rows, path, last_batch), path) if rows else None
 
 
 def _show_steps(result: Comparison, content: dict[str, Any] | None) -> None:
@@ -248,6 +241,6 @@ def _show_steps(result: Comparison, content: dict[str, Any] | None) -> None:
         steps = method_steps(one, merits.get(one.machine.name))
         title = f"\n{one.model.name} on {one.machine.name}, in nine steps"
         lines = [(step.title, step.number, step.detail) for step in steps]
-        print(format_explanation(title, lines, standard_output()), end="")
+        print(format_explanation(title, lines, choices.standard_output()), end="")
         if block["energy_j"] is not None:
             print(format_terms(block), end="")

@@ -14,15 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import (
-    check_workbook,
-    complain,
-    complete_machine,
-    complete_suite,
-    end_if_oversize,
-    progress,
-    write_answer,
-)
 from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
 from fomkit.core.suite import Conditions
@@ -80,7 +71,7 @@ def parse_proposals(texts: Sequence[str]) -> dict[str, Conditions]:
 Suites = Annotated[
     str,
     typer.Argument(
-        metavar="SUITE", help="Suite by name or path, for example lecture.", autocompletion=complete_suite
+        metavar="SUITE", help="Suite by name or path, for example lecture.", autocompletion=choices.complete_suite
     ),
 ]
 Target = Annotated[
@@ -89,12 +80,12 @@ Target = Annotated[
         "--target",
         "-t",
         help="Machine to rate; default: the only other one given.",
-        autocompletion=complete_machine,
+        autocompletion=choices.complete_machine,
     ),
 ]
 Baseline = Annotated[
     str | None,
-    typer.Option(help="Machine to compare with; default: the suite's.", autocompletion=complete_machine),
+    typer.Option(help="Machine to compare with; default: the suite's.", autocompletion=choices.complete_machine),
 ]
 Propose = Annotated[
     list[str] | None,
@@ -141,8 +132,6 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
     from fomkit.files.write import write_whole
     from fomkit.merit.suites import freeze_rates
     from fomkit.plan.options import Options
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import freeze_text, read_unfrozen
 
     if given := [name for name, value in others.items() if value]:
@@ -153,8 +142,8 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
         raise FomkitError(str(path), "has an ending that no suite has. Use .suite.yaml.")
     text, lines = read_unfrozen(suite)
     lines = replace(lines, version=lines.version + 1 if lines.frozen else lines.version, frozen={})
-    with progress(f"rating {lines.baseline}", quiet=quiet):
-        rates = freeze_rates(lines, load_machine(lines.baseline), Options(), load_model)
+    with choices.progress(f"rating {lines.baseline}", quiet=quiet):
+        rates = freeze_rates(lines, choices.load_machine(lines.baseline), Options(), choices.load_model)
     write_whole(path, freeze_text(text, lines, rates, __version__))
     print(f"{path}: version {lines.version} of {lines.name}, {len(rates)} rates of {lines.baseline} frozen")
 
@@ -168,9 +157,15 @@ def _check_strict(result: SuiteResult) -> None:
         )
 
 
-def _end(result: SuiteResult, allow_oversize: bool) -> None:
-    """End with exit code 1 without a figure or a verdict that was asked for, or with a step nobody can run."""
-    end_if_oversize(result.unfit, allowed=allow_oversize)
+def _answer(result: SuiteResult, as_json: bool, allow_oversize: bool, unread: Sequence[str]) -> None:
+    """Answer; end with exit code 1 without a figure or a verdict that was asked for, or where nothing fits."""
+    from fomkit.output.suites import format_suite
+    from fomkit.verbs.suite_content import suite_content
+
+    choices.write_answer(suite_content(result), format_suite, as_json=as_json)
+    for said in unread:
+        choices.complain(said)
+    choices.end_if_oversize(result.unfit, allowed=allow_oversize)
     if result.merit is None or (result.suite.threshold is not None and result.withheld):
         raise typer.Exit(1)
 
@@ -206,16 +201,12 @@ def fom(
       fomkit fom lecture --for a -o vendor.xlsx
     """
     from fomkit.merit.suites import run_suite
-    from fomkit.output.suites import format_suite
     from fomkit.plan.options import Options
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
-    from fomkit.verbs.suite_content import suite_content
     from fomkit.workbook.from_studies import sheet_model_of_suite
 
-    check_workbook(output, only)
+    choices.check_workbook(output, only)
     if freeze is not None:
         others = {"--target": target, "--baseline": baseline, "--propose": propose, "--strict": strict,
                   "--threshold": threshold}  # fmt: skip
@@ -223,17 +214,14 @@ def fom(
         return
     lines = load_suite(suite)
     lines = lines if threshold is None else replace(lines, threshold=threshold)
-    old = load_machine(baseline or lines.baseline)
-    new = load_machine(_target(lines, old.name, target))
+    old = choices.load_machine(baseline or lines.baseline)
+    new = choices.load_machine(_target(lines, old.name, target))
     proposed, options = parse_proposals(propose or []), Options(interval=interval)
-    with progress(f"rating {suite}", quiet=quiet):
+    with choices.progress(f"rating {suite}", quiet=quiet):
         measured, unread = all_measured()
-        result = run_suite(lines, old, new, options, load_model, proposed, measured, allow_excluded)
+        result = run_suite(lines, old, new, options, choices.load_model, proposed, measured, allow_excluded)
     if strict:
         _check_strict(result)
     if output is not None:
         write_and_report(sheet_model_of_suite(result), output, only)
-    write_answer(suite_content(result), format_suite, as_json=as_json)
-    for said in unread:
-        complain(said)
-    _end(result, allow_oversize)
+    _answer(result, as_json, allow_oversize, unread)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import parse_sizes, progress
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -153,9 +152,7 @@ def import_file(
 
       fomkit import meter.csv --model resnet50 --machine v100 -o energy.csv
     """
-    from fomkit.readers.imports import choose_import
-
-    chosen, product = choose_import(source, product, file_format)
+    chosen, product = _choose(source, product, file_format)
     of_model = {"--set": sizes, "--samples": samples, "--epochs": epochs, "--graph": graph}
     of_graph = _of_format(chosen, {"mode": mode, "optimizer": optimizer}, {"--start": start, "--end": end})
     if product == "measurements":
@@ -193,6 +190,12 @@ def _check_product(
         raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
 
 
+def _choose(source: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
+    from fomkit.readers.imports import choose_import
+
+    return choose_import(source, product, file_format)
+
+
 def _of_format(chosen: str, of_graph: Mapping[str, str | None], cut: Mapping[str, str | None]) -> dict[str, str]:
     """Refuse options that only another format has, and give those that only a file with a graph has."""
     given = {name: value for name, value in of_graph.items() if value}
@@ -212,7 +215,7 @@ def _named_sizes(output: Path, facts: Path | None, product: str, sizes: list[str
         raise FomkitError(
             str(facts), f"is not a file. Give a {product} file without {table}; see docs/profiles.md."
         )
-    return parse_sizes(sizes or ())
+    return choices.parse_sizes(sizes or ())
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -264,14 +267,13 @@ def _import_machine(
 ) -> None:
     from fomkit.files.write import check_absent
     from fomkit.profiles.evidence import verdict_on, without_implausible
-    from fomkit.profiles.machines import load_machine
     from fomkit.profiles.save_machine import save_machine
     from fomkit.readers.imports import import_timings
     from fomkit.readers.tables.registry import as_machine
 
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
-    stated = load_machine(facts) if facts else None
-    with progress(f"reading {source.name}", quiet=quiet):
+    stated = choices.load_machine(facts) if facts else None
+    with choices.progress(f"reading {source.name}", quiet=quiet):
         imported = import_timings(source, file_format, device=device, sizes=run)
     machine = as_machine(imported, name or (stated.name if stated else output.stem), stated)
     verdict = verdict_on(without_implausible(machine))
@@ -300,12 +302,11 @@ def _import_model(
     force: bool,
 ) -> None:
     from fomkit.files.write import check_absent
-    from fomkit.profiles.machines import load_machine
     from fomkit.profiles.models import save_model, tables_beside
     from fomkit.readers.imports import import_model
 
     check_absent([output, *tables_beside(output)], force)
-    more["machine"] = load_machine(more["machine"]) if more["machine"] else None
+    more["machine"] = choices.load_machine(more["machine"]) if more["machine"] else None
     named = name or (None if facts else output.stem)
     model, said = import_model(source, facts, name=named, file_format=file_format, sizes=sizes, **more)
     written = save_model(model, output)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import Reporter, complete_model, parse_sizes, status_line, write_answer
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -113,6 +112,15 @@ class Beside:
         if self.network and self.input_file is not None:
             raise FomkitError("--network, --input", "are two measurements. Run one after the other, with --add.")
 
+    def measure(self) -> None:
+        """Measure the network or the input pipeline, and say what was found."""
+        if self.slurm is not None:
+            _write_job(self, self.slurm)
+        elif self.network:
+            _measure_network(self)
+        else:
+            _measure_input(self)
+
 
 def _backends(spec: Beside) -> tuple[str, ...]:
     return spec.backends or (("nccl",) if spec.device == "cuda" else ("gloo",))
@@ -152,7 +160,7 @@ def _measure_network(spec: Beside) -> None:
     )  # fmt: skip
     if wanted.writes:
         _check_output(spec)
-    with status_line("starting the processes", quiet=spec.quiet or not wanted.writes) as report:
+    with choices.status_line("starting the processes", quiet=spec.quiet or not wanted.writes) as report:
         found = measure_network(wanted, report)
     if found is not None:
         _report_network(found, spec.output)
@@ -193,7 +201,7 @@ def _measure_input(spec: Beside) -> None:
         file=spec.input_file or Path(), output=spec.output, plan=spec.plan, workers=spec.workers,
         batch=spec.batch, add=spec.add, name=spec.name,
     )  # fmt: skip
-    with status_line("reading batches", quiet=spec.quiet):
+    with choices.status_line("reading batches", quiet=spec.quiet):
         found = measure_input(wanted)
     for line in found.lines():
         print(line)
@@ -206,7 +214,7 @@ Models = Annotated[
         "--for",
         metavar="MODEL",
         help="Time the ops of this model, by profile name or path, at their exact sizes; may be repeated.",
-        autocompletion=complete_model,
+        autocompletion=choices.complete_model,
     ),
 ]
 
@@ -264,30 +272,17 @@ def measure(
     """
     plan = _plan(output, quick, full)
     if beside := Beside.of(plan, locals()):
-        if beside.slurm is not None:
-            _write_job(beside, beside.slurm)
-        elif beside.network:
-            _measure_network(beside)
-        else:
-            _measure_input(beside)
+        beside.measure()
         return
     from fomkit.bench.run import MeasureSpec
     from fomkit.files.write import check_absent
-    from fomkit.plan.options import Options
 
     check_absent([output], force or resume)
-    options = Options(batch=batch, sizes=parse_sizes(sizes or []), precision=precision)
+    options = choices.options_of(batch=batch, sizes=sizes, precision=precision)
     spec = MeasureSpec(
         output, plan, tuple(models or ()), options, device, threads, seed, resume, name, library=library or ""
     )
-    found = _measured(spec, quiet)
-    content = {
-        "schema": "fomkit/measured/1", "machine": found.machine.name, **found.verdict.content(),
-        "files": [str(file) for file in found.files], "notes": list(found.machine.notes),
-    }  # fmt: skip
-    write_answer(content, lambda _content, _screen: _as_text(found), as_json=as_json)
-    if not found.verdict.sufficient:
-        raise typer.Exit(1)
+    _report(_measured(spec, quiet), as_json)
 
 
 def _plan(output: Path, quick: bool, full: bool) -> str:
@@ -306,10 +301,10 @@ def _measured(spec: MeasureSpec, quiet: bool) -> Measured:
 
 
 @contextmanager
-def _op_status(quiet: bool) -> Iterator[Reporter]:
+def _op_status(quiet: bool) -> Iterator[choices.Reporter]:
     """Tell the op that is timed and the time that is left at most."""
     count = 0
-    with status_line("starting the process that times", quiet=quiet) as report:
+    with choices.status_line("starting the process that times", quiet=quiet) as report:
 
         def advance(text: str) -> None:
             nonlocal count
@@ -317,6 +312,16 @@ def _op_status(quiet: bool) -> Iterator[Reporter]:
             report(f"op {count}, {text}")
 
         yield advance
+
+
+def _report(found: Measured, as_json: bool) -> None:
+    content = {
+        "schema": "fomkit/measured/1", "machine": found.machine.name, **found.verdict.content(),
+        "files": [str(file) for file in found.files], "notes": list(found.machine.notes),
+    }  # fmt: skip
+    choices.write_answer(content, lambda _content, _screen: _as_text(found), as_json=as_json)
+    if not found.verdict.sufficient:
+        raise typer.Exit(1)
 
 
 def _as_text(found: Measured) -> str:

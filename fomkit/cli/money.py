@@ -10,20 +10,14 @@ from typing import Annotated, Literal
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import (
-    check_output,
-    complete_campaign,
-    complete_machine,
-    end_if_oversize,
-    parse_sizes,
-    progress,
-    write_answer,
-)
 
 Targets = Annotated[
     list[str],
     typer.Option(
-        "--target", "-t", help="Machine profile by name or path; may be repeated.", autocompletion=complete_machine
+        "--target",
+        "-t",
+        help="Machine profile by name or path; may be repeated.",
+        autocompletion=choices.complete_machine,
     ),
 ]
 CampaignScopes = Annotated[
@@ -36,7 +30,9 @@ CampaignJson = Annotated[bool, typer.Option("--json", help="Print fomkit/campaig
 def campaign(
     file: Annotated[
         str,
-        typer.Argument(metavar="CAMPAIGN", help="Campaign by name or path.", autocompletion=complete_campaign),
+        typer.Argument(
+            metavar="CAMPAIGN", help="Campaign by name or path.", autocompletion=choices.complete_campaign
+        ),
     ],
     target: Targets,
     scope: CampaignScopes = "system",
@@ -68,25 +64,23 @@ def campaign(
     from fomkit.plan.options import Options
     from fomkit.profiles.campaigns import load_campaign
     from fomkit.profiles.declared import parse_grid, parse_price
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
     from fomkit.verbs.suite_content import campaigns_content, phase_rows
 
-    check_output(output, "campaign")
+    choices.check_output(output, "campaign")
     workflow = load_campaign(file)
     options = Options(interval=interval, scope=scope, allow_uncovered=allow_uncovered)
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
     check_grid(declared)
-    with progress("working out", len(target), quiet=quiet) as advance:
+    with choices.progress("working out", len(target), quiet=quiet) as advance:
         found, measured = [], all_measured()[0]
-        for machine in map(load_machine, target):
-            found.append(run_campaign(workflow, machine, options, paid, load_model, load_suite, measured))
+        for machine in map(choices.load_machine, target):
+            found.append(run_campaign(workflow, machine, options, paid, choices.load_model, load_suite, measured))
             advance()
     content = campaigns_content(found, declared)
-    write_answer(content, format_campaign, as_json=as_json, output=output, rows=phase_rows(content))
-    end_if_oversize([message for one in found for message in one.unfit], allowed=allow_oversize)
+    choices.write_answer(content, format_campaign, as_json=as_json, output=output, rows=phase_rows(content))
+    choices.end_if_oversize([message for one in found for message in one.unfit], allowed=allow_oversize)
     if any(machine["days"] is None for machine in content["machines"]):
         raise typer.Exit(1)
 
@@ -96,7 +90,7 @@ CostScopes = Annotated[
     typer.Option(help="What runs fill side by side; default: one device."),
 ]
 Baseline = Annotated[
-    str | None, typer.Option(help="Machine to model the speed-up over.", autocompletion=complete_machine)
+    str | None, typer.Option(help="Machine to model the speed-up over.", autocompletion=choices.complete_machine)
 ]
 Once = Annotated[
     list[str] | None,
@@ -154,16 +148,13 @@ def cost(
       fomkit cost resnet50 -t a100-sxm --batch 256 --to-accuracy epochs.csv
     """
     from fomkit.output.money import format_cost
-    from fomkit.plan.options import Options
     from fomkit.plan.stack import parse_once
     from fomkit.profiles.campaigns import load_epochs
     from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.verbs import cost as verb
 
-    check_output(output, "cost")
-    options = Options(batch, interval, scope, None, allow_uncovered, parse_sizes(sizes or ()), precision)
+    choices.check_output(output, "cost")
+    options = choices.options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     declared = verb.Declared(
         price=parse_price(price) if price is not None else None,
         once=parse_once(once or ()),
@@ -172,9 +163,9 @@ def cost(
         infer_batch=infer_batch,
         claimed=parse_claims(claimed or ()),
     )
-    old = load_machine(baseline) if baseline else None
-    with progress("working out", quiet=quiet):
-        found = verb.cost(load_model(model), load_machine(target), options, declared, old)
+    old = choices.load_machine(baseline) if baseline else None
+    with choices.progress("working out", quiet=quiet):
+        found = verb.cost(choices.load_model(model), choices.load_machine(target), options, declared, old)
     content = verb.cost_content(found)
-    write_answer(content, format_cost, as_json=as_json, output=output, rows=verb.figures_of(content))
-    end_if_oversize([found.estimate.fit.message], allowed=allow_oversize)
+    choices.write_answer(content, format_cost, as_json=as_json, output=output, rows=verb.figures_of(content))
+    choices.end_if_oversize([found.estimate.fit.message], allowed=allow_oversize)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import parse_sizes, progress
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -124,19 +123,18 @@ def profile(
     """
     from fomkit.profiles.models import save_model
 
-    wanted, is_onnx = parse_sizes(sizes or ()), _is_onnx(source, script, optimizer)
+    wanted, is_onnx = choices.parse_sizes(sizes or ()), _is_onnx(source, script, optimizer)
     _check_use(source, script, arguments or [], mode=mode, batch=batch, sizes=wanted)
     _check_measuring(source, measure, threads, precision or "", program=script, graph=is_onnx)
     path = output or Path(f"{name or source.stem.removesuffix('.transformer')}.yaml")
-    memory = {} if memory_limit is None else {"memory_limit_byte": memory_limit * 1e9}
-    limits: dict[str, Any] = {"time_limit_s": time_limit, **memory}
+    limits = {"time_limit_s": time_limit, **({"memory_limit_byte": memory_limit * 1e9} if memory_limit else {})}
     _check_output(path, source, force=force)
-    with progress(f"profiling {source.name}", quiet=quiet):
+    with choices.progress(f"profiling {source.name}", quiet=quiet):
         of_step: dict[str, Any] = {"mode": mode, "batch": batch, "sizes": wanted}
         options = {"arguments": arguments or []} if script else of_step
         found = _reader(source, optimizer, program=script, graph=is_onnx)(source, **options, name=name, **limits)
     if measure is not None:
-        with progress(f"timing {source.name}", quiet=quiet):
+        with choices.progress(f"timing {source.name}", quiet=quiet):
             found = _measured(found, source, measure, threads, precision or "", limits)
     written = save_model(found, path)
     print("\n".join([*_summary(found), f"Written: {', '.join(map(str, written))}"]))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import check_output, end_if_oversize, parse_sizes, progress, write_answer
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -127,27 +126,24 @@ def scaling(
     """
     from fomkit.output.sweeps import format_scaling
     from fomkit.plan.job import parse_service
-    from fomkit.plan.options import Options
     from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_links
     from fomkit.plan.stack import parse_once, times_of, with_once
     from fomkit.profiles.campaigns import load_epochs
     from fomkit.profiles.declared import spread_of
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.verbs.scaling import scaling_content
 
-    check_output(output, "scaling")
+    choices.check_output(output, "scaling")
     spread, given = spread_of(layout or (), links or ())
-    options = Options(batch, interval, None, None, allow_uncovered, parse_sizes(sizes or ()), precision)
+    options = choices.options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
     spec = ScalingSpec(parse_nodes(nodes), spread, MODES if mode == "both" else (mode,), whole_batch, options)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     paid, curve = parse_once(once or ()), load_epochs(to_accuracy) if to_accuracy else None
-    with progress("scaling", quiet=quiet):
-        machine = with_once(with_links(load_machine(target), given, node_devices), times_of(paid))
-        content = scaling_content(scale(load_model(model), machine, spec), service, paid, curve)
-    write_answer(content, format_scaling, as_json=as_json, output=output, rows=content["points"])
-    end_if_oversize(content["does_not_fit"], allowed=allow_oversize)
+    with choices.progress("scaling", quiet=quiet):
+        machine = with_once(with_links(choices.load_machine(target), given, node_devices), times_of(paid))
+        content = scaling_content(scale(choices.load_model(model), machine, spec), service, paid, curve)
+    choices.write_answer(content, format_scaling, as_json=as_json, output=output, rows=content["points"])
+    choices.end_if_oversize(content["does_not_fit"], allowed=allow_oversize)
 
 
 Vary = Annotated[
@@ -238,36 +234,32 @@ def sweep(
       fomkit sweep gpt2 -t v100 --vary batch=1..8 --way sobol --points 8
     """
     from fomkit.output.sweeps import check_ending, format_sweep
-    from fomkit.plan.options import Options
     from fomkit.plan.scaling import with_links
     from fomkit.profiles.declared import spread_of
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.whatif.sweep import make_sweep
     from fomkit.whatif.sweep_result import Tally, sweep_content
 
     if output is not None and output.suffix != ".json":
         check_ending(str(output), output.suffix)
-    options = Options(batch, interval, scope, None, allow_uncovered, parse_sizes(sizes or ()), precision)
+    options = choices.options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     spread, given = spread_of(layout or (), links or ())
-    machine = with_links(load_machine(target), given, node_devices)
-    spec = make_sweep(load_model(model), machine, parse_vary(vary), way=way, points=points, seed=seed,
+    machine = with_links(choices.load_machine(target), given, node_devices)
+    spec = make_sweep(choices.load_model(model), machine, parse_vary(vary), way=way, points=points, seed=seed,
                        options=options, layout=spread)  # fmt: skip
     tally = Tally(spec)
     _work(spec, tally, scheduler, output, resume=resume, quiet=quiet)
     content = sweep_content(spec, tally)
     as_a_whole = output if output is not None and output.suffix == ".json" else None
-    write_answer(content, format_sweep, as_json=as_json, output=as_a_whole)
+    choices.write_answer(content, format_sweep, as_json=as_json, output=as_a_whole)
     if content["too_large"] == content["points"]:
         none = f"{content['model']} on {content['target']}: no point of the sweep fits the device's memory"
-        end_if_oversize([none], allowed=allow_oversize)
+        choices.end_if_oversize([none], allowed=allow_oversize)
 
 
 def _work(
     spec: Sweep, tally: Tally, scheduler: str | None, output: Path | None, *, resume: bool, quiet: bool
 ) -> None:
     """Work the points out, and keep them as they come."""
-    from fomkit.core.errors import FomkitError
     from fomkit.files.write import check_absent
     from fomkit.output.sweeps import KeptStretches
     from fomkit.whatif.sweep_result import blocks_of_sweep
@@ -280,7 +272,7 @@ def _work(
         kept.begin(resume=resume)
     elif resume:
         raise FomkitError("--resume", "goes on with the points of a file. Name it: -o points.csv, or .parquet.")
-    with progress("sweeping", len(spec.stretches()), quiet=quiet) as advance:
+    with choices.progress("sweeping", len(spec.stretches()), quiet=quiet) as advance:
         blocks = blocks_of_sweep(spec, scheduler, kept.count if kept is not None else 0)
         for _ in tally.over(blocks if kept is None else kept.over(blocks, (*spec.names, *spec.columns))):
             advance()

@@ -8,15 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import (
-    check_output,
-    complete_machine,
-    complete_model,
-    parse_sizes,
-    progress,
-    standard_output,
-    write_answer,
-)
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -33,7 +24,7 @@ LEVELS = 2
 
 
 def _complete(incomplete: str) -> list[str]:
-    return [*complete_model(incomplete), *complete_machine(incomplete)]
+    return [*choices.complete_model(incomplete), *choices.complete_machine(incomplete)]
 
 
 Name = Annotated[
@@ -65,7 +56,7 @@ Timeline = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option("--target", "-t", help="Machine to predict times on.", autocompletion=complete_machine),
+    typer.Option("--target", "-t", help="Machine to predict times on.", autocompletion=choices.complete_machine),
 ]
 
 
@@ -126,17 +117,14 @@ def show(
 
       fomkit show --metrics
     """
-    from fomkit.plan.options import Options
     from fomkit.profiles.campaigns import find_profile
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
 
-    check_output(output, "show")
+    choices.check_output(output, "show")
     given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
              "--precision": precision, "--target": target, "--timeline": timeline, "--workspace": workspace,
              "--convolutions": convolutions or None, "--formula": formula or None}  # fmt: skip
     named = [option for option, value in given.items() if value is not None]
-    with progress("looking", quiet=quiet):
+    with choices.progress("looking", quiet=quiet):
         path, what = (None, "list") if name is None else find_profile(name)
         if metrics:
             text, rows, content = _metrics(name is not None or bool(named))
@@ -146,14 +134,12 @@ def show(
             text, rows, content = _machine(path, named)
         else:
             _check_options(named)
-            options = Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
-            subject = _Subject(load_model(path), None if target is None else load_machine(target), options)
-            everything = as_json or output is not None or by == "code"
-            levels = depth if depth is not None else ALL_LEVELS if everything else LEVELS
+            subject = _loaded(path, target, batch=batch, sizes=sizes, precision=precision)
+            levels = _levels(depth, everything=as_json or output is not None or by == "code")
             view = _formulas(subject) if formula else _convolutions(subject, workspace) if convolutions else None
             text, rows, content = view or _model(subject, by or "kind", measure, top, levels)
-            text += "" if timeline is None else _project(subject, timeline)
-    write_answer(content, lambda _content, _screen: text, as_json=as_json, output=output, rows=rows)
+            text += _project(subject, timeline)
+    choices.write_answer(content, lambda _content, _screen: text, as_json=as_json, output=output, rows=rows)
 
 
 Shown = tuple[str, list[Any], dict[str, Any]]
@@ -179,7 +165,7 @@ def _list(options: list[str]) -> Shown:
     if options:
         raise FomkitError("show", "its options are for a model, and none is named. Name one, or leave them.")
     rows = [profile._asdict() for profile in list_profiles()]
-    return format_profiles(rows, standard_output()), rows, {"schema": "fomkit/show/1", "profiles": rows}
+    return format_profiles(rows, choices.standard_output()), rows, {"schema": "fomkit/show/1", "profiles": rows}
 
 
 def _metrics(more: bool) -> Shown:
@@ -188,22 +174,20 @@ def _metrics(more: bool) -> Shown:
     if more:
         raise FomkitError("--metrics", "lists figures, of no profile. Leave the name and options out.")
     content = metrics_content()
-    return format_metrics(content, standard_output()), content["metrics"], content
+    return format_metrics(content, choices.standard_output()), content["metrics"], content
 
 
 def _machine(path: Path, options: list[str]) -> Shown:
     from fomkit.output.machines import format_machine_view
     from fomkit.profiles.campaigns import shipped_models
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.verbs.machine_view import show_machine
 
     if options:
         raise FomkitError(str(path), f"is a machine, and {', '.join(options)} is for models. Leave it out.")
-    reference = [load_model(model) for model in shipped_models()]
-    content = show_machine(load_machine(path), reference)
+    reference = [choices.load_model(model) for model in shipped_models()]
+    content = show_machine(choices.load_machine(path), reference)
     rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
-    return format_machine_view(content, standard_output()), rows, content
+    return format_machine_view(content, choices.standard_output()), rows, content
 
 
 class _Subject(NamedTuple):
@@ -214,6 +198,15 @@ class _Subject(NamedTuple):
     options: Options
 
 
+def _loaded(path: Path, target: str | None, **of_step: Any) -> _Subject:
+    options = choices.options_of(**of_step, allow_uncovered=True)
+    return _Subject(choices.load_model(path), None if target is None else choices.load_machine(target), options)
+
+
+def _levels(depth: int | None, *, everything: bool) -> int:
+    return depth if depth is not None else ALL_LEVELS if everything else LEVELS
+
+
 def _model(of: _Subject, by: Grouping, measure: Measure | None, top: str | None, depth: int) -> Shown:
     from fomkit.core.units import parse_quantity
     from fomkit.output.models import format_model_view, view_rows
@@ -222,7 +215,7 @@ def _model(of: _Subject, by: Grouping, measure: Measure | None, top: str | None,
     share = None if top is None else parse_quantity(top, "share", f"--top {top}", "the share")
     view = View(by, measure, share, depth or None)
     content = show_model(of.model, view, of.options, of.machine)
-    return format_model_view(content, standard_output()), list(view_rows(content)), content
+    return format_model_view(content, choices.standard_output()), list(view_rows(content)), content
 
 
 def _convolutions(of: _Subject, workspace: str | None) -> Shown:
@@ -233,7 +226,7 @@ def _convolutions(of: _Subject, workspace: str | None) -> Shown:
     where = f"--workspace {workspace}"
     limit = None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
     content = convolutions_content(of.model, of.options, of.machine, limit)
-    return format_convolutions(content, standard_output()), method_rows(content), content
+    return format_convolutions(content, choices.standard_output()), method_rows(content), content
 
 
 def _formulas(of: _Subject) -> Shown:
@@ -241,15 +234,15 @@ def _formulas(of: _Subject) -> Shown:
     from fomkit.plan.work_formulas import formulas_content
 
     content = formulas_content(of.model, of.options)
-    return format_formulas(content, standard_output()), list(formula_rows(content)), content
+    return format_formulas(content, choices.standard_output()), list(formula_rows(content)), content
 
 
-def _project(of: _Subject, timeline: Path) -> str:
+def _project(of: _Subject, timeline: Path | None) -> str:
     from fomkit.files.write import write_whole
     from fomkit.output.files import timeline_text
     from fomkit.plan.timeline import timeline_content
 
-    if of.machine is None:  # --timeline asks for --target
+    if timeline is None or of.machine is None:  # --timeline asks for --target
         return ""
     if timeline.suffix != ".json":
         raise FomkitError(str(timeline), "has an ending that a timeline cannot have. Use .json.")

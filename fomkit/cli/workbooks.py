@@ -19,14 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fomkit.cli import choices
-from fomkit.cli.choices import (
-    complete_machine,
-    complete_model,
-    complete_suite,
-    parse_sizes,
-    progress,
-    write_answer,
-)
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -37,12 +29,14 @@ if TYPE_CHECKING:
 
 def accept(
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="Suite by name or path.", autocompletion=complete_suite)
+        str, typer.Argument(metavar="SUITE", help="Suite by name or path.", autocompletion=choices.complete_suite)
     ],
     committed: Annotated[
         str,
         typer.Option(
-            metavar="MACHINE", help="Machine profile that was committed to.", autocompletion=complete_machine
+            metavar="MACHINE",
+            help="Machine profile that was committed to.",
+            autocompletion=choices.complete_machine,
         ),
     ],
     measured: Annotated[Path, typer.Option(metavar="FILE.csv", help="Measurements of the delivered machine.")],
@@ -65,18 +59,16 @@ def accept(
     from fomkit.merit.suites import accept as accept_lines
     from fomkit.output.suites import format_acceptance
     from fomkit.plan.options import Options
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import read_measurements
     from fomkit.verbs.suite_content import acceptance_content, all_required_met
 
-    lines_of, machine = load_suite(suite), load_machine(committed)
+    lines_of, machine = load_suite(suite), choices.load_machine(committed)
     rows, name = read_measurements(measured), measured_on or machine.name
-    with progress(f"rating {suite}", quiet=quiet):
-        lines = accept_lines(lines_of, machine, rows, name, Options(interval=interval), load_model)
+    with choices.progress(f"rating {suite}", quiet=quiet):
+        lines = accept_lines(lines_of, machine, rows, name, Options(interval=interval), choices.load_model)
     content = acceptance_content(lines_of, name, lines, interval)
-    write_answer(content, format_acceptance, as_json=as_json)
+    choices.write_answer(content, format_acceptance, as_json=as_json)
     if not all_required_met(lines):
         raise typer.Exit(1)
 
@@ -112,7 +104,7 @@ def review(
         raise FomkitError(str(output), "has an ending that no machine profile has. Use .yaml.")
     found = run_review(workbook, issued)
     content = review_content(found)
-    write_answer(content, format_review, as_json=as_json)
+    choices.write_answer(content, format_review, as_json=as_json)
     if output is not None:
         _keep(found, output, force)
     if content["findings"]:
@@ -121,10 +113,8 @@ def review(
 
 def _known(name: str) -> Machine | None:
     """Load the machine's own profile, whose table of timings no workbook holds."""
-    from fomkit.profiles.machines import load_machine
-
     try:
-        return load_machine(name)
+        return choices.load_machine(name)
     except FomkitError:
         return None
 
@@ -148,7 +138,9 @@ def _keep(found: Review, output: Path, force: bool) -> None:
 def pack(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL...", help="Model profiles by name or path.", autocompletion=complete_model),
+        typer.Argument(
+            metavar="MODEL...", help="Model profiles by name or path.", autocompletion=choices.complete_model
+        ),
     ],
     target: choices.Target,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="New folder to write.")],
@@ -169,19 +161,16 @@ def pack(
     """
     from fomkit.files.write import write_whole
     from fomkit.plan.estimate import estimate
-    from fomkit.plan.options import Options
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model
     from fomkit.workbook.vendor import make_pack
 
     if output.exists():
         raise FomkitError(str(output), "is there already. Name a new folder.")
-    chosen = Options(batch=batch, sizes=parse_sizes(sizes or []), precision=precision, allow_uncovered=True)
-    machine = load_machine(target)
-    with progress("estimating", len(models), quiet=quiet) as advance:
+    chosen = choices.options_of(batch=batch, sizes=sizes, precision=precision, allow_uncovered=True)
+    machine = choices.load_machine(target)
+    with choices.progress("estimating", len(models), quiet=quiet) as advance:
         estimates = []
         for name in models:
-            estimates.append(estimate(load_model(name), machine, chosen))
+            estimates.append(estimate(choices.load_model(name), machine, chosen))
             advance()
     made = make_pack(estimates)
     output.mkdir(parents=True)

@@ -105,10 +105,6 @@ def rates(estimates: Sequence[Estimate]) -> Rates:
     return Rates(estimates[0].machine.name, estimates[0].scope, units)
 
 
-def _no_watch() -> None:
-    """Let nobody watch."""
-
-
 def _estimates(
     models: Sequence[ModelProfile],
     machines: Sequence[Machine],
@@ -156,7 +152,7 @@ def compare(
     options: Options,
     *,
     skip_failures: bool = False,
-    after_each: Callable[[], None] = _no_watch,
+    after_each: Callable[[], None] = lambda: None,
     measured: MeasuredRuns = NOTHING_MEASURED,
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.

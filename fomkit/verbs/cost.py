@@ -152,11 +152,8 @@ def cost(
 ) -> Cost:
     """Work out what a model costs on a machine.
 
-    Raises
-    ------
-    FomkitError
-        As `fomkit.plan.estimate` does, and when something declared cannot be used: a curve that does not cover
-        the batch, a factor of carbon without a grid, claims without a baseline.
+    Raises FomkitError as `fomkit.plan.estimate` does, and when something declared cannot be used: a curve that
+    does not cover the batch, a factor of carbon without a grid, claims without a baseline.
     """
     check_grid(declared.grid)
     if declared.claimed and baseline is None:

@@ -12,7 +12,6 @@ from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision
 from fomkit.plan.options import Options
-from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.verbs.answer import as_name, check_options
@@ -22,16 +21,11 @@ from fomkit.whatif.sweep_axes import Way
 from fomkit.whatif.sweep_result import Swept, run_sweep
 
 if TYPE_CHECKING:
-    from fomkit.plan.footprint import Grid
-    from fomkit.verbs.cost import Cost, Declared
+    from fomkit.verbs.cost import Cost
     from fomkit.whatif.cases import Subject
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.whatif.solve import Solution
     from fomkit.whatif.sweep_axes import Given
-
-
-def _machine(given: str | Path | Machine, what: str) -> Machine:
-    return given if isinstance(given, Machine) else load_machine(as_name(given, what))
 
 
 def _subject(
@@ -45,10 +39,10 @@ def _subject(
 
     if (model is None) == (suite is None):
         raise FomkitError("model", "or suite: give one of them, not both or neither.")
-    target = _machine(machine, "machine")
+    target = as_machine(machine)
     if suite is not None:
         lines = load_suite(suite)
-        old = _machine(lines.baseline if baseline is None else baseline, "baseline")
+        old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
         return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])
     profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
     spread = parse_layout([layout]) if layout else None
@@ -224,12 +218,10 @@ def sweep(
     (4, 'batch 100 at 2.5e+11 byte/s')
     """
     check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
-    profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
-    target = machine if isinstance(machine, Machine) else load_machine(as_name(machine, "machine"))
     options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
-    return run_sweep(
-        make_sweep(profile, target, vary, way=way, points=points, seed=seed, options=options), scheduler
-    )
+    profile, target = as_model(model), as_machine(machine)
+    spec = make_sweep(profile, target, vary, way=way, points=points, seed=seed, options=options)
+    return run_sweep(spec, scheduler)
 
 
 def cost(
@@ -281,31 +273,19 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
-    from fomkit.profiles.declared import parse_grid
+    from fomkit.plan.stack import parse_once
+    from fomkit.profiles.campaigns import load_epochs
+    from fomkit.profiles.declared import parse_grid, parse_price
+    from fomkit.verbs.cost import Declared
     from fomkit.verbs.cost import cost as _cost
 
     check_options(batch=batch, sizes={"infer_batch": infer_batch}, interval=interval, scope=scope)
     grid, options = parse_grid(carbon, to_wall, pue), Options(batch=batch, interval=interval, scope=scope)
-    declared = _declared(price, once, grid, to_accuracy, infer_batch)
-    return _cost(as_model(model), as_machine(machine), options, declared)
-
-
-def _declared(
-    price: str | None,
-    once: Mapping[str, str] | None,
-    grid: Grid,
-    to_accuracy: str | Path | None,
-    infer_batch: int | None,
-) -> Declared:
-    from fomkit.plan.stack import parse_once
-    from fomkit.profiles.campaigns import load_epochs
-    from fomkit.profiles.declared import parse_price
-    from fomkit.verbs.cost import Declared
-
-    return Declared(
+    declared = Declared(
         price=parse_price(price) if price is not None else None,
         once=parse_once([f"{name}={amount}" for name, amount in (once or {}).items()]),
         grid=grid,
         epochs=load_epochs(Path(to_accuracy)) if to_accuracy is not None else None,
         infer_batch=infer_batch,
     )
+    return _cost(as_model(model), as_machine(machine), options, declared)

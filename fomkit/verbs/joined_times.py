@@ -73,12 +73,9 @@ def canonical(op: str) -> str:
 
 def _sizes(kind: str, cells: Mapping[str, Any]) -> tuple[float | str, ...]:
     """Give what a kind must have, without what an implementation may choose."""
-    found = []
-    for name in KINDS[kind].dimensions if kind in KINDS else ():
-        value = cells.get(name)
-        if name != "impl":
-            found.append(value if isinstance(value, str) else float("nan" if value is None else value))
-    return tuple(found)
+    names = [name for name in KINDS[kind].dimensions if name != "impl"] if kind in KINDS else []
+    values = [cells.get(name) for name in names]
+    return tuple(one if isinstance(one, str) else float("nan" if one is None else one) for one in values)
 
 
 Key = Callable[[Mapping[str, Any]], object]
@@ -89,23 +86,12 @@ def _broad_pass(cells: Mapping[str, Any]) -> str:
 
 
 def _exact(cells: Mapping[str, Any]) -> object:
-    return (
-        canonical(cells["op"]),
-        cells["kind"],
-        cells["dtype"],
-        cells["pass_name"],
-        _sizes(cells["kind"], cells),
-    )
+    kind = cells["kind"]
+    return canonical(cells["op"]), kind, cells["dtype"], cells["pass_name"], _sizes(kind, cells)
 
 
 def _either_gradient(cells: Mapping[str, Any]) -> object:
-    return (
-        canonical(cells["op"]),
-        cells["kind"],
-        cells["dtype"],
-        _broad_pass(cells),
-        _sizes(cells["kind"], cells),
-    )
+    return _exact({**cells, "pass_name": _broad_pass(cells)})
 
 
 def _by_sizes(cells: Mapping[str, Any]) -> object:
@@ -150,15 +136,8 @@ def _updates(cells: Mapping[str, Any]) -> object:
 
 
 ROUNDS: Sequence[Key] = (
-    _exact,
-    _either_gradient,
-    _by_sizes,
-    _by_sizes_either_gradient,
-    _by_numel,
-    _in_pieces,
-    _whatever_pass,
-    _updates,
-)
+    _exact, _either_gradient, _by_sizes, _by_sizes_either_gradient, _by_numel, _in_pieces, _whatever_pass, _updates
+)  # fmt: skip
 """By what rows and times are held to be the same, round by round."""
 
 

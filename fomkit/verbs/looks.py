@@ -19,8 +19,6 @@ from fomkit.ops.groups import GROUPINGS, Grouping, fewest
 from fomkit.plan.convolutions import convolutions_content, method_rows
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
-from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model
 from fomkit.verbs.answer import Answer, as_name, check_options
 from fomkit.verbs.model_view import COLUMNS, Measure, View, show_model
 from fomkit.verbs.profiles import as_machine, as_model
@@ -292,8 +290,7 @@ def convolution_methods(
     check_options(batch=batch, sizes=sizes, interval=interval)
     if precision is not None and machine is None:
         raise FomkitError("precision", "depends on what a machine has. Name one.")
-    profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
-    target = machine if isinstance(machine, Machine | None) else load_machine(as_name(machine, "machine"))
+    profile, target = as_model(model), None if machine is None else as_machine(machine)
     limit = None if workspace is None else parse_quantity(workspace, "byte", "workspace", "the workspace")
     options = Options(batch=batch, interval=interval, allow_uncovered=True, sizes=sizes or {}, precision=precision)
     return pd.json_normalize(method_rows(convolutions_content(profile, options, target, limit)))

@@ -22,12 +22,7 @@ from fomkit.plan.content import fact_content, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
-from fomkit.prediction.shape_coverage import (
-    CrossValidationErrors,
-    ShapeCoverage,
-    coverage_by_family,
-    cross_validation_errors,
-)
+from fomkit.prediction.shape_coverage import ShapeCoverage, coverage_by_family, cross_validation_errors
 from fomkit.prediction.storage_order import row_major
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
 from fomkit.verbs.model_view import SCHEMA as MODEL_SCHEMA
@@ -89,13 +84,8 @@ def _facts(machine: Machine) -> dict[str, Any]:
         "availability": machine.availability,
         "links": [vars(link) for link in machine.links],
         "overheads": [
-            {
-                "name": overhead.name,
-                "per": overhead.per,
-                "time_s": fact_content(overhead.time_s),
-                "share": fact_content(overhead.share),
-            }
-            for overhead in machine.overheads
+            {**vars(one), "time_s": fact_content(one.time_s), "share": fact_content(one.share)}
+            for one in machine.overheads
         ],
         "energy": _energy(machine.energy),
         "price": price_content(machine.price),
@@ -130,14 +120,10 @@ def _tables(timings: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _errors(errors: CrossValidationErrors | None) -> dict[str, float] | None:
-    return None if errors is None else errors._asdict()
-
-
 def _family(family: ShapeCoverage) -> dict[str, Any]:
     content = {**family.name._asdict(), **family._asdict()}
     del content["name"]
-    content["errors"] = _errors(family.errors)
+    content["errors"] = None if family.errors is None else family.errors._asdict()
     content["near_flop_share"] = family.near_flop_share if isfinite(family.near_flop_share) else None
     return content
 
@@ -148,7 +134,8 @@ def _kinds(found: list[ShapeCoverage], fits: Mapping[str, object]) -> list[dict[
     for kind in dict.fromkeys(family.name.kind for family in found):
         stored = [fits.get(str(family.name)) for family in found if family.name.kind == kind]
         fitted = [fit for fit in stored if isinstance(fit, Mapping)]
-        kinds.append({"kind": kind, "errors": _errors(cross_validation_errors(fitted))})
+        errors = cross_validation_errors(fitted)
+        kinds.append({"kind": kind, "errors": None if errors is None else errors._asdict()})
     return kinds
 
 

@@ -34,9 +34,8 @@ from fomkit.plan.scaling import (
 from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_once
 from fomkit.prediction.links import link_notes
 from fomkit.profiles.declared import spread_of
-from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model
-from fomkit.verbs.answer import as_name, check_options
+from fomkit.verbs.answer import check_options
+from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -322,8 +321,7 @@ def scaling(
     stated = {"node_devices": node_devices, "whole_batch": whole_batch}
     check_options(sizes={name: size for name, size in stated.items() if size is not None})
     check_options(batch=batch, sizes=sizes, interval=interval)
-    profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
-    machine = target if isinstance(target, Machine) else load_machine(as_name(target, "target"))
+    profile, machine = as_model(model), as_machine(target, "target")
     spread, given = spread_of([str(layout)], links)
     options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,

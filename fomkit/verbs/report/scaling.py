@@ -95,14 +95,8 @@ def _speedup_sentences(points: pd.DataFrame) -> tuple[str, ...]:
 def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int] | None = None) -> Section:
     """Tell what more devices bring; where links or nodes are unknown, say so.
 
-    Parameters
-    ----------
-    estimate : Estimate
-    key : str
-    options : Options
-        Those of the estimate.
-    nodes : sequence of int, optional
-        Numbers of nodes; default: parts of a node, and as many nodes as the machine has, 64 at most.
+    `options`: those of the estimate; `nodes`: numbers of nodes; default: parts of a node, and as many nodes as the
+    machine has, 64 at most.
     """
     machine = estimate.machine
     hint = f"Ask with: fomkit scaling {estimate.model.name} -t {machine.name} --nodes 1..64 {LINK}"

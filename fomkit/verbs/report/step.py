@@ -33,12 +33,8 @@ from fomkit.verbs.views import Plots
 
 MEASURED_TITLE = "Projected against measured"
 _QUANTITIES = {
-    "step_s": "step",
-    "epoch_s": "epoch",
-    "run_s": "run",
-    "latency_s": "latency",
-    "sample_per_s": "rate",
-}
+    "step_s": "step", "epoch_s": "epoch", "run_s": "run", "latency_s": "latency", "sample_per_s": "rate"
+}  # fmt: skip
 _CLAIMS = {
     "absolute": "its time", "ratio": "only its ratio to another machine",
     "start-up bound": "neither: fixed costs beside the device", "host bound": "neither: it waits for the host",
@@ -47,16 +43,7 @@ _CLAIMS = {
 
 
 def known_measurements() -> tuple[tuple[Measurement, ...], tuple[str, ...], tuple[str, ...]]:
-    """Read every table of measurements that can be named.
-
-    Returns
-    -------
-    rows : tuple of Measurement
-    names : tuple of str
-        Tables that were read.
-    messages : tuple of str
-        Why a table was not.
-    """
+    """Read every table of measurements that can be named: its rows, the tables read, and why others were not."""
     rows, names, messages = list[Measurement](), list[str](), list[str]()
     for name in profile_names("measurements"):
         try:
@@ -144,6 +131,7 @@ def measured(
         return Section(f"{key}-measured", MEASURED_TITLE, tuple(more), absent=absent)
     all_verdicts = _cells(estimate, ours)
     drawn = _drawn(all_verdicts, estimate.machine.name)
+    tables_shown = (_table(all_verdicts, estimate.machine.name, estimate.step.level),)
     inside = [each.cell.inside for each in all_verdicts if each.cell.inside is not None]
     says = (
         f"{len(here)} measured figure{'s' * (len(here) != 1)} of {estimate.model.name} on "
@@ -154,12 +142,10 @@ def measured(
         *more,
     )
     if drawn.empty:
-        return Section(f"{key}-measured", MEASURED_TITLE, says, absent=absent,
-                       tables=(_table(all_verdicts, estimate.machine.name, estimate.step.level),))  # fmt: skip
+        return Section(f"{key}-measured", MEASURED_TITLE, says, absent=absent, tables=tables_shown)
     caption = ("Circles are projected, diamonds measured; lines are the intervals, where one is stated.",)
     shown = figure(f"{key}-compared", "Projected and measured times", draw_compared(drawn), says[0], caption)
-    return Section(f"{key}-measured", MEASURED_TITLE, says, (shown,),
-                   (_table(all_verdicts, estimate.machine.name, estimate.step.level),), absent=absent)  # fmt: skip
+    return Section(f"{key}-measured", MEASURED_TITLE, says, (shown,), tables_shown, absent=absent)
 
 
 MEMORY_TITLE = "Memory over the step"

@@ -55,20 +55,18 @@ BOUND: Mapping[str, str] = {
 }
 
 
+def _figure(value: float, dimension: str | None) -> str:
+    return format_number(value, 3) if dimension is None else format_quantity(value, dimension, 3)
+
+
 def amount(span: Span | None, dimension: str | None = "time_s") -> str:
     """Write the value of a span; ``unknown`` where there is none."""
-    if span is None:
-        return "unknown"
-    return format_number(span.value, 3) if dimension is None else format_quantity(span.value, dimension, 3)
+    return "unknown" if span is None else _figure(span.value, dimension)
 
 
 def both_ends(span: Span, dimension: str | None = "time_s") -> tuple[str, str]:
     """Write the low and the high end of a span."""
-    low, high = (
-        format_number(end, 3) if dimension is None else format_quantity(end, dimension, 3)
-        for end in (span.low, span.high)
-    )
-    return low, high
+    return _figure(span.low, dimension), _figure(span.high, dimension)
 
 
 def ends(span: Span | None, dimension: str | None = "time_s") -> str:
@@ -173,11 +171,9 @@ def frame_table(caption: str, frame: pd.DataFrame, columns: Mapping[str, str]) -
 
 
 def _cell(value: Any, kind: str) -> Cell:
-    if not kind:
-        return Cell(str(value))
     if kind == "share":
         return share(value)
-    return number(value, None if kind == "count" else kind)
+    return number(value, None if kind == "count" else kind) if kind else Cell(str(value))
 
 
 _SCOPES = {"device": "one device", "node": "one node", "system": "the whole system"}
@@ -255,9 +251,7 @@ def limits(estimate: Estimate, key: str) -> Section:
     """Tell what is assumed and left out, and what the page's words mean."""
     excluded = tuple(EXCLUDED_TERMS.get(term, term) for term in estimate.excludes)
     assumed = (
-        f"number formats: {estimate.formats.message}"
-        if estimate.formats.message
-        else f"number formats: {estimate.precision}",
+        f"number formats: {estimate.formats.message or estimate.precision}",
         f"intervals ({estimate.step.level:.0%}) cover {INTERVAL_MEANING}",
         "a device runs one op after the other; host and input work meanwhile, and the longest decides",
     )

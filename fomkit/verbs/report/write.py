@@ -117,10 +117,6 @@ MOST = 12
 PRECISION_OF: dict[str, Precision] = {name: name for name in get_args(Precision)}
 
 
-def _no_watch() -> None:
-    """Let nobody watch."""
-
-
 def options_of(estimate: Estimate) -> Options:
     """Give the options that an estimate was made with, as far as they change its figures.
 
@@ -201,7 +197,7 @@ def gather(
     rows: Sequence[Measurement] = (),
     aside: str = "",
     nodes: Sequence[int] | None = None,
-    after_each: Callable[[], None] = _no_watch,
+    after_each: Callable[[], None] = lambda: None,
 ) -> Book:
     """Put everything that is known of some estimates together.
 
