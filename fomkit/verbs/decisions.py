@@ -231,14 +231,10 @@ def cost(
     price: str | None = None,
     once: Mapping[str, str] | None = None,
     to_accuracy: str | Path | None = None,
-    carbon: str | None = None,
-    to_wall: str | None = None,
-    pue: str | None = None,
+    carbon: str | None = None, to_wall: str | None = None, pue: str | None = None,
     infer_batch: int | None = None,
-    batch: int | None = None,
-    interval: float = DEFAULT_LEVEL,
-    scope: Scope | None = None,
-) -> Cost:
+    batch: int | None = None, interval: float = DEFAULT_LEVEL, scope: Scope | None = None,
+) -> Cost:  # fmt: skip
     """Tell what a training and its inference cost; texts are those of the command line (docs/cost.md).
 
     Parameters
@@ -280,12 +276,10 @@ def cost(
     from fomkit.verbs.cost import cost as _cost
 
     check_options(batch=batch, sizes={"infer_batch": infer_batch}, interval=interval, scope=scope)
-    grid, options = parse_grid(carbon, to_wall, pue), Options(batch=batch, interval=interval, scope=scope)
+    options = Options(batch=batch, interval=interval, scope=scope)
+    stated = parse_once([f"{name}={amount}" for name, amount in (once or {}).items()])
     declared = Declared(
-        price=parse_price(price) if price is not None else None,
-        once=parse_once([f"{name}={amount}" for name, amount in (once or {}).items()]),
-        grid=grid,
-        epochs=load_epochs(Path(to_accuracy)) if to_accuracy is not None else None,
-        infer_batch=infer_batch,
-    )
+        parse_price(price) if price is not None else None, stated, parse_grid(carbon, to_wall, pue),
+        load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch,
+    )  # fmt: skip
     return _cost(as_model(model), as_machine(machine), options, declared)
