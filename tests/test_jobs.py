@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
-from fomkit.core.machine import Fact, Machine
+from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import Transformer
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
@@ -125,6 +125,52 @@ def test_a_small_layer_waits_for_its_host_and_a_stated_host_counts(a100: Machine
     large = {"hidden": 12288, "heads": 96, "blocks": 96}
     wide = [stepper(a100, replace(layout, launch=how), **large).at(8, 1) for how in ("eager", "graphs")]
     assert wide[0].wall_s == wide[1].wall_s
+
+
+def test_gradients_that_stay_whole_are_held_whole(a100: Machine) -> None:
+    large = {"hidden": 4096, "heads": 32, "blocks": 32}
+    layout = Layout(zero=3, microbatch=1, recompute="full")
+    each, last = (stepper(a100, replace(layout, scatter=how), **large) for how in ("each", "last"))
+    gradients = 4 * 31 * each.shape.block_parameters  # of one block more or less nobody waits
+    assert last.at(64, 128).memory_byte - each.at(64, 128).memory_byte == pytest.approx(gradients)
+    assert last.at(64, 64).memory_byte == each.at(64, 64).memory_byte  # one microbatch is the last
+
+
+def test_what_a_machine_takes_beside_a_step_is_in_the_step(a100: Machine) -> None:
+    plain = stepper(a100, Layout()).at(8, 8)
+    assert plain.excludes == ("input",)
+    stated = (Overhead("logging", "step", Fact(5.0, 5.0, 5.0, "measured", "here"), None),
+              Overhead("input", "step", Fact(100.0, 90.0, 110.0, "measured", "here"), None))  # fmt: skip
+    found = stepper(replace(a100, overheads=stated), Layout()).at(8, 8)
+    assert found.wall_s.value == pytest.approx(105.0)
+    assert found.excludes == ()
+
+
+def test_a_stated_rate_has_an_interval_of_the_level_that_is_asked_for(a100: Machine) -> None:
+    shape = Transformer(hidden=2048, heads=16, blocks=24, seq=65536, vocabulary=51200, attention="fused")
+    model, layout = transformer_profile(shape, "long"), Layout(attention_peak_fraction=0.3)
+    half, usual, wide = (
+        stepper_of(model, a100, layout, Options(interval=level)).at(1, 1).wall_s for level in (0.5, 0.8, 0.99)
+    )
+    assert wide.high / wide.value > 1.15 > usual.high / usual.value > half.high / half.value
+
+
+def test_what_a_host_is_waited_for_is_assumed_and_hides_what_is_sent(a100: Machine) -> None:
+    layout = Layout(microbatch=1)
+    sizes = {"hidden": 512, "heads": 8, "seq": 512}
+    eager, graphs = (stepper(a100, replace(layout, launch=how), **sizes).at(8, 8) for how in ("eager", "graphs"))
+    assert eager.coverage["assumed"] > 0.5
+    assert graphs.coverage["assumed"] == 0
+    slow = with_links(a100, [parse_link("system, 10 us, 3 GB/s, each"), *LINKS], node_devices=8)
+    pre, post = (
+        stepper(slow, Layout(zero=3, microbatch=1, prefetch=how), **sizes).at(64, 64) for how in ("pre", "post")
+    )
+    assert pre.wall_s.value < 0.9 * post.wall_s.value
+
+
+def test_words_about_fused_attention_need_it(a100: Machine) -> None:
+    with pytest.raises(FomkitError, match="small: has unfused attention, of which attention_peak_fraction says"):
+        stepper(a100, Layout(attention_peak_fraction=0.3))
 
 
 def test_a_machine_file_states_its_host(tmp_path: Path) -> None:
@@ -294,6 +340,30 @@ def test_a_job_fills_what_the_machine_says_it_has(own: Path) -> None:
     content = json.loads(run("fom", own, "-t", new, "--baseline", old, "--json", "--allow-oversize")[1])
     jobs = [content["lines"][1]["machines"][name]["job"] for name in ("old", "new")]
     assert [(job["nodes"], job["runs_at_once"]) for job in jobs] == [(96, 1), (128, 1)]
+
+
+def test_a_campaign_marks_a_job_that_no_device_holds(own: Path) -> None:
+    own.write_text(LINES.format(folder=own.parent, scope="system", nodes=1).replace("pipeline: 8, ", ""))
+    campaign = own.with_name("c.campaign.yaml")
+    campaign.write_text(f"schema: fomkit/campaign/1\nname: c\nphases:\n  - {{name: one, suite: {own}, line: LARGE, "
+                        "runs: 9, basis: assumed, source: made up}\n")  # fmt: skip
+    code, text = run("campaign", campaign, "-t", own.with_name("new.yaml"), "--json")
+    assert code == 1
+    (phase,) = json.loads(text)["targets"][0]["phases"]
+    assert phase["fits"] is False
+
+
+def test_a_job_on_one_device_is_rated_at_its_scope(own: Path) -> None:
+    head = LINES.format(folder=own.parent, scope="device", nodes=1).split("  - ")[0]
+    line = "  - {name: ONE, basis: modelled, party: lab, model: resnet50, epochs: 1, samples: 64000%s}\n"
+    new, old = (own.with_name(f"{name}.yaml") for name in ("new", "old"))
+    rates = []
+    for more in ("", ", layout: {microbatch: 64}, batch: 64"):
+        own.write_text(head + line % more, encoding="utf-8")
+        content = json.loads(run("fom", own, "-t", new, "--baseline", old, "--json")[1])
+        rates.append(content["lines"][0]["machines"]["new"])
+    assert rates[1]["job"]["devices"] == 1
+    assert rates[0]["precision"] == rates[1]["precision"] == "fp32/tf32"
 
 
 def test_nodes_that_reach_a_figure_of_merit(own: Path) -> None:

@@ -85,6 +85,16 @@ def test_scenarios_change_runs_scopes_and_overheads_as_estimates_do() -> None:
         scenarios(model, machine, pd.DataFrame({"overhead/run/queue": [-1.0]}), options)
 
 
+def test_scenarios_of_a_machine_that_is_a_change_of_another_are_its_estimates() -> None:
+    model = fomkit.model("vgg16")
+    machine = change_machine(fomkit.machine("v100"), {"byte_per_s": 2e12, "launch_s": 1e-6})
+    assert machine.origin is not None
+    found = scenarios(model, machine, pd.DataFrame({"batch": [16.0, 64.0], "byte_per_s": [2e12, 1e12]}), Options())
+    for batch, rate, step_s in zip((16, 64), (2e12, 1e12), found["step_s"], strict=True):
+        one = estimate(model, change_machine(machine, {"byte_per_s": rate}), Options(batch))
+        assert step_s == pytest.approx(one.step.value, rel=1e-9)
+
+
 @pytest.mark.parametrize("precision", ["mixed", "fp32"])
 def test_scenarios_of_a_restated_step(precision: str) -> None:
     model, machine, options = fomkit.model("p1b3"), fomkit.machine("v100"), Options(precision=precision)

@@ -533,6 +533,27 @@ def test_a_killed_sweep_leaves_the_old_file_and_goes_on(tmp_path, ending, monkey
     assert json.loads(whole.stdout) == json.loads(done.stdout)
 
 
+@pytest.mark.parametrize(
+    "spoiled",
+    [b"", b"batch\n", b"\xff\xfe", b"launch_s,batch\n1,2\n"],
+    ids=["empty", "short", "no text", "other columns"],
+)
+def test_a_stretch_that_somebody_changed_is_refused(tmp_path, monkeypatch, spoiled) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", "p1b3", "-t", "titan", "--vary", "batch=8,16", "-o", "a.csv"]
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeps.KeptStretches, "write", lambda _: None)
+        assert CliRunner().invoke(app, words).exit_code == 0
+    whole = Path("a.csv.stretches/000000.csv").read_bytes()
+    for content in (spoiled, whole + whole.splitlines(keepends=True)[-1], whole.replace(b"8", b"eight")):
+        Path("a.csv.stretches/000000.csv").write_bytes(content)
+        with pytest.raises(FomkitError, match=r"000000\.csv: is not what the sweep wrote"):
+            CliRunner().invoke(app, [*words, "--resume"], catch_exceptions=False)
+    Path("a.csv.stretches/000000.csv").write_bytes(whole)
+    assert CliRunner().invoke(app, [*words, "--resume"]).exit_code == 0
+    assert Path("a.csv").read_bytes() == whole
+
+
 def test_there_is_nothing_to_go_on_with(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["sweep", "p1b3", "-t", "titan", "--vary", "batch=8,16", "--resume"]

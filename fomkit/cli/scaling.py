@@ -274,7 +274,9 @@ def _work(
         raise FomkitError("--resume", "goes on with the points of a file. Name it: -o points.csv, or .parquet.")
     with choices.progress("sweeping", len(spec.stretches()), quiet=quiet) as advance:
         blocks = blocks_of_sweep(spec, scheduler, kept.count if kept is not None else 0)
-        for _ in tally.over(blocks if kept is None else kept.over(blocks, (*spec.names, *spec.columns))):
+        if kept is not None:
+            blocks = kept.over(blocks, (*spec.names, *spec.columns), spec.stretches())
+        for _ in tally.over(blocks):
             advance()
     if kept is not None:
         kept.write()

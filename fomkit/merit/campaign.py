@@ -163,14 +163,16 @@ def _line(
     if rated.unit_per_day is None:
         return PhaseCost(phase, None, None, missing=rated.missing)
     unit_s = rated.unit_per_day.per(DAY_S * up_devices(machine, suite))
-    if rated.job is not None:
-        unit_s = rated.job.run.run_s.scaled(line.runs)
+    job, said = rated.job, rated.deviations
+    if job is not None:
+        unit_s, said = job.run.run_s.scaled(line.runs), (*said, *job.step.notes)
     nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
     energy_missing = nobody if rated.estimate is None else ()
     held = [replace(line, line=phase.name) for line in explained_lines([machine], [[rated]], measured, load)]
-    found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
+    found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, said),
                       basis=rated.basis, excludes=rated.excludes or (), energy_missing=energy_missing,
-                      explained=next(iter(held), None))  # fmt: skip
+                      explained=next(iter(held), None), fit=rated.fit,
+                      run_s=None if job is None else job.run.run_s)  # fmt: skip
     return _with_energy(found, rated.estimate, line.runs) if rated.estimate else found
 
 

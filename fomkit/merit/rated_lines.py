@@ -284,7 +284,7 @@ class LineRating:
             unit_per_day=found.run.unit_per_day.scaled(model.unit.runs / rated.line.runs),
             source=f"{rated.source} on {found.step.devices:,} devices",
             kind="estimated",
-            precision=options.precision or "",
+            precision=found.step.precision,
             excludes=found.excludes,
             job=found,
         )

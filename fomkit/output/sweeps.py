@@ -381,7 +381,7 @@ class KeptStretches:
         if resume:
             if not self._note.is_file():
                 raise FomkitError("--resume", f"finds nothing to go on with beside {self._output}. {anew}")
-            if self._note.read_text(encoding="utf-8") != self._key:
+            if self._note.read_bytes() != self._key.encode():
                 raise FomkitError(
                     "--resume", f"the sweep begun in {self._folder} has other points, another model or another "
                     f"machine. {anew}"
@@ -399,10 +399,27 @@ class KeptStretches:
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:06}{self._output.suffix}"
 
-    def over(self, blocks: Iterable[pd.DataFrame], columns: Sequence[str]) -> Iterator[pd.DataFrame]:
-        """Give the stretches that are there, then the others, each once it is written."""
+    def over(
+        self, blocks: Iterable[pd.DataFrame], columns: Sequence[str], stretches: Sequence[tuple[int, int]]
+    ) -> Iterator[pd.DataFrame]:
+        """Give the stretches that are there, then the others, each once it is written.
+
+        `columns`, `stretches`: of the sweep. Raises FomkitError when one that is there is not the sweep's.
+        """
         for number in range(self.count):
-            yield self._read(self._path(number), columns)
+            start, stop = stretches[number] if number < len(stretches) else (0, -1)
+            path = self._path(number)
+            try:
+                found = self._read(path, columns)
+            except (ValueError, OSError) as error:
+                found, reason = None, f" ({error})"
+            else:
+                reason = ""
+            if found is None or len(found) != stop - start or list(found.columns) != list(columns):
+                raise FomkitError(
+                    str(path), f"is not what the sweep wrote{reason}. Leave --resume out to begin anew."
+                )
+            yield found
         for block in blocks:
             with whole_file(self._path(self.count)) as stream:
                 write_blocks([block], stream, self._output.suffix)
@@ -415,8 +432,8 @@ class KeptStretches:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         found = pd.read_csv(path, dtype=str, keep_default_na=False)
-        if len(found.columns) != len(columns):
-            raise FomkitError(str(path), "is not what the sweep wrote. Leave --resume out to begin anew.")
+        if list(found.columns) != [disarm(name) for name in columns]:
+            raise ValueError("other columns")
         cells = {name: found.iloc[:, place].tolist() for place, name in enumerate(columns)}
         # Text is read as Python reads it, so that each number is the one that was written.
         whole = {"basis": cells.pop("basis"), "fits": [_FITS[cell] for cell in cells.pop("fits", ())]}

@@ -32,6 +32,7 @@ class ParallelStep:
     `coverage`: shares of its time by time source; they sum to 1. A bubble counts as the work that it waits for.
     `excludes`: terms that are not in it, though they may take time.
     `notes`: what was done differently from what was asked or is usual.
+    `precision`: number formats of its products, in a word.
     """
 
     layout: Layout
@@ -50,6 +51,7 @@ class ParallelStep:
     coverage: Mapping[str, float] = field(default_factory=dict)
     excludes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    precision: str = ""
 
     @property
     def sample_per_s(self) -> Span:

@@ -312,14 +312,16 @@ class Sharding(NamedTuple):
     forward_s: float
     backward_s: float
 
-    def held_byte(self, zero: int) -> float:
+    def held_byte(self, layout: Layout, microbatches: int) -> float:
         """Count the bytes that a device holds whole beside its share: of zero 3 two blocks and the root, gathered.
 
-        The gradients of one block and of the root wait there to be scattered.
+        The gradients of one block and of the root wait there to be scattered; those of all blocks where they are
+        scattered in the last microbatch only.
         """
         block, root = (sum(piece.parameters for piece in unit.pieces) for unit in (self.block, self.root))
-        whole = 2 * block + root if zero == 3 else 0.0
-        return self.gather_byte * whole + self.scatter_byte * (block + root)
+        whole = 2 * block + root if layout.zero == 3 else 0.0
+        waiting = self.blocks if layout.scatter == "last" and microbatches > 1 else 1
+        return self.gather_byte * whole + self.scatter_byte * (waiting * block + root)
 
 
 class _Times(NamedTuple):

@@ -220,7 +220,8 @@ def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> 
 def _runs_at_once(machine: Machine, devices: int, nodes: int, scope: Scope, where: str) -> int:
     """Count the runs that a scope has in progress at a time."""
     each, there = machine.devices("node"), machine.devices(scope)
-    at_once = there // each // nodes if nodes else there // each * (each // devices)
+    side_by_side = there // each * (each // devices) if there >= each else there // devices
+    at_once = there // each // nodes if nodes else side_by_side
     if at_once < 1:
         raise FomkitError(
             where, f"a run takes {devices:,} devices, and the scope {scope!r} of {machine.name} has {there:,}. "

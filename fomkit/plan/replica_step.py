@@ -208,7 +208,7 @@ class ReplicaStep:
             sent_byte={"replicas": traffic.sent_byte},
             memory_byte=self._memory(one.sizes, devices, narrowed=one.formats.stream not in ("", "fp32")),
             coverage=step_coverage(self._coverage(one, count, update_share), compute.value, links.sources),
-            excludes=_excludes(one), notes=one.deviations,
+            excludes=_excludes(one), notes=one.deviations, precision=one.precision,
         )  # fmt: skip
 
     def _coverage(self, estimated: Estimate, microbatches: int, update_share: float) -> dict[str, float]:

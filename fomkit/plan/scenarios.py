@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import TABLES, Uses, check_covered, check_work, uses_of
+from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
 from fomkit.plan.options import (
     OF_A_RUN,
@@ -224,6 +225,9 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     together.
     """
     size_names, changes = _choose(study.model, study.machine, table)
+    if study.machine.origin is not None:  # its times are carried over from another device already
+        yield from _one_by_one(study, table, size_names, changes)
+        return
     base = choose_sizes(study.model, study.options.wanted_sizes)
     if size_names:
         shapes, shape_of = np.unique(table[size_names].to_numpy(np.float64), axis=0, return_inverse=True)
@@ -242,6 +246,22 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
             yield _block(study, timed, sizes, table[changes].iloc[chosen], shape_of[chosen] - first).set_axis(
                 chosen
             )
+
+
+def _one_by_one(
+    study: Study, table: pd.DataFrame, size_names: list[str], changes: list[str]
+) -> Iterator[pd.DataFrame]:
+    """Estimate each scenario alone."""
+    for place, row in enumerate(table.to_dict("records")):
+        machine = change_machine(study.machine, {name: row[name] for name in changes if name not in OF_A_RUN})
+        sizes = {**study.options.wanted_sizes, **{name: int(row[name]) for name in size_names}}
+        model = change_run(study.model, {name: row[name] for name in changes if name in OF_A_RUN})
+        one = estimate(model, machine, replace(study.options, batch=None, sizes=sizes))
+        batch = one.sizes.get("batch")
+        spans = (one.step, None if batch is None else one.step.per(batch), one.unit_per_day)
+        ends = [end for span in spans for end in ((np.nan,) * 3 if span is None else span.ends)]
+        basis = "measured" if one.coverage["measured"] > 1 - 1e-12 else "modelled"
+        yield pd.DataFrame([ends], [place], list(RESULTS)).assign(basis=basis)
 
 
 def scenario_blocks(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_common
+from fomkit.core.interval import DEFAULT_LEVEL, Span, add_common, at_level
 from fomkit.core.job import Layout, Recompute
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import Transformer
@@ -73,7 +73,7 @@ class Stage(NamedTuple):
     by_source: Mapping[str, float]
 
 
-def _stated_attention(timed: pd.DataFrame, machine: Machine, fraction: float) -> pd.DataFrame:
+def _stated_attention(timed: pd.DataFrame, machine: Machine, fraction: float, level: float) -> pd.DataFrame:
     """Time the fused attention of a program by the share of the peak that it is said to reach.
 
     A causal kernel does half of the square forward, and backward five products of that half where an op table
@@ -86,7 +86,8 @@ def _stated_attention(timed: pd.DataFrame, machine: Machine, fraction: float) ->
             raise FomkitError(machine.name, f"states no peak of {dtype} on its {engine} engine. Add it.")
         share = own["pass_name"].eq("forward").map({True: 0.5, False: 0.625})
         time_s = own["flop"] * share / (fraction * value_of(peak))
-        low, high = (time_s * end for end in ATTENTION_SPREAD)
+        spread = at_level(Span(1.0, *ATTENTION_SPREAD, DEFAULT_LEVEL), level)
+        low, high = time_s * spread.low, time_s * spread.high
         stated = {
             "time_source": "assumed",
             "bound": "compute",
@@ -127,11 +128,12 @@ class Work:
             again = again & self.table["module"].eq(CORE).to_numpy(bool)
         return 1.0 + again.astype(np.float64)
 
-    def passes(self, recompute: Recompute) -> Pass:
-        """Add up both passes [s]."""
-        seconds = self.ops.seconds[0, :, 0]
-        forward = float(seconds[self.forward].sum())
-        return Pass(forward, float((seconds * self.runs(recompute)).sum()) - forward)
+    def passes(self, recompute: Recompute, host_op_s: float) -> Pass:
+        """Give what both passes take [s], each no less than the host needs to start its ops."""
+        seconds, runs = self.ops.seconds[0, :, 0], self.runs(recompute)
+        forward, ahead = float(seconds[self.forward].sum()), float(self.forward.sum())
+        backward, back = float((seconds * runs).sum()) - forward, float(runs.sum()) - ahead
+        return Pass(max(forward, ahead * host_op_s), max(backward, back * host_op_s))
 
     def by_source(self, runs: Array) -> dict[str, float]:
         """Add up time by time source [s]."""
@@ -179,7 +181,7 @@ def _once(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found
 class TransformerPlan:
     """What the layouts of a transformer on one machine share, whatever the number of its blocks.
 
-    `dtype`: of products and activations; `level`: of the intervals; `where`: as messages name it.
+    `dtype`: of products and activations; `where`: as messages name it.
     """
 
     shape: Transformer
@@ -207,7 +209,7 @@ class TransformerPlan:
     def _timed(self, rows: list[Row], fraction: float | None = None) -> pd.DataFrame:
         timed = add_times(add_costs(as_table(rows)), self.machine, interval=self.network.level)
         check_covered(timed, (), self.where)
-        return timed if fraction is None else _stated_attention(timed, self.machine, fraction)
+        return timed if fraction is None else _stated_attention(timed, self.machine, fraction, self.network.level)
 
     def _split(self, layout: Layout, samples: int) -> Split:
         return Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert)

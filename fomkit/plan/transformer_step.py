@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import Field
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_common, add_independent
+from fomkit.core.interval import Span, add_common, add_independent, latest
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import Data, ModelProfile, Run, Transformer
@@ -45,6 +45,8 @@ from fomkit.parallel.traffic import (
 )
 from fomkit.parallel.transformer import check_experts, check_split, profile_table, tensors_of
 from fomkit.plan.coverage import UNPRICED
+from fomkit.plan.estimate import NOTABLE
+from fomkit.plan.step import terms_beside
 from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Pass, Stage, Timed, TransformerPlan
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
@@ -78,6 +80,11 @@ class TransformerStep:
         self.network = self.plan.network
         check_split(self.shape, layout.tensor, sequence=layout.sequence)
         check_experts(model.name, self.shape, layout.expert)
+        if layout.attention_peak_fraction is not None and self.shape.attention != "fused":
+            raise FomkitError(
+                model.name, "has unfused attention, of which attention_peak_fraction says nothing. Leave it out, "
+                "or make the model with 'attention: fused'.",
+            )  # fmt: skip
 
     def _stages(self, samples: int) -> tuple[Stage, Stage, Stage]:
         """Give the first, an inner and the last stage."""
@@ -90,7 +97,8 @@ class TransformerStep:
 
     def _passes(self, samples: int) -> Pass:
         """Give the passes of one block [s]."""
-        return self.plan.pieces(self.layout, samples).block.passes(self.layout.recompute)
+        host_s = 0.0 if self.layout.launch == "graphs" else self.plan.host_op_s.value
+        return self.plan.pieces(self.layout, samples).block.passes(self.layout.recompute, host_s)
 
     def _between(self, samples: int, replicas: int) -> tuple[Waits, float]:
         """Give what a stage waits for its neighbours in one microbatch [s], and the bytes it sends.
@@ -221,22 +229,26 @@ class TransformerStep:
         inside = add_independent([work, inner.exposed])
         bubble = inside.scaled(stretch - 1)
         compute = add_common([work, update])
-        covered = _shares(stages[slowest].by_source, count, update_sources)
+        beside = terms_beside(0.0, self.plan.machine, compute)
+        wall = add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed])
+        wall = add_common([wall if beside.input_s is None else latest([wall, beside.input_s]), beside.extra_s])
+        covered = _shares(stages[slowest], count, update_sources, self.plan.host_op_s.basis)
         return ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
             replicas_s=sent.exposed_s,
-            wall_s=add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed]),
+            wall_s=wall,
             sent_byte={**self._sent(micro, count), "pipeline": between_byte * count, "replicas": sent.sent_byte},
             memory_byte=self.memory_byte(micro, count, replicas),
             coverage=step_coverage(covered, compute.value + bubble.value, links.sources),
-            excludes=EXCLUDES, notes=(*self.notes, *self._host_notes(stages[slowest])),
+            excludes=EXCLUDES if beside.input_s is None else (),
+            precision=self.plan.dtype, notes=(*self.notes, *self._host_notes(stages[slowest])),
         )  # fmt: skip
 
     def _host_notes(self, stage: Stage) -> list[str]:
         host = self.plan.host_op_s
         return [HOST_WAITED.format(host=format_quantity(host.value, "time_s"), source=host.source)] * bool(
-            stage.late_s.value
+            stage.late_s.value > NOTABLE * stage.work_s.value
         )
 
     def _sent(self, samples: int, count: int) -> dict[str, float]:
@@ -259,13 +271,15 @@ class TransformerStep:
         standing = job.state_byte((held - shared) * copies, layout, replicas)
         standing += job.state_byte(shared * copies, layout, replicas // layout.expert)
         if layout.zero > 1 and replicas > 1:
-            standing += self._shared(replicas).held_byte(layout.zero)
+            standing += self._shared(replicas).held_byte(layout, count)
         return standing + job.activation_byte(self.shape, samples, layout, count)
 
 
-def _shares(stage: Mapping[str, float], microbatches: int, update: Mapping[str, float]) -> dict[str, float]:
-    """Give the shares of a device's work by time source."""
-    spent = {name: stage.get(name, 0.0) * microbatches + update.get(name, 0.0) for name in TIME_SOURCES}
+def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: str) -> dict[str, float]:
+    """Give the shares of a device's work by time source; a wait for its host rests on what is said of that."""
+    work = stage.by_source
+    spent = {name: work.get(name, 0.0) * microbatches + update.get(name, 0.0) for name in TIME_SOURCES}
+    spent["measured" if host == "measured" else "assumed"] += stage.late_s.value * microbatches
     total = sum(spent.values())
     return {**{name: seconds / total for name, seconds in spent.items()}, UNPRICED: 0.0}
 

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
-from fomkit.core.job import Job
+from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Basis, Party, Scope
 from fomkit.core.suite import Campaign, Category, Conditions, FrozenRate, GivenTime, MeanName, Suite, SuiteLine
 from fomkit.core.units import DAY_S, Precision
@@ -68,6 +68,12 @@ def _stated(rate: FrozenRate) -> dict[str, Any]:
     return {name: value for name, value in asdict(rate).items() if value is not None}
 
 
+def _stated_job(job: Job) -> dict[str, object]:
+    """Give what a file states of a job: what a layout may say one day is no part of its hash."""
+    plain, stated = vars(Layout()), vars(job.layout)
+    return {"nodes": job.nodes, "layout": {name: stated[name] for name in stated if stated[name] != plain[name]}}
+
+
 def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
     """Hash what a version of a suite stands for: its baseline's rates, its lines' conditions, its scope and mean.
 
@@ -77,7 +83,7 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
         {
             **{name: getattr(line, name) for name in ("name", "required", "unit", "runs", "weight", "model")},
             "conditions": line.conditions.stated(),
-            **({"job": asdict(line.job)} if line.job is not None else {}),
+            **({"job": _stated_job(line.job)} if line.job is not None else {}),
             "given": asdict(line.given[suite.baseline]) if suite.baseline in line.given else None,
         }
         for line in suite.lines

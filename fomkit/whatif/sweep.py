@@ -293,7 +293,8 @@ class Sweep:
         hashes = [pd.util.hash_pandas_object(table.astype("str"), index=False).sum() for table in tables]
         facts = (model.name, model.sizes, model.data, model.run, model.unit, model.optimizer, model.unsupported,
                  machine.name, machine.device, machine.links, machine.overheads, machine.node_devices,
-                 machine.system_nodes, machine.availability, machine.price, machine.host_op_s)  # fmt: skip
+                 machine.system_nodes, machine.availability, machine.price, machine.host_op_s, machine.origin,
+                 machine.excluded)  # fmt: skip
         asked = (
             __version__,
             self.plan,
