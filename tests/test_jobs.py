@@ -345,11 +345,11 @@ def test_a_job_fills_what_the_machine_says_it_has(own: Path) -> None:
 def test_a_campaign_marks_a_job_that_no_device_holds(own: Path) -> None:
     own.write_text(LINES.format(folder=own.parent, scope="system", nodes=1).replace("pipeline: 8, ", ""))
     campaign = own.with_name("c.campaign.yaml")
-    campaign.write_text(f"schema: fomkit/campaign/1\nname: c\nphases:\n  - {{name: one, suite: {own}, line: LARGE, "
-                        "runs: 9, basis: assumed, source: made up}\n")  # fmt: skip
+    phase = f"{{name: one, suite: {own}, line: LARGE, runs: 9, basis: assumed, source: made up}}"
+    campaign.write_text(f"schema: fomkit/campaign/1\nname: c\nphases:\n  - {phase}\n")
     code, text = run("campaign", campaign, "-t", own.with_name("new.yaml"), "--json")
     assert code == 1
-    (phase,) = json.loads(text)["targets"][0]["phases"]
+    (phase,) = json.loads(text)["machines"][0]["phases"]
     assert phase["fits"] is False
 
 

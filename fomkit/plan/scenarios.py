@@ -60,6 +60,7 @@ class Study:
     """What all scenarios share (`prepare_study`)."""
 
     model: ModelProfile
+    given: Machine
     machine: Machine
     options: Options
     step: StepOps
@@ -197,12 +198,13 @@ def _of_scenarios(timed: Timed, shape: NDArray[np.intp]) -> Timed:
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
     """Do once what all scenarios of a model on a machine share; see `scenarios`."""
     check_work(model.ops, model.name)
-    model, machine = updated_as_there(model, machine), prepared(with_fits(with_host(machine, model)))
+    given, model = with_fits(with_host(machine, model)), updated_as_there(model, machine)
+    machine = prepared(given)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)
     step = step_ops(model, machine, formats)
     at_once = runs_at_once(model, machine, scope)
-    return Study(model, machine, options, step, scope, at_once, uses_of(machine), formats)
+    return Study(model, given, machine, options, step, scope, at_once, uses_of(machine), formats)
 
 
 def _as_built(study: Study, sizes: Mapping[str, Array]) -> Timed:
@@ -253,7 +255,7 @@ def _one_by_one(
 ) -> Iterator[pd.DataFrame]:
     """Estimate each scenario alone."""
     for place, row in enumerate(table.to_dict("records")):
-        machine = change_machine(study.machine, {name: row[name] for name in changes if name not in OF_A_RUN})
+        machine = change_machine(study.given, {name: row[name] for name in changes if name not in OF_A_RUN})
         sizes = {**study.options.wanted_sizes, **{name: int(row[name]) for name in size_names}}
         model = change_run(study.model, {name: row[name] for name in changes if name in OF_A_RUN})
         one = estimate(model, machine, replace(study.options, batch=None, sizes=sizes))

@@ -69,7 +69,7 @@ class TransformerStep:
         if model.transformer is None:
             raise FomkitError(model.name, "is no transformer by its sizes. Give it a 'transformer' block.")
         self.shape: Transformer = model.transformer
-        self.layout, self.level, self.notes = layout, network.level, model.caveats
+        self.machine, self.layout, self.level, self.notes = machine, layout, network.level, model.caveats
         where, one = f"{model.name} on {machine.name}", replace(self.shape, blocks=1)
         # Machines that differ share a table of timings: a changed device, other links.
         of_machine = (machine.device, machine.links, machine.node_devices, machine.host_op_s, machine.excluded)
@@ -229,7 +229,7 @@ class TransformerStep:
         inside = add_independent([work, inner.exposed])
         bubble = inside.scaled(stretch - 1)
         compute = add_common([work, update])
-        beside = terms_beside(0.0, self.plan.machine, compute)
+        beside = terms_beside(0.0, self.machine, compute)
         wall = add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed])
         wall = add_common([wall if beside.input_s is None else latest([wall, beside.input_s]), beside.extra_s])
         covered = _shares(stages[slowest], count, update_sources, self.plan.host_op_s.basis)
