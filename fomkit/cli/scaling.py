@@ -233,7 +233,8 @@ def sweep(
 
       fomkit sweep gpt2 -t v100 --vary batch=1..8 --way sobol --points 8
     """
-    from fomkit.output.sweeps import check_ending, format_sweep
+    from fomkit.output.points import check_ending
+    from fomkit.output.sweeps import format_sweep
     from fomkit.plan.scaling import with_links
     from fomkit.profiles.declared import spread_of
     from fomkit.whatif.sweep import make_sweep
@@ -261,7 +262,7 @@ def _work(
 ) -> None:
     """Work the points out, and keep them as they come."""
     from fomkit.files.write import check_absent
-    from fomkit.output.sweeps import KeptStretches
+    from fomkit.output.points import KeptStretches
     from fomkit.whatif.sweep_result import blocks_of_sweep
 
     kept = None
