@@ -55,6 +55,8 @@ from fomkit.profiles.models import TransformerRecord
 from fomkit.profiles.records import Record, check_record, check_schema
 
 NO_PASSES = Pass(0.0, 0.0)
+PLANS = 8
+"""Plans of transformers on the machines of a table that are kept."""
 EXCLUDES = ("input",)
 """What a step by sizes is without: its data, whatever the machine says of that."""
 HOST_WAITED = "the device waits for its host, which needs {host} for an op ({source})"
@@ -74,9 +76,12 @@ class TransformerStep:
         # Machines that differ share a table of timings: a changed device, other links.
         of_machine = (machine.device, machine.links, machine.node_devices, machine.host_op_s, machine.excluded)
         name = f"transformer {one} {dtype} {network.level} {network.channel} {of_machine} {where}"
-        self.plan = cached(
-            machine.timings, machine.fits, name, lambda: TransformerPlan(one, network, dtype, where)
-        )
+        known: dict[str, TransformerPlan] = cached(machine.timings, machine.fits, "plans of transformers", dict)
+        if name not in known:
+            while len(known) >= PLANS:
+                known.pop(next(iter(known)))
+            known[name] = TransformerPlan(one, network, dtype, where)
+        self.plan = known[name]
         self.network = self.plan.network
         check_split(self.shape, layout.tensor, sequence=layout.sequence)
         check_experts(model.name, self.shape, layout.expert)
