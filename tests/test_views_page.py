@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.cli import show
+from fomkit.cli import choices
 from fomkit.cli.main import app
 from fomkit.ops.groups import GROUPINGS
 from fomkit.output.screen import Screen
@@ -21,7 +21,7 @@ EXAMPLE = re.compile(r"^```text\n\$ fomkit ([^\n]*)\n(.*?)^```$", re.MULTILINE |
 
 
 def printed(command: str) -> str:
-    with patch.object(show, "standard_output", lambda: Screen(WIDTH)):
+    with patch.object(choices, "standard_output", lambda: Screen(WIDTH)):
         done = CliRunner().invoke(app, [*shlex.split(command), "--quiet"])
     if done.exit_code:
         raise AssertionError(f"{command}: {done.exception!r}")
