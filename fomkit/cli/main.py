@@ -18,10 +18,9 @@ from fomkit.cli.choices import complain
 from fomkit.cli.compare import compare, validate
 from fomkit.cli.decisions import sensitivity, solve
 from fomkit.cli.estimate import estimate
-from fomkit.cli.fom import fom
+from fomkit.cli.fom import campaign, cost, fom
 from fomkit.cli.import_ import import_file
 from fomkit.cli.measure import measure
-from fomkit.cli.money import campaign, cost
 from fomkit.cli.profile import profile
 from fomkit.cli.scaling import scaling, sweep
 from fomkit.cli.show import show
