@@ -99,25 +99,18 @@ def _text(sizes: Mapping[str, int]) -> dict[str, str]:
     return {name: cell(value) for name, value in sizes.items()}
 
 
-def _products(count: int, dtype: str, engine: str) -> Iterator[Cells]:
-    ranges = {"m": (1.0, 8192.0), "n": (1.0, 8192.0), "k": (1.0, 32768.0)}
-    for (trans_a, trans_b), sizes in zip(in_turn(STORED, count), log_sizes(count, ranges, ROUND), strict=True):
+PRODUCTS = {"m": (1.0, 8192.0), "n": (1.0, 8192.0), "k": (1.0, 32768.0)}
+WIDE = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
+"""Long rows and columns and few terms: gradients of large layers, whose pages are fresh."""
+BATCHED = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16.0, 1024.0)}
+
+
+def _products(
+    count: int, dtype: str, engine: str, ranges: Mapping[str, tuple[float, float]],
+    steps: Sequence[int] = ROUND, stored: Sequence[tuple[str, str]] = STORED,
+) -> Iterator[Cells]:  # fmt: skip
+    for (trans_a, trans_b), sizes in zip(in_turn(stored, count), log_sizes(count, ranges, steps), strict=True):
         yield {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", **_text(sizes),
-               "trans_a": trans_a, "trans_b": trans_b}  # fmt: skip
-
-
-def _wide(count: int, dtype: str, engine: str) -> Iterator[Cells]:
-    """Give products of long rows and columns and few terms: gradients of large layers, whose pages are fresh."""
-    ranges = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
-    for sizes in log_sizes(count, ranges, (1, 64)):
-        yield {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", **_text(sizes),
-               "trans_a": "1", "trans_b": "0"}  # fmt: skip
-
-
-def _batched(count: int, dtype: str, engine: str) -> Iterator[Cells]:
-    ranges = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16.0, 1024.0)}
-    for (trans_a, trans_b), sizes in zip(in_turn(STORED, count), log_sizes(count, ranges, ROUND), strict=True):
-        yield {"kind": "gemm", "dtype": dtype, "engine": engine, **_text(sizes),
                "trans_a": trans_a, "trans_b": trans_b}  # fmt: skip
 
 
@@ -129,7 +122,7 @@ def _sparse(count: int, dtype: str, engine: str) -> Iterator[Cells]:
                "trans_a": "0", "trans_b": "0", "density": density}  # fmt: skip
 
 
-CONV_PASSES = ("forward", "backward_input", "backward_weight")
+PASSES = ("forward", "backward_input", "backward_weight")
 FORMS = ((3, False), (1, False), (3, True), (5, False), (1, False), (7, False))
 """Side of a filter, and whether each channel has one of its own."""
 STRIDES = ("1", "1", "1", "2")
@@ -154,7 +147,7 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
             "stride_h": stride, "stride_w": stride, "pad_d": "0", "pad_h": edge, "pad_w": edge, "dilation_d": "1",
             "dilation_h": "1", "dilation_w": "1", "groups": str(groups), "layout": "nchw",
         }  # fmt: skip
-        for pass_name in CONV_PASSES:
+        for pass_name in PASSES:
             yield {**shape, "pass_name": pass_name}
 
 
@@ -165,7 +158,7 @@ def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
         # Tables know recurrences alone: the product with the input is priced with the others.
         shape = {"kind": "rnn", "dtype": dtype, "engine": engine, "cell": cell_name, **_text(sizes),
                  "input_size": "0", "layers": "1", "directions": "1"}  # fmt: skip
-        for pass_name in ("forward", "backward_input", "backward_weight"):
+        for pass_name in PASSES:
             yield {**shape, "pass_name": pass_name}
 
 
@@ -271,9 +264,9 @@ def _updates(count: int, dtype: str) -> Iterator[Cells]:
 
 def _candidates(count: int, dtype: str, engine: str) -> Iterator[tuple[float, Iterator[Cells]]]:
     """Give the share of the weight that each group of ops has, and its ops."""
-    yield 1.0, _products(2 * count, dtype, engine)
-    yield 0.4, _wide(count // 4, dtype, engine)
-    yield 0.3, _batched(count, dtype, engine)
+    yield 1.0, _products(2 * count, dtype, engine, PRODUCTS)
+    yield 0.4, _products(count // 4, dtype, engine, WIDE, (1, 64), (("1", "0"),))
+    yield 0.3, _products(count, dtype, engine, BATCHED)
     yield 0.8, _convolutions(count, dtype, engine)
     yield 0.5, _attentions(count // 2, dtype, engine)
     yield 0.6, _elementwise(max(2, count // 8), dtype)

@@ -113,18 +113,14 @@ def _read(spec: InputSpec) -> dict[str, Any]:
     }  # fmt: skip
     result = run_child(request, str(spec.file), limit_s + START_S, memory or float("inf"), INPUT_FILE)
     if "error" in result:
-        where, what = result["error"]
-        raise FomkitError(where, what)
+        raise FomkitError(*result["error"])
     return result
 
 
 def measure_input(spec: InputSpec) -> InputMeasured:
     """Read a file's input pipeline and write its time per batch as the overhead ``input`` of each step.
 
-    Raises
-    ------
-    FomkitError
-        When the file is not there, fails, or gives too few batches.
+    Raises FomkitError when the file is not there, fails, or gives too few batches.
     """
     if not spec.file.is_file():
         raise FomkitError(str(spec.file), "is not a file. Give a Python file with a 'loader'.")

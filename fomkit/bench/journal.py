@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -96,7 +96,7 @@ class Journal:
                 raise FomkitError(f"{where}:{number}", "is no op with its answer. Delete the line, or the file.")
             self._take(entry)
         self.begin()
-        for entry in self._entries():
+        for entry in (*self.marks, *({"cells": cells, "answer": one} for cells, one in self.answers.values())):
             self._write(entry)
 
     def _take(self, entry: dict[str, Any]) -> None:
@@ -105,28 +105,29 @@ class Journal:
         else:
             self.answers[key_of(entry["cells"])] = (entry["cells"], entry["answer"])
 
-    def _entries(self) -> list[dict[str, Any]]:
-        return [*self.marks, *({"cells": cells, "answer": answer} for cells, answer in self.answers.values())]
-
     def _write(self, entry: Mapping[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(entry) + "\n")
 
     def keep(self, cells: Cells, answer: Answer) -> None:
         """Add what came of an op."""
-        entry = {"cells": dict(cells), "answer": dict(answer)}
-        self._take(entry)
-        self._write(entry)
+        self._add({"cells": dict(cells), "answer": dict(answer)})
 
     def mark(self, name: str, **values: object) -> None:
         """Add something else that was seen, under a name."""
-        entry = {"mark": name, **values}
+        self._add({"mark": name, **values})
+
+    def _add(self, entry: dict[str, Any]) -> None:
         self._take(entry)
         self._write(entry)
 
     def marked(self, name: str) -> list[dict[str, Any]]:
         """Give what was seen under a name, in order."""
         return [mark for mark in self.marks if mark["mark"] == name]
+
+    def last(self, name: str) -> dict[str, Any] | None:
+        """Give what was seen last under a name."""
+        return next((mark for mark in reversed(self.marks) if mark["mark"] == name), None)
 
     def close(self) -> None:
         """Delete the file: its profile is written."""
@@ -148,17 +149,21 @@ def in_step(answer: Mapping[str, Any]) -> list[float]:
     return list(answer[answer["state"]])
 
 
+def spread_notes(found: Summary) -> Iterator[str]:
+    """Say how well the median of a timing is known, and which repeats lie far off."""
+    if found.low_s is not None and found.high_s is not None:
+        yield f"median within [{found.low_s:.4g}, {found.high_s:.4g}] s at 95 %"
+    if found.outliers:
+        yield f"{found.outliers} of {found.repeats} outliers kept, longest {found.longest_s:.4g} s"
+
+
 def _note(answer: Mapping[str, Any], found: Summary, host_s: float) -> str:
     state = answer["state"]
     other = {"warm": "cold", "cold": "warm"}[state]
     parts = [f"operands {state}; {other} {summarise(answer[other]).median_s:.4g} s"]
     if host_s:
         parts.append(f"{host_s:.3g} s of the framework added")
-    if found.low_s is not None and found.high_s is not None:
-        parts.append(f"median within [{found.low_s:.4g}, {found.high_s:.4g}] s at 95 %")
-    if found.outliers:
-        parts.append(f"{found.outliers} of {found.repeats} outliers kept, longest {found.longest_s:.4g} s")
-    return "; ".join((*parts, f"checked to {answer['error']:.1e}"))
+    return "; ".join((*parts, *spread_notes(found), f"checked to {answer['error']:.1e}"))
 
 
 def timing_row(
@@ -170,18 +175,18 @@ def timing_row(
     meanwhile. An update's is in its time already.
     """
     found, host_s = summarise(in_step(answer)), 0.0 if cells["kind"] == "optimizer" else host_s
-    row: dict[str, object] = {
-        name: float(text) if name in _NUMBERS else text for name, text in cells.items() if name != "lengths"
-    }
+    return {**row_of_times(cells, found, host_s), **library, "note": _note(answer, found, host_s)}
+
+
+def row_of_times(cells: Cells, found: Summary, host_s: float = 0.0) -> dict[str, object]:
+    """Make the columns of a row of timings that tell an op and its times."""
     return {
-        **row,
+        **{name: float(text) if name in _NUMBERS else text for name, text in cells.items() if name != "lengths"},
         "time_s": found.median_s + host_s,
         "p25_s": found.p25_s + host_s,
         "p75_s": found.p75_s + host_s,
         "repeats": float(found.repeats),
         "harness": HARNESS,
-        **library,
-        "note": _note(answer, found, host_s),
     }
 
 
@@ -212,11 +217,11 @@ def without_fresh(timings: pd.DataFrame, device: Device) -> pd.DataFrame:
     return timings.assign(harness_s=np.minimum(fresh_s, (1 - LEAST_OP_SHARE) * timings["p25_s"]))
 
 
-def noise_of(answers: Iterable[Mapping[str, Any]]) -> tuple[int, int, float]:
+def noise_of(timings: Iterable[Sequence[float]]) -> tuple[int, int, float]:
     """Count timings, those whose median is not known well, and give the median of all half-widths [share]."""
     from statistics import median
 
-    widths = [summarise(in_step(answer)).width for answer in answers if "reason" not in answer]
+    widths = [summarise(repeats).width for repeats in timings]
     return len(widths), sum(width > NOISY for width in widths), median(widths) if widths else float("nan")
 
 
@@ -329,11 +334,6 @@ def enough_of(whose: str) -> float:
     return ENOUGH_OF_DESIGN if whose == DESIGN else ENOUGH
 
 
-def _share(seconds: pd.Series[float], sources: pd.Series[str]) -> float:
-    total = float(seconds.sum())
-    return float(seconds[sources.isin(SOURCES)].sum()) / total if total > 0 else 0.0
-
-
 def design_share(ops: Sequence[Wanted], machine: Machine) -> float:
     """Give the share of a design's ops that a machine has timed or has timings on all sides of."""
     if not ops:
@@ -356,5 +356,7 @@ def model_shares(
         except FomkitError:
             found[name] = 0.0
             continue
-        found[name] = _share(ops["time_s"] * ops["count"], ops["time_source"])
+        seconds = ops["time_s"] * ops["count"]
+        known, total = (float(some.sum()) for some in (seconds[ops["time_source"].isin(SOURCES)], seconds))
+        found[name] = known / total if total > 0 else 0.0
     return found

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fomkit.bench.model_steps import WARM_UP, FrameworkTimer, Sample, run_timing, stopwatch, time_steps
-from fomkit.bench.record import conditions_before, load
+from fomkit.bench.model_steps import FrameworkTimer, Sample, run_timing, stopwatch, time_steps, timed_content
+from fomkit.bench.record import conditions_before
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.drafting import Request
 from fomkit.frontends.keras.inputs import step_values
@@ -135,19 +135,13 @@ def _timed(
             *gap_notes(times.joined),
             "the profiled step runs each op by itself; the plain one fuses products with what follows them",
         ]
-    return {
-        "conditions": {**conditions, "load_end": load(), "threads": number, "warm_up": WARM_UP, "device": "cpu",
-                       "sizes": dict(sizes), "precision": precision, "notes": notes},
-        "plain": timed.plain,
-        "moments": timed.moments,
-        **_seen(times, timed.profiled, traced),
-    }  # fmt: skip
+    return timed_content(timed, _seen(times, timed.profiled, traced), **conditions, threads=number, device="cpu",
+                         sizes=dict(sizes), precision=precision, notes=notes)  # fmt: skip
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    text = str(error).lower()
-    lacks_memory = any(words in text for words in _LACKS_MEMORY)
-    return lacks_memory or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
+    told = any(words in str(error).lower() for words in _LACKS_MEMORY)
+    return told or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
 
 
 TIMER = FrameworkTimer(_timed, _lacks_memory)

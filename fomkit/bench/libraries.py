@@ -172,13 +172,8 @@ LIBRARIES: Mapping[str, Library] = {
 def choose_library(name: str, device: str) -> tuple[Library, str]:
     """Choose the library by name; "" takes PyTorch, or TensorFlow where PyTorch is not installed.
 
-    Raises FomkitError when there is none of that name, or it is not timed on the device.
-
-    Returns
-    -------
-    library : Library
-    notes : str
-        Why it is another than usual; "" where it is not.
+    Gives with it why it is another than usual; "" where it is not. Raises FomkitError when there is none of that
+    name, or it is not timed on the device.
     """
     if name and name not in LIBRARIES:
         raise FomkitError("--library", f"{name!r} is not one. {nearest_names(name, get_args(Name))}")
@@ -216,14 +211,7 @@ def _translated(wanted: Wanted, words: Mapping[str, str]) -> Wanted:
 
 
 def in_words_of(library: Library, ops: Iterable[Wanted]) -> tuple[list[Wanted], list[str]]:
-    """Give the ops of the design as a library runs them, and say which of them it does not.
-
-    Returns
-    -------
-    ops : list of Wanted
-    notes : list of str
-        One line for each reason and kind.
-    """
+    """Give the ops of the design as a library runs them, and a note of each reason and kind that it does not."""
     words = library.words
     if words is None:
         return list(ops), []

@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from fomkit.bench.record import load
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
 from fomkit.files.child_process import MEASURED, MEASURED_KERAS, run_child, take_request
@@ -148,14 +149,11 @@ def _timed(result: Mapping[str, Any]) -> Timed:
     if "joined" not in result:
         spent = tuple(Spent(**one) for one in result["spent"])
         return by_processor(replace(seen, spent=spent), result.get("covered", math.nan))
-    joined, rows = _joined(result["joined"]), tuple(map(tuple, result["rows"]))
+    content, rows = result["joined"], tuple(map(tuple, result["rows"]))
+    joined = JoinedNodes(**{**content, "unjoined": tuple(Unjoined(**one) for one in content["unjoined"])})
     wall = None if seen.profiled is None else seen.profiled.wall
     covered = math.nan if wall is None else min(joined.whole_s / wall.median_s, 1.0)
     return by_processor(replace(seen, joined=joined, rows=rows), covered)
-
-
-def _joined(content: Mapping[str, Any]) -> JoinedNodes:
-    return JoinedNodes(**{**content, "unjoined": tuple(Unjoined(**one) for one in content["unjoined"])})
 
 
 def _with_energy(timed: Timed, result: Mapping[str, Any], read: ReadEnergy) -> Timed:
@@ -314,37 +312,33 @@ def time_steps(
     return TimedSteps(plain, samples, step(), moments)
 
 
+def timed_content(timed: TimedSteps, seen: Mapping[str, Any], **conditions: Any) -> dict[str, Any]:
+    """Put what was timed, what a profiler saw and the conditions in the form that the parent process reads."""
+    conditions |= {"load_end": load(), "warm_up": WARM_UP}
+    return {"conditions": conditions, "plain": timed.plain, "moments": timed.moments, **seen}
+
+
 def trace_path(folder: str) -> Path:
     """Name the file of the profiler's trace."""
     return Path(folder) / "trace.json"
-
-
-class TimedStep(Protocol):
-    """Times the step of a file's model, and its ops where these are asked for; ``folder`` is for its traces."""
-
-    def __call__(
-        self, path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
-    ) -> dict[str, Any]:
-        """See above."""
 
 
 @dataclass(frozen=True)
 class FrameworkTimer:
     """How models of one framework are timed.
 
+    `timed`: times the step of a file's model, and its ops where these are asked for; ``folder`` is for its traces.
     `lacks_memory`: tells whether the step did not fit into memory.
     """
 
-    timed: TimedStep
+    timed: Callable[..., dict[str, Any]]
     lacks_memory: Callable[[BaseException], bool]
 
 
 def _explained(timer: FrameworkTimer, error: BaseException, request: Request, path: Path) -> list[str]:
     explained = explain_exception(error, request.where, path)
-    if not timer.lacks_memory(error):
-        return [explained.where, explained.what]
-    what = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
-    return [explained.where, what]
+    large = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
+    return [explained.where, large if timer.lacks_memory(error) else explained.what]
 
 
 def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options: Any) -> dict[str, Any]:

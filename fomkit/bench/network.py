@@ -270,15 +270,8 @@ def _over(spec: NetworkSpec, backend: str, machine: Machine, report: Reporter) -
 def measure_network(spec: NetworkSpec, report: Reporter = lambda _text: None) -> NetworkMeasured | None:
     """Measure the links between processes and write them into a machine profile.
 
-    Returns
-    -------
-    NetworkMeasured or None
-        None in a launched process that does not write.
-
-    Raises
-    ------
-    FomkitError
-        When nothing at all can be exchanged here.
+    Gives None in a launched process that does not write. Raises FomkitError when nothing at all can be exchanged
+    here.
     """
     begun = time.monotonic()
     facts = read_facts()

@@ -8,19 +8,20 @@ Which rank a process is, as torchrun, MPI or Slurm tell it, and where the ranks 
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fomkit.bench.journal import HARNESS, NOISY
+from fomkit.bench.journal import HARNESS, noise_of, row_of_times, spread_notes
 from fomkit.bench.libraries import Cells, Child
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.files.child_process import child_command
 from fomkit.harness.collectives import SEND, SERVER, op_of
-from fomkit.harness.torch.cases import summarise
+from fomkit.harness.torch.cases import Summary, summarise
 from fomkit.harness.torch.exchanges import BUFFERS, SIZES_BYTE
 from fomkit.harness.torch.network import Rank
 from fomkit.ops.tables import column_names
@@ -34,13 +35,8 @@ Answers = Iterable[tuple[Cells, Mapping[str, Any]]]
 _NUMBERS = frozenset(column_names("TIMINGS", "number"))
 
 
-def _note(cells: Cells, answer: Mapping[str, Any]) -> str:
-    found = summarise(answer["times"])
-    parts = []
-    if found.low_s is not None and found.high_s is not None:
-        parts.append(f"median within [{found.low_s:.4g}, {found.high_s:.4g}] s at 95 %")
-    if found.outliers:
-        parts.append(f"{found.outliers} of {found.repeats} outliers kept, longest {found.longest_s:.4g} s")
+def _note(cells: Cells, found: Summary) -> str:
+    parts = [*spread_notes(found)]
     if "/" in cells["op"]:
         sizes = ", ".join(f"{byte:,}" for byte in SIZES_BYTE.values())
         _, scheme, form = cells["op"].split("/")
@@ -53,17 +49,8 @@ def _note(cells: Cells, answer: Mapping[str, Any]) -> str:
 
 def _row(cells: Cells, answer: Mapping[str, Any], channel: str, version: str) -> dict[str, object]:
     found = summarise(answer["times"])
-    return {
-        **{name: float(text) if name in _NUMBERS else text for name, text in cells.items()},
-        "time_s": found.median_s,
-        "p25_s": found.p25_s,
-        "p75_s": found.p75_s,
-        "repeats": float(found.repeats),
-        "harness": HARNESS,
-        "library": channel,
-        "library_version": f"torch {version}",
-        "note": _note(cells, answer),
-    }
+    library = {"library": channel, "library_version": f"torch {version}"}
+    return {**row_of_times(cells, found), **library, "note": _note(cells, found)}
 
 
 def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Link, ...]:
@@ -78,21 +65,14 @@ def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Li
 
 
 def _skipped(answers: Answers) -> list[str]:
-    groups: dict[tuple[str, str], int] = {}
-    for cells, answer in answers:
-        if "reason" in answer:
-            key = cells["collective"], str(answer["reason"])
-            groups[key] = groups.get(key, 0) + 1
+    groups = Counter((cells["collective"], str(one["reason"])) for cells, one in answers if "reason" in one)
     return [f"not timed: {count} {collective}, {reason}" for (collective, reason), count in groups.items()]
 
 
 def _noise(answers: Answers) -> str:
-    from statistics import median
-
-    widths = [summarise(answer["times"]).width for _, answer in answers if "times" in answer]
-    noisy = sum(width > NOISY for width in widths)
+    count, noisy, width = noise_of(answer["times"] for _, answer in answers if "times" in answer)
     return (
-        f"noise: of {len(widths)} exchanges the median is known to ±{median(widths):.1%} in the middle; "
+        f"noise: of {count} exchanges the median is known to ±{width:.1%} in the middle; "
         f"{noisy} are wider than ±10 %"
     )
 
@@ -211,16 +191,10 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
     """
     for launcher, (rank, ranks, local, local_ranks), jobs in _LAUNCHERS:
         if environment.get(rank, "").isdigit() and environment.get(ranks, "").isdigit():
-            count = int(environment[ranks])
+            number, count = int(environment[rank]), int(environment[ranks])
+            here = _whole(environment, local_ranks, 0) or _tasks_here(environment, count)
             job = next((environment[name] for name in jobs if environment.get(name)), "")
-            return Place(
-                int(environment[rank]),
-                count,
-                _whole(environment, local, int(environment[rank])),
-                _whole(environment, local_ranks, 0) or _tasks_here(environment, count),
-                launcher,
-                job,
-            )
+            return Place(number, count, _whole(environment, local, number), here, launcher, job)
     return None
 
 
@@ -254,21 +228,6 @@ GONE = "the process that timed it"
 """How `Child` begins what it says of a process that gave no answer."""
 GRACE_S = 15.0
 """How much longer a rank is waited for: the others find out by themselves first."""
-
-
-class Ranks(Protocol):
-    """Ranks that exchange messages and time it."""
-
-    facts: Answer
-
-    def run_exchange(self, request: Mapping[str, Any]) -> Answer:
-        """Have all ranks run an exchange; ``times`` or ``reason``, and ``broken`` where the ranks are lost."""
-
-    def mend(self) -> bool:
-        """Put others in the place of ranks that are lost; False where that cannot be done."""
-
-    def close(self) -> None:
-        """End the exchange."""
 
 
 class LocalRanks:
@@ -368,3 +327,7 @@ class LaunchedRank:
     def close(self) -> None:
         """Leave the others."""
         self._rank.leave()
+
+
+Ranks = LocalRanks | LaunchedRank
+"""Ranks that exchange messages and time it: ``times`` or ``reason``, and ``broken`` where the ranks are lost."""

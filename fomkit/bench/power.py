@@ -84,9 +84,10 @@ class CounterMeter:
     _before: Sequence[float] = field(default=())
     _began: float = 0.0
 
-    def open_j(self, joule: float, wall_s: float) -> float:
-        """Give what the counters leave open [J] of an energy over a time."""
-        return min(2 * self.update_s / wall_s, 1.0) * joule + self.error_w * wall_s if wall_s > 0 else joule
+    def reading(self, joule: float, wall_s: float) -> Reading:
+        """Give an energy over a time, with what the counters leave open."""
+        open_j = min(2 * self.update_s / wall_s, 1.0) * joule + self.error_w * wall_s if wall_s > 0 else joule
+        return Reading(Span(joule, max(joule - open_j, 0.0), joule + open_j), wall_s)
 
     def begin(self) -> None:
         """Read the counters."""
@@ -95,9 +96,9 @@ class CounterMeter:
     def end(self) -> Reading:
         """Read them again and take the differences, once round at most."""
         after, wall = self.read(), self.clock() - self._began
-        joule = sum(counted(*each, wall) for each in zip(self._before, after, self.most_j, strict=True))
-        open_j = self.open_j(joule, wall)
-        return Reading(Span(joule, max(joule - open_j, 0.0), joule + open_j), wall)
+        return self.reading(
+            sum(counted(*each, wall) for each in zip(self._before, after, self.most_j, strict=True)), wall
+        )
 
 
 @dataclass
@@ -202,11 +203,6 @@ def _reading_fields(reading: Reading, meter: Meter) -> dict[str, Any]:
             "source": meter.source, "scope": meter.scope, "limit_w": meter.limit_w}  # fmt: skip
 
 
-def _timed_s(answer: Answer) -> float:
-    """Add up the repeats [s]; what ran besides, to warm up and in loops, comes on top."""
-    return sum(sum(answer.get(name) or ()) for name in ("warm", "cold"))
-
-
 def watching(meter: Meter, journal: Journal) -> Around:
     """Make what reads the energy around the timing of an op and keeps it; no failed reading costs a timing."""
 
@@ -229,7 +225,9 @@ def watching(meter: Meter, journal: Journal) -> Around:
         if reading is None:
             journal.mark("power_missed", said=trouble)
         elif "reason" not in answer and reading.wall_s > 0:
-            journal.mark("power", timed_s=_timed_s(answer), **_reading_fields(reading, meter))
+            # The repeats; what ran besides, to warm up and in loops, comes on top.
+            timed_s = sum(sum(answer.get(name) or ()) for name in ("warm", "cold"))
+            journal.mark("power", timed_s=timed_s, **_reading_fields(reading, meter))
         return answer
 
     return around

@@ -12,15 +12,16 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from fomkit import __version__
 from fomkit.bench.journal import Journal, in_step, noise_of, timings_table, without_fresh
-from fomkit.bench.libraries import Cells
 from fomkit.bench.power import energy_of, missed_of
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
@@ -236,10 +237,6 @@ class Subject:
             return float(self.facts.get("cache_byte") or 0.0) / 4
         return self.host.cache_byte.get(2, 0.0)
 
-    def source(self) -> str:
-        """Say where a measured figure comes from."""
-        return f"measured here, {self.framework} {self.facts['library_version']}"
-
 
 def rate_fact(work: float, answer: Mapping[str, Any], source: str) -> Fact:
     """Make a rate [1/s] of work and repeats, with the interval of the median."""
@@ -255,19 +252,12 @@ def _peaks(journal: Journal, source: str) -> tuple[Peak, ...]:
     for cells, answer in journal.answers.values():
         if cells["kind"] != "gemm" or "reason" in answer:
             continue
-        flop = 2.0
-        for name in ("b", "m", "n", "k"):
-            flop *= float(cells[name])
+        flop = 2.0 * prod(float(cells[name]) for name in ("b", "m", "n", "k"))
         fact = rate_fact(flop, answer, source)
         pair = cells["dtype"], cells["engine"]
         if pair not in best or fact.value > best[pair].value:
             best[pair] = fact
     return tuple(Peak(dtype, engine, rate) for (dtype, engine), rate in best.items())
-
-
-def _probe(journal: Journal, name: str) -> dict[str, Any] | None:
-    found = journal.marked(name)
-    return found[-1] if found else None
 
 
 def _exact(value: float, source: str) -> Fact:
@@ -276,15 +266,14 @@ def _exact(value: float, source: str) -> Fact:
 
 def device_of(journal: Journal, subject: Subject) -> Device:
     """Make the device: peak rates and bandwidth as reached, capacity as told, the launch cost as timed."""
-    memory, host = _probe(journal, "bandwidth"), _probe(journal, "host")
-    fresh, way = _probe(journal, "allocator"), _probe(journal, "from_host")
+    memory, host, fresh, way = map(journal.last, ("bandwidth", "host", "allocator", "from_host"))
     capacity = subject.facts.get("memory_byte") or subject.host.memory_byte
-    source = subject.source()
+    source = f"measured here, {subject.framework} {subject.facts['library_version']}"
     return Device(
         peaks=_peaks(journal, source),
-        capacity_byte=Fact(capacity, capacity, capacity, "measured", source) if capacity else None,
+        capacity_byte=_exact(capacity, source) if capacity else None,
         byte_per_s=rate_fact(memory["byte"], memory["answer"], source) if memory else None,
-        launch_s=Fact(host["op_s"], host["op_s"], host["op_s"], "measured", source) if host else None,
+        launch_s=_exact(host["op_s"], source) if host else None,
         fresh_byte_per_s=_exact(1 / fresh["s_per_byte"], source) if fresh else None,
         fresh_above_byte=fresh["above_byte"] if fresh else None,
         host_byte_per_s=_exact(way["pinned"], f"{source}; pageable {way['pageable']:.3g} byte/s") if way else None,
@@ -303,16 +292,14 @@ def _drift(journal: Journal) -> list[str]:
 
 def _skipped(journal: Journal) -> list[str]:
     """Say what was not timed and why, one line for each reason and kind."""
-    groups: dict[tuple[str, str, str], list[Cells]] = {}
-    for cells, answer in journal.answers.values():
-        if "reason" in answer:
-            groups.setdefault((cells["kind"], cells["dtype"], str(answer["reason"])), []).append(cells)
-    return [f"not timed: {len(ops)} {kind} of {dtype}, {reason}" for (kind, dtype, reason), ops in groups.items()]
+    found = ((cells, one["reason"]) for cells, one in journal.answers.values() if "reason" in one)
+    groups = Counter((cells["kind"], cells["dtype"], str(reason)) for cells, reason in found)
+    return [f"not timed: {count} {kind} of {dtype}, {reason}" for (kind, dtype, reason), count in groups.items()]
 
 
 def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
     """Write what a reader of the profile should know: the machine, the noise, drift, load and what is missing."""
-    count, noisy, width = noise_of([answer for _, answer in journal.answers.values()])
+    count, noisy, width = noise_of(in_step(one) for _, one in journal.answers.values() if "reason" not in one)
     clock = "process time of" if subject.device == "cpu" and subject.facts["threads"] == 1 else "wall time with"
     how = "CUDA events" if subject.device == "cuda" else f"{clock} {subject.facts['threads']} thread(s)"
     messages = [f"{subject.facts['about']}; {how}", *subject.host.lines()]
@@ -327,22 +314,14 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
             f"load while measuring: {min(loads):.2f} to {max(loads):.2f} (/proc/loadavg), ours is about 1"
         )
     counts = [one["throttled"] for one in journal.marked("moment") if one.get("throttled") is not None]
-    messages.append(
-        f"throttling: {counts[-1] - counts[0]} more events while measuring"
-        if counts
-        else "throttling: not readable"
-    )
-    return (
-        *messages,
-        *(str(one["said"]) for one in journal.marked("said")),
-        *missed_of(journal),
-        *_skipped(journal),
-    )
+    cut = f"{counts[-1] - counts[0]} more events while measuring" if counts else "not readable"
+    said = [str(one["said"]) for one in journal.marked("said")]
+    return (*messages, f"throttling: {cut}", *said, *missed_of(journal), *_skipped(journal))
 
 
 def _added_s(journal: Journal, subject: Subject) -> float:
     """Give what the framework takes for each op of a step [s], where the op has to wait for it."""
-    host = _probe(journal, "host")
+    host = journal.last("host")
     return float(host["host_s"]) if host and subject.device == "cpu" else 0.0
 
 

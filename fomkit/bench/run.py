@@ -32,7 +32,6 @@ from fomkit.bench.libraries import (
     LIBRARIES,
     Cells,
     Child,
-    Library,
     Wanted,
     cells_of,
     choose_library,
@@ -68,13 +67,12 @@ VOLTA = (7, 0)
 
 def formats_here(session: Session) -> list[tuple[str, str]]:
     """Give the number formats that the device multiplies, with the engine that does it."""
+    found = [("fp32", "vector"), ("fp64", "vector")]
     if session.subject.device == "cuda":
-        found = [("fp32", "vector"), ("fp64", "vector")]
         capability = tuple(session.subject.facts["capability"])
         found += [("fp16", "matrix")] if capability >= VOLTA else []
         return found + ([("tf32", "matrix"), ("bf16", "matrix")] if capability >= AMPERE else [])
     flags = session.subject.host.flags
-    found = [("fp32", "vector"), ("fp64", "vector")]
     if flags & set(BF16_FLAGS):
         found.append(("bf16", "matrix" if flags & set(MATRIX_FLAGS) else "vector"))
     return found
@@ -123,9 +121,7 @@ def _of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells]
             cells.pop("op", None)
         if cells["kind"] in PASS_FREE_KINDS:
             cells.pop("pass_name", None)
-        if cells["kind"] == "optimizer" and (
-            lengths := _lengths(estimated, {str(name): value for name, value in row.items()})
-        ):
+        if cells["kind"] == "optimizer" and (lengths := _lengths(estimated, row)):
             cells["lengths"] = lengths
         found.append(Wanted(cells, count / estimated.step.value, estimated.model.name))
     return found
@@ -213,27 +209,22 @@ def _project(spec: MeasureSpec) -> Callable[[str, Machine], Estimate]:
     return lambda name, machine: estimate(load_model(name), machine, options)
 
 
-def _wanted_of_models(session: Session, spec: MeasureSpec) -> list[Wanted]:
-    machine, project = machine_of(session.journal, session.subject), _project(spec)
-    estimates = [project(name, machine) for name in spec.models]
-    return ops_of_models(estimates, machine, LIBRARIES[session.subject.framework].knows_op)
-
-
 def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
     formats = formats_here(session)
     probe(session, formats)
+    machine, library = machine_of(session.journal, session.subject), LIBRARIES[session.subject.framework]
     if spec.models:
-        session.wanted = _wanted_of_models(session, spec)
+        estimates = [_project(spec)(name, machine) for name in spec.models]
+        session.wanted = ops_of_models(estimates, machine, library.knows_op)
         session.time_best(session.wanted)
         return
-    machine = machine_of(session.journal, session.subject)
     rates = {(peak.dtype, peak.engine): peak.rate.value for peak in machine.device.peaks}
     bandwidth = machine.device.byte_per_s
     chosen = [pair for pair in formats if pair in rates][: 1 if plan.name == "quick" else None]
     ops = design(chosen, plan.shapes, plan.op_s, rates, bandwidth.value if bandwidth else 1e9)
     if plan.name == "quick":
         ops = [one for one in ops if one.cells["kind"] not in SLOW_KINDS]
-    ops, missing = in_words_of(LIBRARIES[session.subject.framework], ops)
+    ops, missing = in_words_of(library, ops)
     _mark_notes(session.journal, missing)
     ops = [one for one in ops if shape_of(one.cells) not in spec.apart]
     session.wanted = ops
@@ -247,11 +238,6 @@ def _mark_notes(journal: Journal, lines: Iterable[str]) -> None:
     for line in lines:
         if line and line not in said:
             journal.mark("said", said=line)
-
-
-def _subject(spec: MeasureSpec, child: Child, library: Library) -> Subject:
-    name = spec.name or spec.output.name.removesuffix(".yaml")
-    return Subject(name, spec.device, read_facts(), child.facts, library.name)
 
 
 def _journal(spec: MeasureSpec, subject: Subject) -> Journal:
@@ -291,11 +277,8 @@ def _verdict(
 ) -> Verdict:
     """Judge a profile that is written: as an estimate would use it."""
     machine = own_fits(load_machine(spec.output))
-    shares = (
-        model_shares(spec.models, machine, _project(spec))
-        if spec.models
-        else {DESIGN: design_share(session.wanted, machine)}
-    )
+    shares = model_shares(spec.models, machine, _project(spec)) if spec.models else {}
+    shares = shares or {DESIGN: design_share(session.wanted, machine)}
     answers = session.journal.answers
     received = [answers[key_of(one.cells)][1] for one in session.wanted if key_of(one.cells) in answers]
     waiting = ended == "interrupted" or len(received) < len(session.wanted)
@@ -339,13 +322,15 @@ def measure(
         check_installed(library.name, "measure")
     for name in spec.models:
         load_model(name)  # a mistake in it is told before anything is timed
-    host, ended = read_facts(), _BUDGET
+    host = read_facts()
+    ended: Ended = "budget"
     flush = max(CACHES * host.last_cache_byte, LEAST_FLUSH_BYTE)
     setup = {"device": spec.device, "threads": spec.threads, "cache_byte": flush, "library": library.name}
     with start(setup) as child:
         clocks = choose_clocks(spec, child)
         begun = clocks.own(), clocks.wall()
-        subject = _subject(spec, child, library)
+        name = spec.name or spec.output.name.removesuffix(".yaml")
+        subject = Subject(name, spec.device, host, child.facts, library.name)
         journal = _journal(spec, subject)
         _mark_notes(journal, [why, *library.notes])
         ends = begun[0] + budget_s - FIT_S[plan.name]
@@ -356,7 +341,7 @@ def measure(
         try:
             session.around = start_watching(journal, spec.device)
             _time_ops(session, spec, plan)
-            ended = "wall" if session.wall_is_over() else _BUDGET
+            ended = "wall" if session.wall_is_over() else "budget"
             session.look()
         except KeyboardInterrupt:
             ended = "interrupted"
@@ -376,6 +361,3 @@ def _written(
     if not verdict.resume or (verdict.sufficient and ended != "interrupted"):
         session.journal.close()
     return Measured(machine, tuple(files), ended == "interrupted", verdict.wall_s, verdict)
-
-
-_BUDGET: Ended = "budget"

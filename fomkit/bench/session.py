@@ -11,12 +11,12 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fomkit.bench.journal import Journal
-from fomkit.bench.libraries import Cells, Wanted, as_table, key_of
+from fomkit.bench.libraries import Cells, Child, Wanted, as_table, key_of
 from fomkit.bench.record import Subject, machine_of, read_moment
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.cascade import add_times
@@ -135,13 +135,6 @@ ROUND = 0.5
 FEWEST_A_ROUND = 8
 
 
-class Timer(Protocol):
-    """What times ops: `fomkit.bench.libraries.Child`, or what stands for it in a test."""
-
-    def time_op(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        """Time an op; see there."""
-
-
 @dataclass
 class Session:
     """A run of timings on one machine.
@@ -159,7 +152,7 @@ class Session:
     plan: Plan
     journal: Journal
     subject: Subject
-    timer: Timer
+    timer: Child
     ends: float
     seed: int = 0
     advance: Callable[[str], None] = lambda _text: None
@@ -241,7 +234,7 @@ class Session:
                 return
             self.time_one(one)
 
-    def _fitting(self, ops: list[Wanted]) -> tuple[list[Wanted], Any]:
+    def _fitting(self, ops: list[Wanted]) -> tuple[list[Wanted], Outlook]:
         """Leave out ops whose operands the memory does not hold, and say so."""
         outlook = look_ahead(ops, machine_of(self.journal, self.subject))
         memory = self.subject.facts.get("memory_byte") or self.subject.host.memory_byte or np.inf
@@ -250,8 +243,7 @@ class Session:
             if too_large:
                 reason = f"its operands take {byte / 1e9:.3g} GB, more than a quarter of the memory"
                 self.journal.keep(one.cells, {"reason": reason})
-        kept = [one for one, too_large in zip(ops, large.tolist(), strict=True) if not too_large]
-        return kept, type(outlook)(*(column[~large] for column in outlook))
+        return self.pending(ops), Outlook(*(column[~large] for column in outlook))
 
     def time_best(self, ops: Sequence[Wanted]) -> None:
         """Have ops timed that win most per second, best first, and predict anew as timings come in.

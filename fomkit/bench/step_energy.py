@@ -12,7 +12,6 @@ from typing import NamedTuple
 from fomkit.bench.model_steps import Moments, ReadEnergy
 from fomkit.bench.power import CounterMeter, Meter, Reading, SampledMeter, find_meter
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span
 from fomkit.core.measurement import StepEnergy
 from fomkit.harness.energy_gpu import CannotReadError
 from fomkit.plan.footprint import Sample, counted, integrate
@@ -81,15 +80,14 @@ class EnergyLog:
             error_w = meter.error_w if isinstance(meter, SampledMeter) else 0.0
             found = integrate([Sample(one.moment_s, one.quantities[0]) for one in inside], error_w=error_w)
             return Reading(found.energy_j, found.wall_s)
-        joule, wall_s = 0.0, inside[-1].moment_s - inside[0].moment_s
+        joule = 0.0
         for one, other in pairwise(inside):
-            apart_s = other.moment_s - one.moment_s
-            joule += sum(
-                counted(*each, apart_s)
-                for each in zip(one.quantities, other.quantities, meter.most_j, strict=True)
+            both, apart_s = (
+                zip(one.quantities, other.quantities, meter.most_j, strict=True),
+                other.moment_s - one.moment_s,
             )
-        open_j = meter.open_j(joule, wall_s)
-        return Reading(Span(joule, max(joule - open_j, 0.0), joule + open_j), wall_s)
+            joule += sum(counted(*each, apart_s) for each in both)
+        return meter.reading(joule, inside[-1].moment_s - inside[0].moment_s)
 
 
 def _power(meter: Meter) -> float:

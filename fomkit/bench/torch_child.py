@@ -17,16 +17,15 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from fomkit.bench.model_steps import (
-    WARM_UP,
     FrameworkTimer,
     Sample,
-    TimedSteps,
     run_timing,
     stopwatch,
     time_steps,
+    timed_content,
     trace_path,
 )
-from fomkit.bench.record import conditions_before, load
+from fomkit.bench.record import conditions_before
 from fomkit.frontends.drafting import Request
 from fomkit.frontends.model_file import run_file, take_workload
 from fomkit.frontends.torch.profile import check_workload
@@ -52,9 +51,8 @@ def _timed(
     def profiled(repeats: int) -> list[Sample]:
         return profiled_steps(step.run, watch, repeats, trace_path(folder), device)
 
-    timed: TimedSteps = time_steps(
-        step.run, watch, profiled if ops else None, partial(check_finite, where=request.where)
-    )
+    check = partial(check_finite, where=request.where)
+    timed = time_steps(step.run, watch, profiled if ops else None, check)
     notes = [*step.notes]
     if not is_finite(timed.last):
         notes.append("after the timed steps the loss was no finite number: the step does not train as it stands")
@@ -65,14 +63,9 @@ def _timed(
         spent, covered = time_spent(trace_path(folder))
         seen = {"spent": [asdict(one) for one in spent], "covered": covered, "profiler": PROFILER}
         seen["profiled"] = timed.profiled
-    return {
-        "conditions": {**conditions, "load_end": load(), "threads": torch.get_num_threads(), "warm_up": WARM_UP,
-                       "device": "gpu" if device == "cuda" else "cpu", "sizes": step.sizes,
-                       "precision": precision, "notes": list(dict.fromkeys(notes))},
-        "plain": timed.plain,
-        "moments": timed.moments,
-        **seen,
-    }  # fmt: skip
+    kind, threads = "gpu" if device == "cuda" else "cpu", torch.get_num_threads()
+    return timed_content(timed, seen, **conditions, threads=threads, device=kind, sizes=step.sizes,
+                         precision=precision, notes=list(dict.fromkeys(notes)))  # fmt: skip
 
 
 def _lacks_memory(error: BaseException) -> bool:

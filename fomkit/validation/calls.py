@@ -15,7 +15,7 @@ import pandas as pd
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.plan.coverage import USES, Spread, Use, Uses, groups_of
 from fomkit.validation.graphs import per_call
-from fomkit.validation.scores import Cases, Score, constant_band, make_cases, score
+from fomkit.validation.scores import Cases, Score, cases_of_table, constant_band, score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,14 +34,8 @@ def scored_calls(labels: pd.DataFrame, timed: pd.DataFrame) -> tuple[pd.DataFram
     """Set labels of calls beside their predictions.
 
     `labels`: what `fomkit.validation.labels.read_single_calls` gives, of one device; `timed`: what
-    `fomkit.validation.graphs.predict_graphs` gives.
-
-    Returns
-    -------
-    scored : DataFrame
-        The labels with ``time_s, low_s, high_s``.
-    left_out : dict
-        Why how many others are not scored.
+    `fomkit.validation.graphs.predict_graphs` gives. Gives the labels with ``time_s, low_s, high_s``, and why how
+    many others are not scored.
     """
     doubtful = labels["flag"] != ""
     short = ~doubtful & (labels["seconds"] < SEEN * labels["harness_s"])
@@ -58,9 +52,10 @@ def scored_calls(labels: pd.DataFrame, timed: pd.DataFrame) -> tuple[pd.DataFram
 
 def cases_of_calls(rows: pd.DataFrame) -> Cases:
     """Give the calls as cases; those of one model are a fold."""
-    times = (rows[name].to_numpy(np.float64) for name in ("seconds", "time_s", "low_s", "high_s"))
-    graph = rows.groupby("graph").ngroup().to_numpy()
-    return constant_band(make_cases(*times, weight=rows["count"].to_numpy(np.float64), fold=graph))
+    truth, weight = (rows[name].to_numpy(np.float64) for name in ("seconds", "count"))
+    return constant_band(
+        cases_of_table(rows, truth, weight=weight, fold=rows.groupby("graph").ngroup().to_numpy())
+    )
 
 
 def call_scores(scored: pd.DataFrame, comparison: str, machine: str) -> Iterator[Score]:

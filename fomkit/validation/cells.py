@@ -158,14 +158,7 @@ def _line(row: Measurement) -> str:
 
 
 def counted_once(rows: Sequence[Measurement]) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
-    """Leave out rows that are a copy of an earlier one, and say which.
-
-    Returns
-    -------
-    rows : tuple of Measurement
-    notes : tuple of str
-        A line for each row that is left out.
-    """
+    """Leave out rows that are a copy of an earlier one, and give a note of each."""
     first: dict[Measurement, Measurement] = {}
     notes = []
     for row in rows:

@@ -29,7 +29,16 @@ from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.deepbench_folds import Sheet, cross_validated_cases, few_rows_cases, parts, read_sheets
 from fomkit.validation.graphs import without_timings
-from fomkit.validation.scores import Cases, Errors, Score, constant_band, errors_of, join_cases, make_cases, score
+from fomkit.validation.scores import (
+    Cases,
+    Errors,
+    Score,
+    cases_of_table,
+    constant_band,
+    errors_of,
+    join_cases,
+    score,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,10 +84,10 @@ def median_line(
     lines: list[Score], comparison: str, what: str, peers: Mapping[str, Errors], machine: str = SHEETS
 ) -> Score:
     """Give the medians over sheets or machines; totals and biases without their sign."""
-    values: dict[str, Any] = {}
-    for column in fields(Score):
-        if column.type == "float":
-            values[column.name] = float(np.median([abs(getattr(line, column.name)) for line in lines]))
+    columns = [column.name for column in fields(Score) if column.type == "float"]
+    values: dict[str, Any] = {
+        name: float(np.median([abs(getattr(line, name)) for line in lines])) for name in columns
+    }
     cases = sum(line.cases for line in lines)
     return Score(comparison, "op", machine, what, cases, **values, peers=peers)
 
@@ -112,10 +121,8 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
     grouped: list[Score] = []
     few: list[Score] = []
     found: dict[str, list[Cases]] = {}
-    names = sorted(
-        {sheet.machine for sheet in read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")}
-    )
-    donors = tuple(own_fits(load_machine(name)) for name in names)
+    every = read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")
+    donors = tuple(own_fits(load_machine(name)) for name in sorted({sheet.machine for sheet in every}))
     for sheet in sheets:
         machine = load_machine(sheet.machine)
         for part in parts(sheet, machine):
@@ -140,8 +147,7 @@ _OF_AN_OP = ["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]
 def _dense_cases(rows: pd.DataFrame, machine: str, level: float) -> Cases:
     ops = row_major(rows)[_OF_AN_OP].reset_index(drop=True)
     timed = predict_ops(ops, load_machine(machine), interval=level).ops
-    ends = (timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s"))
-    return make_cases(rows["time_s"].to_numpy(np.float64), *ends)
+    return cases_of_table(timed, rows["time_s"].to_numpy(np.float64))
 
 
 def dense_layer_scores(level: float = DEFAULT_LEVEL, path: Path | None = None) -> list[Score]:
@@ -152,10 +158,8 @@ def dense_layer_scores(level: float = DEFAULT_LEVEL, path: Path | None = None) -
     table = read_columns(path or shipped_folder("validation") / "eie" / "layers.csv", _WORDS, _NUMBERS)
     lines = []
     for machine, rows in table.groupby("machine", sort=False):
-        parts = {
-            f"batch {batch:g}": _dense_cases(some, str(machine), level)
-            for batch, some in rows.groupby("batch", sort=True)
-        }
+        batches = rows.groupby("batch", sort=True)
+        parts = {f"batch {batch:g}": _dense_cases(some, str(machine), level) for batch, some in batches}
         named = {**parts, "all": join_cases(parts.values())}
         lines += [score(cases, NAME, "op", str(machine), what, interval=level) for what, cases in named.items()]
     return lines
@@ -198,8 +202,7 @@ def _held_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple
     wanted = [name for name in ("op", *_KEYS, *(column.name for column in DIMENSIONS)) if name in rows.columns]
     ops = rows[wanted].dropna(axis=1, how="all").reset_index(drop=True)
     timed = predict_ops(ops, without_timings(machine), interval=level).ops
-    ends = (timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s"))
-    return make_cases(truth, *ends), errors_of(truth, _floors(timed, machine))
+    return cases_of_table(timed, truth), errors_of(truth, _floors(timed, machine))
 
 
 def _middle(lines: list[Score]) -> Score:

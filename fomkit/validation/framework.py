@@ -155,16 +155,6 @@ def _backward_lookup(row: GraphRow) -> list[Work]:
     ]  # fmt: skip
 
 
-def _backward_dropout(row: GraphRow) -> list[Work]:
-    read = row.numel * (1 + MASK_BYTE / ITEM)
-    return [traffic("aten::native_dropout_backward", "pointwise", row.numel, row.output[-1], read, row.numel, 2)]
-
-
-def _backward_where(row: GraphRow) -> list[Work]:
-    read = row.numel + prod(row.inputs[0]) * MASK_BYTE / ITEM
-    return [traffic("aten::where", "pointwise", row.numel, row.output[-1], read, row.numel, 3)]
-
-
 def _backward_unnamed(row: GraphRow) -> list[Work]:
     if row.function == "split" and row.inputs:
         return [copy("aten::cat", row.inputs[0])]
@@ -174,24 +164,24 @@ def _backward_unnamed(row: GraphRow) -> list[Work]:
     return []
 
 
-def _backward_pointwise(row: GraphRow) -> list[Work]:
-    return [elementwise(op, row.output, tensors) for op, tensors in TENSORS.get(row.opname, ())]
-
-
-def _expanded(row: GraphRow) -> list[Work]:
-    return [elementwise("aten::div", row.output, 1)] if row.inputs and prod(row.inputs[0]) > 1 else []
+def _pointwise(op: str, row: GraphRow, read: float, inputs: float) -> list[Work]:
+    return [traffic(op, "pointwise", row.numel, row.output[-1], read, row.numel, inputs)]
 
 
 _BACKWARD: Mapping[str, Callable[[GraphRow], list[Work]]] = {
     "Linear": _backward_linear,
     "BMM": _backward_batched,
-    **dict.fromkeys(TENSORS, _backward_pointwise),
+    **dict.fromkeys(
+        TENSORS, lambda row: [elementwise(op, row.output, tensors) for op, tensors in TENSORS[row.opname]]
+    ),
     "VECsoftmax": _backward_softmax,
     "VECln": _backward_layer_norm,
     "EMBEDDING": _backward_lookup,
-    "dropout": _backward_dropout,
-    "where": _backward_where,
-    "mean": _expanded,
+    "dropout": lambda row: _pointwise("aten::native_dropout_backward", row, row.numel * (1 + MASK_BYTE / ITEM), 2),
+    "where": lambda row: _pointwise("aten::where", row, row.numel + prod(row.inputs[0]) * MASK_BYTE / ITEM, 3),
+    "mean": lambda row: (
+        [elementwise("aten::div", row.output, 1)] if row.inputs and prod(row.inputs[0]) > 1 else []
+    ),
     "misc": _backward_unnamed,
 }
 
@@ -229,21 +219,14 @@ def _copied_operands(row: GraphRow) -> list[Shape]:
 
 def _forward_batched(row: GraphRow) -> list[Work]:
     b, m, k, n = row.forward[0][1]
-    return [
-        *(copy("aten::clone", shape) for shape in _copied_operands(row)),
-        product("aten::bmm", b, m, n, k),
-    ]
+    copies = [copy("aten::clone", shape) for shape in _copied_operands(row)]
+    return [*copies, product("aten::bmm", b, m, n, k)]
 
 
 def _forward_pointwise(row: GraphRow) -> list[Work]:
     op = TRAFFIC[row.forward[0][0].removeprefix("VEC")].op
     inputs = row.inputs or (row.output,)
-    read = sum(operand_reads(shape, row.output) for shape in inputs)
-    return [traffic(op, "pointwise", row.numel, row.output[-1], read, row.numel, len(inputs))]
-
-
-def _forward_softmax(row: GraphRow) -> list[Work]:
-    return [traffic(TRAFFIC["softmax"].op, "softmax", row.numel, row.output[-1], row.numel, row.numel, 1)]
+    return _pointwise(op, row, sum(operand_reads(shape, row.output) for shape in inputs), len(inputs))
 
 
 def _forward_layer_norm(row: GraphRow) -> list[Work]:
@@ -257,10 +240,6 @@ def _forward_lookup(row: GraphRow) -> list[Work]:
     return [traffic("aten::embedding", "embedding", row.numel, row.output[-1], read, row.numel, 2)]
 
 
-def _contiguous(row: GraphRow) -> list[Work]:
-    return [copy("aten::clone", row.output)] if row.before.startswith(REORDERED) else []
-
-
 def _forward_dropout(row: GraphRow) -> list[Work]:
     if not row.forward:
         return []
@@ -272,7 +251,7 @@ def _forward_where(row: GraphRow) -> list[Work]:
     condition, *chosen = row.inputs
     read = operand_reads(condition, row.output) * MASK_BYTE / ITEM
     read += sum(operand_reads(shape, row.output) for shape in chosen)
-    return [traffic("aten::where", "pointwise", row.numel, row.output[-1], read, row.numel, len(row.inputs))]
+    return _pointwise("aten::where", row, read, len(row.inputs))
 
 
 def _mean(row: GraphRow) -> list[Work]:
@@ -290,23 +269,13 @@ def _forward_unnamed(row: GraphRow) -> list[Work]:
     if function in ("max", "sub"):
         return [elementwise(f"aten::{'maximum' if function == 'max' else function}", row.output, 1)]
     if function == "masked_fill":
-        return [
-            copy("aten::clone", row.output),
-            elementwise("aten::masked_fill_", row.output, 1 + MASK_BYTE / ITEM),
-        ]
+        filled = elementwise("aten::masked_fill_", row.output, 1 + MASK_BYTE / ITEM)
+        return [copy("aten::clone", row.output), filled]
     if function in _MASKS:
         return [elementwise(f"aten::{function.rstrip('_')}", row.output, 1)]
     if function.endswith(LOOKED_UP) and len(row.output) == 1 + len(row.inputs[0]):
         return _forward_lookup(row)
     return []
-
-
-def _nothing(_row: GraphRow) -> list[Work]:
-    return []
-
-
-def _small(row: GraphRow) -> list[Work]:
-    return [elementwise(f"aten::{row.function}", row.output, 1)]
 
 
 FORWARD: Mapping[str, Callable[[GraphRow], list[Work]]] = {
@@ -315,17 +284,18 @@ FORWARD: Mapping[str, Callable[[GraphRow], list[Work]]] = {
     **dict.fromkeys(
         (f"VEC{word}" for word, one in TRAFFIC.items() if one.kind == "pointwise"), _forward_pointwise
     ),
-    "VECsoftmax": _forward_softmax,
+    "VECsoftmax": lambda row: [
+        traffic(TRAFFIC["softmax"].op, "softmax", row.numel, row.output[-1], row.numel, row.numel, 1)
+    ],
     "VECln": _forward_layer_norm,
     "EMBEDDING": _forward_lookup,
-    "contiguous": _contiguous,
+    "contiguous": lambda row: [copy("aten::clone", row.output)] if row.before.startswith(REORDERED) else [],
     "dropout": _forward_dropout,
     "where": _forward_where,
     "mean": _mean,
-    "rsqrt": _small,
-    "cumsum": _small,
+    **dict.fromkeys(("rsqrt", "cumsum"), lambda row: [elementwise(f"aten::{row.function}", row.output, 1)]),
     "misc": _forward_unnamed,
-    **dict.fromkeys(("getitem", "setitem", "count", "output", "Weight"), _nothing),
+    **dict.fromkeys(("getitem", "setitem", "count", "output", "Weight"), lambda _row: []),
 }
 """Class of a call to what the framework runs. Slices are views; what a mixture of experts moves between its
 experts by a mask (getitem, setitem, count) depends on the data and is left out."""

@@ -121,10 +121,6 @@ def nearest_device(name: str, known: list[str]) -> str | None:
     return best[0] if len(best) == 1 else None
 
 
-def _fact(value: float, source: str) -> Fact:
-    return Fact(value, value, value, "published", source)
-
-
 def facts_only(name: str, path: Path) -> Machine | None:
     """Make a machine without timings from a list of devices; None where the list does not have it.
 
@@ -139,21 +135,17 @@ def facts_only(name: str, path: Path) -> Machine | None:
         return None
     row = rows[rows["Device"] == found].iloc[0]
     source = f"NeuSight 6945927, {path.name}: {found}"
+
+    def fact(value: float) -> Fact:
+        return Fact(value, value, value, "published", source)
+
     peaks = []
     for engine, columns in _PEAKS.items():
         rates = [row[column] for column in columns if not np.isnan(row[column])]
-        peaks += [Peak("fp32", engine, _fact(rates[0] * 1e9, source), "fp32")] if rates else []
+        peaks += [Peak("fp32", engine, fact(rates[0] * 1e9), "fp32")] if rates else []
     launch = Fact(*LAUNCH_S, "assumed", "usual host cost of one kernel launch")
-    device = Device(peaks=tuple(peaks), byte_per_s=_fact(row["Mem_Bw"] * 1e9, source), launch_s=launch)
+    device = Device(peaks=tuple(peaks), byte_per_s=fact(row["Mem_Bw"] * 1e9), launch_s=launch)
     return Machine(name, found, "published", device, empty_table("TIMINGS"), notes=(source,))
-
-
-def profile_of(name: str) -> Machine | None:
-    """Load a profile; None where the name is empty.
-
-    Raises FomkitError when no profile has the name, or it cannot be read: facts must not take its place unsaid.
-    """
-    return load_machine(name) if name else None
 
 
 def without_timings(machine: Machine, architecture: str = "") -> Machine:
@@ -251,7 +243,9 @@ class LabelFolder:
 
     def own_machine(self, device: str) -> Machine | None:
         """Give the machine with the device's own timings: its profile, else the folder's own kernels of it."""
-        profile = profile_of(self.profiles.get(device, NO_PROFILES).own)
+        name = self.profiles.get(device, NO_PROFILES).own
+        # A name that no profile has raises: facts must not take its place unsaid.
+        profile = load_machine(name) if name else None
         kernels = self.find("kernels")
         if profile is not None or kernels is None or device not in devices_of(kernels):
             return profile
@@ -277,19 +271,14 @@ def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_L
     return timed.assign(**{name: rows[name].to_numpy() for name in PLACE})
 
 
-def _complete(timed: pd.DataFrame, keys: list[str]) -> pd.Series:
-    """Tell which groups have a time in every row."""
-    return timed["time_s"].notna().groupby([timed[key] for key in keys], sort=False).all()
-
-
 def per_call(timed: pd.DataFrame) -> pd.DataFrame:
     """Add up the kernels of each call once, whatever its count; NaN where one has no time.
 
     Gives a DataFrame: indexed by graph, call and label: ``time_s, low_s, high_s``.
     """
     keys = ["graph", "call", "label"]
-    columns = ["time_s", "low_s", "high_s"]
-    return timed.groupby(keys, sort=False)[columns].sum(min_count=1).where(_complete(timed, keys))
+    complete = timed["time_s"].notna().groupby([timed[key] for key in keys], sort=False).all()
+    return timed.groupby(keys, sort=False)[["time_s", "low_s", "high_s"]].sum(min_count=1).where(complete)
 
 
 def per_pass(

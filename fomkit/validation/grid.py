@@ -16,7 +16,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import ModelProfile
 from fomkit.plan.content import INTERVAL_MEANING, span_content
-from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.validation.cells import MEASURED, conflict_notes
 from fomkit.validation.verdicts import CellVerdict, ExtendedProjection, summarise
@@ -55,17 +55,12 @@ class GridCell:
     explained: float | None = None
 
 
-def _forward_s(estimated: Estimate) -> Span:
-    """Take the forward pass of a training step for inference: dropout and batch statistics are in it."""
-    return estimated.step_time.passes["forward"]
-
-
 def _infer(cell: GridCell, model: ModelProfile, machine: Machine, options: Options, limit_s: float) -> GridCell:
     """Find the largest batch, a power of two, whose forward pass stays in the limit."""
     best = cell
     for batch in BATCHES:
         one = estimate(model, machine, replace(options, batch=batch))
-        forward = _forward_s(one)
+        forward = one.step_time.passes["forward"]  # of a training step: dropout and batch statistics are in it
         if forward.value > limit_s:
             slow = f"one sample takes {forward.value * 1e3:.3g} ms, more than {limit_s * 1e3:g} ms"
             return best if best.batch else replace(cell, why=slow)
@@ -110,14 +105,13 @@ def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], 
     real = [row for row in about if row.basis == MEASURED]
     if not real:
         return replace(cell, why=f"only a figure that is {about[0].basis}")
-    alone = [row for row in real if row.devices in (None, 1)]
-    if not alone:
+    one = next((row for row in real if row.devices in (None, 1)), None)
+    if one is None:
         return replace(cell, why=f"only a figure of {real[0].devices} devices")
-    real = alone
-    rate = _rate(real[0], model)
+    rate = _rate(one, model)
     if rate is None:
         return replace(cell, why="the samples of an epoch are unknown")
-    return replace(cell, batch=real[0].batch, sample_per_s=at_level(rate, level), basis=MEASURED)
+    return replace(cell, batch=one.batch, sample_per_s=at_level(rate, level), basis=MEASURED)
 
 
 def _held_against(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement]) -> GridCell:
@@ -265,18 +259,12 @@ def grid_content(
         "notes": list(notes),
         "cells": [
             {
-                "model": cell.model,
-                "machine": cell.machine,
-                "framework": cell.framework,
-                "mode": cell.mode,
-                "batch": cell.batch,
+                **vars(cell),
                 "sample_per_s": span_content(cell.sample_per_s),
                 "latency_s": span_content(cell.latency_s),
                 "basis": cell.basis or None,
                 "why": cell.why or None,
                 "excludes": list(cell.excludes),
-                "fits": cell.fits,
-                "explained": cell.explained,
             }
             for cell in cells
         ],

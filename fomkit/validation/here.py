@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import MeasuredRun, StepEnergy
 from fomkit.core.units import Precision
 from fomkit.frontends.detect import check_installed
+from fomkit.frontends.profile import profile_file
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
@@ -36,11 +36,10 @@ from fomkit.validation.here_scores import (
     shapes_of,
     step_of,
     time_step,
-    trace_file,
     trace_models,
     widen_leave_one_out,
 )
-from fomkit.validation.scores import Aim, Range, Score, check_aims, score
+from fomkit.validation.scores import Aim, Range, check_aims, score
 
 QUICK_RATIO = ("multilayer_perceptron", "convolutional", "autoencoder", "p1b3")
 """Models of the quick plan whose ops are timed on two threads as well: products and convolutions share them."""
@@ -58,7 +57,7 @@ Reporter = Callable[[str], None]
 class Tools(NamedTuple):
     """What touches the machine; a test puts others in their places."""
 
-    trace: Trace = trace_file
+    trace: Trace = profile_file
     time_step: Callable[[Traced, int, str], MeasuredRun] = time_step
     measure: Callable[[MeasureSpec, Reporter], Measured] = measure
     cores: Callable[[], int] = lambda: read_facts().cores or 1
@@ -84,7 +83,7 @@ class Proof:
     `exact`, `unseen`: the same steps, estimated with the ops' exact shapes in the profile, and without any of
       them.
     `drift`: median of a model's step after all measurements over that before, less 1.
-    `widths`: half the 95 % interval of the median of a model's step before, as a share of it.
+    `widths`: half the 95 % interval of the median of a model's step before, as a share of it; None where unknown.
     `seconds`: wall time [s] of each part of the proof.
     `skipped` (str, str): what was left out, and why.
     `energy`: energy of a model's step, where an instrument could be read.
@@ -94,17 +93,12 @@ class Proof:
     unseen: tuple[Compared, ...]
     ratios: tuple[Ratio, ...] = ()
     drift: dict[str, float] = field(default_factory=dict)
-    widths: dict[str, float] = field(default_factory=dict)
+    widths: dict[str, float | None] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     level: float = DEFAULT_LEVEL
     energy: dict[str, StepEnergy] = field(default_factory=dict)
-
-
-def _bare(machine: Machine) -> Machine:
-    """Give a machine whose steps are not widened by what these very models told."""
-    return replace(machine, timings=machine.timings.assign(harness=""))
 
 
 def _check_unseen(traced: Traced, sources: Sequence[str]) -> None:
@@ -119,7 +113,8 @@ def _check_unseen(traced: Traced, sources: Sequence[str]) -> None:
 def _steps(
     traced: Sequence[Traced], machine: Machine, level: float, *, unseen: bool, precision: Precision | None = None
 ) -> Iterator[tuple[str, Span]]:
-    bare = _bare(machine)
+    # Not widened by what these very models told.
+    bare = replace(machine, timings=machine.timings.assign(harness=""))
     for one in traced:
         found = estimate(one.model, bare, Options(interval=level, precision=precision))
         if unseen:
@@ -161,25 +156,20 @@ class _Proving:
 
     def machine(self, name: str, **settings: object) -> Machine:
         begun, path = time.monotonic(), self.folder / f"{name}.yaml"
-        report = partial(_report_profile, self.tell, name)
         wanted = MeasureSpec(path, plan=self.plan, name=name, budget_s=BUDGET_S[self.plan], **settings)  # type: ignore[arg-type]
-        self.tools.measure(wanted, report)
+        self.tools.measure(wanted, lambda text: self.tell(f"{name} profile: {text}"))
         self.spent(f"profile, {name}", begun)
         return load_machine(path)
-
-
-def _report_profile(tell: Reporter, name: str, text: str) -> None:
-    tell(f"{name} profile: {text}")
 
 
 def _medians(runs: dict[str, MeasuredRun]) -> dict[str, float]:
     return {name: step_of(run, name).median_s for name, run in runs.items()}
 
 
-def _width(run: MeasuredRun, name: str) -> float:
+def _width(run: MeasuredRun, name: str) -> float | None:
     found = step_of(run, name)
     if found.low_s is None or found.high_s is None:
-        return float("nan")
+        return None
     return (found.high_s - found.low_s) / 2 / found.median_s
 
 
@@ -285,23 +275,10 @@ def prove_here(
 ) -> Proof:
     """Measure this machine, estimate the steps of ten models and time them.
 
-    Parameters
-    ----------
-    quick : bool
-        By the quick plan of ``fomkit measure``, and fewer models on two threads.
-    names : sequence of str
-        Sources below ``model_profiles/src``.
-    level : float
-        Level of the intervals.
-    tell : function of a text
-        Told before each part.
-    tools : Tools, optional
-        What traces, measures and times; default: those of this machine.
-
-    Raises
-    ------
-    FomkitError
-        When PyTorch is missing, nothing can be timed, or the profile without the models' shapes has one of them.
+    `quick`: by the quick plan of ``fomkit measure``, and fewer models on two threads; `names`: sources below
+    ``model_profiles/src``; `tell`: told before each part; `tools`: what traces, measures and times; default: those
+    of this machine. Raises FomkitError when PyTorch is missing, nothing can be timed, or the profile without the
+    models' shapes has one of them.
     """
     if tools is None:
         check_installed("torch", "measure")
@@ -320,25 +297,16 @@ TARGETS = {EXACT: (0.06, 0.15), UNSEEN: (0.15, 0.40)}
 """Median error that a quiet core should show, and the one past which the command fails: a busy one shows more."""
 
 
-def scores_of(proof: Proof) -> list[Score]:
-    """Score all models together, with exact shapes and with unseen ones."""
-    groups = ((EXACT, proof.exact), (UNSEEN, proof.unseen))
-    return [score(cases_of(steps), name, "model", "here", "step", interval=proof.level) for name, steps in groups]
-
-
 def _step(compared: Compared) -> dict[str, Any]:
     span = compared.span
     return {"value_s": span.value, "low_s": span.low, "high_s": span.high, "error": compared.error,
             "hit": compared.hit, "interval_score": compared.score}  # fmt: skip
 
 
-def _known(value: float) -> float | None:
-    return value if value == value else None
-
-
 def content_of(proof: Proof) -> dict[str, Any]:
     """Give everything as plain content (``fomkit/here/1``)."""
-    lines = scores_of(proof)
+    groups = ((EXACT, proof.exact), (UNSEEN, proof.unseen))
+    lines = [score(cases_of(steps), name, "model", "here", "step", interval=proof.level) for name, steps in groups]
     aims = [
         Aim(name, "model", "here", "step", "median", Range(0.0, target), Range(0.0, tolerance))
         for name, (target, tolerance) in TARGETS.items()
@@ -350,7 +318,7 @@ def content_of(proof: Proof) -> dict[str, Any]:
         "interval": proof.level,
         "regressed": not all(verdict.kept for verdict in verdicts),
         "models": [
-            {"model": exact.name, "timed_s": exact.timed_s, "half_width": _known(proof.widths[exact.name]),
+            {"model": exact.name, "timed_s": exact.timed_s, "half_width": proof.widths[exact.name],
              "drift": proof.drift[exact.name], "exact": _step(exact), "unseen": _step(unseen),
              "energy": asdict(proof.energy[exact.name]) if exact.name in proof.energy else None}
             for exact, unseen in zip(proof.exact, proof.unseen, strict=True)
@@ -361,10 +329,7 @@ def content_of(proof: Proof) -> dict[str, Any]:
              "timed": ratio.timed, "projected": ratio.projected, "error": ratio.projected / ratio.timed - 1}
             for ratio in proof.ratios
         ],
-        "aims": [
-            {**verdict.aim._asdict(), "value": verdict.value, "met": verdict.met, "kept": verdict.kept}
-            for verdict in verdicts
-        ],
+        "aims": [verdict.content() for verdict in verdicts],
         "seconds": {name: round(time_s, 1) for name, time_s in proof.seconds.items()},
         "skipped": [{"what": what, "reason": why} for what, why in proof.skipped],
         "notes": list(proof.notes),

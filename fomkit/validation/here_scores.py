@@ -20,13 +20,12 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.measurement import MeasuredRun, Repeated
 from fomkit.core.model import ModelProfile
-from fomkit.frontends.profile import profile_file
 from fomkit.ops.pricing import split_recurrent
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.coverage import Spread
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.models import save_model
-from fomkit.validation.scores import Cases, interval_scores, make_cases
+from fomkit.validation.scores import Cases, cases_of_spans, interval_scores
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,8 @@ def use_spread(steps: Sequence[Compared]) -> Spread:
 
     def width(compared: Compared) -> float:
         z = NormalDist().inv_cdf(0.5 + compared.span.level / 2)
-        end = (
-            compared.span.high / compared.span.value
-            if compared.log_error >= 0
-            else compared.span.value / compared.span.low
-        )
+        span = compared.span
+        end = span.high / span.value if compared.log_error >= 0 else span.value / span.low
         return math.log(end) / z
 
     def side(some: Sequence[Compared], pooled: float) -> float:
@@ -95,8 +91,9 @@ def use_spread(steps: Sequence[Compared]) -> Spread:
 
 def widened(compared: Compared, spread: Spread) -> Compared:
     """Give an estimate with its interval widened."""
-    low, high = spread.widen(compared.span.value, compared.span.low, compared.span.high, compared.span.level)
-    return replace(compared, span=Span(compared.span.value, low, high, compared.span.level))
+    span = compared.span
+    low, high = spread.widen(span.value, span.low, span.high, span.level)
+    return replace(compared, span=replace(span, low=low, high=high))
 
 
 def widen_leave_one_out(steps: Sequence[Compared]) -> list[Compared]:
@@ -111,8 +108,7 @@ def widen_leave_one_out(steps: Sequence[Compared]) -> list[Compared]:
 
 def cases_of(steps: Sequence[Compared]) -> Cases:
     """Give steps as cases to score."""
-    columns = zip(*((step.timed_s, step.span.value, step.span.low, step.span.high) for step in steps), strict=True)
-    return make_cases(*(np.array(column) for column in columns))
+    return cases_of_spans([step.timed_s for step in steps], [step.span for step in steps])
 
 
 SOURCES = (
@@ -149,11 +145,6 @@ def trace_models(names: Sequence[str], folder: Path, report: Callable[[str], Non
         save_model(model, path)
         found.append(Traced(source, model, path))
     return found
-
-
-def trace_file(source: Path) -> ModelProfile:
-    """Trace a training step, as ``fomkit profile`` does."""
-    return profile_file(source)
 
 
 def shapes_of(model: ModelProfile) -> Shapes:

@@ -7,8 +7,9 @@ Ratios of two machines: how much longer one model takes on one than on the other
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -16,17 +17,17 @@ import numpy as np
 
 from fomkit.core.interval import Span, divide_independent
 from fomkit.plan.coverage import USES, Uses, widen_calls
+from fomkit.profiles.machines import load_machine
 from fomkit.validation.calls import call_scores, calls_by_group, cases_of_calls, fit_uses, scored_calls
 from fomkit.validation.graphs import (
     NO_PROFILES,
     LabelFolder,
     per_pass,
     predict_graphs,
-    profile_of,
     without_timings,
 )
 from fomkit.validation.labels import PEERS
-from fomkit.validation.scores import Cases, Errors, Score, errors_of, make_cases, score
+from fomkit.validation.scores import Cases, Errors, Score, cases_of_spans, errors_of, score
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,12 +52,9 @@ class Outcome(NamedTuple):
     def seconds(self, pass_name: str, who: str = "") -> float:
         """Give the measured time [s] of a pass, or what a peer said; NaN where there is none."""
         prefix = f"{who} " if who else ""
-        forward = float(str(self.label.get(f"{prefix}forward", np.nan)))
-        backward = float(str(self.label.get(f"{prefix}backward", np.nan)))
-        training = self.label["mode"] == "training"
-        return {"forward": forward, "backward": backward, "step": forward + backward if training else forward}[
-            pass_name
-        ]
+        told = {name: float(str(self.label.get(f"{prefix}{name}", np.nan))) for name in ("forward", "backward")}
+        step = told["forward"] + told["backward"] if self.label["mode"] == "training" else told["forward"]
+        return {**told, "step": step}[pass_name]
 
 
 def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses = USES) -> list[Outcome]:
@@ -85,19 +83,13 @@ def chosen(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple
 
 def cases_of(kept: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
     """Give the times as arrays."""
-    return make_cases(
-        np.array([one.seconds(pass_name) for one, _ in kept]),
-        np.array([span.value for _, span in kept]),
-        np.array([span.low for _, span in kept]),
-        np.array([span.high for _, span in kept]),
-    )
+    return cases_of_spans([one.seconds(pass_name) for one, _ in kept], [span for _, span in kept])
 
 
-def peer_errors(kept: list[tuple[Outcome, Span]], pass_name: str) -> dict[str, Errors]:
+def peer_errors(cases: Cases, predicted: Callable[[str], list[float]]) -> dict[str, Errors]:
     """Give the errors of each published predictor that said something of every one of these cases."""
-    truth = np.array([one.seconds(pass_name) for one, _ in kept])
-    predicted = {peer: np.array([one.seconds(pass_name, peer) for one, _ in kept]) for peer in PEERS}
-    return {peer: errors_of(truth, values) for peer, values in predicted.items() if np.isfinite(values).all()}
+    columns = {peer: np.array(predicted(peer)) for peer in PEERS}
+    return {peer: errors_of(cases.truth, values) for peer, values in columns.items() if np.isfinite(values).all()}
 
 
 LINES: tuple[tuple[str, str, str | None], ...] = (
@@ -110,13 +102,18 @@ LINES: tuple[tuple[str, str, str | None], ...] = (
 """What a line is of: its name, the pass and the mode."""
 
 
+def _said_by(kept: list[tuple[Outcome, Span]], pass_name: str, peer: str) -> list[float]:
+    return [one.seconds(pass_name, peer) for one, _ in kept]
+
+
 def model_scores(found: list[Outcome], comparison: str, machine: str) -> Iterator[Score]:
     """Score whole models of one machine or of several, all together and by mode and pass."""
     for what, pass_name, mode in LINES:
         kept = chosen(found, pass_name, mode)
         if kept:
-            peers = peer_errors(kept, pass_name)
-            yield score(cases_of(kept, pass_name), comparison, "model", machine, what, peers)
+            cases = cases_of(kept, pass_name)
+            peers = peer_errors(cases, partial(_said_by, kept, pass_name))
+            yield score(cases, comparison, "model", machine, what, peers)
 
 
 ALL_PAIRS = "all pairs"
@@ -147,16 +144,12 @@ def pairs(one: list[Outcome], other: list[Outcome]) -> Iterator[Pair]:
 
 
 def _cases(found: list[Pair]) -> Cases:
-    ends = (np.array([getattr(pair.span, end) for pair in found]) for end in ("value", "low", "high"))
-    return make_cases(np.array([pair.truth for pair in found]), *ends)
+    return cases_of_spans([pair.truth for pair in found], [pair.span for pair in found])
 
 
 def _score(found: list[Pair], comparison: str, machine: str) -> Score:
     cases = _cases(found)
-    predicted = {peer: np.array([pair.peers[peer] for pair in found]) for peer in PEERS}
-    peers = {
-        peer: errors_of(cases.truth, values) for peer, values in predicted.items() if np.isfinite(values).all()
-    }
+    peers = peer_errors(cases, lambda peer: [pair.peers[peer] for pair in found])
     return score(cases, comparison, "ratio", machine, "all", peers)
 
 
@@ -350,10 +343,9 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
         else:
             _compare(folder, device, facts, FACTS, options, found if own is None else _quiet(found))
         names = folder.profiles.get(device, NO_PROFILES)
-        other = profile_of(names.other)
-        if other is not None:
+        if names.other:
             # Its table alone: what the device's own timings say is usual would help where it has none.
-            other = replace(other, excluded=(names.own,))
+            other = replace(load_machine(names.other), excluded=(names.own,))
             also = _compare(folder, device, other, OTHER, options, found)
             if timed is not None and also is not None:
                 _warn_of_another_board(device, timed, other.name, also, found)

@@ -8,7 +8,7 @@ figure past its tolerance has regressed, and the command fails; one that misses 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.interval import DEFAULT_LEVEL, Span
 from fomkit.readers.tables.foreign import read_columns
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
     Vector = NDArray[np.float64]
@@ -75,6 +76,17 @@ def make_cases(
     weight = np.ones(len(truth)) if weight is None else weight
     numbers = np.zeros(len(truth), np.int64) if fold is None else np.asarray(fold, np.int64)
     return Cases(truth, value, low, high, weight, numbers, np.full(len(truth), np.nan))
+
+
+def cases_of_spans(truth: Sequence[float], spans: Sequence[Span]) -> Cases:
+    """Join measured values and their predictions to cases."""
+    ends = (np.array([getattr(span, end) for span in spans]) for end in ("value", "low", "high"))
+    return make_cases(np.array(truth), *ends)
+
+
+def cases_of_table(timed: pd.DataFrame, truth: Vector, **more: Any) -> Cases:
+    """Give rows of a predicted table as cases; ``more`` is as of `make_cases`."""
+    return make_cases(truth, *(timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s")), **more)
 
 
 def join_cases(parts: Iterable[Cases]) -> Cases:
@@ -240,6 +252,11 @@ class Verdict(NamedTuple):
 
     aim: Aim
     value: float
+
+    def content(self) -> dict[str, Any]:
+        """Give it as plain content; an unknown figure is None."""
+        value = None if np.isnan(self.value) else self.value
+        return {**self.aim._asdict(), "value": value, "met": self.met, "kept": self.kept}
 
     @property
     def met(self) -> bool:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fomkit import __version__
 from fomkit.core.interval import DEFAULT_LEVEL, Span
 from fomkit.core.job import Layout
@@ -46,9 +44,9 @@ from fomkit.validation.scores import (
     Level,
     Score,
     Verdict,
+    cases_of_spans,
     check_aims,
     join_cases,
-    make_cases,
     read_aims,
     score,
 )
@@ -62,7 +60,6 @@ TECHNIQUES: dict[str, dict[str, Any]] = {
     "full": {"recompute": "full"},
 }
 NAME = "Megatron-LM as published"
-_ENDS = ("value", "low", "high")
 _TABLE_LAYOUT = {"tensor", "pipeline", "interleave", "microbatch"}
 
 
@@ -153,9 +150,7 @@ def megatron_figures(level: float = DEFAULT_LEVEL) -> list[Compared]:
 
 
 def _score(figures: list[Compared], what: str, level: float) -> Score:
-    spans = [figure.projected for figure in figures]
-    columns = [figure.published for figure in figures], *([getattr(span, end) for span in spans] for end in _ENDS)
-    cases = make_cases(*(np.array(column, np.float64) for column in columns))
+    cases = cases_of_spans([figure.published for figure in figures], [figure.projected for figure in figures])
     return score(cases, NAME, "model", TARGET, what, interval=level)
 
 
@@ -205,15 +200,7 @@ class Validation:
             "said": list(self.notes),
             "lines": [line.content() for line in self.lines],
             "published": [one.content() for one in self.published],
-            "aims": [
-                {
-                    **verdict.aim._asdict(),
-                    "value": None if np.isnan(verdict.value) else verdict.value,
-                    "met": verdict.met,
-                    "kept": verdict.kept,
-                }
-                for verdict in self.verdicts
-            ],
+            "aims": [verdict.content() for verdict in self.verdicts],
             "not_scored": [{"what": what, "count": count, "reason": why} for what, count, why in self.not_scored],
         }
 
@@ -251,11 +238,8 @@ def _pooled(sheets: list[Cases], found: Found, folder: LabelFolder, level: float
         ("op", "all ops", [*sheets, *calls] if sheets else []),
         ("model", "labels and ratios", label_cases(found, folder)),
     ]
-    return [
-        score(join_cases(cases), POOLED, level_of, "all", name, interval=level)
-        for level_of, name, cases in groups
-        if cases
-    ]
+    known = [(level_of, name, join_cases(cases)) for level_of, name, cases in groups if cases]
+    return [score(cases, POOLED, level_of, "all", name, interval=level) for level_of, name, cases in known]
 
 
 def validate(

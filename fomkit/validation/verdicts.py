@@ -76,10 +76,6 @@ def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tupl
     """Say what a measured time waited for, and so what may be claimed of it.
 
     `estimate`: the cell's; `same_model`: all measured cells of its model under the same conditions.
-
-    Returns
-    -------
-    claim, cause : str
     """
     bound, share = estimate.step_time.bound, cell.explained
     if bound in ("launch", "input"):
@@ -262,10 +258,8 @@ def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[Exte
 
 def host_epoch_s(cell: Cell) -> float | None:
     """Give the part [s] of a measured epoch that the projection of the device leaves over; None where none is."""
-    if cell.projected is None:
-        return None
-    rest = cell.measured.value - cell.projected.value
-    return rest if rest > 0 else None
+    rest = None if cell.projected is None else cell.measured.value - cell.projected.value
+    return rest if rest is not None and rest > 0 else None
 
 
 def _difference(cells: Sequence[Cell], old: str, new: str, but: str) -> float | None:
@@ -306,9 +300,6 @@ def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tup
             continue
         level = one.projected.level
         factor = math.exp(NormalDist().inv_cdf(0.5 + level / 2) * deviation)
-        found.append(
-            ExtendedProjection(
-                one, add_common([one.projected, Span(host, host / factor, host * factor, level)]), reference
-            )
-        )
+        term = Span(host, host / factor, host * factor, level)
+        found.append(ExtendedProjection(one, add_common([one.projected, term]), reference))
     return tuple(found)

@@ -12,16 +12,20 @@ from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision
 from fomkit.plan.options import Options
+from fomkit.plan.stack import parse_once
+from fomkit.profiles.campaigns import load_epochs
+from fomkit.profiles.declared import parse_grid, parse_layout, parse_link, parse_price
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.verbs.answer import as_name, check_options
+from fomkit.verbs.cost import Cost, Declared
+from fomkit.verbs.cost import cost as _cost
 from fomkit.verbs.profiles import as_machine, as_model
 from fomkit.whatif.sweep import make_sweep
 from fomkit.whatif.sweep_axes import Way
 from fomkit.whatif.sweep_result import Swept, run_sweep
 
 if TYPE_CHECKING:
-    from fomkit.verbs.cost import Cost
     from fomkit.whatif.cases import Subject
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.whatif.solve import Solution
@@ -33,7 +37,6 @@ def _subject(
     baseline: str | Path | Machine | None, nodes: int | None, layout: str, links: Sequence[str], options: Options,
 ) -> Subject:  # fmt: skip
     from fomkit.plan.scaling import with_links
-    from fomkit.profiles.declared import parse_layout, parse_link
     from fomkit.readers.measurements import all_measured
     from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
 
@@ -269,12 +272,6 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
-    from fomkit.plan.stack import parse_once
-    from fomkit.profiles.campaigns import load_epochs
-    from fomkit.profiles.declared import parse_grid, parse_price
-    from fomkit.verbs.cost import Declared
-    from fomkit.verbs.cost import cost as _cost
-
     check_options(batch=batch, sizes={"infer_batch": infer_batch}, interval=interval, scope=scope)
     options = Options(batch=batch, interval=interval, scope=scope)
     stated = parse_once([f"{name}={amount}" for name, amount in (once or {}).items()])
