@@ -255,7 +255,7 @@ def of_suite(tmp_path_factory: pytest.TempPathFactory) -> OfSuite:
 
 
 def test_lines_of_a_suite_quickly_are_lines_rated(of_suite: OfSuite) -> None:
-    for point in ({}, {"byte_per_s": 2e12}, {"launch_s": 1e-6, PEAK: 3e13}):
+    for point in ({}, {"byte_per_s": 2e12}, {"launch_s": 1e-6, PEAK: 3e13}, {"GIVEN.precision_gain": 2.0}):
         (quick,), whole = of_suite.at([point]), of_suite.again(point)
         assert not isinstance(quick, FomkitError)
         ends = [[one["fom"].value, one["fom"].low, one["fom"].high] for one in (quick, whole)]
@@ -278,7 +278,10 @@ def test_a_fom_hangs_on_the_estimated_lines_only(of_suite: OfSuite) -> None:
     assert names[PEAK] == pytest.approx(slope * times[0] / sum(times), rel=1e-3)
     kinds = {one["what"] for one in found.to_measure["measurements"]}
     assert {"TWO on p100", "TWO on v100"} <= kinds
-    assert "lines without an estimate on v100, which stay: GIVEN" in found.summary()
+    assert "lines without an estimate on v100, which no rate moves: GIVEN" in found.summary()
+    # A given time is a part of the target's sum as it stands; its stated gains move it as a whole.
+    for gain in ("utilisation_gain", "precision_gain"):
+        assert names[f"GIVEN.{gain}"] == pytest.approx(times[1] / sum(times), rel=1e-3)
 
 
 def on_nodes(nodes: int = 2) -> OnNodes:
@@ -355,7 +358,6 @@ def test_files(ending: str, tmp_path: Path) -> None:
         ("p1b3 --target v100 --layout zero=1", "--layout: is about nodes. Add --nodes."),
         ("--suite candle --target v100 --nodes 2", "do not go together"),
         ("--suite candle --target v100 --batch 2", "fixes batch, sizes, precision and scope"),
-        ("--suite lecture --target a", "gives all its times on a"),
         ("p1b3 --target v100 -o x.pdf", "x.pdf: has an ending that sensitivity cannot write"),
         ("p1b3 --target nowhere", "nowhere"),
         ("p1b3 --target v100 --nodes 2", "states no link of tier 'system'"),

@@ -320,6 +320,19 @@ def test_a_suite(tmp_path: Path) -> None:
     assert "TWO.epochs" in text
 
 
+def test_the_lectures_fifty_times_on_summit_by_utilisation_by_precision_and_by_nodes() -> None:
+    content = json.loads(run("solve", "--suite", "kpp", "--target", "summit", "--fom", "50", "--json")[1])
+    needed = {one["parameter"]: one["needed"] for one in content["changes"] if one["reached"]}
+    factor = 50 * 18_688 / (13.8 * 27_648)
+    assert needed["CANDLE.utilisation_gain"] == pytest.approx(factor, rel=1e-9)
+    assert needed["CANDLE.precision_gain"] == pytest.approx(factor, rel=1e-9)
+    assert needed["nodes"] == math.ceil(4608 * factor)
+    words = ["--fom", "50", "--frontier", "CANDLE.utilisation_gain,CANDLE.precision_gain", "--json"]
+    points = json.loads(run("solve", "--suite", "kpp", "--target", "summit", *words)[1])["frontier"]["points"]
+    assert len(points) > 5
+    assert all(math.prod(point["factors"].values()) == pytest.approx(factor, rel=1e-6) for point in points)
+
+
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "changes.csv"
     assert run("solve", "p1b3-lecture", "-t", "x86-lecture", "--units-per-day", "5", "-o", str(path))[0] == 0

@@ -235,6 +235,8 @@ def solve(
       fomkit solve p1b3 -t v100 --step 1.5ms --frontier byte_per_s,launch_s
 
       fomkit solve --suite candle --target v100 --fom 2 --change byte_per_s
+
+      fomkit solve --suite kpp --target summit --fom 50
     """
     from fomkit.core.units import parse_quantity
     from fomkit.output.decisions import format_solution

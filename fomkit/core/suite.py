@@ -51,7 +51,8 @@ class GivenTime:
     `basis`, `party`: what kind of figure it is, and whose.
     `category`: whether the run used the line's own code, a ported or an optimized one.
     `conditions`: those under which it holds, as far as they are stated.
-    `utilisation_gain`: stated factor on the machine's rate from keeping more of it busy.
+    `utilisation_gain`, `precision_gain`: stated factors on the machine's rate, from keeping more of it busy and
+      from arithmetic in narrower formats.
     """
 
     run_s: Span
@@ -62,6 +63,7 @@ class GivenTime:
     source: str = ""
     relative_rate: float | None = None
     utilisation_gain: float = 1.0
+    precision_gain: float = 1.0
 
 
 @dataclass(frozen=True)

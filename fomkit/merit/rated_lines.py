@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.errors import FomkitError
@@ -202,10 +203,10 @@ class LineRating:
         deviating = deviations(line.conditions, given.conditions) + (
             unstated(line.conditions, given.conditions) if strangers else ()
         )
-        if given.utilisation_gain != 1:
-            deviating += (f"times a stated utilisation gain of {given.utilisation_gain:g}",)
+        gains = {"utilisation": given.utilisation_gain, "precision": given.precision_gain}
+        deviating += tuple(f"times a stated {of} gain of {gain:g}" for of, gain in gains.items() if gain != 1)
         run_s = at_level(given.run_s, self.options.interval)
-        at_once = up_devices(self.machine, self.suite) * given.utilisation_gain
+        at_once = up_devices(self.machine, self.suite) * prod(gains.values())
         return RatedLine(
             line,
             unit_per_day(run_s.scaled(line.runs), at_once),

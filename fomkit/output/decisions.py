@@ -11,8 +11,8 @@ from fomkit.output.terminal import UNFIT, format_interval, format_plain
 
 MEASUREMENTS = 8
 """Measurements that are printed."""
-GROUPS: Mapping[str, str] = {"machine": "of the machine", "model": "of the work"}
-"""What the two tables are about: less work is no faster machine."""
+GROUPS: Mapping[str, str] = {"machine": "of the machine", "model": "of the work", "line": "of given times"}
+"""What each table is about: less work is no faster machine."""
 DIMENSIONS: Mapping[str, str] = {"step_s": "time_s"}
 
 
@@ -24,6 +24,8 @@ def format_setting(value: float, unit: str, digits: int = 3) -> str:
     """
     if unit == "count":
         return f"{value:,.0f}"
+    if unit == "factor":
+        return f"{value:.{digits}g} ×"
     return f"{value:.1%}" if unit == "share" else format_quantity(value, unit, digits)
 
 
@@ -105,7 +107,7 @@ def _elasticity_lines(content: Entry) -> Iterator[str]:
     for why, names in _by_why(content["not_varied"]):
         yield f"not listed, {why}: {names}"
     if stay := content.get("lines_that_stay"):
-        yield f"lines without an estimate on {content['target']}, which stay: {', '.join(stay)}"
+        yield f"lines without an estimate on {content['target']}, which no rate moves: {', '.join(stay)}"
 
 
 def _measurements(content: Entry, page: Page) -> None:

@@ -14,11 +14,11 @@ from fomkit.core.interval import Span, add_common
 from fomkit.core.job import Job
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import EpochsToTarget, ModelProfile
-from fomkit.core.units import DAY_S, format_quantity, parse_quantity
+from fomkit.core.units import DAY_S, parse_quantity
 from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import span_content
-from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
 from fomkit.plan.options import Options
 from fomkit.plan.run import steps_per_epoch, time_to_target
 from fomkit.plan.scaling import stepper_of
@@ -230,15 +230,12 @@ def _runs_at_once(machine: Machine, devices: int, nodes: int, scope: Scope, wher
     return at_once
 
 
-def _fit(machine: Machine, step: ParallelStep) -> Fit:
+def step_fit(machine: Machine, step: ParallelStep) -> Fit:
     """Tell whether a device holds its part of a step."""
-    capacity = machine.device.capacity_byte
-    if capacity is None or step.memory_byte is None:
+    if machine.device.capacity_byte is None or step.memory_byte is None:
         return UNKNOWN_FIT
-    if step.memory_byte <= capacity.value:
-        return Fit(True)
-    has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, step.memory_byte))
-    return Fit(False, f"does not fit: {machine.name} has {has} of memory a device, a step would fill {wants}")
+    message = too_much(machine, step.memory_byte)
+    return Fit(not message, message)
 
 
 def time_job(model: ModelProfile, machine: Machine, job: Job, options: Options, scope: Scope) -> JobTime:
@@ -261,4 +258,4 @@ def time_job(model: ModelProfile, machine: Machine, job: Job, options: Options, 
         short = samples is not None and samples < batch
         raise FomkitError(where, f"a step of {batch:,} is more than the {samples:,} samples of an epoch."
                           if short else f"{no_run(model)}, so nobody knows a run.")  # fmt: skip
-    return JobTime(step, run, nodes, _fit(machine, step))
+    return JobTime(step, run, nodes, step_fit(machine, step))

@@ -169,14 +169,22 @@ class Fit:
 UNKNOWN_FIT = Fit()
 
 
+def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
+    """Say that so much [byte] does not fit a device's memory; "" where it does, or nobody knows what it has."""
+    capacity = machine.device.capacity_byte
+    if capacity is None or needed_byte <= capacity.value:
+        return ""
+    has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, needed_byte))
+    return f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants}"
+
+
 def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
     """Tell whether a step fits the device's memory.
 
     Activations in a narrower format than was traced are not judged; parameters, gradients and the optimizer's
     state are, because the update stays in fp32: they can only show that a step does not fit.
     """
-    capacity = machine.device.capacity_byte
-    if capacity is None:
+    if machine.device.capacity_byte is None:
         return UNKNOWN_FIT
     narrowed = formats.stream not in ("", "fp32")
     use = step_memory(model, sizes) if can_follow(model, sizes) and not narrowed else None
@@ -185,12 +193,10 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
     else:
         standing = standing_memory(resize_ops(model.ops, sizes, model.name), model.parameters_total)
         needed = 0.0 if standing is None else standing.byte
-    if needed <= capacity.value:
-        return UNKNOWN_FIT if use is None else Fit(True)
-    has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, needed))
     of = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
-    message = f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants} (fomkit memory)"
-    return Fit(False, message)
+    if message := too_much(machine, needed, of):
+        return Fit(False, f"{message} (fomkit memory)")
+    return UNKNOWN_FIT if use is None else Fit(True)
 
 
 NAME = "fresh pages"

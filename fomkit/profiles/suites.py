@@ -68,6 +68,14 @@ def _stated(rate: FrozenRate) -> dict[str, Any]:
     return {name: value for name, value in asdict(rate).items() if value is not None}
 
 
+def _stated_time(given: GivenTime) -> dict[str, Any]:
+    """Give what a file states of a time; what older files do not say is no part of their hash."""
+    stated = asdict(given)
+    if given.precision_gain == 1:
+        del stated["precision_gain"]
+    return stated
+
+
 def _stated_job(job: Job) -> dict[str, object]:
     """Give what a file states of a job: what a layout may say one day is no part of its hash."""
     plain, stated = vars(Layout()), vars(job.layout)
@@ -84,7 +92,7 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
             **{name: getattr(line, name) for name in ("name", "required", "unit", "runs", "weight", "model")},
             "conditions": line.conditions.stated(),
             **({"job": _stated_job(line.job)} if line.job is not None else {}),
-            "given": asdict(line.given[suite.baseline]) if suite.baseline in line.given else None,
+            "given": _stated_time(line.given[suite.baseline]) if suite.baseline in line.given else None,
         }
         for line in suite.lines
     ]
@@ -154,6 +162,7 @@ class GivenRecord(ConditionsRecord):
     high: Time | None = Field(default=None, gt=0)
     relative_rate: float | None = Field(default=None, ge=1 / MOST, le=MOST, strict=False)
     utilisation_gain: float = Field(default=1.0, ge=1e-3, le=1e3, strict=False)
+    precision_gain: float = Field(default=1.0, ge=1e-3, le=1e3, strict=False)
     basis: Basis | None = None
     party: Party | None = None
     class_: Category | None = Field(default=None, alias="class")
@@ -223,7 +232,7 @@ def _given(line: LineRecord, machine: str, record: GivenRecord, where: str) -> G
     return GivenTime(
         Span(time, low, high), record.basis or line.basis, record.party or line.party,
         record.class_ or line.class_, record.conditions(), record.source, record.relative_rate,
-        record.utilisation_gain,
+        record.utilisation_gain, record.precision_gain,
     )  # fmt: skip
 
 

@@ -17,14 +17,13 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.suite import Suite
-from fomkit.core.units import format_quantity
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import Load
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import estimate
-from fomkit.plan.job import Service, system_content
+from fomkit.plan.job import Service, step_fit, system_content
 from fomkit.plan.options import Options, change_machine, choose_sizes
 from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.scaling import stepper_of
@@ -143,11 +142,7 @@ class OnNodes(OnMachine):
     def unfit(self, point: Point) -> str:
         """Say that a device's memory does not hold its part of the step."""
         machine, step = self._step(point)[1:3]
-        capacity = machine.device.capacity_byte
-        if capacity is None or step.memory_byte is None or step.memory_byte <= capacity.value:
-            return ""
-        has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, step.memory_byte))
-        return f"does not fit: {machine.name} has {has} of memory a device, a step would fill {wants}"
+        return step_fit(machine, step).message
 
     def measurements(self) -> dict[str, Any]:
         """Rank a step on one device and the collectives by how much narrower the step's interval would be."""

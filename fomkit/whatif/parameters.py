@@ -28,7 +28,7 @@ from fomkit.plan.step import INPUT
 from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import with_fits
 
-Unit = Literal["byte_per_s", "flop_per_s", "time_s", "share", "count"]
+Unit = Literal["byte_per_s", "flop_per_s", "time_s", "share", "factor", "count"]
 FEWER = ("epochs", "samples", "train_samples", "validation_samples")
 """Parameters of a model of which a run with less is shorter."""
 PLAIN_RANGE = 0.1
@@ -42,10 +42,11 @@ class Parameter:
     `name`: ``byte_per_s``, ``launch_s``, ``flop_per_s/DTYPE/ENGINE``, ``overhead/PER/NAME``, ``availability``,
       ``nodes``, ``node_devices``; of the link between nodes ``link_byte_per_s`` and ``link_alpha_s``, of that
       inside them ``node_link_byte_per_s`` and ``node_link_alpha_s``; a named size of the model, ``epochs``,
-      ``train_samples``, ``validation_samples``; in a suite ``LINE.batch``.
-    `unit`: a dimension of `fomkit.core.units`, or count.
+      ``train_samples``, ``validation_samples``; in a suite ``LINE.batch``, and ``LINE.utilisation_gain`` and
+      ``LINE.precision_gain`` of a time that is given.
+    `unit`: a dimension of `fomkit.core.units`, share, factor or count.
     `value`: in SI units.
-    `of`: machine or model.
+    `of`: machine, model, or a line's given time.
     `low`, `high`: ends of its own interval; equal to the value where nobody states one.
     `grain`: above 0 it is a whole number that changes by so much at least.
     `basis`, `source`: of the value.
@@ -54,7 +55,7 @@ class Parameter:
     name: str
     unit: Unit
     value: float
-    of: Literal["machine", "model"]
+    of: Literal["machine", "model", "line"]
     low: float
     high: float
     grain: int = 0

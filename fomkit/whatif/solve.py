@@ -346,7 +346,7 @@ def _tried(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...])
     if names:
         return choose_parameters(known, names)
     of_suite = "suite" in subject.title
-    return tuple(one for one in known if one.value > 0 and (one.of == "machine" or not of_suite))
+    return tuple(one for one in known if one.value > 0 and (one.of != "model" or not of_suite))
 
 
 def _is_unused(evaluator: Evaluator, parameter: Parameter) -> bool:

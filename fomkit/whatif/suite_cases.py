@@ -33,6 +33,8 @@ from fomkit.whatif.parameters import (
 _OF_MODEL = {"samples": "train_samples"}
 """A line's conditions that a model's parameters call otherwise."""
 Key = tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]]
+GAINS = ("utilisation_gain", "precision_gain")
+"""Factors that are stated beside a given time."""
 RATED = ("batch", "epochs", "samples")
 """Conditions of a line that are numbers."""
 
@@ -54,7 +56,7 @@ def _command(estimate: Estimate, options: Options) -> str:
 
 @dataclass(frozen=True)
 class OfSuite(OnMachine):
-    """A suite on a target and a baseline; lines with a given time stay as they are."""
+    """A suite on a target and a baseline; a given time moves with its gains, its rate with the nodes too."""
 
     suite: Suite
     baseline: Machine
@@ -67,7 +69,7 @@ class OfSuite(OnMachine):
 
     @property
     def title(self) -> dict[str, Any]:
-        """Name suite, machines and scope, the lines that no parameter moves, and what nobody stated."""
+        """Name suite, machines and scope, the lines that no rate moves, and what nobody stated."""
         still = [one.line.name for one in self.result.target if one.kind != "estimated"]
         return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
                 "scope": self.suite.scope, "lines_that_stay": still,
@@ -82,7 +84,7 @@ class OfSuite(OnMachine):
     def result(self) -> SuiteResult:
         """The suite as it is.
 
-        Raises FomkitError when there is no figure of merit, or nothing of it is estimated.
+        Raises FomkitError when there is no figure of merit.
         """
         result = run_suite(
             self.suite, self.baseline, self._fitted, self.options, self.load, measured=self.measured
@@ -92,15 +94,19 @@ class OfSuite(OnMachine):
             raise FomkitError(
                 self.suite.name, f"has no figure of merit on {self.machine.name}: {lacking} has no time there."
             )
-        if all(one.kind != "estimated" for one in result.target):
-            raise FomkitError(
-                self.suite.name,
-                f"gives all its times on {self.machine.name}, so nothing of the machine moves them. Name a target "
-                "whose times are estimated.",
-            )
         return result
 
+    @property
+    def _is_estimated(self) -> bool:
+        return any(one.kind == "estimated" for one in self.result.target)
+
     def _line_parameters(self, line: RatedLine) -> Iterator[Parameter]:
+        if line.kind == "given":
+            given = line.line.given[self.machine.name]
+            for name in GAINS:
+                gain = getattr(given, name)
+                yield Parameter(f"{line.line.name}.{name}", "factor", gain, "line", gain, gain, 0, given.basis,
+                                given.source)  # fmt: skip
         if line.kind != "estimated" or line.line.model is None:
             return
         model = line.estimate.model if line.estimate is not None else self.load(line.line.model)
@@ -124,13 +130,13 @@ class OfSuite(OnMachine):
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated."""
-        return list(unstated(self.machine, self._peaks or frozenset()))
+        return list(unstated(self.machine, self._peaks or frozenset())) if self._is_estimated else []
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """List rates, costs and overheads of the target, and the conditions of the estimated lines."""
+        """List rates, costs and overheads of the target, what estimated lines fix, and gains of given ones."""
         target = self.result.target
         return (
-            *device_parameters(self.machine, self._peaks),
+            *(device_parameters(self.machine, self._peaks) if self._is_estimated else ()),
             *(link_parameters(self.machine, self._channel) if any(one.job is not None for one in target) else ()),
             *scope_parameters(self.machine, self.suite.scope),
             *(parameter for one in target for parameter in self._line_parameters(one)),
@@ -140,6 +146,11 @@ class OfSuite(OnMachine):
         """Rate a line, once for the same machine and conditions."""
         key = line.name, _key(of_machine, own)
         if key not in self._rated:
+            given = line.given.get(machine.name)
+            if given is not None:
+                utilisation, precision = (own.get(name, getattr(given, name)) for name in GAINS)
+                given = replace(given, utilisation_gain=utilisation, precision_gain=precision)
+                line, own = replace(line, given={**line.given, machine.name: given}), {}
             proposed = {line.name: _conditions(own)} if own else {}
             rating = LineRating(self.suite, machine, self.options, self.load, proposed)
             self._rated[key] = rating.rate(line)
@@ -200,8 +211,8 @@ class OfSuite(OnMachine):
             for one in found
         ]
 
-    def _rates_of_job(self, line: SuiteLine, asked: Sequence[tuple[Point, Point]]) -> list[Span | FomkitError]:
-        """Give the rate of a line whose runs take several devices at each point: machine, and its conditions."""
+    def _rates_one_by_one(self, line: SuiteLine, asked: Sequence[tuple[Point, Point]]) -> list[Span | FomkitError]:
+        """Give the rate of a line that is given, or takes several devices, at each point: machine, conditions."""
         found: list[Span | FomkitError] = []
         for of_machine, own in asked:
             try:
@@ -217,14 +228,14 @@ class OfSuite(OnMachine):
         split, rates = [self._split(point) for point in points], dict[str, dict[Key, Span | FomkitError]]()
         for one in self.result.target:
             name = one.line.name
-            if one.kind != "estimated":
+            if one.kind not in ("estimated", "given"):
                 continue
             asked = {_key(of_machine, of_line[name]): (of_machine, of_line[name]) for of_machine, of_line in split}
             asked.pop(_key({}, {}), None)
             found = (
                 self._rates_alone(name, [{**of_machine, **own} for of_machine, own in asked.values()])
                 if name in self._alone
-                else self._rates_of_job(one.line, list(asked.values()))
+                else self._rates_one_by_one(one.line, list(asked.values()))
             )
             rates[name] = dict(zip(asked, found, strict=True))
         return [

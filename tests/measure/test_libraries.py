@@ -114,4 +114,5 @@ def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pyte
     assert len(refused) <= 1
     assert machine.device.peak("fp32", "vector") is not None
     assert machine.device.byte_per_s is not None
-    assert machine.device.launch_s is not None
+    untimed = [note for note in machine.notes if note.startswith("launch cost: not timed, ")]
+    assert (machine.device.launch_s is None) == bool(untimed), machine.notes
