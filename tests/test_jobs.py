@@ -25,6 +25,7 @@ from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.plan.step import HOST_OP_S
 from fomkit.plan.transformer_step import TransformerStep, transformer_profile
 from fomkit.prediction.exchange import Group, Network
+from fomkit.profiles.campaigns import load_campaign
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
@@ -351,6 +352,41 @@ def test_a_campaign_marks_a_job_that_no_device_holds(own: Path) -> None:
     assert code == 1
     (phase,) = json.loads(text)["machines"][0]["phases"]
     assert phase["fits"] is False
+
+
+CAMPAIGN = """schema: fomkit/campaign/1
+name: c
+phases:
+  - {{name: line, suite: {suite}, line: LARGE, runs: 9, basis: assumed, source: made up}}
+  - {{name: model, model: megatron/gpt-175b, precision: mixed, batch: 1536, epochs: 1, samples: 100000, nodes: 64,
+     layout: {layout}, mode: {mode}, runs: 9, basis: assumed, source: made up}}
+"""
+
+
+def test_a_phase_is_spread_over_nodes_as_a_line_is(own: Path) -> None:
+    campaign = own.with_name("c.campaign.yaml")
+    layout = "{tensor: 8, pipeline: 8, microbatch: 1, sequence: true, recompute: full}"
+    campaign.write_text(CAMPAIGN.format(suite=own, layout=layout, mode="train"))
+    code, text = run("campaign", campaign, "-t", own.with_name("new.yaml"), "--json")
+    assert code == 0, text
+    line, model = json.loads(text)["machines"][0]["phases"]
+    assert line["days"] == model["days"]
+    assert model["run_s"] == line["run_s"]
+    assert model["excludes"] == line["excludes"]
+    assert "what they and their links take is not modelled" in " ".join(model["energy_missing"])
+
+
+@pytest.mark.parametrize(
+    ("layout", "mode", "why"),
+    [("tensors=8", "train", r":5, layout: 'tensors' is not part of a layout"),
+     ("tensor=8", "infer", r"'model' is inference, which is priced on one device")],
+)  # fmt: skip
+def test_mistakes_in_a_phases_job_are_told_with_their_line(own: Path, layout: str, mode: str, why: str) -> None:
+    campaign = own.with_name("c.campaign.yaml")
+    text = CAMPAIGN.format(suite=own, layout=f'"{layout}"', mode=mode)
+    campaign.write_text(text.replace("epochs: 1, ", "") if mode == "infer" else text)
+    with pytest.raises(FomkitError, match=why):
+        load_campaign(campaign)
 
 
 def test_a_job_on_one_device_is_rated_at_its_scope(own: Path) -> None:

@@ -151,6 +151,7 @@ class Phase:
     `basis`, `source`: what kind of figure the number of runs is, and where it is from.
     `model`: model profile; None where ``suite`` and ``line`` name the work.
     `mode`: train, or infer: one run is then one pass over ``conditions.samples``.
+    `job`: how each training is spread over devices; None takes those that the model's run says.
     """
 
     name: str
@@ -162,6 +163,7 @@ class Phase:
     conditions: Conditions = field(default_factory=Conditions)
     suite: str = ""
     line: str = ""
+    job: Job | None = None
 
 
 @dataclass(frozen=True)

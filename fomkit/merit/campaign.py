@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, multiply_independent
@@ -24,12 +25,23 @@ from fomkit.merit.measured_steps import (
     explained_models,
     little_explained,
 )
-from fomkit.merit.rated_lines import LineRating, Load, fixed_conditions, under_conditions, up_devices
+from fomkit.merit.rated_lines import (
+    NO_RUN,
+    LineRating,
+    Load,
+    fixed_conditions,
+    time_work,
+    under_conditions,
+    up_devices,
+)
 from fomkit.plan.content import energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options, choose_scope
 from fomkit.plan.stack import inference_of
+
+if TYPE_CHECKING:
+    from fomkit.plan.job import JobTime
 
 
 def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
@@ -76,6 +88,7 @@ def money_of_run(price: Price, machine: Machine, scope: Scope, at_once: int, run
 
 
 LoadSuite = Callable[[str], Suite]
+NO_ENERGY = "each run takes several devices, and what they and their links take is not modelled"
 FEW = "fewer runs than fit side by side: it lasts as long as one of them, and the rest of the machine waits"
 
 
@@ -162,18 +175,26 @@ def _line(
     rated = LineRating(suite, machine, options, load).rate(line)
     if rated.unit_per_day is None:
         return PhaseCost(phase, None, None, missing=rated.missing)
-    unit_s = rated.unit_per_day.per(DAY_S * up_devices(machine, suite))
-    job, said = rated.job, rated.deviations
-    if job is not None:
-        unit_s, said = job.run.run_s.scaled(line.runs), (*said, *job.step.notes)
-    nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
-    energy_missing = nobody if rated.estimate is None else ()
     held = [replace(line, line=phase.name) for line in explained_lines([machine], [[rated]], measured, load)]
-    found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, said),
-                      basis=rated.basis, excludes=rated.excludes or (), energy_missing=energy_missing,
-                      explained=next(iter(held), None), fit=rated.fit,
-                      run_s=None if job is None else job.run.run_s)  # fmt: skip
+    explained = next(iter(held), None)
+    if rated.job is not None:
+        return _of_job(phase, rated.job, rated.unit_per_day, line.runs, explained, rated.deviations)
+    unit_s = rated.unit_per_day.per(DAY_S * up_devices(machine, suite))
+    nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
+    found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
+                      basis=rated.basis, excludes=rated.excludes or (), fit=rated.fit, explained=explained,
+                      energy_missing=nobody if rated.estimate is None else ())  # fmt: skip
     return _with_energy(found, rated.estimate, line.runs) if rated.estimate else found
+
+
+def _of_job(
+    phase: Phase, job: JobTime, per_day: Span, runs: float, explained: Explained | None,
+    said: tuple[str, ...] = (),
+) -> PhaseCost:  # fmt: skip
+    """Cost a phase whose runs each take several devices; `runs`: of the job in one run of the phase."""
+    days = _days(phase, per_day, job.run.run_s.scaled(runs), (*said, *job.step.notes))
+    return PhaseCost(phase, per_day, *days, run_s=job.run.run_s, excludes=job.excludes, fit=job.fit,
+                     energy_missing=(NO_ENERGY,), explained=explained)  # fmt: skip
 
 
 def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> PhaseCost:
@@ -203,15 +224,18 @@ def _model(
     fixed = fixed_conditions(phase.conditions, model)
     chosen = replace(options, batch=fixed.batch, sizes=fixed.sizes, precision=fixed.precision)
     try:
-        one = estimate(under_conditions(model, fixed), machine, chosen)
-        if phase.mode == "infer":
-            one = inference_of(one, phase.conditions.samples)
+        chosen_model = under_conditions(model, fixed)
+        one = (
+            inference_of(estimate(chosen_model, machine, chosen), phase.conditions.samples)
+            if phase.mode == "infer"
+            else time_work(chosen_model, machine, chosen, phase.job)
+        )
     except FomkitError as error:
         return PhaseCost(phase, None, None, missing=str(error))
     if one.unit_per_day is None:
-        return PhaseCost(
-            phase, None, None, missing=f"{name} does not say what a run is: no train_samples or epochs"
-        )
+        return PhaseCost(phase, None, None, missing=NO_RUN.format(name))
+    if not isinstance(one, Estimate):
+        return _of_job(phase, one, one.unit_per_day.scaled(model.unit.runs), 1.0, None)
     per_day, run_s = one.unit_per_day.scaled(one.model.unit.runs), one.run_time.run_s or one.step
     # Measured rates and epochs are of training: they say nothing of a phase of inference.
     runs = measured if phase.mode != "infer" else NOTHING_MEASURED

@@ -187,6 +187,22 @@ def work_hash(model: ModelProfile, conditions: Conditions) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+NO_RUN = "{} does not say what a run is: no train_samples or epochs"
+
+
+def time_work(model: ModelProfile, machine: Machine, options: Options, job: Job | None) -> Estimate | JobTime:
+    """Time a model's run on a machine at the scope of the options: on one device, or as a job of several.
+
+    Without a job a run takes the devices that its profile says. Raises FomkitError as `estimate` and
+    `fomkit.plan.job.time_job` do.
+    """
+    if job is None and model.run.devices_per_run == 1:
+        return estimate(model, machine, options)
+    from fomkit.plan.job import time_job  # most work has none
+
+    return time_job(model, machine, job or Job(), options)
+
+
 @dataclass(frozen=True)
 class LineRating:
     """What rating a line needs besides the line: the suite, the machine, and what is proposed for it."""
@@ -251,44 +267,23 @@ class LineRating:
             kind="missing",
             work=work,
         )
-        job = line.job or (Job() if model.run.devices_per_run > 1 else None)
-        if job is not None:
-            return self._of_job(rated, job, under_conditions(model, run), options)
         try:
-            one = estimate(under_conditions(model, run), self.machine, options)
+            one = time_work(under_conditions(model, run), self.machine, options, line.job)
         except FomkitError as error:
             return replace(rated, missing=str(error))
         if one.unit_per_day is None:
-            return replace(rated, missing=f"{name} does not say what a run is: no train_samples or epochs")
-        return replace(
+            return replace(rated, missing=NO_RUN.format(name))
+        found = replace(
             rated,
             unit_per_day=one.unit_per_day.scaled(model.unit.runs / line.runs),
-            basis="measured" if one.coverage["measured"] > 1 - 1e-12 else "modelled",
-            estimate=one,
             kind="estimated",
             precision=one.precision,
             excludes=one.excludes,
         )
-
-    def _of_job(self, rated: RatedLine, job: Job, model: ModelProfile, options: Options) -> RatedLine:
-        """Rate a line whose runs each take several devices."""
-        from fomkit.plan.job import time_job  # most suites have none
-
-        try:
-            found = time_job(model, self.machine, job, options, self.suite.scope)
-        except FomkitError as error:
-            return replace(rated, missing=str(error))
-        if found.run.unit_per_day is None:
-            return replace(rated, missing=f"not one run on {found.step.devices:,} devices fits")
-        return replace(
-            rated,
-            unit_per_day=found.run.unit_per_day.scaled(model.unit.runs / rated.line.runs),
-            source=f"{rated.source} on {found.step.devices:,} devices",
-            kind="estimated",
-            precision=found.step.precision,
-            excludes=found.excludes,
-            job=found,
-        )
+        if not isinstance(one, Estimate):
+            return replace(found, job=one, source=f"{name} on {one.step.devices:,} devices")
+        measured = one.coverage["measured"] > 1 - 1e-12
+        return replace(found, estimate=one, basis="measured" if measured else "modelled")
 
     def _frozen(self, line: SuiteLine) -> RatedLine:
         if line.name in self.proposals:

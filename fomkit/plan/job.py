@@ -19,7 +19,7 @@ from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import span_content
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
-from fomkit.plan.options import Options
+from fomkit.plan.options import Options, choose_scope
 from fomkit.plan.run import steps_per_epoch, time_to_target
 from fomkit.plan.scaling import stepper_of
 from fomkit.plan.step import overheads
@@ -197,6 +197,16 @@ class JobTime:
         """Terms that nobody stated, of the step and of the run."""
         return tuple(dict.fromkeys((*self.step.excludes, *self.run.excludes)))
 
+    @property
+    def unit_per_day(self) -> Span | None:
+        """Units of work a day."""
+        return self.run.unit_per_day
+
+    @property
+    def precision(self) -> str:
+        """Number formats of most of the arithmetic."""
+        return self.step.precision
+
 
 def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> tuple[int, int]:
     """Give the devices of one run, and the whole nodes that it takes; 0 where several runs share a node."""
@@ -238,12 +248,13 @@ def step_fit(machine: Machine, step: ParallelStep) -> Fit:
     return Fit(not message, message)
 
 
-def time_job(model: ModelProfile, machine: Machine, job: Job, options: Options, scope: Scope) -> JobTime:
-    """Price a run on several devices, and how many of them a scope ends a day.
+def time_job(model: ModelProfile, machine: Machine, job: Job, options: Options) -> JobTime:
+    """Price a run on several devices, and how many of them the scope of the options ends a day.
 
     `options`: its batch is that of a whole step, which the replicas share. Raises FomkitError when the layout or
     the scope cannot have it, a link is not stated, or the profile does not say what a run is.
     """
+    scope = choose_scope([machine], options.scope)
     where = f"{model.name} on {machine.name}"
     batch = options.batch or model.batch
     if batch is None:

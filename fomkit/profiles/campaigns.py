@@ -33,7 +33,7 @@ from fomkit.profiles.locate import (
 from fomkit.profiles.machines import SCHEMA as MACHINE
 from fomkit.profiles.models import SCHEMA as MODEL
 from fomkit.profiles.records import Record, check_record, check_schema
-from fomkit.profiles.suites import MOST, ConditionsRecord
+from fomkit.profiles.suites import MOST, ConditionsRecord, LayoutRecord, Nodes, read_job
 from fomkit.profiles.suites import SCHEMA as SUITE
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class PhaseRecord(ConditionsRecord):
     mode: Literal["train", "infer"] = "train"
     suite: str = ""
     line: str = ""
+    nodes: Nodes | None = None
+    layout: LayoutRecord | None = None
 
 
 class CampaignFileRecord(Record):
@@ -73,10 +75,16 @@ def _phase(record: PhaseRecord, where: str) -> Phase:
             where, f"phase {record.name!r} needs either 'model', or 'suite' and 'line', which say what runs."
         )
     conditions = record.conditions()
-    if of_line and (conditions.stated() or record.mode != "train"):
+    job = read_job(record.nodes, record.layout, where)
+    if of_line and (conditions.stated() or record.mode != "train" or job is not None):
         raise FomkitError(
             where,
             f"phase {record.name!r} is of a suite's line, which fixes how it runs. Leave the conditions out.",
+        )
+    if record.mode == "infer" and job is not None:
+        raise FomkitError(
+            where,
+            f"phase {record.name!r} is inference, which is priced on one device. Leave nodes and layout out.",
         )
     if record.mode == "infer" and (conditions.samples is None or conditions.epochs is not None):
         raise FomkitError(
@@ -84,7 +92,7 @@ def _phase(record: PhaseRecord, where: str) -> Phase:
         )
     return Phase(
         record.name, record.runs, record.basis, record.source, record.model, record.mode, conditions,
-        record.suite, record.line,
+        record.suite, record.line, job,
     )  # fmt: skip
 
 

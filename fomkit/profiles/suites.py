@@ -177,6 +177,11 @@ def _as_mapping(stated: object) -> object:
 Given = Annotated[GivenRecord, BeforeValidator(_as_mapping)]
 
 
+Nodes = Annotated[int, Field(ge=1)] | Literal["fill"]
+LayoutRecord = str | dict[str, Any]
+"""A layout as text, ``tensor=8,zero=1``, or as a mapping."""
+
+
 class LineRecord(ConditionsRecord):
     """``lines[…]``: ``given`` times per machine, a ``model`` to estimate where none is given, or both."""
 
@@ -190,8 +195,8 @@ class LineRecord(ConditionsRecord):
     weight: float = Field(default=1.0, ge=1 / MOST, le=MOST, strict=False)
     given: dict[str, Given] = {}
     model: str | None = None
-    nodes: Annotated[int, Field(ge=1)] | Literal["fill"] | None = None
-    layout: str | dict[str, Any] | None = None
+    nodes: Nodes | None = None
+    layout: LayoutRecord | None = None
 
 
 class CampaignRecord(Record):
@@ -249,16 +254,23 @@ def _line(record: LineRecord, where: str) -> SuiteLine:
     if record.model is None and (record.nodes is not None or record.layout is not None):
         raise FomkitError(where, f"line {record.name!r} spreads a model over nodes and names none. Add 'model'.")
     own = {"category": record.class_, "given": given, "conditions": record.conditions(),
-           "job": _job(record, where)}  # fmt: skip
+           "job": read_job(record.nodes, record.layout, where)}  # fmt: skip
     return SuiteLine(**{**fields_of(record, SuiteLine), **own})
 
 
-def _job(record: LineRecord, where: str) -> Job | None:
-    if record.nodes is None and record.layout is None:
+def read_job(nodes: Nodes | None, layout: LayoutRecord | None, where: str) -> Job | None:
+    """Give the job that a line or a phase states; None where it states none.
+
+    Raises FomkitError, which names ``where``, when the layout cannot be.
+    """
+    if nodes is None and layout is None:
         return None
-    stated = record.layout or {}
-    layout = parse_layout([stated]) if isinstance(stated, str) else layout_from(stated, f"{where}, layout")
-    return Job(record.nodes, layout)
+    if isinstance(layout, str):
+        try:
+            return Job(nodes, parse_layout([layout]))
+        except FomkitError as error:
+            raise FomkitError(f"{where}, layout", error.what) from error
+    return Job(nodes, layout_from(layout or {}, f"{where}, layout"))
 
 
 def _check_names(record: SuiteRecord, document: Document) -> None:
