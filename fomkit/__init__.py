@@ -38,6 +38,7 @@ __all__ = [
     "review",
     "save",
     "scaling",
+    "scenarios",
     "sensitivity",
     "show",
     "solve",
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from fomkit.core.errors import FomkitError
     from fomkit.core.model import Workload
     from fomkit.core.suite import Conditions
-    from fomkit.verbs.decisions import cost, sensitivity, solve, sweep
+    from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict_ops
     from fomkit.verbs.looks import convolution_methods, explain, follow_memory, show, work_formulas
     from fomkit.verbs.measurements import (
@@ -78,7 +79,7 @@ _ROOMS = {
     "fomkit.core.suite": "Conditions",
     "fomkit.core.errors": "FomkitError",
     "fomkit.core.model": "Workload",
-    "fomkit.verbs.decisions": "cost sensitivity solve sweep",
+    "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
     "fomkit.verbs.estimates": "advise estimate estimate_all predict_ops",
     "fomkit.verbs.looks": "convolution_methods explain follow_memory show work_formulas",
     "fomkit.verbs.measurements": "compare_measured compare_rates export_measurements import_measurements "

@@ -15,7 +15,7 @@ from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import OF_A_RUN, Options, change_machine, change_run, parameters
-from fomkit.plan.scenarios import RESULTS, scenario_blocks, scenarios
+from fomkit.plan.scenarios import RESULTS, blocks_of, prepare_study, scenarios
 from fomkit.prediction.donors import factor
 
 
@@ -47,7 +47,7 @@ def test_scenarios_are_a_loop_of_estimates(model_name: str, name: str, columns: 
     table = varied(machine, 4)
     names = [column for column in table.columns if column != "batch"]
     table = {"batch": table[["batch"]], "machine": table[names], "both": table}[columns]
-    found = scenarios(model, machine, table, Options(interval=0.7))
+    found = scenarios(prepare_study(model, machine, Options(interval=0.7)), table)
     for at, line in table.iterrows():
         batch = int(line["batch"]) if "batch" in line else None
         changed = change_machine(machine, dict(line.drop("batch", errors="ignore"))) if len(line) > 1 else machine
@@ -73,7 +73,7 @@ def test_scenarios_change_runs_scopes_and_overheads_as_estimates_do() -> None:
         "overhead/step/input": [1e-3, 0.5, 1e-3, 1e-6], "launch_s": [5e-6, 1e-6, 2e-5, 5e-6],
     })  # fmt: skip
     options = Options(scope="system")
-    found = scenarios(model, machine, table, options)
+    found = scenarios(prepare_study(model, machine, options), table)
     for at, line in table.iterrows():
         of_machine = {name: value for name, value in line.items() if name not in (*OF_A_RUN, "batch")}
         one = estimate(change_run(model, line), change_machine(machine, of_machine),
@@ -81,15 +81,29 @@ def test_scenarios_change_runs_scopes_and_overheads_as_estimates_do() -> None:
         assert one.unit_per_day is not None
         wanted = [*one.step.ends, *one.step.per(one.sizes["batch"]).ends, *one.unit_per_day.ends]
         np.testing.assert_allclose(found.loc[at, list(RESULTS)].to_numpy(np.float64), wanted, rtol=1e-9)
-    with pytest.raises(FomkitError, match=r"overhead/run/queue is -1\. Expected a number that is not below 0"):
-        scenarios(model, machine, pd.DataFrame({"overhead/run/queue": [-1.0]}), options)
+
+
+def test_a_point_that_cannot_be_is_told_and_the_others_are_not_lost() -> None:
+    points = {"batch": [100.0, 7.5, 50.0, 1e7, 100.0], "epochs": [1.0, 1.0, 1.0, 1.0, -1.0]}
+    found = fomkit.scenarios("p1b3", "v100", points)
+    for place, batch in ((0, 100), (2, 50)):
+        assert found["step_s"][place] == pytest.approx(fomkit.estimate("p1b3", "v100", batch=batch).step.value)
+    assert found["step_s"].isna().tolist() == [False, True, False, True, True]
+    assert found["why"][0] == found["why"][2] == ""
+    assert "batch is 7.5. Expected a whole number" in found["why"][1]
+    assert "a batch of 10,000,000 is more than the" in found["why"][3]
+    assert "epochs is -1. Expected a number that is not below 0" in found["why"][4]
+    with pytest.raises(FomkitError, match=r"bath: is no column of a scenario\..*batch"):
+        fomkit.scenarios("p1b3", "v100", {"bath": [1.0]})
 
 
 def test_scenarios_of_a_machine_that_is_a_change_of_another_are_its_estimates() -> None:
     model = fomkit.model("vgg16")
     machine = change_machine(fomkit.machine("v100"), {"byte_per_s": 2e12, "launch_s": 1e-6})
     assert machine.origin is not None
-    found = scenarios(model, machine, pd.DataFrame({"batch": [16.0, 64.0], "byte_per_s": [2e12, 1e12]}), Options())
+    found = scenarios(
+        prepare_study(model, machine, Options()), pd.DataFrame({"batch": [16.0, 64.0], "byte_per_s": [2e12, 1e12]})
+    )
     for batch, rate, step_s in zip((16, 64), (2e12, 1e12), found["step_s"], strict=True):
         one = estimate(model, change_machine(machine, {"byte_per_s": rate}), Options(batch))
         assert step_s == pytest.approx(one.step.value, rel=1e-9)
@@ -98,7 +112,7 @@ def test_scenarios_of_a_machine_that_is_a_change_of_another_are_its_estimates() 
 @pytest.mark.parametrize("precision", ["mixed", "fp32"])
 def test_scenarios_of_a_restated_step(precision: str) -> None:
     model, machine, options = fomkit.model("p1b3"), fomkit.machine("v100"), Options(precision=precision)
-    found = scenarios(model, machine, pd.DataFrame({"batch": [7.0, 100.0]}), options)
+    found = scenarios(prepare_study(model, machine, options), pd.DataFrame({"batch": [7.0, 100.0]}))
     for batch, step_s in zip((7, 100), found["step_s"], strict=True):
         one = estimate(model, machine, Options(batch=batch, precision=precision))
         assert step_s == pytest.approx(one.step.value, rel=1e-9)
@@ -123,10 +137,10 @@ def test_a_machine_twice_as_good_takes_half_the_time_and_one_that_is_the_same_ta
 
 def test_what_was_measured_is_modelled_on_a_changed_machine() -> None:
     machine = fomkit.machine("x86-lecture")
-    found = scenarios(fomkit.model("p1b3-lecture"), machine, pd.DataFrame({"batch": [100.0]}), Options())
+    found = fomkit.scenarios("p1b3-lecture", machine, {"batch": [100.0]})
     assert found["basis"].tolist() == ["measured"]
     machine, model = fomkit.machine("v100"), fomkit.model("p1b3")
-    found = scenarios(model, machine, pd.DataFrame({"launch_s": [5e-6]}), Options())
+    found = scenarios(prepare_study(model, machine, Options()), pd.DataFrame({"launch_s": [5e-6]}))
     assert found["basis"].tolist() == ["modelled"]
 
 
@@ -158,13 +172,14 @@ def test_launches_scale_with_their_cost_and_kernels_with_their_floor() -> None:
     ],
 )
 def test_what_is_no_scenario_is_refused(columns: dict[str, list[float]], said: str) -> None:
+    study = prepare_study(fomkit.model("p1b3"), fomkit.machine("v100"), Options())
     with pytest.raises(FomkitError, match=said):
-        scenarios(fomkit.model("p1b3"), fomkit.machine("v100"), pd.DataFrame(columns), Options())
+        list(blocks_of(study, pd.DataFrame(columns)))
 
 
 def test_no_scenarios_are_an_empty_table() -> None:
     table = pd.DataFrame({"byte_per_s": np.empty(0)})
-    found = scenarios(fomkit.model("p1b3"), fomkit.machine("titan"), table, Options())
+    found = fomkit.scenarios("p1b3", "titan", table)
     assert len(found) == 0
     assert {*RESULTS, "basis"} <= set(found.columns)
 
@@ -176,7 +191,7 @@ def test_sixty_thousand_scenarios_stay_in_bounded_memory() -> None:
     table["batch"] = 1.0 + np.arange(len(table)) % 3_000
     tracemalloc.start()
     met = np.zeros(len(table), bool)
-    for block in scenario_blocks(model, machine, table, Options()):
+    for block in blocks_of(prepare_study(model, machine, Options()), table):
         met[block.index] = True
         assert len(block) <= 20_000
     _, peak = tracemalloc.get_traced_memory()

@@ -84,7 +84,7 @@ def roll_up_run(
     if not np.all(steps):
         raise FomkitError(
             model.name,
-            f"a batch of {np.max(batch):,} is more than the {samples:,} samples of an epoch. Give a smaller "
+            f"a batch of {np.max(batch):,.0f} is more than the {samples:,} samples of an epoch. Give a smaller "
             "--batch.",
         )
     training = step.wall_s.scaled(steps)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
@@ -25,6 +25,7 @@ from fomkit.plan.options import (
     check_parameter,
     choose_scope,
     choose_sizes,
+    parameters,
     peak_name,
     terms,
 )
@@ -266,13 +267,6 @@ def _one_by_one(
         yield pd.DataFrame([ends], [place], list(RESULTS)).assign(basis=basis)
 
 
-def scenario_blocks(
-    model: ModelProfile, machine: Machine, table: pd.DataFrame, options: Options
-) -> Iterator[pd.DataFrame]:
-    """Estimate many scenarios, some at a time; see `scenarios` and `blocks_of`."""
-    yield from blocks_of(prepare_study(model, machine, options), table)
-
-
 def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
     """Put the results of all blocks beside the table that they are of; see `scenarios`."""
     found = list(blocks)
@@ -336,19 +330,35 @@ def _check(study: Study, timed: Timed) -> None:
     check_covered(priced, study.model.unsupported, f"{study.model.name} on {study.machine.name}")
 
 
-def scenarios(model: ModelProfile, machine: Machine, table: pd.DataFrame, options: Options) -> pd.DataFrame:
+def columns_of(model: ModelProfile, machine: Machine) -> frozenset[str]:
+    """Name what a table of scenarios may say: sizes of the model, parameters of the machine and of the run."""
+    return frozenset({*model.sizes, "batch", *parameters(machine), *terms(machine)})
+
+
+def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """Estimate one model on one machine in many scenarios.
 
     The numbers are those of `fomkit.plan.estimate` on `fomkit.plan.options.change_machine` at those sizes.
+    Scenarios of the same sizes share the utilisation of every op; on a changed machine it is kept and the time
+    follows the roofline.
 
-    `table`: columns are named sizes of the model (``batch``, ``seq``) and parameters of the machine
-    (`fomkit.plan.options.parameters`: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]), or of
-    the run and the scope (`fomkit.plan.options.terms`). What has no column stays as the profiles and options have
-    it. Scenarios of the same sizes share the utilisation of
-    every op; on a changed machine it is kept and the time follows the roofline. `options`: its sizes hold where
-    the table has none. Gives a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day],
-    each with _low and _high, NaN where the profile does not say; and ``basis``: measured where every op was timed
-    and no machine changed, else modelled. Raises FomkitError when a column is neither a size nor a parameter, a
-    value cannot be one, or work has no time.
+    `table`: columns are those of `columns_of`, in SI units. What has no column stays as the profiles and options
+    have it. Gives a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with
+    _low and _high, NaN where the profile does not say; ``basis``: measured where every op was timed and no machine
+    changed, else modelled; and ``why``: the reason why a scenario has no figures, which are then NaN. Raises
+    FomkitError when a column is none of those.
     """
-    return in_order(scenario_blocks(model, machine, table, options), table)
+    known = columns_of(study.model, study.given)
+    if unknown := [str(name) for name in table.columns if name not in known]:
+        raise FomkitError(unknown[0], f"is no column of a scenario. {nearest_names(unknown[0], known)}")
+    return _where_possible(study, table)
+
+
+def _where_possible(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    try:
+        return in_order(blocks_of(study, table), table).assign(why="")
+    except FomkitError as error:
+        if len(table) == 1:
+            return in_order((), table).assign(basis="", why=str(error))
+        half = len(table) // 2  # one of them cannot be; the others may be
+        return pd.concat([_where_possible(study, part) for part in (table.iloc[:half], table.iloc[half:])])

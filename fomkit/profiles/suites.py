@@ -68,7 +68,7 @@ def _stated(rate: FrozenRate) -> dict[str, Any]:
     return {name: value for name, value in asdict(rate).items() if value is not None}
 
 
-def _stated_time(given: GivenTime) -> dict[str, Any]:
+def _stated_time(given: GivenTime) -> dict[str, object]:
     """Give what a file states of a time; what older files do not say is no part of their hash."""
     stated = asdict(given)
     if given.precision_gain == 1:

@@ -26,6 +26,8 @@ from fomkit.whatif.sweep_axes import Way
 from fomkit.whatif.sweep_result import Swept, run_sweep
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fomkit.whatif.cases import Subject
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.whatif.solve import Solution
@@ -171,6 +173,57 @@ def solve(
     goal = make_goal(unit_per_day=unit_per_day, step_s=step_s, fom=fom, probability=probability)
     options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
     return _solve(_subject(model, machine, suite, baseline, nodes, layout, links, options), goal, change, frontier)
+
+
+def scenarios(
+    model: str | Path | ModelProfile,
+    machine: str | Path | Machine,
+    points: pd.DataFrame | Mapping[str, Sequence[float]],
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+    interval: float = DEFAULT_LEVEL,
+    scope: Scope | None = None,
+    allow_uncovered: bool = False,
+) -> pd.DataFrame:
+    """Estimate a model on a machine at points of your own: one row each in, one row each out.
+
+    Parameters
+    ----------
+    points : DataFrame or mapping of columns
+        Columns are the parameters of `sweep` in SI units: sizes such as ``batch``, ``byte_per_s``, ``launch_s``,
+        ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``epochs``, ``overhead/PER/NAME``. What has no column stays as it
+        is.
+    model, machine, batch, sizes, precision, interval, scope, allow_uncovered
+        As of `fomkit.estimate`.
+
+    Returns
+    -------
+    DataFrame
+        The points with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with _low and _high, NaN where
+        the profile does not say; ``basis``, measured or modelled; and ``why``, the reason why a point has no
+        figures, "" where it has.
+
+    Raises
+    ------
+    FomkitError
+        When a column is no parameter, or the model or the machine cannot be had.
+
+    Examples
+    --------
+    >>> found = scenarios("p1b3-lecture", "x86-lecture", {"epochs": [20, 10]})
+    >>> found["unit_per_day"].round(3).tolist()
+    [1.879, 3.759]
+    """
+    import pandas as pd
+
+    from fomkit.plan.scenarios import prepare_study
+    from fomkit.plan.scenarios import scenarios as _scenarios
+
+    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
+    options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
+    return _scenarios(prepare_study(as_model(model), as_machine(machine), options), pd.DataFrame(points))
 
 
 def sweep(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.figure_table import title_of
@@ -19,9 +19,9 @@ from fomkit.core.interval import Span, probability_above, reached_with
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.options import Options, change_machine, terms
+from fomkit.plan.options import Options, change_machine
 from fomkit.plan.options import parameters as device_names
-from fomkit.plan.scenarios import Study, blocks_of, in_order, prepare_study
+from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import verdict_on, with_fits
 from fomkit.whatif.measurements import measurements
 from fomkit.whatif.parameters import (
@@ -34,10 +34,6 @@ from fomkit.whatif.parameters import (
     scope_parameters,
     unstated,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Point = Mapping[str, float]
 """Parameters at other values; what is not named stays as it is."""
@@ -215,10 +211,6 @@ def make_goal(
     return Goal(figure, float(value), float(probability))
 
 
-FEW = 4
-"""Points of which each is estimated alone where one of them cannot be."""
-
-
 def figures_of(estimated: Estimate) -> Figures:
     """Give what an estimate knows."""
     batch = estimated.sizes.get("batch")
@@ -227,11 +219,11 @@ def figures_of(estimated: Estimate) -> Figures:
     return {name: span for name, span in known.items() if span is not None}
 
 
-def _figures(row: pd.Series[float], level: float) -> Figures:
+def _figures(row: Mapping[Any, Any], level: float) -> Figures:
     spans = {
         name: Span(float(row[name]), float(row[f"{name}_low"]), float(row[f"{name}_high"]), level)
         for name in FIGURES
-        if name in row.index
+        if name in row
     }
     return {name: span for name, span in spans.items() if span.value == span.value}
 
@@ -304,18 +296,14 @@ class OneModel(OnMachine):
     def _together(self, names: tuple[str, ...], points: Sequence[Point]) -> list[Outcome]:
         import pandas as pd
 
-        columns = {*device_names(self.machine), *terms(self.machine), *self.model.sizes, "batch"}
-        if names and columns.issuperset(names):
-            table = pd.DataFrame([dict(point) for point in points], columns=list(names))
-            try:
-                results = in_order(blocks_of(self._study, table), table)
-            except FomkitError:
-                if len(points) > FEW:  # one of them cannot be; the other half may be
-                    half = len(points) // 2
-                    return self._together(names, points[:half]) + self._together(names, points[half:])
-            else:
-                return [_figures(row, self.level) for _, row in results.drop(columns="basis").iterrows()]
-        return [self._alone(point) for point in points]
+        if not names or not columns_of(self.model, self.machine).issuperset(names):
+            return [self._alone(point) for point in points]
+        table = pd.DataFrame([dict(point) for point in points], columns=list(names))
+        rows = scenarios(self._study, table).drop(columns="basis").to_dict("records")
+        return [
+            self._alone(point) if row["why"] else _figures(row, self.level)
+            for point, row in zip(points, rows, strict=True)
+        ]
 
     def _alone(self, point: Point) -> Outcome:
         try:
