@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_figures import sorted_out
 from typer.testing import CliRunner
 
+import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
 from fomkit.core.suite import Conditions
+from fomkit.merit.calibrated import rest_of, target_step
 from fomkit.merit.fom import MEANS, implied_weights, take_mean
 from fomkit.merit.rated_lines import deviations
 from fomkit.merit.suites import run_suite
@@ -315,3 +319,43 @@ def test_candle_as_measured_is_slower_on_the_newer_device() -> None:
     assert content["fom"]["weights"]["P1B3"] == pytest.approx(0.633, abs=1e-3)
     assert content["fom"]["worst_basis"] == "measured"
     assert result_of(Path("candle-measured"), "titan")["fom"]["worst_basis"] == "estimated"
+
+
+def test_a_suite_from_measured_steps_of_its_baseline_stands_beside_the_projected_and_the_measured() -> None:
+    done = run("candle", "--target", "v100", "--from", "candle-lecture", "--json")
+    assert done.exit_code == 0, done.output
+    content = json.loads(done.stdout)
+    assert not sorted_out(content, "fom")[1]
+    found = content["calibrated"]
+    lines = {one["name"]: one for one in found["lines"]}
+    # P2B1: an epoch of 2,850 steps of 64 took 420 s on the P100 and 300 s on the V100.
+    one = lines["P2B1"]
+    assert one["baseline_step_s"]["value"] == pytest.approx(420 / 2850)
+    assert one["measured_step_s"]["value"] == pytest.approx(300 / 2850)
+    there = fomkit.estimate("candle/p2b1", "v100", batch=64, precision="fp32").step.value
+    here = fomkit.estimate("candle/p2b1", "p100", batch=64, precision="fp32").step.value
+    assert one["rest_s"]["value"] == pytest.approx(420 / 2850 - here, rel=1e-9)
+    assert one["step_s"]["value"] == pytest.approx(there + 420 / 2850 - here, rel=1e-9)
+    assert one["inside"]
+    # NT3's rest shrank far more than its host could.
+    assert [name for name, line in lines.items() if not line["inside"]] == ["NT3"]
+    assert (found["inside"], found["measured_lines"]) == (8, 9)
+    assert {one["line"] for one in found["left_out"]} == {"P3B2", "P3B3"}
+    assert found["fom"]["low"] < found["measured_fom"]["value"] < found["fom"]["high"]
+    assert found["measured_fom"]["value"] < found["fom"]["value"] < found["projected_fom"]["value"]
+    assert "8 of 9 lines measured on v100 lie in their interval" in format_suite(content)
+
+
+def test_a_rest_is_never_below_nothing_and_too_long_a_prediction_is_scaled() -> None:
+    assert rest_of(Span(1.0, 0.9, 1.1), Span(2.0, 1.5, 2.5)).ends == (0.0, 0.0, 0.0)
+    target, device, measured = Span(4.0, 3.0, 5.0), Span(2.0, 1.5, 2.5), Span(1.0, 1.0, 1.0)
+    assert target_step(target, device, measured, rest_of(measured, device)).value == pytest.approx(2.0)
+    # The rest of a quicker device may be a host's, which stays, or the device's own, which shrinks with it.
+    exact = target_step(Span.exact(1.0), Span.exact(4.0), Span.exact(10.0), Span.exact(6.0))
+    assert exact.ends == pytest.approx((7.0, 1.0 + 6.0 / 8, 1.0 + 12.0))
+
+
+def test_a_table_that_calibrates_nothing_is_refused_with_the_reasons() -> None:
+    done = run("lecture", "--target", "a", "--from", "candle-lecture")
+    assert isinstance(done.exception, FomkitError)
+    assert "no line is calibrated by it. P1: it is not estimated from a model's ops" in str(done.exception)

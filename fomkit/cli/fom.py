@@ -117,6 +117,16 @@ Freeze = Annotated[
 ]
 
 
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="CSV",
+        help="Measurements of the baseline, by path or name: works the suite out from them as well.",
+    ),
+]
+
+
 def _target(lines: Suite, baseline: str, wanted: str | None) -> str:
     from fomkit.merit.suites import given_machines
 
@@ -180,6 +190,7 @@ def fom(
     allow_oversize: choices.Oversize = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse deviations from what the lines fix.")] = False,
     interval: choices.Interval = 0.8,
+    from_: From = None,
     freeze: Freeze = None,
     output: Workbook = None,
     only: choices.Only = None,
@@ -199,17 +210,20 @@ def fom(
       fomkit fom lecture.suite.yaml --baseline a --target titan --json
 
       fomkit fom lecture --for a -o vendor.xlsx
+
+      fomkit fom candle --target v100 --from candle-lecture
     """
     from fomkit.merit.suites import run_suite
     from fomkit.plan.options import Options
+    from fomkit.profiles.locate import locate
     from fomkit.profiles.suites import load_suite
-    from fomkit.readers.measurements import all_measured
+    from fomkit.readers.measurements import all_measured, read_measurements
     from fomkit.workbook.from_studies import sheet_model_of_suite
 
     choices.check_workbook(output, only)
     if freeze is not None:
         others = {"--target": target, "--baseline": baseline, "--propose": propose, "--strict": strict,
-                  "--threshold": threshold}  # fmt: skip
+                  "--threshold": threshold, "--from": from_}  # fmt: skip
         _freeze(suite, {**others, "-o": output, "--for": only, "--json": as_json}, freeze, quiet)
         return
     lines = load_suite(suite)
@@ -217,9 +231,10 @@ def fom(
     old = choices.load_machine(baseline or lines.baseline)
     new = choices.load_machine(_target(lines, old.name, target))
     proposed, options = parse_proposals(propose or []), Options(interval=interval)
+    taken = () if from_ is None else read_measurements(locate(str(from_), "measurements"))
     with choices.progress(f"rating {suite}", quiet=quiet):
         measured, unread = all_measured()
-        result = run_suite(lines, old, new, options, choices.load_model, proposed, measured, allow_excluded)
+        result = run_suite(lines, old, new, options, choices.load_model, proposed, measured, allow_excluded, taken)
     if strict:
         _check_strict(result)
     if output is not None:

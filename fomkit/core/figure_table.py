@@ -24,7 +24,11 @@ traced_time_s | traced time | s | op lower arithmetic | import | one execution o
 traced_s | traced | s | op lower arithmetic | show |
     all executions of a group's ops in a step, as traced or measured
 traced_share | share | share | network none none | show | of the traced time of a step
-step_s | step | s | network lower arithmetic | estimate explain advise scaling cost sensitivity | one training step
+step_s | step | s | network lower arithmetic | estimate explain advise scaling cost sensitivity fom | one training step
+baseline_step_s | baseline measured | s | network lower arithmetic | fom | a line's measured step on the baseline
+measured_step_s | target measured | s | network lower arithmetic | fom | a line's measured step on the target
+rest_s | not the device's | s | network lower arithmetic | fom |
+    what of a measured step the device's work does not explain
 passes_s | passes | s | network lower arithmetic | estimate | one pass of a step | pass
 device_s | device | s | network lower arithmetic | estimate explain advise | what a step keeps the device busy
 host_launch_s | host launch | s | network lower arithmetic | estimate |
@@ -55,6 +59,10 @@ lines.measured | measured | 1/day | system higher harmonic | accept | the rate t
 # ratios
 fom | FOM | ratio | system higher geometric | estimate fom sensitivity |
     figure of merit: how many times the baseline's mean rate
+projected_fom | projected FOM | ratio | system higher geometric | fom |
+    of the device's work alone, over calibrated lines
+measured_fom | measured FOM | ratio | system higher geometric | fom |
+    as measured on both machines, over these lines
 foms | FOM | ratio | system higher geometric | estimate | the same, of several machines
 ratio | ratio | ratio | system higher geometric | estimate fom compare | how many times faster than the baseline
 ratio_interval | ratio | ratio | system higher geometric | fom | the same with its interval
@@ -216,6 +224,10 @@ checkpoint_interval_s | checkpoint every | s | system none none | scaling | work
 batch | batch | count | training none none | estimate compare scaling cost | samples of one step
 sizes | sizes | count | network none none | estimate explain show memory advise cost sweep sensitivity solve |
     what the dimensions were resolved at; of timings, their range | size
+measured_lines | lines measured | count | system none none | fom |
+    calibrated lines that were measured on the target
+calibrated.inside | inside | count | system higher none | fom |
+    of these, those whose measured step lies in the calibrated interval
 fixed | fixed | count | training none none | fom | what a line of a suite fixes | condition
 dimensions | sizes | count | op none none | explain | sizes of an op | dimension
 measurements.line | sizes | count | op none none | explain sensitivity | the op as a row of a table | column

@@ -14,6 +14,7 @@ from fomkit.core.interval import Span, at_level, probability_above
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.suite import Conditions, FrozenRate, Suite
+from fomkit.merit.calibrated import Calibration, Calibrator
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit, unit_per_day, verdict
 from fomkit.merit.measured_steps import (
     MEASURED_LEVEL,
@@ -45,6 +46,8 @@ class SuiteResult(Shown):
         Of modelled lines that somebody measured a run of, how much of it the device's work explains.
     allow_excluded : bool
         Give a verdict on the threshold though the device explains little of what was measured.
+    calibration : Calibration or None
+        The same from what was measured on the baseline, where that was asked for.
     """
 
     suite: Suite
@@ -54,6 +57,7 @@ class SuiteResult(Shown):
     merit: FigureOfMerit | None
     explained: tuple[Explained, ...] = ()
     allow_excluded: bool = False
+    calibration: Calibration | None = None
 
     @property
     def counted(self) -> tuple[RatedLine, ...]:
@@ -186,12 +190,14 @@ def run_suite(
     proposals: Mapping[str, Conditions] | None = None,
     measured: MeasuredRuns = NOTHING_MEASURED,
     allow_excluded: bool = False,
+    taken: Sequence[Measurement] = (),
 ) -> SuiteResult:
     """Rate every line on both machines and compare.
 
     `options`: the scope is the suite's; `load`: gives the model profile of a name; `proposals`: what is changed on
     the target, by line; `measured`: runs that were measured, to hold the modelled lines against; `allow_excluded`:
-    give a verdict on the threshold though the device explains little of these. Raises FomkitError when a machine
+    give a verdict on the threshold though the device explains little of these; `taken`: measurements on the
+    baseline to calibrate the lines by, none by default. Raises FomkitError when a machine
     does not state the suite's scope, a workload is unknown, or a proposal fits no line.
     """
     if baseline.name == target.name:
@@ -201,7 +207,12 @@ def run_suite(
     old = rate_lines(suite, baseline, options, load)
     new = rate_lines(suite, target, options, load, proposals)
     explained = explained_lines((baseline, target), (old, new), measured, load)
-    result = SuiteResult(suite, (baseline, target), old, new, None, explained, allow_excluded)
+    calibration = None
+    if taken:
+        machines, unfrozen = (baseline, target), replace(suite, frozen={})
+        sides = rate_lines(unfrozen, baseline, options, load), new
+        calibration = Calibrator(suite, machines, sides, taken, options.interval).calibrate()
+    result = SuiteResult(suite, (baseline, target), old, new, None, explained, allow_excluded, calibration)
     return replace(result, merit=merit_of(result))
 
 

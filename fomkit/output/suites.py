@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_number
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
-from fomkit.output.terminal import UNFIT, format_interval, mark_of, show_merit
+from fomkit.output.terminal import UNFIT, format_interval, mark_of, seconds, show_merit
 
 _DIGITS = 8
 
@@ -78,6 +78,35 @@ def _first_lines(content: Entry, page: Page) -> None:
         page.line(f"deviation: {where}: {one['deviation']}; class optimized", "yellow")
 
 
+def _calibrated(page: Page, content: Entry) -> None:
+    """Write the suite from what was measured on its baseline, beside what is projected and what was measured."""
+    sides = (content["baseline"], content["target"])
+    found = content["calibrated"]
+    page.heading(f"from what was measured on {sides[0]}")
+    ways = {"projected, the device's work alone": found["projected_fom"], "calibrated": found["fom"],
+            "measured on both": found["measured_fom"]}  # fmt: skip
+    for name, fom in ways.items():
+        if fom is not None:
+            page.line(f"FOM {name}: {format_number(fom['value'])} ({format_interval(fom, None)})")
+    if found["measured_lines"]:
+        page.line(
+            f"{found['inside']} of {found['measured_lines']} lines measured on {sides[1]} lie in their interval"
+        )
+    page.rows(
+        ["line", f"{sides[0]} measured", "of it not the device's", f"{sides[1]} then", "interval",
+         f"{sides[1]} measured"],
+        (
+            [one["name"], *(seconds(one[key]["value"]) for key in ("baseline_step_s", "rest_s", "step_s")),
+             format_interval(one["step_s"], "time_s"),
+             "" if one["measured_step_s"] is None
+             else seconds(one["measured_step_s"]["value"]) + ("" if one["inside"] else ", outside")]
+            for one in found["lines"]
+        ),
+    )  # fmt: skip
+    page.lines(f"not calibrated: {one['line']}: {one['why']}" for one in found["left_out"])
+    page.line(f"assumed: {found['carried']}")
+
+
 def format_suite(content: Entry, screen: Screen = PLAIN) -> str:
     """Write a suite's figure of merit, its lines and its notes."""
     page = Page(screen)
@@ -94,6 +123,8 @@ def format_suite(content: Entry, screen: Screen = PLAIN) -> str:
     _add_lines(page, content)
     if screen.narrow:
         page.line(f"not shown on a narrow screen: {', '.join(_wide_headers(content))}; --json has them")
+    if "calibrated" in content:
+        _calibrated(page, content)
     for campaign in content["campaigns"]:
         days = ", ".join(f"{name} {_number(value, 5)}" for name, value in campaign["days"].items())
         units = f"{campaign['units']:,.8g} units of {campaign['line']}"

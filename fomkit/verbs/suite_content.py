@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fomkit import __version__
 from fomkit.core.interval import Span, add_known, probability_above
 from fomkit.core.suite import Suite
+from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.content import merit_content
 from fomkit.merit.fom import PROPOSAL, verdict
@@ -127,6 +128,37 @@ def _campaigns(result: SuiteResult) -> list[dict[str, Any]]:
     return found
 
 
+CARRIED_SAYS = (
+    "the device's part as predicted; the rest of the baseline's measured step is carried over: as long within a "
+    "factor of two, for nobody states the two hosts, and down to half of what the device's part shrinks to"
+)
+
+
+def _calibration(found: Calibration) -> dict[str, Any]:
+    """Put a suite from measured steps of its baseline in plain form."""
+    inside, of = found.held
+    merits = {"fom": found.merit, "projected_fom": found.projected, "measured_fom": found.measured}
+    return {
+        **{name: None if merit is None else span_content(merit.value) for name, merit in merits.items()},
+        "measured_lines": of,
+        "inside": inside,
+        "lines": [
+            {
+                "name": one.name,
+                "baseline_step_s": span_content(one.measured),
+                "rest_s": span_content(one.rest),
+                "step_s": span_content(one.step),
+                "unit_per_day": span_content(one.unit_per_day),
+                "measured_step_s": span_content(one.found),
+                "inside": one.inside,
+            }
+            for one in found.lines
+        ],
+        "left_out": [{"line": name, "why": why} for name, why in found.left_out],
+        "carried": CARRIED_SAYS,
+    }
+
+
 def suite_content(result: SuiteResult) -> dict[str, Any]:
     """Put a suite's result in the form of ``fomkit/fom/1``."""
     suite, merit = result.suite, result.merit
@@ -169,6 +201,7 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
             _line_content(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)
         ],
         "campaigns": _campaigns(result),
+        **({} if result.calibration is None else {"calibrated": _calibration(result.calibration)}),
         "notes": [
             *suite.notes,
             *dict.fromkeys(

@@ -16,9 +16,10 @@ from fomkit.files.write import write_whole
 from fomkit.merit.suites import SuiteResult, run_suite
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
+from fomkit.profiles.locate import locate
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
-from fomkit.readers.measurements import all_measured
+from fomkit.readers.measurements import all_measured, read_measurements
 from fomkit.verbs.answer import Answer, check_options
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.profiles import as_machine, as_model
@@ -35,6 +36,7 @@ def rate_suite(
     proposals: Mapping[str, Conditions] | None = None,
     interval: float = DEFAULT_LEVEL,
     allow_excluded: bool = False,
+    measured: str | Path | None = None,
 ) -> SuiteResult:
     """Rate a suite of work on a target and on its baseline.
 
@@ -53,6 +55,8 @@ def rate_suite(
         Level of all intervals.
     allow_excluded : bool
         Give a verdict on the suite's threshold though the device explains less than half of a line's measured run.
+    measured : name or path, optional
+        A table of measurements on the baseline: ``calibration`` is the suite from them, beside the projected one.
 
     Raises
     ------
@@ -69,8 +73,9 @@ def rate_suite(
     lines = load_suite(suite)
     new = as_machine(target, "target")
     old = as_machine(baseline if baseline is not None else lines.baseline, "baseline")
-    options, measured = Options(interval=interval), all_measured()[0]
-    return run_suite(lines, old, new, options, load_model, proposals, measured, allow_excluded)
+    options, known = Options(interval=interval), all_measured()[0]
+    taken = () if measured is None else read_measurements(locate(str(measured), "measurements"))
+    return run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken)
 
 
 def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: str | None = None) -> None:
@@ -158,8 +163,6 @@ def accept(
     """
     from fomkit.merit.suites import accept as _accept
     from fomkit.output.suites import format_acceptance
-    from fomkit.profiles.locate import locate
-    from fomkit.readers.measurements import read_measurements
     from fomkit.verbs.suite_content import acceptance_content
 
     check_options(interval=interval)

@@ -1,0 +1,215 @@
+"""A suite from what was measured on its baseline: the device's part as predicted, the rest carried over.
+
+A measured step is longer than what the device works in it: a host, a framework and its input take the rest. On
+another machine nobody knows that rest; the baseline's stands in for it, with an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from math import hypot
+from typing import NamedTuple
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_independent, at_level, divide_independent, multiply_independent
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Measurement
+from fomkit.core.suite import Suite
+from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
+from fomkit.merit.measured_steps import MeasuredStep, Reading, measured_step, read_row
+from fomkit.merit.rated_lines import RatedLine
+from fomkit.plan.estimate import Estimate, with_step
+
+WITHIN = 2.0
+"""Factor within which the rest of a step on another machine is taken to be as long as on the baseline (80 %),
+because nobody states the two hosts; below, it may have shrunk as the device's part does, and by so much again.
+Assumed, with the eyes on CANDLE's lines (Foster & Stevens 2018): eight of nine from P100 to V100 lie in it, three
+of five from Titan to V100."""
+
+
+@dataclass(frozen=True)
+class CalibratedLine:
+    """One line on the target, from its measured step on the baseline.
+
+    `device`, `measured`: of the baseline's step, what the device works by the prediction, and all of it [s].
+    `rest`: what of it the device does not explain [s]; 0 where the prediction is longer than what was measured.
+    `step`: on the target [s]; `unit_per_day`: made of it.
+    `baseline_per_day`: units a day made of the measured step.
+    `found`: what was measured on the target; None where nobody did.
+    `found_per_day`: made of that.
+    """
+
+    name: str
+    device: Span
+    measured: Span
+    rest: Span
+    step: Span
+    unit_per_day: Span
+    baseline_per_day: Span
+    found: Span | None = None
+    found_per_day: Span | None = None
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether what was measured on the target lies in the interval; None where nobody measured it."""
+        return None if self.found is None else self.step.low <= self.found.value <= self.step.high
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A suite from measured steps of its baseline.
+
+    `lines`: those that could be calibrated; `left_out` (line, why): the others, which its figures are without.
+    `merit`: of the target as calibrated; `projected`: of the device's work alone, `measured`: as measured on both,
+      each over the same lines as far as they have it; None where none has.
+    """
+
+    lines: tuple[CalibratedLine, ...]
+    left_out: tuple[tuple[str, str], ...]
+    merit: FigureOfMerit | None
+    projected: FigureOfMerit | None
+    measured: FigureOfMerit | None
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Of the lines measured on the target, how many lie in their interval, and how many there are."""
+        known = [line.inside for line in self.lines if line.inside is not None]
+        return sum(known), len(known)
+
+
+class _Side(NamedTuple):
+    """A line on one machine: its estimate and what was measured of it."""
+
+    one: Estimate
+    measured: MeasuredStep | None
+    set_aside: tuple[Reading, ...]
+
+
+def _side(rated: RatedLine, machine: Machine, rows: Sequence[Measurement]) -> _Side | None:
+    if rated.estimate is None:
+        return None
+    alone = replace(rated.estimate, scope="device")  # a step is that of one device at any scope
+    readings = [
+        read_row(row, alone) for row in rows if (row.model, row.machine) == (alone.model.name, machine.name)
+    ]
+    return _Side(
+        rated.estimate, measured_step(readings), tuple(reading for reading in readings if reading.step is None)
+    )
+
+
+def rest_of(measured: Span, device: Span) -> Span:
+    """Give what of a measured step [s] the device does not explain; never below 0.
+
+    >>> rest_of(Span(5.0, 5.0, 5.0), Span(2.0, 1.0, 4.0))
+    Span(value=3.0, low=1.0, high=4.0, level=0.8)
+    """
+    value = measured.value - device.value
+    below = hypot(measured.value - measured.low, device.high - device.value)
+    above = hypot(measured.high - measured.value, device.value - device.low)
+    return Span(max(value, 0.0), max(value - below, 0.0), max(value + above, 0.0), measured.level)
+
+
+def target_step(target: Span, device: Span, measured: Span, rest: Span) -> Span:
+    """Give the target's step: its device's part and the rest; a prediction that is too long is scaled down."""
+    if rest.value <= 0:
+        return multiply_independent(measured, divide_independent(target, device))
+    least = min(1.0, target.value / device.value) / WITHIN
+    above_0 = replace(rest, low=max(rest.low, rest.value / 1e3))  # 0 has no logarithm
+    carried = multiply_independent(above_0, at_level(Span(1.0, least, WITHIN), rest.level))
+    return add_independent([target, carried])
+
+
+def _per_day(estimated: Estimate, step: Span, runs: float) -> Span | None:
+    """Give the units of a line a day with another step."""
+    rate = with_step(estimated, step).unit_per_day
+    return None if rate is None else rate.scaled(estimated.model.unit.runs / runs)
+
+
+def _why(old: _Side | None, new: _Side | None, baseline: str) -> str:
+    """Say why a line is not calibrated; "" where it is."""
+    if old is None or new is None:
+        return "it is not estimated from a model's ops on one device of both machines"
+    if old.measured is None:
+        said = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
+        return f"no row is a measurement of it on {baseline}{f': {said}' if said else ''}"
+    known = old.one.unit_per_day is not None and new.one.unit_per_day is not None
+    return "" if known else "its profile does not say what a run is"
+
+
+def _line(rated: RatedLine, old: _Side, new: _Side, level: float) -> CalibratedLine | None:
+    """Calibrate a line of which `_why` says nothing."""
+    if old.measured is None:
+        return None
+    runs, device = rated.line.runs, old.one.step
+    measured = at_level(old.measured.step, level)
+    rest = rest_of(measured, device)
+    step = target_step(new.one.step, device, measured, rest)
+    # What was measured on the baseline stands on both sides and has no error in their ratio.
+    rates = _per_day(old.one, Span.exact(measured.value, level), runs), _per_day(new.one, step, runs)
+    if rates[0] is None or rates[1] is None:
+        return None
+    found = None if new.measured is None else at_level(new.measured.step, level)
+    there = None if found is None else _per_day(new.one, found, runs)
+    return CalibratedLine(rated.line.name, device, measured, rest, step, rates[1], rates[0], found, there)
+
+
+def _rates_of(side: Sequence[RatedLine], names: Container[str]) -> dict[str, Span]:
+    """Give the rates of some lines as they are rated."""
+    known = ((one.line.name, one.unit_per_day) for one in side if one.line.name in names)
+    return {name: rate for name, rate in known if rate is not None}
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """A suite's lines on a baseline and a target, rated, and what was measured of them.
+
+    `sides`: rated lines of both machines, none of them frozen; `rows`: measurements on the baseline, and on the
+      target to hold the result against; `level`: of the intervals.
+    """
+
+    suite: Suite
+    machines: tuple[Machine, Machine]
+    sides: tuple[Sequence[RatedLine], Sequence[RatedLine]]
+    rows: Sequence[Measurement]
+    level: float
+
+    def _merit(self, old: dict[str, Span], new: dict[str, Span]) -> FigureOfMerit | None:
+        """Take the figure of merit of the lines that have both rates."""
+        both = [line.name for line in self.suite.lines if line.name in old and line.name in new]
+        if not both:
+            return None
+        before, after = (
+            Rates(machine.name, self.suite.scope, {name: rates[name] for name in both})
+            for machine, rates in zip(self.machines, (old, new), strict=True)
+        )
+        weights = {line.name: line.weight for line in self.suite.lines}
+        return figure_of_merit(before, after, self.suite.mean, weights)
+
+    def calibrate(self) -> Calibration:
+        """Work the suite out from what was measured on its baseline.
+
+        Raises FomkitError when no row is a measurement of any line there.
+        """
+        baseline, target = self.machines
+        lines, left_out = [], []
+        for rated_old, rated in zip(*self.sides, strict=True):
+            old, new = _side(rated_old, baseline, self.rows), _side(rated, target, self.rows)
+            why = _why(old, new, baseline.name)
+            line = None if why or old is None or new is None else _line(rated, old, new, self.level)
+            if line is None:
+                left_out.append((rated.line.name, why))
+            else:
+                lines.append(line)
+        if not lines:
+            reasons = "; ".join(f"{name}: {why}" for name, why in left_out)
+            raise FomkitError(f"--from, suite {self.suite.name}", f"no line is calibrated by it. {reasons}.")
+        old_rates = {one.name: one.baseline_per_day for one in lines}
+        found = {one.name: one.found_per_day for one in lines if one.found_per_day is not None}
+        return Calibration(
+            tuple(lines),
+            tuple(left_out),
+            self._merit(old_rates, {one.name: one.unit_per_day for one in lines}),
+            self._merit(*(_rates_of(side, old_rates) for side in self.sides)),
+            self._merit(old_rates, found),
+        )
