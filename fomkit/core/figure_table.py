@@ -24,7 +24,8 @@ traced_time_s | traced time | s | op lower arithmetic | import | one execution o
 traced_s | traced | s | op lower arithmetic | show |
     all executions of a group's ops in a step, as traced or measured
 traced_share | share | share | network none none | show | of the traced time of a step
-step_s | step | s | network lower arithmetic | estimate explain advise scaling cost sensitivity fom | one training step
+step_s | step | s | network lower arithmetic | estimate explain advise scaling cost sensitivity fom |
+    one training step
 baseline_step_s | baseline measured | s | network lower arithmetic | fom | a line's measured step on the baseline
 measured_step_s | target measured | s | network lower arithmetic | fom | a line's measured step on the target
 rest_s | not the device's | s | network lower arithmetic | fom |
