@@ -28,9 +28,9 @@ from fomkit.core.machine import Machine, Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import thinness
+from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
 from fomkit.prediction.rates import op_seconds
 from fomkit.prediction.storage_order import row_major
-from fomkit.prediction.surfaces import DIGITS, side_by_side, surface_rows, weights_of
 from fomkit.prediction.typical import (
     BY_PASS,
     FEATURES,
@@ -109,7 +109,10 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
             reached = np.log(floor_s / kernel_s).to_numpy()[good]
             work = f"{kind}/{engine}/{word}" if kind in BY_PASS else f"{kind}/{engine}"
             work = f"{MATVEC}/vector" if kind == MATVEC else work
-            yield work, Table(machine, dtype, engine, np.rint(features[good] * DIGITS) / DIGITS, reached)
+            yield (
+                work,
+                Table(machine, dtype, engine, np.rint(features[good] * FEATURE_DIGITS) / FEATURE_DIGITS, reached),
+            )
 
 
 def most(work: str) -> int:

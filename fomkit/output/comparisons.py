@@ -70,10 +70,8 @@ def format_compare(content: Entry, screen: Screen = PLAIN) -> str:
          figure("ratio"), "projected ratio", "claim", "agrees", "what the time waits for"],
         map(_cells, content["cells"]),
     )  # fmt: skip
-    for key, title in (
-        ("calibrated", "calibrated on another model:"),
-        ("with_host_term", "with a host term carried:"),
-    ):
+    titles = {"calibrated": "calibrated on another model:", "with_host_term": "with a host term carried:"}
+    for key, title in titles.items():
         if extended := [cell for cell in content["cells"] if cell[key] is not None]:
             page.line(title, "bold")
             page.lines(_extended_line(cell, key) for cell in extended)

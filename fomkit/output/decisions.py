@@ -115,12 +115,12 @@ def _measurements(content: Entry, page: Page) -> None:
     key, what, dimension = ("fom", "FOM", None) if "suite" in content else ("step_s", "step", "time_s")
     if found:
         page.heading(f"to measure, best first: what would be left of the {what}'s interval")
-        table = new_table(["measurement", "", f"{what} then", figure("shrinks"), "by"])
+        rows = []
         for one in found[:MEASUREMENTS]:
             left = one[key]["low"] < one[key]["high"]
             then = format_interval(one[key], dimension) if left else "nothing left"
-            table.add_row(one["what"], one["kind"], then, f"{one['shrinks']:.1%}", one["command"] or "its machine")
-        page.table(table)
+            rows.append([one["what"], one["kind"], then, f"{one['shrinks']:.1%}", one["command"] or "its machine"])
+        page.rows(["measurement", "", f"{what} then", figure("shrinks"), "by"], rows)
     if content.get("no_spread_stated"):
         names = ", ".join(content["no_spread_stated"])
         page.line(f"stated without a spread, so measuring moves the figure and not its interval: {names}")

@@ -195,14 +195,14 @@ def _add_measurements(page: Page, content: Entry) -> None:
     page.heading("to time on the machine, best first: what an exact timing would leave of the step's interval")
     broad = page.screen.width >= _BROAD
     more: list[Header] = ["pass", figure("executions"), "now"] if broad else []
-    table = new_table(["op", *more, "step then", figure("shrinks")])
+    rows = []
     for one in content["measurements"]:
         passes, left = ", ".join(one["passes"]), format_interval(one["step_s"], "time_s")
         of = [f"{one['sizes']}, {passes}"]
         if broad:
             of = [one["sizes"], passes, f"{one['executions']:,.0f}", one["time_source"]]
-        table.add_row(*of, left, f"{one['shrinks']:.1%}")
-    page.table(table)
+        rows.append([*of, left, f"{one['shrinks']:.1%}"])
+    page.rows(["op", *more, "step then", figure("shrinks")], rows)
     if content["all_measured"] is not None:
         left = format_interval(content["all_measured"], "time_s")
         page.line(f"with all of these timed, the step's interval is {left}")
@@ -230,9 +230,8 @@ def format_evidence(content: Entry, screen: Screen = PLAIN) -> str:
         _add_op(page, place, one)
     page.lines(_shorthands(content["ops"]))
     _add_measurements(page, content)
-    page.lines(
-        f"without a time: {one['op']} ({one['sizes']}), {one['count']:,.0f} ×" for one in content["unpriced"]
-    )
+    for one in content["unpriced"]:
+        page.line(f"without a time: {one['op']} ({one['sizes']}), {one['count']:,.0f} ×")
     page.notes(content["deviations"])
     return page.text()
 
@@ -316,10 +315,8 @@ def _ops(run: Entry) -> list[str]:
     if share is not None:
         lines.append(f"ops: their times add up to {share:.1%} of the plain step by {_CLOCKS[run['clock']]}")
     if ops["scaled_by"] != 1:
-        divided = f"divided by {ops['scaled_by']:.3g} to add up to processor time"
-        lines.append(
-            f"ops: their times were {divided}; the sum checks nothing, and a single op may be off by as much"
-        )
+        divided = f"ops: their times were divided by {ops['scaled_by']:.3g} to add up to processor time"
+        lines.append(f"{divided}; the sum checks nothing, and a single op may be off by as much")
     lines.append("ops: no spread of their times is kept; intervals shown beside them are of predictions alone")
     if run["joined_share_of_ops"] is not None:
         lines.append(f"ops: {run['joined_share_of_ops']:.1%} of their time stands in rows of the table")

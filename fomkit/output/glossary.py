@@ -142,10 +142,6 @@ def metrics_page() -> str:
         for one in METRICS
     )
     given = ((one.column, one.what, _code(one.ours) or f"absent: {one.absent}") for one in DEEP500)
-    parts = [
-        _METRICS_PAGE,
-        *_table(header, metrics, bar="|"),
-        _DEEP500,
-        *_table(("column", "what", "here"), given),
-    ]
+    compared = _table(("column", "what", "here"), given)
+    parts = [_METRICS_PAGE, *_table(header, metrics, bar="|"), _DEEP500, *compared]
     return "\n".join(parts) + "\n"

@@ -110,8 +110,7 @@ def _listed(entries: Sequence[Entry]) -> str:
 
 
 def _add_tables(page: Page, tables: Entry) -> None:
-    page.line("")
-    page.line(f"timings: {tables['rows']:,} rows")
+    page.heading(f"timings: {tables['rows']:,} rows", "")
     sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
     page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
     if tables["rows_of_one_op"]:
@@ -139,8 +138,7 @@ def _coverage_cells(family: Entry, works: Sequence[str], wide: bool, spacings: i
 
 
 def _add_coverage(page: Page, coverage: Entry) -> None:
-    page.line("")
-    page.line("coverage of shape space, by family of timings that one fit serves")
+    page.heading("coverage of shape space, by family of timings that one fit serves", "")
     wide, narrow = page.screen.width >= WIDE, page.screen.width < NARROW
     works, families = ("flop",) if narrow else ("flop", "byte"), coverage["families"]
     page.rows_of_numbers(
@@ -183,8 +181,7 @@ def _error_cells(errors: Entry | None) -> list[str]:
 
 
 def _add_errors(page: Page, coverage: Entry) -> None:
-    page.line("")
-    page.line("errors of ops whose whole shape group was left out of the table")
+    page.heading("errors of ops whose whole shape group was left out of the table", "")
     columns = [figure("ops"), figure("median"), figure("mean"), figure("hit_rate", "80 % hits")]
     table = table_of_numbers([*_FAMILY, *columns])
     for kind in coverage["kinds"]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.estimates import measured_lines
@@ -81,21 +83,15 @@ def _least(entry: Entry, name: str) -> str:
     return "≥ " if entry["missing"][name] or entry.get("at_least") else ""
 
 
-def _amount(name: str, dimension: str) -> Callable[[Entry], str]:
-    def write(entry: Entry) -> str:
+def _amount(name: str, lacking: str, write: Callable[[Any], str]) -> Callable[[Entry], str]:
+    """Write a figure of a group: nothing of an empty one, marked where ops lack what it is ``lacking`` by."""
+
+    def cell(entry: Entry) -> str:
         if not entry["count"]:
             return ""
-        if entry[name] is None:
-            return "missing"
-        return _least(entry, name) + format_quantity(entry[name], dimension)
+        return "missing" if entry[name] is None else _least(entry, lacking) + write(entry[name])
 
-    return write
-
-
-def _group_time(entry: Entry) -> str:
-    if not entry["count"]:
-        return ""
-    return "missing" if entry["time_s"] is None else _least(entry, "time") + seconds(entry["time_s"]["value"])
+    return cell
 
 
 def _interval(entry: Entry) -> str:
@@ -124,16 +120,22 @@ def _group_columns(content: Entry, beside: str) -> list[Column]:
     columns = [
         Column(*figure("count"), lambda entry: f"{entry['count']:,.0f}" if entry["count"] else "", 1),
         Column(*figure("distinct_ops"), lambda entry: f"{entry['distinct_ops']:,}" if entry["count"] else "", 6),
-        Column(*figure("flop"), _amount("flop", "flop")),
+        Column(*figure("flop"), _amount("flop", "flop", partial(format_quantity, dimension="flop"))),
         Column(*figure("flop_share"), share("flop_share"), 2),
-        Column(*figure("byte"), _amount("byte", "byte"), 3),
+        Column(*figure("byte"), _amount("byte", "byte", partial(format_quantity, dimension="byte")), 3),
         Column(*figure("byte_share"), share("byte_share"), 5),
         Column(*figure("intensity"), _intensity, 4),
     ]
     if beside:
         columns += [Column(beside, "right", _traced), Column("share", "right", share("traced_share"), 3)]
     if "time_s" in content["total"]:
-        columns.append(Column("predicted" if beside else figure("time_s")[0], "right", _group_time))
+        columns.append(
+            Column(
+                "predicted" if beside else figure("time_s")[0],
+                "right",
+                _amount("time_s", "time", lambda span: seconds(span["value"])),
+            )
+        )
         columns += [Column("interval", "", _interval, 4 if beside else 0)] if predicted else []
         columns.append(Column(*figure("time_share"), share("time_share")))
     if predicted:

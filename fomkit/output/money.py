@@ -124,17 +124,15 @@ def _carbon(page: Page, content: Entry) -> None:
     energy, carbon = content["energy_j"], content["carbon"]
     if energy is not None and energy["run"] is not None:
         page.line(f"energy of a run: {format_energy(energy['run'])}, {energy['basis']}, scope {energy['scope']}")
-    if carbon is None:
-        return
-    if carbon["missing"]:
+    if carbon is not None:
+        _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
+
+
+def _carbon_lines(page: Page, carbon: Entry, kg: Entry | None, what: str) -> None:
+    """Write a carbon and what it was made with, or why nobody knows it."""
+    if kg is None:
         page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
         return
-    page.line(f"carbon of a run: {carbon_text(carbon, carbon['kg']['run'])}")
-    page.lines(f"  {note}" for note in carbon["notes"])
-
-
-def carbon_text(carbon: Entry, kg: Entry) -> str:
-    """Say a carbon, and what it was made with."""
     message = between(kg, lambda value: format_number(value, 3), "kg CO2e")
     grid = carbon["kg_per_kwh"]
     parts = [f"{format_number(grid['value'], 3)} kg/kWh ({grid['source']})"]
@@ -143,7 +141,8 @@ def carbon_text(carbon: Entry, kg: Entry) -> str:
         parts.append(f"{factor['value']:g} from the figures' scope to the wall ({factor['source']})")
     if carbon["pue"]:
         parts.append(f"PUE {carbon['pue']['value']:g} ({carbon['pue']['source']})")
-    return f"{message}; {', '.join(parts)}"
+    page.line(f"carbon {what}: {message}; {', '.join(parts)}")
+    page.lines(f"  {note}" for note in carbon["notes"])
 
 
 def _to_target(page: Page, content: Entry) -> None:
@@ -278,14 +277,8 @@ def _energy(page: Page, entry: Entry) -> None:
         page.line(f"energy in all: {_why_no_energy(entry)}")
     else:
         page.line(f"energy in all: {_in_all(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
-    carbon = entry["carbon"]
-    if carbon is None:
-        return
-    if carbon["kg"] is None:
-        page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
-        return
-    page.line(f"carbon in all: {carbon_text(carbon, carbon['kg'])}")
-    page.lines(f"  {note}" for note in carbon["notes"])
+    if entry["carbon"] is not None:
+        _carbon_lines(page, entry["carbon"], entry["carbon"]["kg"], "in all")
 
 
 def format_campaign(content: Entry, screen: Screen = PLAIN) -> str:

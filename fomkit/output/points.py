@@ -47,11 +47,9 @@ def _write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
             table = pa.Table.from_pandas(block, preserve_index=False)
             writer = writer or pq.ParquetWriter(stream, table.schema)
             writer.write_table(table)
-    except BaseException:
-        writer = None  # its end would be written to a file that is given up
-        raise
-    if writer is not None:
-        writer.close()
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) -> None:

@@ -63,28 +63,25 @@ class Page:
         """Add lines that say that they are notes."""
         self.lines((f"note: {message}" for message in messages), style)
 
-    def heading(self, text: str) -> None:
+    def heading(self, text: str, style: str = "bold") -> None:
         """Add an empty line and a title."""
         self.line("")
-        self.line(text, "bold")
+        self.line(text, style)
 
     def table(self, table: Table) -> None:
         """Add a table."""
         self._console.print(table)
 
-    def rows(self, headers: Sequence[Header], rows: Iterable[Iterable[str]]) -> None:
+    def rows(self, headers: Sequence[Header], rows: Iterable[Iterable[str]], table: Table | None = None) -> None:
         """Add a table of rows."""
-        table = new_table(headers)
+        table = new_table(headers) if table is None else table
         for row in rows:
             table.add_row(*row)
         self.table(table)
 
     def rows_of_numbers(self, headers: Sequence[Header], rows: Iterable[Iterable[str]]) -> None:
         """Add a table of rows whose first cell is a label and whose others stay on one line."""
-        table = table_of_numbers(headers)
-        for row in rows:
-            table.add_row(*row)
-        self.table(table)
+        self.rows(headers, rows, table_of_numbers(headers))
 
     def text(self) -> str:
         """Give everything added so far, without spaces at the ends of lines."""
@@ -146,7 +143,6 @@ def format_profiles(rows: Sequence[Mapping[str, str]], screen: Screen = PLAIN) -
     page = Page(screen)
     page.rows(["", "name", "title"], ((row["what"], row["name"], row["title"]) for row in rows))
     page.line("fomkit show NAME says what is in one; fomkit estimate MODEL --target MACHINE joins two;")
-    page.line(
-        "fomkit fom SUITE rates machines on a suite; fomkit campaign CAMPAIGN --target MACHINE, how long it takes"
-    )
+    campaigns = "fomkit campaign CAMPAIGN --target MACHINE, how long it takes"
+    page.line(f"fomkit fom SUITE rates machines on a suite; {campaigns}")
     return page.text()

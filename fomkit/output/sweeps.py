@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, mark_of, seconds
-
-if TYPE_CHECKING:
-    pass
 
 
 def _seconds(span: Entry) -> str:
@@ -72,10 +68,7 @@ def _bandwidth(page: Page, content: Entry) -> None:
     found = content["least_bandwidth"]
     if found is None:
         return
-    page.line("")
-    page.line(
-        "bandwidth of each device that a gain needs, without overlap, each replica with its own batch", "bold"
-    )
+    page.heading("bandwidth of each device that a gain needs, without overlap, each replica with its own batch")
     parts = [
         f"{one['replicas']:,} replicas: {_needed(one['needed_byte_per_s'])} on links of tier {one['tier']}"
         for one in found["whole"]
@@ -116,8 +109,7 @@ def _to_target(page: Page, content: Entry) -> None:
     if known:
         spans = [one["to_target"]["to_target_s"] for one in known]
         page.rows(
-            ["scaling", figure("nodes"), figure("batch"), figure("epochs"), figure("to_target_s"),
-             figure("interval")],
+            ["scaling", *map(figure, ("nodes", "batch", "epochs", "to_target_s", "interval"))],
             ((one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}",
               format_number(one["to_target"]["epochs"]["value"], 3), _seconds(span) + mark_of(one), _between(span))
              for one, span in zip(known, spans, strict=True)),

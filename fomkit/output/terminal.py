@@ -207,10 +207,8 @@ WIDE_COLUMNS = (_RUN, "bound", _COVERAGE)
 def _add_table(page: Page, models: Sequence[Entry]) -> None:
     order = list(dict.fromkeys(model["model"] for model in models))
     rows = [_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
-    hidden = [
-        *(WIDE_COLUMNS if page.screen.narrow else ()),
-        *([] if any(row[_RATIO] for row in rows) else [_RATIO]),
-    ]
+    without_ratio = () if any(row[_RATIO] for row in rows) else (_RATIO,)
+    hidden = (*(WIDE_COLUMNS if page.screen.narrow else ()), *without_ratio)
     names = [name for name in rows[0] if name not in hidden]
     headers = [
         (name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} "), "right" if name in NUMBER_COLUMNS else "")

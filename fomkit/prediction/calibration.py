@@ -6,35 +6,22 @@ Needs scipy and is imported on demand: predicting on a machine with shipped fits
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.prediction import interpolate
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
-from fomkit.prediction.gp import LIMIT, Hyper, correlation, distances
-from fomkit.prediction.interpolate import (
-    LEVELS,
-    Fit,
-    cross_validated_rows,
-    deviation,
-    predict_log_time,
-    ready,
-    row_noise,
-)
+from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, correlation, distances
+from fomkit.prediction.interpolate import Fit
 from fomkit.prediction.storage_order import row_major
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float64]
-
 
 FEWEST = 8
 """Distinct ops from which a family is fitted; fewer cannot tell a fixed cost, two rates and a spread apart."""
@@ -58,7 +45,7 @@ class CrossValidation(NamedTuple):
 
     log_error: Matrix
     spread: Matrix
-    fold: NDArray[np.int64]
+    fold: Indices
     fits: Mapping[int, Fit]
 
 
@@ -145,20 +132,24 @@ def _fit_rows(rows: pd.DataFrame, kind: str) -> Fit:
     residual = np.log(seconds / (terms @ mean))
     # Above the limit every so-manieth row: lengths need no more to be known well.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
-    hyper = fit_hyper(look_at(rows, kind, len(rows))[part], residual[part], row_noise(rows)[part])
-    return Fit(mean, hyper, residual, np.zeros(len(LEVELS)), np.zeros(len(cross_validated_rows(len(rows)))))
+    hyper = fit_hyper(look_at(rows, kind, len(rows))[part], residual[part], interpolate.row_noise(rows)[part])
+    return Fit(
+        mean,
+        hyper,
+        residual,
+        np.zeros(len(interpolate.LEVELS)),
+        np.zeros(len(interpolate.cross_validated_rows(len(rows)))),
+    )
 
 
-def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
+def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
     """Give each row of a family the number of its shape group; fewer than three groups fall apart into rows."""
     columns = [name for name in VIEWS[kind].groups if name in rows.columns]
     groups = np.asarray(rows.groupby(columns, dropna=False, sort=True).ngroup(), np.int64)
     return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
 
 
-def predict_folds(
-    rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], query: NDArray[np.intp]
-) -> CrossValidation:
+def predict_folds(rows: pd.DataFrame, kind: str, fold: Indices, query: Places) -> CrossValidation:
     """Predict some rows from rows of other folds only, everything fitted anew without them.
 
     `rows`: training rows with their costs; `fold` (n,): round in which a row is left out; `query` (m,): positions
@@ -171,7 +162,8 @@ def predict_folds(
         out = rounds == number
         known = rows[fold != number].reset_index(drop=True)
         fits[number] = fit = _fit_rows(known, kind)
-        log_s[out], correction = predict_log_time(ready(fit, known, kind), tried[out], kind)
+        family = interpolate.ready(fit, known, kind)
+        log_s[out], correction = interpolate.predict_log_time(family, tried[out], kind)
         features = look_at(tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
         parts.append((out, correction))
@@ -180,18 +172,18 @@ def predict_folds(
     log_error = log_s - np.log(tried["_time_s"].to_numpy(np.float64))
     spread = np.empty(len(query))
     for out, correction in parts:
-        spread[out] = deviation(correction, apart[out], log_error)
+        spread[out] = interpolate.deviation(correction, apart[out], log_error)
     return CrossValidation(log_error, spread, rounds, fits)
 
 
 def cross_validate(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> CrossValidation:
     """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most."""
-    return predict_folds(rows, kind, shape_groups(rows, kind) % folds, cross_validated_rows(len(rows)))
+    return predict_folds(rows, kind, shape_groups(rows, kind) % folds, interpolate.cross_validated_rows(len(rows)))
 
 
 def _quantiles(errors: Matrix) -> Matrix:
     """Give the quantiles of standardised errors at `LEVELS`; n + 1 instead of n, as a sample's are drawn in."""
-    outward = np.clip(0.5 + (np.array(LEVELS) - 0.5) * (len(errors) + 1) / len(errors), 0, 1)
+    outward = np.clip(0.5 + (np.array(interpolate.LEVELS) - 0.5) * (len(errors) + 1) / len(errors), 0, 1)
     return np.asarray(np.quantile(errors, outward), np.float64)
 
 
@@ -201,9 +193,8 @@ def hit_rate(found: CrossValidation, interval: float = DEFAULT_LEVEL) -> float:
     hits = np.empty(len(errors), bool)
     for number in np.unique(found.fold):
         out = found.fold == number
-        below, above = np.interp(
-            [0.5 - interval / 2, 0.5 + interval / 2], LEVELS, _quantiles(errors[~out])
-        ).tolist()
+        quantiles = _quantiles(errors[~out])
+        below, above = np.interp([0.5 - interval / 2, 0.5 + interval / 2], interpolate.LEVELS, quantiles).tolist()
         hits[out] = (min(below, 0.0) <= errors[out]) & (errors[out] <= max(above, 0.0))
     return float(hits.mean())
 

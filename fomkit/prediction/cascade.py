@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,28 +21,15 @@ from fomkit.ops.check import check_table
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
-from fomkit.prediction.estimates import (
-    Answers,
-    Estimator,
-    Rows,
-    Table,
-    as_answers,
-    as_rows,
-    cached,
-    join_answers,
-    records,
-)
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, cached, join_answers, records
 from fomkit.prediction.exact import hits
 from fomkit.prediction.families import families, fitted, look_at, same_ops, servable, training_rows
-from fomkit.prediction.gp import distances
+from fomkit.prediction.gp import Indices, distances
 from fomkit.prediction.interpolate import as_fit
 from fomkit.prediction.prior import name_bounds
 from fomkit.prediction.rates import own_times
 from fomkit.prediction.storage_order import row_major, settle, settle_engines
 from fomkit.prediction.transfer import BASELINE, in_another_format
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def add_up(parts: pd.DataFrame, wanted: Sequence[int]) -> Answers:
@@ -55,7 +42,7 @@ def add_up(parts: pd.DataFrame, wanted: Sequence[int]) -> Answers:
     execution of that op; `wanted`: ops to add up. Gives those that have parts, all of them with a time.
     """
     if not len(parts):
-        return as_answers({})
+        return join_answers([])
     count = parts["count"].to_numpy(np.float64)
     seconds = parts[["time_s", "low_s", "high_s"]].to_numpy(np.float64).T * count
     ranks = np.array([TIME_SOURCES.index(word) if word else 0 for word in parts["time_source"].tolist()], np.intp)
@@ -73,13 +60,8 @@ def add_up(parts: pd.DataFrame, wanted: Sequence[int]) -> Answers:
         op, text = (str(parts[name].iat[longest[place]]) for name in ("op", "evidence"))
         return f"sum of {pieces[place]:g} parts; the longest, {op}: {text}"
 
-    return Answers(
-        owners[places],
-        total[:, places],
-        np.array(TIME_SOURCES, object)[weakest],
-        parts["bound"].to_numpy(object)[longest],
-        evidence,
-    )
+    source, bound = np.array(TIME_SOURCES, object)[weakest], parts["bound"].to_numpy(object)[longest]
+    return Answers(owners[places], total[:, places], source, bound, evidence)
 
 
 def fully_timed(parts: pd.DataFrame) -> pd.DataFrame:
@@ -137,14 +119,14 @@ def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estim
         if not pending.any():
             break
         query = rows if pending.all() else rows.take(pending)
-        answers = as_answers(estimate(query, machine, interval))
+        answers = estimate(query, machine, interval)
         if len(answers):
             found.append(answers)
             pending &= ~np.isin(rows.index, answers.index)
     return join_answers(found)
 
 
-def _distinct(costed: pd.DataFrame) -> tuple[Rows, NDArray[np.int64]]:
+def _distinct(costed: pd.DataFrame) -> tuple[Rows, Indices]:
     """Give the distinct rows, indexed by the position of their first appearance, and each row's position there."""
     keys = [name for name in _IDENTITY if name in costed.columns]
     first = same_ops(costed, keys)
@@ -179,9 +161,8 @@ def price(
     made of, by the column ``of``. Gives an Answers: those rows that have a time.
     """
     timed_calls = _sums(calls, machine, interval)
-    steps = estimator_cascade(
-        None if timed_calls is None else fully_timed(timed_calls), _sums(parts, machine, interval)
-    )
+    known_calls = None if timed_calls is None else fully_timed(timed_calls)
+    steps = estimator_cascade(known_calls, _sums(parts, machine, interval))
     return name_bounds(rows, _climb(rows, machine, interval, steps), machine)
 
 
@@ -224,30 +205,24 @@ def add_times(
 def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, interval: float) -> Answers:
     """Take what was stated for a changed machine as it stands, and carry the rest over from it as built."""
     own = prepared(stated(machine))
-    known = name_bounds(rows, as_answers(exact.estimate(rows, own, interval)), own)
+    known = name_bounds(rows, exact.estimate(rows, own, interval), own)
     rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
     return join_answers([known, rescale_answers(rows, rest, replace(machine, timings=built.timings))])
 
 
-def _columns(
-    answers: Answers, first: NDArray[np.int64], notes: Mapping[int, str], index: pd.Index
-) -> dict[str, pd.Series]:
+def _columns(answers: Answers, first: Indices, notes: Mapping[int, str], index: pd.Index) -> dict[str, pd.Series]:
     """Put answers in the columns of `fomkit.ops.tables.TIMES`; ``first`` names the answer to each row."""
     places = np.full(int(first.max(initial=-1)) + 1, -1)
     places[answers.index] = np.arange(len(answers))
     at = places[first]
     priced = at >= 0
     numbers, words = np.full((3, len(first)), np.nan), np.full((3, len(first)), "", object)
-    numbers[:, priced] = np.stack([answers.time_s, answers.low_s, answers.high_s])[:, at[priced]]
-    evidence = np.array([_evidence_text(answers, place, notes) for place in range(len(answers))], object)
+    numbers[:, priced] = answers.times[:, at[priced]]
+    about = [f"{notes[index]}; " if index in notes else "" for index in answers.index.tolist()]
+    evidence = np.array([note + answers.evidence(place) for place, note in enumerate(about)], object)
     words[:, priced] = np.stack([answers.time_source, answers.bound, evidence])[:, at[priced]]
     columns = zip(_TIMES, (*numbers, *(pd.array(column, "str") for column in words)), strict=True)
     return {name: pd.Series(column, index) for name, column in columns}
-
-
-def _evidence_text(answers: Answers, place: int, notes: Mapping[int, str]) -> str:
-    note = notes.get(int(answers.index[place]))
-    return f"{note}; {answers.evidence(place)}" if note else answers.evidence(place)
 
 
 MOST = 3
@@ -273,7 +248,7 @@ def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Nei
             yield int(str(index)), [Neighbour(dict(row), row["_time_s"], 0.0) for _, row in records(same)]
 
 
-def _fitted(rows: pd.DataFrame, machine: Machine, most: int) -> Iterator[tuple[int, list[Neighbour]]]:
+def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
     for name, at in families(rows):
         stored, chosen = machine.fits.get(str(name)), rows.iloc[at]
         chosen = chosen[servable(chosen, name.kind)]
@@ -283,18 +258,18 @@ def _fitted(rows: pd.DataFrame, machine: Machine, most: int) -> Iterator[tuple[i
         chosen = chosen[fitted(chosen, training, name.kind)]
         known, query = (look_at(table, name.kind, len(training)) for table in (training, chosen))
         apart = distances(query, known, as_fit(stored).hyper.length)
-        nearest = np.argsort(apart, axis=1, kind="stable")[:, :most]
+        nearest = np.argsort(apart, axis=1, kind="stable")[:, :MOST]
         timings = list(records(training))
         for index, far, places in zip(chosen.index.tolist(), apart, nearest, strict=True):
             near = [(timings[place][1], float(far[place])) for place in places.tolist()]
             yield index, [Neighbour(dict(row), row["_time_s"], distance) for row, distance in near]
 
 
-def nearest_timings(timed: pd.DataFrame, machine: Machine, most: int = MOST) -> dict[int, list[Neighbour]]:
+def nearest_timings(timed: pd.DataFrame, machine: Machine) -> dict[int, list[Neighbour]]:
     """Find the timings that the times of some ops rest on.
 
-    `timed`: TIMED rows, each with an index of its own; `machine`: with timings and their fits; `most`: timings for
-    each op. Gives a dict: by index, nearest first. A measured op has its own timings, an interpolated or
+    `timed`: TIMED rows, each with an index of its own; `machine`: with timings and their fits. Gives a dict: by
+    index, nearest first, `MOST` at most. A measured op has its own timings, an interpolated or
     extrapolated one those that its fit learnt from, a transferred one those of its forward pass or of the format
     timed. Ops whose time comes from rates or from the sum of their parts have none.
     """
@@ -304,9 +279,9 @@ def nearest_timings(timed: pd.DataFrame, machine: Machine, most: int = MOST) -> 
     source = rows["time_source"]
     rows.loc[source == "transferred", "pass_name"] = BASELINE
     found = dict(_exact(rows[source == "measured"], machine))
-    found |= dict(_fitted(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine, most))
+    found |= dict(_fitted(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine))
     rest = timed[(timed["time_source"] == "transferred") & ~timed.index.isin(list(found))]
     other = in_another_format(rest, machine)
     like = rest.loc[other.index].assign(dtype=other.text("dtype").cells())
-    found |= {**dict(_fitted(like, machine, most)), **dict(_exact(like, machine))}
-    return {index: near[:most] for index, near in found.items()}
+    found |= {**dict(_fitted(like, machine)), **dict(_exact(like, machine))}
+    return {index: near[:MOST] for index, near in found.items()}

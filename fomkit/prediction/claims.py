@@ -9,25 +9,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from fomkit.core.machine import Device, Machine, Peak
+from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import format_quantity
 from fomkit.prediction.estimates import Table, are, as_rows, numbers, same_texts
+from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.prior import CACHED_BYTE
 from fomkit.prediction.typical import typical_utilisation
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Fact
-
-    Array = NDArray[np.float64]
-    Flags = NDArray[np.bool_]
-
 
 LIMITS: Mapping[str, float] = {"gemm": 2.0, "sparse_gemm": 2.0, "rnn": 2.0, "attention": 3.0, "conv": 5.5}
 """Times the peak beyond which a timing cannot be: clocks above the sheet's, a masked half, Winograd."""
@@ -64,19 +56,19 @@ class Claims(NamedTuple):
     ``stated`` tells where the peak is that of the timing's own format.
     """
 
-    printed: Array
-    harness: Array
-    seconds: Array
-    compute_s: Array
-    traffic_s: Array
-    launch_s: Array
-    most_compute: Array
-    most_traffic: Array
-    against: NDArray[np.int64]
+    printed: Matrix
+    harness: Matrix
+    seconds: Matrix
+    compute_s: Matrix
+    traffic_s: Matrix
+    launch_s: Matrix
+    most_compute: Matrix
+    most_traffic: Matrix
+    against: Indices
     exchanged: Flags
     stated: Flags
 
-    def take(self, at: NDArray[np.intp]) -> Claims:
+    def take(self, at: Places) -> Claims:
         """Give what some timings claim, by position."""
         return Claims._make(column[at] for column in self)
 
@@ -91,17 +83,17 @@ class Claims(NamedTuple):
         )
 
     @property
-    def compute(self) -> Array:
+    def compute(self) -> Matrix:
         """flop/s over the peak."""
         return self.compute_s / self.seconds
 
     @property
-    def traffic(self) -> Array:
+    def traffic(self) -> Matrix:
         """byte/s over the bandwidth."""
         return self.traffic_s / self.seconds
 
     @property
-    def launch(self) -> Array:
+    def launch(self) -> Matrix:
         """What its launches take over the time."""
         return self.launch_s / self.seconds
 
@@ -112,7 +104,7 @@ class Claims(NamedTuple):
         return np.asarray(fast | np.isnan(self.seconds))
 
     @property
-    def slowness(self) -> Array:
+    def slowness(self) -> Matrix:
         """Time over launches and the longer of arithmetic and traffic; NaN where unknown, and of exchanges."""
         floor_s = np.fmax(self.compute_s, self.traffic_s)
         known = (floor_s > 0) & ~self.exchanged
@@ -195,7 +187,7 @@ class Family(NamedTuple):
     """Timings of one kind, pass, number format and engine, by position."""
 
     name: tuple[str, ...]
-    at: NDArray[np.intp]
+    at: Places
 
     def __str__(self) -> str:
         kind, pass_name, dtype, engine = self.name
@@ -211,6 +203,9 @@ class Words(NamedTuple):
     remedy: str
 
 
+Families = Sequence[Family]
+
+
 def families_of(timings: Table) -> list[Family]:
     """Give the families of a table."""
     names, numbers_of = same_texts(timings, *_KEY)
@@ -219,18 +214,18 @@ def families_of(timings: Table) -> list[Family]:
     return [Family(name, part) for name, part in zip(names, parts, strict=True)]
 
 
-def median(values: Array) -> float:
+def median(values: Matrix) -> float:
     """Give the median of the finite values; NaN where there is none."""
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else math.nan
 
 
-def some(at: NDArray[np.intp]) -> NDArray[np.intp]:
+def some(at: Places) -> Places:
     """Choose at most `SAMPLE` rows, evenly."""
     return at[:: -(-len(at) // SAMPLE)] if len(at) else at
 
 
-def utilisation_at(timings: Table, machine: Machine, at: NDArray[np.intp]) -> Array:
+def utilisation_at(timings: Table, machine: Machine, at: Places) -> Matrix:
     """Give the utilisation that like machines reach at some rows, 1 where none is like."""
     device, pairs = machine.device, same_texts(timings, "dtype", "engine")[0]
     found = [(dtype, engine, *peak_for(device, dtype, engine)) for dtype, engine in pairs]
@@ -244,11 +239,16 @@ def utilisation_at(timings: Table, machine: Machine, at: NDArray[np.intp]) -> Ar
     return np.where(np.isnan(utilisation), 1.0, utilisation)
 
 
-def beside_others(seen: Claims, utilisation: Array) -> Array:
+def beside_others(seen: Claims, utilisation: Matrix) -> Matrix:
     """Give how many times as long timings take as the typical utilisation says, launches aside."""
     starts = np.nan_to_num(np.minimum(seen.launch, 0.5))
     slower = (1 - starts) * utilisation / np.fmax(seen.compute, seen.traffic)
     return np.where(seen.exchanged, np.nan, slower)
+
+
+def apart_from_others(timings: Table, seen: Claims, machine: Machine, at: Places) -> Matrix:
+    """Give how many times as long some timings take as like machines do."""
+    return beside_others(seen.take(at), utilisation_at(timings, machine, at))
 
 
 def ridges(peak: Peak) -> tuple[float, float]:
@@ -285,9 +285,7 @@ def _tried(device: Device) -> Iterator[Slip]:
         yield from (Slip("bandwidth", factor) for factor in (1 / 8, 8.0, *factors))
 
 
-def best_slips(
-    timings: Table, seen: Claims, families: Sequence[Family], machine: Machine, *, wrong: bool
-) -> list[Slip]:
+def best_slips(timings: Table, seen: Claims, families: Families, machine: Machine, *, wrong: bool) -> list[Slip]:
     """Find the slip that makes timings and facts fit best, and another that does nearly so; none where none does.
 
     It is as bad as its shares of impossible rows, as families lie apart from like machines (in e-folds), and as

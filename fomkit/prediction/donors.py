@@ -17,46 +17,21 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine
 from fomkit.core.units import format_quantity
-from fomkit.prediction import interpolate
-from fomkit.prediction.estimates import (
-    Answers,
-    Rows,
-    Table,
-    are,
-    as_answers,
-    as_rows,
-    cached,
-    join_answers,
-    numbers,
-    opened_by,
-    places_of,
-)
+from fomkit.prediction import gp, interpolate
+from fomkit.prediction.estimates import Answers, are, as_rows, cached, join_answers, numbers, opened_by, places_of
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.families import ONE_WAY, FamilyName, families, look_at, servable, training_rows
-from fomkit.prediction.gp import (
-    Hyper,
-    Precomputed,
-    correlation,
-    distances,
-    join_posteriors,
-    posterior_blocks,
-    precompute,
-)
+from fomkit.prediction.gp import Matrix
 from fomkit.prediction.links import Collective
 from fomkit.prediction.rates import bounds
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Device
-
-    Matrix = NDArray[np.float64]
-    Array = NDArray[np.float64]
+    from fomkit.prediction.estimates import Rows, Table
 
 
 KINDS = ("conv",)
@@ -72,11 +47,8 @@ NOISE = 0.1
 """Share of the ratio's variance that no size explains."""
 
 
-class _Donor(NamedTuple):
-    """A machine and its fit of the family that serves, with what that learnt from."""
-
-    machine: str
-    family: interpolate.Family
+_Donor = tuple[str, interpolate.Family]
+"""A machine and its fit of the family that serves, with what that learnt from."""
 
 
 def _own(machine: Machine, name: FamilyName) -> pd.DataFrame:
@@ -88,7 +60,7 @@ def _own(machine: Machine, name: FamilyName) -> pd.DataFrame:
 def _donors(machine: Machine, name: FamilyName) -> list[_Donor]:
     """Find tables of the same number format, engine and pass that have more than a few ops."""
     families_of = ((donor.name, interpolate.family_of(donor, name)) for donor in machine.donors)
-    return [_Donor(donor, one) for donor, one in families_of if one is not None and len(one.training) > MOST]
+    return [(donor, one) for donor, one in families_of if one is not None and len(one.training) > MOST]
 
 
 def _variance(log_ratio: Matrix) -> Matrix:
@@ -107,19 +79,19 @@ def _shares(log_ratio: Matrix) -> Matrix:
     return np.asarray(share / share.sum())
 
 
-def _hyper(features: Matrix, target: Matrix) -> Hyper:
+def _hyper(features: Matrix, target: Matrix) -> gp.Hyper:
     """Give a process that no fit has to find: twenty rows tell its variance, not the length of each feature."""
     varying = max(int((np.ptp(features, axis=0) > 0).sum()), 1)
     variance = float(_variance(target))
-    return Hyper(np.full(features.shape[1], 2 * np.sqrt(varying)), variance, NOISE * variance)
+    return gp.Hyper(np.full(features.shape[1], 2 * np.sqrt(varying)), variance, NOISE * variance)
 
 
-def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper, interval: float) -> float:
+def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: gp.Hyper, interval: float) -> float:
     """Give the factor on the process's deviation that holds this share of its own left-out rows.
 
     Left out one by one (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 5.10–5.12).
     """
-    smooth = hyper.variance * correlation(distances(features, features, hyper.length))
+    smooth = hyper.variance * gp.correlation(gp.distances(features, features, hyper.length))
     inverse = np.linalg.inv(smooth + np.diag(hyper.noise + noise))
     errors = np.abs(inverse @ target) / np.sqrt(np.diag(inverse))
     return float(np.quantile(errors, min(interval * (1 + 1 / len(target)), 1.0)))
@@ -127,8 +99,9 @@ def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper
 
 def _log_times(donors: list[_Donor], rows: Table, kind: str) -> tuple[Matrix, Matrix]:
     """Give ln(time) on each donor (donors × n), and its variance less what repeating the op would show too."""
-    found = [interpolate.predict_log_time(donor.family, rows, kind) for donor in donors]
-    variance = [there.variance - one.family.fit.hyper.noise for one, (_, there) in zip(donors, found, strict=True)]
+    found = [interpolate.predict_log_time(family, rows, kind) for _, family in donors]
+    pairs = zip(donors, found, strict=True)
+    variance = [there.variance - family.fit.hyper.noise for (_, family), (_, there) in pairs]
     return np.array([log_s for log_s, _ in found]), np.maximum(variance, 0.0)
 
 
@@ -144,7 +117,7 @@ class _Followed(NamedTuple):
     donors: list[_Donor]
     share: Matrix
     offset: float
-    ratio: Precomputed
+    ratio: gp.Precomputed
     features: Matrix
 
 
@@ -158,29 +131,25 @@ def _follow(training: pd.DataFrame, donors: list[_Donor], kind: str) -> _Followe
         return None
     offset = float(np.median(ratio))
     known = look_at(training, kind, len(training))
-    precomputed = precompute(known, ratio - offset, interpolate.row_noise(training), _hyper(known, ratio - offset))
+    rest = ratio - offset
+    precomputed = gp.precompute(known, rest, interpolate.row_noise(training), _hyper(known, rest))
     return _Followed(donors, share, offset, precomputed, known)
 
 
 def _answers(rows: Rows, training: pd.DataFrame, followed: _Followed, kind: str, interval: float) -> Answers:
     donors, share, offset, precomputed, known = followed
     query = look_at(rows, kind, len(training))
-    correction = join_posteriors([part for _, _, part in posterior_blocks(precomputed, query)])
+    correction = gp.posterior(precomputed, query)
     there, unsure = _log_times(donors, rows, kind)
     log_s = share @ there + offset + correction.mean
     # What the donors do not know of an op that they never timed comes on top of how well they are followed.
     factor = _typical_error(known, precomputed.target, precomputed.noise, precomputed.hyper, interval)
     own = factor * np.sqrt(correction.variance)
     width = np.hypot(own, NormalDist().inv_cdf(0.5 + interval / 2) * np.sqrt(share @ unsure))
-    first = donors[int(share.argmax())].machine
+    first, _ = donors[int(share.argmax())]
     evidence = f"as {len(donors)} other tables, mostly {first}, follow {len(training)} own timings"
-    return Answers(
-        rows.index,
-        np.exp([log_s, log_s - width, log_s + width]),
-        np.full(len(rows), "transferred", object),
-        np.full(len(rows), "measured", object),
-        lambda _: evidence,
-    )
+    times = np.exp([log_s, log_s - width, log_s + width])
+    return Answers(rows.index, times, "transferred", "measured", lambda _: evidence)
 
 
 def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answers:
@@ -189,13 +158,13 @@ def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answ
     time = geometric mean of the donors' predictions, the steadiest weighing most, times a ratio: the usual one of
     the machine's own timings, corrected by a Gaussian process in the sizes.
 
-    `rows`: COSTED rows; `machine`: without donors, or costs of its timings (flop and byte), nothing is borrowed;
+    `rows`: COSTED rows; `machine`: without donors, or costs of its timings (flop, byte), nothing is transferred;
     `interval`: share of intervals that should contain the truth, taken from own timings left out one by one. Gives
     an Answers: rows of `KINDS` of which the table has `FEWEST` to `MOST` distinct ops, and donors that follow
     have more.
     """
     if not machine.donors or not {"flop", "byte"} <= set(machine.timings.columns):
-        return as_answers({})
+        return join_answers([])
     rows, found = as_rows(rows), []
     # Matrices of a few dozen rows: threads would wait for each other.
     with interpolate.threads().limit(limits=1):
@@ -232,15 +201,9 @@ def stated(machine: Machine) -> Machine:
     return replace(machine, timings=rows)
 
 
-def launch_ratio(device: Device, origin: Device) -> float:
-    """Give the launch cost as a share of the origin's; 1 where either is unknown."""
-    new, old = device.launch_s, origin.launch_s
-    return new.value / old.value if new is not None and old is not None and old.value > 0 else 1.0
-
-
 def factor(
-    time_s: Array, starts_s: Array, floor_s: Array, changed_floor_s: Array, launches: Array | float
-) -> Array:
+    time_s: Matrix, starts_s: Matrix, floor_s: Matrix, changed_floor_s: Matrix, launches: Matrix | float
+) -> Matrix:
     """Give the time on the changed machine as a share of the original's.
 
     Launches that a time names apart scale with the launch cost. The rest is the kernel, whose utilisation
@@ -271,7 +234,8 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     launch = built.device.launch_s
     launches_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)
     starts_s = np.where(answers.time_source == ROOFLINE, launches_s, 0.0)
-    changed_launch = launch_ratio(machine.device, built.device)
+    costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
+    changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0
     share = factor(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
     sources = np.array(["transferred" if name in FROM_TABLE else name for name in answers.time_source], object)
     launched = launches_s * changed_launch > after.floor_s
@@ -280,8 +244,7 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     def evidence(place: int) -> str:
         return f"{share[place]:.3g} × that on {built.name} as built, same utilisation ({answers.evidence(place)})"
 
-    times = np.stack([answers.time_s, answers.low_s, answers.high_s]) * share
-    return Answers(answers.index, times, sources, names, evidence)
+    return Answers(answers.index, answers.times * share, sources, names, evidence)
 
 
 AROUND = ("all_reduce", "broadcast", *ONE_WAY)
@@ -303,10 +266,8 @@ def _group(network: Network, ranks: int, link: str) -> Group | None:
 
 
 def _words(link: Link) -> str:
-    rate = format_quantity(link.byte_per_s, "byte_per_s")
-    return (
-        f"link of tier {link.tier}: {format_quantity(link.alpha_s, 'time_s', 3)} a start, {rate} {link.direction}"
-    )
+    rate, start = format_quantity(link.byte_per_s, "byte_per_s"), format_quantity(link.alpha_s, "time_s", 3)
+    return f"link of tier {link.tier}: {start} a start, {rate} {link.direction}"
 
 
 def _evidence(collective: str, ranks: int, found: Exchange) -> str:

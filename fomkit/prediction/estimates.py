@@ -10,20 +10,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.kinds import KINDS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
-    Places = NDArray[np.intp]
+from fomkit.prediction.gp import Flags, Indices, Matrix, Places, Texts
 
 
 class Words(NamedTuple):
@@ -36,7 +32,7 @@ class Words(NamedTuple):
         """Give those of some rows."""
         return Words(self.codes[at], self.words)
 
-    def cells(self) -> NDArray[np.object_]:
+    def cells(self) -> Texts:
         """Give the word of each row."""
         return np.array(self.words, object)[self.codes]
 
@@ -70,7 +66,7 @@ class Rows:
     """
 
     def __init__(
-        self, table: pd.DataFrame, at: Places, given: Mapping[str, Numbers | Words], read: dict[str, Any]
+        self, table: pd.DataFrame, at: Places, given: Mapping[str, Matrix | Words], read: dict[str, Any]
     ) -> None:
         self._table, self._at, self._given, self._read = table, at, given, read
 
@@ -78,18 +74,18 @@ class Rows:
         return len(self._at)
 
     @property
-    def index(self) -> NDArray[np.int64]:
+    def index(self) -> Indices:
         """The rows, by their index in the table."""
         if "" not in self._read:
             self._read[""] = self._table.index.to_numpy(np.int64)
-        found: NDArray[np.int64] = self._read[""][self._at]
+        found: Indices = self._read[""][self._at]
         return found
 
     def has(self, column: str) -> bool:
         """Tell whether there is such a column."""
         return column in self._given or column in self._table.columns
 
-    def number(self, column: str) -> Numbers:
+    def number(self, column: str) -> Matrix:
         """Give a column of numbers, NaN where it is empty or absent."""
         given = self._given.get(column)
         if isinstance(given, np.ndarray):
@@ -98,7 +94,7 @@ class Rows:
             known = column in self._table.columns
             none = np.full(len(self._table), np.nan)
             self._read[column] = self._table[column].to_numpy(np.float64) if known else none
-        found: Numbers = self._read[column][self._at]
+        found: Matrix = self._read[column][self._at]
         return found
 
     def text(self, column: str) -> Words:
@@ -113,7 +109,7 @@ class Rows:
         found: Words = self._read[column]
         return found.taken(self._at)
 
-    def take(self, which: Places | NDArray[np.bool_]) -> Rows:
+    def take(self, which: Places | Flags) -> Rows:
         """Give some of the rows, by place or by a flag for each."""
         at = np.flatnonzero(which) if which.dtype == bool else np.asarray(which, np.intp)
         given = {
@@ -122,7 +118,7 @@ class Rows:
         }
         return Rows(self._table, self._at[at], given, self._read)
 
-    def assign(self, **columns: Numbers | Words | float | str) -> Rows:
+    def assign(self, **columns: Matrix | Words | float | str) -> Rows:
         """Give the same rows with other columns; one number or word holds for all rows."""
         given = dict(self._given)
         for name, column in columns.items():
@@ -150,25 +146,25 @@ def as_rows(table: Table) -> Rows:
     return table if isinstance(table, Rows) else Rows(table, np.arange(len(table)), {}, {})
 
 
-def numbers(rows: Table, column: str, default: float = np.nan) -> Numbers:
+def numbers(rows: Table, column: str, default: float = np.nan) -> Matrix:
     """Give a number column as float64, with ``default`` where it is empty or absent."""
     values = as_rows(rows).number(column)
     # NaN is the one number that is not itself.
     return values if default != default else np.where(np.isnan(values), default, values)
 
 
-def are(rows: Table, column: str, *words: str) -> NDArray[np.bool_]:
+def are(rows: Table, column: str, *words: str) -> Flags:
     """Tell in which rows a text column holds one of some words."""
     known = as_rows(rows).text(column)
     return known.mapped([word in words for word in known.words], bool)
 
 
-def places_of(estimate_chosen: NDArray[np.int64], among: NDArray[np.int64]) -> Places:
+def places_of(estimate_chosen: Indices, among: Indices) -> Places:
     """Give the place of each op among others, both by their index; -1 where it is none of them."""
     return np.asarray(pd.Index(among).get_indexer(pd.Index(estimate_chosen)), np.intp)
 
 
-def item_bytes(rows: Table) -> Numbers:
+def item_bytes(rows: Table) -> Matrix:
     """Give the size of one number of each row's format [byte]."""
     known = as_rows(rows).text("dtype")
     return known.mapped([ITEM_BYTE.get(word, np.nan) for word in known.words], float)
@@ -226,7 +222,7 @@ DIGITS = 10
 """Significant digits of what matrices of timings say: more than clocks give, fewer than a sum's order touches."""
 
 
-def significant(values: Numbers) -> Numbers:
+def significant(values: Matrix) -> Matrix:
     """Round to `DIGITS` significant digits; 0 and NaN stay.
 
     How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few bits
@@ -256,20 +252,23 @@ class Answers(Mapping[int, Timed]):
     """What an estimator says of many ops, as columns; the words for the evidence are made when asked for.
 
     `index` (q,): the ops, by their index.
-    `time_s`, `low_s`, `high_s` (q,).
-    `time_source`, `bound` (q,).
+    `times` (3, q) [s]: ``time_s``, ``low_s`` and ``high_s``.
+    `time_source`, `bound` (q,): one word holds for all.
+    `evidence`: writes what the answer at one place of the columns rests on.
     """
 
     def __init__(
         self,
-        index: NDArray[np.int64],
-        times: NDArray[np.float64],
-        time_source: NDArray[np.object_],
-        bound: NDArray[np.object_],
+        index: Indices,
+        times: Matrix,
+        time_source: Texts | str,
+        bound: Texts | str,
         evidence: Callable[[int], str],
     ) -> None:
-        self.index, self.time_source, self.bound, self._evidence = index, time_source, bound, evidence
-        self.time_s, self.low_s, self.high_s = times
+        self.index, self.evidence = index, evidence
+        words = (np.full(len(index), one, object) if isinstance(one, str) else one for one in (time_source, bound))
+        self.time_source, self.bound = words
+        self.times, (self.time_s, self.low_s, self.high_s) = times, times
         self._places: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -281,14 +280,11 @@ class Answers(Mapping[int, Timed]):
     def __getitem__(self, index: int) -> Timed:
         if not self._places:
             self._places = {known: place for place, known in enumerate(self.index.tolist())}
-        return self.at(self._places[index])
-
-    def at(self, place: int) -> Timed:
-        """Give the answer at one place of the columns."""
-        value, low, high = (float(column[place]) for column in (self.time_s, self.low_s, self.high_s))
+        place = self._places[index]
+        value, low, high = self.times[:, place].tolist()
         return Timed(value, low, high, self.time_source[place], self.bound[place], self.evidence(place))
 
-    def chosen(self, places: NDArray[np.intp]) -> Answers:
+    def chosen(self, places: Places) -> Answers:
         """Give the answers at some places."""
         sources, bounds = self.time_source[places], self.bound[places]
         return Answers(
@@ -297,27 +293,7 @@ class Answers(Mapping[int, Timed]):
 
     def rounded(self) -> Answers:
         """Give the answers with times of `DIGITS` significant digits."""
-        return Answers(self.index, significant(self.times), self.time_source, self.bound, self._evidence)
-
-    @property
-    def times(self) -> NDArray[np.float64]:
-        """Value and ends (3, q) [s]."""
-        return np.stack([self.time_s, self.low_s, self.high_s])
-
-    def evidence(self, place: int) -> str:
-        """Write what the answer at one place of the columns rests on."""
-        return self._evidence(place)
-
-
-def as_answers(found: Mapping[int, Timed]) -> Answers:
-    """Put what an estimator found into columns."""
-    if isinstance(found, Answers):
-        return found
-    columns = list(zip(*found.values(), strict=True)) or [()] * len(Timed._fields)
-    words: list[str] = list(columns[5])
-    index = np.fromiter(found, np.int64, len(found))
-    sources, bounds = (np.array(column, object) for column in columns[3:5])
-    return Answers(index, np.array(columns[:3], np.float64), sources, bounds, words.__getitem__)
+        return Answers(self.index, significant(self.times), self.time_source, self.bound, self.evidence)
 
 
 def join_answers(found: Sequence[Answers]) -> Answers:
@@ -333,39 +309,33 @@ def join_answers(found: Sequence[Answers]) -> Answers:
     def joined(name: str, empty: type) -> NDArray[Any]:
         return np.concatenate([np.empty(0, empty), *(getattr(answers, name) for answers in found)])
 
-    times = np.stack([joined(name, float) for name in ("time_s", "low_s", "high_s")])
+    times = np.concatenate([np.empty((3, 0)), *(answers.times for answers in found)], 1)
     sources, bounds = (joined(name, object) for name in ("time_source", "bound"))
     return Answers(joined("index", np.int64), times, sources, bounds, evidence)
 
 
-Estimator = Callable[[Table, Machine, float], Mapping[int, Timed]]
+Estimator = Callable[[Table, Machine, float], Answers]
 """From COSTED rows, a machine and the level of the intervals to the rows it can price, by their index.
 
 The level is the share of intervals that should contain the truth. Some estimators are given ``table`` besides,
 which prices other ops that they ask for, from the machine's table alone.
 """
 
-_More = ParamSpec("_More")
-
 
 def opened_by(
-    choose: Callable[[Rows, Machine], NDArray[np.bool_]],
-) -> Callable[
-    [Callable[Concatenate[Rows, Machine, _More], Answers]], Callable[Concatenate[Table, Machine, _More], Answers]
-]:
+    choose: Callable[[Rows, Machine], Flags],
+) -> Callable[[Callable[..., Answers]], Callable[..., Answers]]:
     """Open an `Estimator`: only the rows that are its business reach it, and it is not asked where there are none.
 
     `choose`: tells, from all rows and the machine, which are its business.
     """
 
-    def opened(
-        estimator: Callable[Concatenate[Rows, Machine, _More], Answers],
-    ) -> Callable[Concatenate[Table, Machine, _More], Answers]:
+    def opened(estimator: Callable[..., Answers]) -> Callable[..., Answers]:
         @wraps(estimator)
-        def estimate(rows: Table, machine: Machine, /, *more: _More.args, **named: _More.kwargs) -> Answers:
+        def estimate(rows: Table, machine: Machine, *more: Any, **named: Any) -> Answers:
             rows = as_rows(rows)
             chosen = rows.take(choose(rows, machine))
-            return estimator(chosen, machine, *more, **named) if len(chosen) else as_answers({})
+            return estimator(chosen, machine, *more, **named) if len(chosen) else join_answers([])
 
         return estimate
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,28 +16,10 @@ from fomkit.core.machine import Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
 from fomkit.ops.tables import DIMENSIONS
-from fomkit.prediction.estimates import (
-    Answers,
-    Record,
-    Rows,
-    Table,
-    are,
-    as_rows,
-    cached,
-    join_answers,
-    numbers,
-    opened_by,
-    records,
-    same_texts,
-    timed_kinds,
-)
+from fomkit.prediction import estimates
+from fomkit.prediction.estimates import Answers, Record, Rows, Table, are, numbers
+from fomkit.prediction.gp import Flags, Matrix
 from fomkit.prediction.rates import own_times
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float64]
-
 
 _OF_A_HIT = (
     "_time_s", "_step_s", "_p25_s", "_p75_s", "harness_s", "source_file", "source_sheet", "source_row",
@@ -59,7 +40,7 @@ def _prepare(timings: pd.DataFrame) -> pd.DataFrame:
     return own_times(timings).assign(**quartiles)
 
 
-def _agree(rows: pd.DataFrame, column: str, is_text: bool) -> NDArray[np.bool_]:
+def _agree(rows: pd.DataFrame, column: str, is_text: bool) -> Flags:
     """Tell where both sides of a joined table are known and equal, or one of them is unknown."""
     ours, theirs = (rows[name] if name in rows.columns else None for name in (column, f"{column}_timed"))
     if ours is None or theirs is None:
@@ -70,7 +51,7 @@ def _agree(rows: pd.DataFrame, column: str, is_text: bool) -> NDArray[np.bool_]:
     return np.asarray((ours == theirs) | ours.isna() | theirs.isna())
 
 
-def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, NDArray[np.float64]]:
+def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, Matrix]:
     same = timings[timings["kind"] == kind]
     return {name: np.unique(numbers(same, name)) for name in KINDS[kind].dimensions if name in _NUMBERS}
 
@@ -78,7 +59,7 @@ def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, NDArray[np.floa
 def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
     """Keep the rows of a kind each of whose sizes some timing has; cheaper than to join them all."""
     at = np.flatnonzero(are(rows, "kind", kind))
-    known = cached(timings, None, f"sizes of {kind}", partial(_known_values, timings, kind))
+    known = estimates.cached(timings, None, f"sizes of {kind}", partial(_known_values, timings, kind))
     for name, values in known.items():
         if not len(at):
             break
@@ -89,7 +70,7 @@ def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
 
 def hits(rows: Table, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
     """Join the rows of one kind with the timings of the same op, one line per pair; ``_at`` is the row's index."""
-    rows, keys = as_rows(rows), ["dtype", "engine", *KINDS[kind].dimensions]
+    rows, keys = estimates.as_rows(rows), ["dtype", "engine", *KINDS[kind].dimensions]
     optional = [name for name in KINDS[kind].optional if rows.has(name)]
     free = [*optional, "op"] if kind in PASS_FREE_KINDS else [*optional, "pass_name", "op"]
     ours = rows.take(are(rows, "kind", kind)).frame([*keys, *free]).rename_axis("_at").reset_index()
@@ -98,7 +79,7 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
         names = [name for name in (*keys, *free, *_OF_A_HIT) if name in timings.columns]
         return timings.loc[timings["kind"] == kind, names].rename(columns={name: f"{name}_timed" for name in free})
 
-    theirs = cached(timings, None, f"timings of {kind} {free}", of_kind)
+    theirs = estimates.cached(timings, None, f"timings of {kind} {free}", of_kind)
     pairs = ours.merge(theirs, on=keys, how="inner", suffixes=("", "_timed"))
     agree = np.ones(len(pairs), bool)
     for name in free:
@@ -136,7 +117,7 @@ def _source(first: Record, count: int) -> str:
     return f"{text}, less {format_quantity(harness_s, 'time_s')} of the harness" if harness_s > 0 else text
 
 
-def is_measured(timings: pd.DataFrame) -> NDArray[np.bool_]:
+def is_measured(timings: pd.DataFrame) -> Flags:
     """Tell which timings somebody measured; a row that names no basis is one."""
     return are(timings, "basis", *MEASURED) if "basis" in timings.columns else np.ones(len(timings), bool)
 
@@ -163,7 +144,7 @@ def _answers(pairs: pd.DataFrame, spread: float, interval: float) -> Answers:
     # Hits may differ in what the row leaves open, as a transposition; the interval holds them all.
     low_s = np.minimum(time_s / below, hits_of["_time_s"].min().to_numpy())
     high_s = np.maximum(time_s * above, hits_of["_time_s"].max().to_numpy()) + hits_of["_step_s"].max().to_numpy()
-    first = [row for _, row in records(pairs.drop_duplicates("_at").sort_values("_at"))]
+    first = [row for _, row in estimates.records(pairs.drop_duplicates("_at").sort_values("_at"))]
     stated_bases = [_stated_basis(row) for row in first]
 
     def evidence(place: int) -> str:
@@ -174,12 +155,12 @@ def _answers(pairs: pd.DataFrame, spread: float, interval: float) -> Answers:
         hits_of.size().index.to_numpy(np.int64),
         np.stack([time_s, low_s, high_s]),
         np.array(["assumed" if one else "measured" for one in stated_bases], object),
-        np.full(len(stated_bases), "measured", object),
+        "measured",
         evidence,
     )
 
 
-@opened_by(lambda rows, machine: are(rows, "kind", *timed_kinds(machine.timings)))
+@estimates.opened_by(lambda rows, machine: are(rows, "kind", *estimates.timed_kinds(machine.timings)))
 def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     """Look each row up among the machine's timings (an `Estimator`).
 
@@ -192,16 +173,18 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     timings of the kind lie apart; the step of the clock is added above, because clocks cut.
     """
     found: list[Answers] = []
-    for kind in sorted({kind for (kind,) in same_texts(rows, "kind")[0]}):
-        timings = cached(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
+    for kind in sorted({kind for (kind,) in estimates.same_texts(rows, "kind")[0]}):
+        timings = estimates.cached(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
         candidates = _candidates(rows, timings, kind)
         if not len(candidates):
             continue
         pairs = hits(candidates, timings, kind)
         if len(pairs):
-            spread = cached(timings, None, f"repeatability of {kind}", partial(_repeatability, timings, kind))
+            spread = estimates.cached(
+                timings, None, f"repeatability of {kind}", partial(_repeatability, timings, kind)
+            )
             found.append(_answers(pairs, spread, interval))
-    return join_answers(found)
+    return estimates.join_answers(found)
 
 
 THIN = 8.0

@@ -9,43 +9,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, hypot, isnan, log
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.job import Algorithm
 from fomkit.core.machine import Link, Machine, Tier
+from fomkit.prediction import links
 from fomkit.prediction.estimates import cached
-from fomkit.prediction.links import (
-    DECILES,
-    Collective,
-    Ends,
-    Taken,
-    by_formula,
-    channel_of,
-    clear_channel,
-    ends_of,
-    hierarchical_s,
-    link_at,
-    link_of,
-    parameter_server_s,
-    ring_s,
-    taken_by,
-    total,
-    tree_s,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
+from fomkit.prediction.gp import Matrix
+from fomkit.prediction.links import Collective, Ends, Taken
 
 MEASURED = (0.91, 1.06)
 """Ends of the interval of a measured collective over its value: deciles of sizes left out one at a time of the
 three NCCL tables that ship (a100-sxm, h200-sxm, l40s)."""
-_FROM_QUARTILES = NormalDist().inv_cdf(0.5 + DECILES / 2) / NormalDist().inv_cdf(0.75)
+_FROM_QUARTILES = NormalDist().inv_cdf(0.5 + links.DECILES / 2) / NormalDist().inv_cdf(0.75)
 
 
 def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> pd.DataFrame | None:
@@ -85,10 +66,10 @@ class _Curve(NamedTuple):
     `below`, `above`: how far the quartiles lie from the middle; NaN where a size has none.
     """
 
-    size: NDArray[np.float64]
-    middle: NDArray[np.float64]
-    below: NDArray[np.float64]
-    above: NDArray[np.float64]
+    size: Matrix
+    middle: Matrix
+    below: Matrix
+    above: Matrix
 
 
 def _collective_curve(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> _Curve | None:
@@ -177,14 +158,14 @@ class Network:
 
         Raises FomkitError when the profile states none, or it is open which.
         """
-        return ends_of(self._link(tier, message_byte))
+        return links.ends_of(self._link(tier, message_byte))
 
     def states(self, tier: Tier) -> bool:
         """Tell whether the profile states a link of a tier, and it is clear which."""
-        return clear_channel(self.machine, tier, self.channel) is not None
+        return links.clear_channel(self.machine, tier, self.channel) is not None
 
     def _link(self, tier: Tier, message_byte: float) -> Link:
-        return link_of(self.machine, tier, self.channel, message_byte)
+        return links.link_of(self.machine, tier, self.channel, message_byte)
 
     def at_rate(self, tier: Tier, byte_per_s: float, *, starts: bool = True) -> Network:
         """Give the network with links of a tier at another rate, by formulas alone where a table is of that tier.
@@ -193,10 +174,10 @@ class Network:
         takes the start-up of its messages away.
         """
         machine = self.machine
-        channel = channel_of(machine, tier, self.channel)
+        channel = links.channel_of(machine, tier, self.channel)
         changed = [(link.tier, link.channel) == (tier, channel) for link in machine.links]
-        links = tuple(
-            link_at(one, byte_per_s, starts=starts) if mine else one
+        others = tuple(
+            links.link_at(one, byte_per_s, starts=starts) if mine else one
             for one, mine in zip(machine.links, changed, strict=True)
         )
         timings = machine.timings
@@ -204,7 +185,7 @@ class Network:
             # One table for all rates that are tried: what is read of it is then read once.
             table = machine.timings
             timings = cached(table, None, "no collectives", lambda: table[table["kind"] != "collective"])
-        return replace(self, machine=replace(machine, links=links, timings=timings))
+        return replace(self, machine=replace(machine, links=others, timings=timings))
 
     @property
     def node_devices(self) -> int:
@@ -229,12 +210,15 @@ class Network:
 
     def _ring(self, tier: Tier, collective: Collective, message_byte: float, ranks: int) -> Taken:
         # Around a ring goes a rank's share at a time.
-        link = self._link(tier, message_byte / ranks)
-        return taken_by(link, "around a ring", lambda line: ring_s(collective, message_byte, ranks, line))
+        link, formula = (
+            self._link(tier, message_byte / ranks),
+            partial(links.ring_s, collective, message_byte, ranks),
+        )
+        return links.taken_by(link, "around a ring", formula)
 
     def _tree(self, message_byte: float, group: Group) -> Taken:
         link = self._link(group.tier, message_byte)
-        return taken_by(link, "in two trees", lambda line: tree_s(message_byte, group.ranks, line))
+        return links.taken_by(link, "in two trees", lambda line: links.tree_s(message_byte, group.ranks, line))
 
     def _inside(self, collective: Collective, message_byte: float, ranks: int) -> Taken:
         """Give a collective inside a node: as the machine's own table has it, else around a ring."""
@@ -250,7 +234,7 @@ class Network:
         stages: tuple[Collective, ...] = (
             ("reduce_scatter", "all_gather") if collective == "all_reduce" else (collective,)
         )
-        found = total(outside, *(self._inside(stage, message_byte, group.inner) for stage in stages))
+        found = links.total(outside, *(self._inside(stage, message_byte, group.inner) for stage in stages))
         return found._replace(way=f"in stages, {group.inner} inside each of {group.outer} nodes")
 
     def _best(self, collective: Collective, message_byte: float, group: Group) -> Taken:
@@ -269,11 +253,11 @@ class Network:
         if collective != "all_reduce":
             stages = [self._ring("system", collective, message_byte / inside, outside)]
             stages += [self._ring("node", collective, message_byte, inside)] if inside > 1 else []
-            return total(*stages)
+            return links.total(*stages)
         far = self.ends("system", message_byte / group.ranks)
         near = self.ends("node", message_byte / inside) if inside > 1 else far
         pairs = zip(near, far, strict=True)
-        return by_formula(hierarchical_s(message_byte, inside, outside, *pair) for pair in pairs)
+        return links.by_formula(links.hierarchical_s(message_byte, inside, outside, *pair) for pair in pairs)
 
     def _by_name(self, algorithm: Algorithm, collective: Collective, message_byte: float, group: Group) -> Taken:
         if algorithm == "tree" and collective == "all_reduce":
@@ -283,7 +267,7 @@ class Network:
         return self._ring(group.tier, collective, message_byte, group.ranks)
 
     def _span(self, time: Taken) -> Span:
-        return at_level(Span(time.value, time.low, time.high, DECILES), self.level)
+        return at_level(Span(time.value, time.low, time.high, links.DECILES), self.level)
 
     def exchange(
         self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",
@@ -306,7 +290,7 @@ class Network:
     ) -> Exchange:
         if algorithm == "parameter_server":
             ends = self.ends(group.tier, message_byte)
-            taken = ends.taken(lambda line: parameter_server_s(message_byte, group.ranks, servers, line))
+            taken = ends.taken(lambda line: links.parameter_server_s(message_byte, group.ranks, servers, line))
         elif algorithm == "auto":
             taken = self._best(collective, message_byte, group)
         else:

@@ -5,21 +5,27 @@ How far out the ends of an interval may lie: no farther than left-out errors wer
 The outermost quantiles of a hundred errors are one or two of them. A single strange op, which is eight standard
 deviations away where the table is dense, would say that one in a hundred ops where it is sparse takes a thousand
 times as long. So an interval beyond `QUANTILE_LEVEL` grows with its level no faster than in tables of many ops.
+
+The utilisation that each timed machine reached, as a smooth surface over features of its ops.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+from fomkit.core.machine import Surface, TypicalTables
 
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float64]
-
+Matrix = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.intp]
+Texts = NDArray[np.object_]
+Indices = NDArray[np.int64]
+"""Columns of numbers, of flags, of positions, of words, and of rows' indices in their table."""
 
 LIMIT = 500
 """Rows up to which all are used at once; a larger matrix is slow to invert and gains little."""
@@ -41,11 +47,11 @@ class Hyper(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """What is believed of each query: mean, variance, and the nearest row with its distance in lengths."""
+    """What is predicted of each query: mean, variance, and the nearest row with its distance in lengths."""
 
     mean: Matrix
     variance: Matrix
-    nearest: NDArray[np.intp]
+    nearest: Places
     distance: Matrix
 
 
@@ -83,28 +89,22 @@ def correlation(distance: Matrix | float) -> Matrix:
     >>> float(correlation(0.0)), round(float(correlation(1.0)), 4)
     (1.0, 0.4834)
     """
+    # In as few passes over a large matrix as there may be.
     scaled = np.sqrt(3.0) * np.asarray(distance, np.float64)
-    return np.asarray((1 + scaled) * np.exp(-scaled))
-
-
-def covariance(distance: Matrix, variance: float) -> Matrix:
-    """Give variance · correlation, in as few passes over a large matrix as there may be."""
-    scaled = np.sqrt(3.0) * distance
     shared = np.exp(-scaled)
     scaled += 1
     shared *= scaled
-    shared *= variance
     return np.asarray(shared)
 
 
 def _exact(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
     """Predict from all rows; the distances stay as they are."""
-    shared = covariance(distance, precomputed.hyper.variance)
+    shared = correlation(distance)
+    shared *= precomputed.hyper.variance
     mean = shared @ precomputed.weights
     half = shared @ precomputed.half.T
-    return mean, np.asarray(
-        precomputed.hyper.variance + precomputed.hyper.noise - np.einsum("ij,ij->i", half, half)
-    )
+    hyper = precomputed.hyper
+    return mean, np.asarray(hyper.variance + hyper.noise - np.einsum("ij,ij->i", half, half))
 
 
 def _local(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
@@ -124,7 +124,11 @@ def _local(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
 
 
 def precompute(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Precomputed:
-    """Prepare the rows of a table (n, p) for queries; see `posterior`."""
+    """Prepare the rows of a table for queries.
+
+    `features` (n, p); `target` (n,); `noise` (n,): variance that each row's target has besides the common noise,
+    for example from a coarse clock.
+    """
     scaled = features / hyper.length
     squares = (scaled * scaled).sum(1)
     if len(features) > LIMIT:
@@ -150,13 +154,7 @@ def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice
 
 
 def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterior]]:
-    """Predict the target at each query (q, p), a block of queries at a time.
-
-    Yields
-    ------
-    slice, array (block, n), Posterior
-        The block, its distances to the rows, and what is believed of it.
-    """
+    """Predict the target at each query (q, p): give a block, its distances to the rows, and what it says."""
     exact = len(precomputed.target) <= LIMIT
     for block, distance in apart(query / precomputed.hyper.length, precomputed.scaled, precomputed.squares):
         mean, variance = _exact(distance, precomputed) if exact else _local(distance, precomputed)
@@ -165,21 +163,10 @@ def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[
         yield block, distance, Posterior(mean, np.maximum(variance, precomputed.hyper.noise), nearest, least)
 
 
-def posterior(features: Matrix, target: Matrix, noise: Matrix, query: Matrix, hyper: Hyper) -> Posterior:
-    """Predict the target at each query from the rows of a table.
-
-    `features` (n, p); `target` (n,); `noise` (n,): variance that each row's target has besides the common noise,
-    for example from a coarse clock; `query` (q, p). Gives a Posterior: the variance is that of a new observation:
-    the common noise is in it.
-    """
-    return join_posteriors(
-        [part for _, _, part in posterior_blocks(precompute(features, target, noise, hyper), query)]
-    )
-
-
-def join_posteriors(parts: Sequence[Posterior]) -> Posterior:
-    """Put what is believed of several blocks of queries one after the other."""
+def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
+    """Predict the target at each query (q, p); the variance is that of a new observation, its noise included."""
     empty = Posterior(np.empty(0), np.empty(0), np.empty(0, np.intp), np.empty(0))
+    parts = [part for _, _, part in posterior_blocks(precomputed, query)]
     return Posterior(*(np.concatenate(columns) for columns in zip(*(parts or [empty]), strict=True)))
 
 
@@ -218,3 +205,71 @@ def bounded(
             break
         before = level
     return float(found)
+
+
+SURFACE_VARIANCE, SURFACE_NOISE = 0.3, 0.02
+"""Of ln(utilisation) over the shapes of one machine: a factor of 1.7, and 14 % that no feature explains."""
+
+FEATURE_DIGITS, WEIGHT_DIGITS = 100.0, 1000.0
+"""Features are kept in hundredths of a power of two, weights in thousandths."""
+
+
+class Surfaces(NamedTuple):
+    """All machines' surfaces of one kind of work, side by side.
+
+    `length` (p,): of the features.
+    `scaled`, `squares`, `weight` (n, p): features in lengths, their squared norms and the weights: rows of all
+      surfaces one after the other.
+    `starts`: the first row of each.
+    """
+
+    length: Matrix
+    known: tuple[Surface, ...]
+    scaled: Matrix
+    squares: Matrix
+    weight: Matrix
+    starts: Places
+
+
+def weights_of(features: Matrix, log_utilisation: Matrix, length: Matrix) -> Matrix:
+    """Give each row of one machine its weight in the surface through them all (n).
+
+    Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 2.25.
+    """
+    shared = SURFACE_VARIANCE * correlation(distances(features, features, length))
+    return np.asarray(np.linalg.solve(shared + SURFACE_NOISE * np.eye(len(features)), log_utilisation))
+
+
+def surface_rows(features: Matrix, weight: Matrix) -> NDArray[np.int32]:
+    """Give rows as the whole numbers of `fomkit.core.machine.Surface`, the weight first."""
+    table = np.column_stack([weight * WEIGHT_DIGITS, features * FEATURE_DIGITS])
+    return np.rint(table).astype(np.int32)
+
+
+def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
+    """Put surfaces of one kind of work side by side, in lengths."""
+    starts = np.cumsum([0, *(len(one.rows) for one in known[:-1])])
+    rows = np.concatenate([one.rows for one in known]).astype(np.float64)
+    scaled = rows[:, 1:] / FEATURE_DIGITS / length
+    weight = rows[:, 0] / WEIGHT_DIGITS
+    return Surfaces(length, tuple(known), scaled, (scaled * scaled).sum(1), weight, starts)
+
+
+@lru_cache(maxsize=64)
+def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -> Surfaces | None:
+    """Give the surfaces of a kind of work, some architectures' and machines' left out; None where none is left."""
+    if (found := tables.of.get(work)) is None:
+        return None
+    known = [one for one in found.known if one.architecture not in excluded and one.machine not in excluded]
+    return side_by_side(found.length, known) if known else None
+
+
+def heights(found: Surfaces, features: Matrix) -> Matrix:
+    """Give ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
+    predicted = np.empty((len(found.known), len(features)))
+    for block, distance in apart(features / found.length, found.scaled, found.squares):
+        shared = correlation(distance)
+        shared *= SURFACE_VARIANCE
+        shared *= found.weight
+        predicted[:, block] = np.add.reduceat(shared, found.starts, axis=1).T
+    return np.asarray(predicted + np.array([one.mean for one in found.known])[:, None])

@@ -8,46 +8,24 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.ops.kinds import KINDS
-from fomkit.prediction import prior
+from fomkit.prediction import gp, prior
 from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, describe_sizes, join_answers
 from fomkit.prediction.exact import mix, thinness
-from fomkit.prediction.families import (
-    VIEWS,
-    FamilyName,
-    families,
-    fitted,
-    look_at,
-    servable,
-    training_key,
-    training_rows,
-)
-from fomkit.prediction.gp import (
-    LIMIT,
-    QUANTILE_LEVEL,
-    Hyper,
-    Posterior,
-    Precomputed,
-    bounded,
-    correlation,
-    distances,
-    join_posteriors,
-    posterior_blocks,
-    precompute,
-)
+from fomkit.prediction.families import VIEWS, families, fitted, look_at, servable, training_key, training_rows
+from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.monotone import Falls, Surroundings, never_falling, timed_falls
 from fomkit.prediction.rates import bounds
 from fomkit.prediction.typical import SHORTEST_S
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
     from threadpoolctl import ThreadpoolController
 
-    Matrix = NDArray[np.float64]
+    from fomkit.prediction.families import FamilyName
 
 
 LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
@@ -76,7 +54,7 @@ class Fit(NamedTuple):
     """
 
     mean: Matrix
-    hyper: Hyper
+    hyper: gp.Hyper
     residual: Matrix
     quantiles: Matrix
     errors: Matrix
@@ -84,15 +62,15 @@ class Fit(NamedTuple):
 
 def as_fit(stored: Mapping[str, Any]) -> Fit:
     """Read a fit from the lists and numbers in which it is stored."""
-    hyper = Hyper(np.array(stored["length"]), float(stored["variance"]), float(stored["noise"]))
+    hyper = gp.Hyper(np.array(stored["length"]), float(stored["variance"]), float(stored["noise"]))
     names = ("residual", "left_out_quantiles", "left_out_log_error")
     residual, quantiles, errors = (np.array(stored[name], np.float64) for name in names)
     return Fit(np.array(stored["mean"]), hyper, residual, quantiles, errors)
 
 
-def cross_validated_rows(count: int) -> NDArray[np.intp]:
+def cross_validated_rows(count: int) -> Places:
     """Name the training rows that are left out to score a fit: all up to `LIMIT`, an even part of more."""
-    return np.arange(0, count, -(-count // LIMIT))
+    return np.arange(0, count, -(-count // gp.LIMIT))
 
 
 def row_noise(training: pd.DataFrame) -> Matrix:
@@ -111,7 +89,7 @@ class Family(NamedTuple):
 
     fit: Fit
     training: pd.DataFrame
-    fitted: Precomputed
+    fitted: gp.Precomputed
     alike: Mapping[str, float]
     describe: Callable[[int], str]
     falls: Callable[[], Falls]
@@ -140,18 +118,18 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     def falls() -> Falls:
         return timed_falls(as_rows(training))
 
-    precomputed = precompute(known, fit.residual, row_noise(training), fit.hyper)
+    precomputed = gp.precompute(known, fit.residual, row_noise(training), fit.hyper)
     return Family(fit, training, precomputed, _constant_sizes(training, kind), describe, falls, {})
 
 
-def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, Posterior]:
+def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
     """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
     query = look_at(rows, kind, len(family.training))
-    correction = join_posteriors([part for _, _, part in posterior_blocks(family.fitted, query)])
+    correction = gp.posterior(family.fitted, query)
     return np.log(VIEWS[kind].terms(as_rows(rows)) @ family.fit.mean) + correction.mean, correction
 
 
-def _nearest(distance: Matrix) -> NDArray[np.intp]:
+def _nearest(distance: Matrix) -> Places:
     """Give the places of the `ERRORS` least distances of each row, the first where several are alike."""
     if distance.shape[1] <= ERRORS:
         return np.argsort(distance, 1, kind="stable")
@@ -181,7 +159,7 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     return np.asarray(typical + 0.1 * np.abs(errors).mean() + 1e-6)
 
 
-def deviation(correction: Posterior, apart: Matrix, errors: Matrix) -> Matrix:
+def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix) -> Matrix:
     """Give the standard deviation of ln(time), up to the factors that `Fit.quantiles` hold.
 
     A geometric mean of the process's own deviation and, with two thirds, of `errors_nearby`: the process thinks
@@ -206,7 +184,7 @@ def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
     Beyond `QUANTILE_LEVEL` they grow as `gp` allows, and where that is more than any left-out op of the family was
     ever off, no faster than a normal distribution's.
     """
-    levels = (interval, min(interval, QUANTILE_LEVEL))
+    levels = (interval, min(interval, gp.QUANTILE_LEVEL))
     most, quantile_z = (NormalDist().inv_cdf(0.5 + level / 2) for level in levels)
     normal = most / quantile_z
     found = []
@@ -217,12 +195,12 @@ def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
 
         seen = max(float((-side * fit.errors).max(initial=0.0)), 0.0)
         quantile_end = end_at(levels[1]) * spread
-        width = np.minimum(bounded(end_at, interval) * spread, np.maximum(seen, normal * quantile_end))
+        width = np.minimum(gp.bounded(end_at, interval) * spread, np.maximum(seen, normal * quantile_end))
         found.append(side * np.maximum(width, quantile_end))
     return found[0], found[1]
 
 
-def _strange(rows: Rows, alike: Mapping[str, float]) -> NDArray[np.bool_]:
+def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
     """Tell which rows differ in a size that all timed ops share, such as groups: its effect is a guess."""
     found = np.zeros(len(rows), bool)
     for name, value in alike.items():
@@ -234,24 +212,19 @@ def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: flo
     fit, count = family.fit, len(family.training)
     spread, mean, apart = np.empty((3, len(rows)))
     nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
-    for block, distance, part in posterior_blocks(family.fitted, look_at(rows, kind, count)):
+    for block, distance, part in gp.posterior_blocks(family.fitted, look_at(rows, kind, count)):
         tried = distance if len(places) == count else distance[:, places]
         spread[block] = deviation(part, tried, fit.errors)
         mean[block], apart[block], nearest[block] = part.mean, part.distance, part.nearest
     log_s = np.log(terms @ fit.mean) + mean
-    far = _strange(rows, family.alike) | (correlation(apart) < MIN_CORRELATION)
+    far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
 
     def evidence(place: int) -> str:
         return f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
 
     low, high = ends_of(fit, spread, interval)
-    return Answers(
-        rows.index,
-        np.exp(np.stack([log_s, log_s + low, log_s + high])),
-        np.where(far, "extrapolated", "interpolated").astype(object),
-        np.full(len(rows), "measured", object),
-        evidence,
-    )
+    source = np.where(far, "extrapolated", "interpolated").astype(object)
+    return Answers(rows.index, np.exp(np.stack([log_s, log_s + low, log_s + high])), source, "measured", evidence)
 
 
 def _untimed(rows: Rows, family: Family) -> Matrix:
@@ -264,8 +237,8 @@ def _untimed(rows: Rows, family: Family) -> Matrix:
     apart, length = np.full(len(rows), np.inf), np.ones(scaled.shape[1])
     for alike, timed in ((query == 1, known == 1), (query < 1, known >= 0)):
         if alike.any() and timed.any():
-            apart[alike] = distances(scaled[alike], family.fitted.scaled[timed], length).min(1)
-    near = correlation(np.minimum(apart, FAR)) / MIN_CORRELATION
+            apart[alike] = gp.distances(scaled[alike], family.fitted.scaled[timed], length).min(1)
+    near = gp.correlation(np.minimum(apart, FAR)) / MIN_CORRELATION
     return np.asarray(query * np.maximum(1 - near, 0.0), np.float64)
 
 
@@ -284,15 +257,12 @@ def _with_vectors(rows: Rows, found: Answers, family: Family, machine: Machine, 
     at = at[np.isin(rows.index[at], from_rates.index)]
     # Several rows run by the kernels of large products, of which the table knows what a start costs.
     start_s = np.where(thin[at] < 1, family.fit.mean[0], 0.0)
-    times = found.times
+    times = found.times.copy()
     elsewhere = np.log(np.maximum(from_rates.times, start_s))
     times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
     mostly = share[at] > 0.5
     source, bound = found.time_source.copy(), found.bound.copy()
-    source[at], bound[at] = (
-        np.where(mostly, from_rates.time_source, source[at]),
-        np.where(mostly, from_rates.bound, bound[at]),
-    )
+    source[at[mostly]], bound[at[mostly]] = from_rates.time_source[mostly], from_rates.bound[mostly]
     places = {int(place): number for number, place in enumerate(at.tolist())}
 
     def evidence(place: int) -> str:
@@ -311,19 +281,19 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
         found = _answers(query, VIEWS["gemm"].terms(query), "gemm", family, interval)
         return _with_vectors(query, found, family, machine, interval)
 
-    def near(query: Rows, places: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def near(query: Rows, places: Places) -> Flags:
         scaled = look_at(query, "gemm", len(family.training)) / family.fit.hyper.length
         apart = np.sqrt(((scaled - family.fitted.scaled[places]) ** 2).sum(1))
-        return np.asarray(correlation(apart) >= MIN_CORRELATION)
+        return np.asarray(gp.correlation(apart) >= MIN_CORRELATION)
 
     def trust(query: Rows) -> Matrix:
         hyper = family.fit.hyper
         scaled = look_at(query, "gemm", len(family.training)) / hyper.length
-        apart = distances(scaled, family.fitted.scaled, np.ones(scaled.shape[1]))
-        return np.asarray(1 / (1 - correlation(apart.min(1)) ** 2 + hyper.noise / hyper.variance), np.float64)
+        apart = gp.distances(scaled, family.fitted.scaled, np.ones(scaled.shape[1]))
+        return np.asarray(1 / (1 - gp.correlation(apart.min(1)) ** 2 + hyper.noise / hyper.variance), np.float64)
 
     # A large table tells what sizes that fill no tile cost; it has few pairs that differ in one size alone.
-    if len(family.training) > LIMIT:
+    if len(family.training) > gp.LIMIT:
         return predict(rows)
     if len(family.rungs) > ERRORS:
         family.rungs.clear()
@@ -392,25 +362,9 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     exponential of a Gaussian process in the log sizes. Far from every timed op the process falls back to the
     calibrated roofline with its full spread.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-        Without fits, or with none for a row's family, the row stays unknown.
-    interval : float
-        Share of intervals that should contain the truth; the quantiles were taken over left-out shape groups.
-
-    Returns
-    -------
-    Answers
-        The rows of fitted families; ``time_source`` is interpolated where the nearest timed op correlates by
-        `MIN_CORRELATION` or more, else extrapolated.
-
-    Raises
-    ------
-    FomkitError
-        When the fits do not belong to the timings.
+    An `Estimator` of the rows of fitted families, of none without fits; ``time_source`` is interpolated where the
+    nearest timed op correlates by `MIN_CORRELATION` or more, else extrapolated. Quantiles are those of left-out
+    shape groups. Raises FomkitError when the fits do not belong to the timings.
     """
     # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
     with threads().limit(limits=1):

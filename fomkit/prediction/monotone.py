@@ -10,19 +10,13 @@ timed: both are moved, each the less the nearer it is (isotonic regression, weig
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from fomkit.prediction.estimates import Answers, Rows, numbers
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float64]
-    Flags = NDArray[np.bool_]
-
+from fomkit.prediction.gp import Flags, Matrix, Places, Texts
 
 SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")
@@ -46,9 +40,9 @@ class Falls(NamedTuple):
     `log_ratio` (n,): ln of the larger's time / the smaller's, below 0.
     """
 
-    first: NDArray[np.intp]
-    second: NDArray[np.intp]
-    axis: NDArray[np.object_]
+    first: Places
+    second: Places
+    axis: Texts
     start: Matrix
     end: Matrix
     log_ratio: Matrix
@@ -58,7 +52,7 @@ def timed_falls(timed: Rows) -> Falls:
     """Find the falls that timings of products show along any of their sides."""
     sides = {name: numbers(timed, name, 1.0) for name in SIDES}
     log_s = np.log(timed.number("_time_s"))
-    found: list[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.object_]]] = []
+    found: list[tuple[Places, Places, Texts]] = []
     for axis in GROWING:
         line = _lines(timed, np.full(len(timed), axis, object))[1]
         order = np.lexsort((sides[axis], line))
@@ -86,39 +80,34 @@ class Surroundings(NamedTuple):
     falls: Falls
     predict: Callable[[Rows], Answers]
     trust: Callable[[Rows], Matrix]
-    is_covered: Callable[[Rows, NDArray[np.intp]], Flags]
+    is_covered: Callable[[Rows, Places], Flags]
     found: dict[tuple[bytes, float], Any]
 
 
-def growing_axes(rows: Rows) -> NDArray[np.object_]:
+def growing_axes(rows: Rows) -> Texts:
     """Name the size of each product that grows with a batch: a stack's height, a weight gradient's depth."""
     of_weights = rows.text("pass_name")
     deep = of_weights.mapped([word == "backward_weight" for word in of_weights.words], bool)
     return np.where(numbers(rows, "b", 1.0) > 1, "b", np.where(deep, "k", "m")).astype(object)
 
 
-def resized(rows: Rows, axes: NDArray[np.object_], sizes: Matrix) -> Rows:
+def resized(rows: Rows, axes: Texts, sizes: Matrix) -> Rows:
     """Give products with another size along their axes, and the flop and byte that go with it."""
     before = {name: numbers(rows, name, 1.0) for name in SIDES}
     after = {name: np.where(axes == name, sizes, known) for name, known in before.items()}
-    flop, numel = ([f(**one) for one in (before, after)] for f in (_product_flop, _product_numel))
+    flop, numel = [], []
+    for b, m, n, k in ([one[name] for name in SIDES] for one in (before, after)):
+        flop.append(b * m * n * k)
+        numel.append(b * (m * k + k * n + m * n))
     work = {name: numbers(rows, name) * flop[1] / flop[0] for name in ("flop", "least_flop")}
     return rows.assign(**after, **work, byte=numbers(rows, "byte") * numel[1] / numel[0])
 
 
-def _product_flop(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
-    return b * m * n * k
-
-
-def _product_numel(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
-    return b * (m * k + k * n + m * n)
-
-
-def _numbers_of(axes: NDArray[np.object_]) -> NDArray[np.intp]:
+def _numbers_of(axes: Texts) -> Places:
     return np.array([SIDES.index(name) for name in axes.tolist()], np.intp)
 
 
-def _lines(rows: Rows, axes: NDArray[np.object_]) -> tuple[NDArray[np.intp], NDArray[np.intp], list[bytes]]:
+def _lines(rows: Rows, axes: Texts) -> tuple[Places, Places, list[bytes]]:
     """Give the first of each line of products that differ along their axis alone, each's line, and their names."""
     names = (*SIDES, "trans_a", "trans_b")
     cells = [np.where(axes == name, -1.0, np.nan_to_num(numbers(rows, name), nan=-2.0)) for name in names]
@@ -128,7 +117,7 @@ def _lines(rows: Rows, axes: NDArray[np.object_]) -> tuple[NDArray[np.intp], NDA
     return first, line.ravel(), [one.tobytes() for one in found]
 
 
-def _shown(rows: Rows, axes: NDArray[np.object_], known: Surroundings) -> list[tuple[Matrix, Matrix]]:
+def _shown(rows: Rows, axes: Texts, known: Surroundings) -> list[tuple[Matrix, Matrix]]:
     """Give, for each product, how far its time may fall with its size: ln of sizes, and ln of the fall up to each.
 
     A fall counts where the product lies near both timings when it has their sizes. Of several over the same sizes
@@ -157,7 +146,7 @@ def _shown(rows: Rows, axes: NDArray[np.object_], known: Surroundings) -> list[t
     return found
 
 
-def _rungs(size: Matrix, most: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
+def _rungs(size: Matrix, most: Matrix) -> tuple[Matrix, Places]:
     """Give the sizes of each product's rungs: powers of two as far as timings go, and the steps of its octave.
 
     Were there fewer rungs for a smaller size, times of two sizes would not fit together.
@@ -172,9 +161,8 @@ def _rungs(size: Matrix, most: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
     powers = np.where(powers <= 2.0 ** top[:, None], powers, np.nan)
     steps, inside = np.minimum(start, STEPS), np.arange(1.0, STEPS)[None, :]
     needed = (inside < steps) & (size[:, None] > start)
-    return np.column_stack([powers, np.where(needed, start * (1 + inside / steps), np.nan)]), octave.astype(
-        np.intp
-    )
+    finer = np.where(needed, start * (1 + inside / steps), np.nan)
+    return np.column_stack([powers, finer]), octave.astype(np.intp)
 
 
 def _pooled(values: Matrix, weight: Matrix) -> Matrix:
@@ -204,7 +192,7 @@ def _rising(logs: Matrix, weight: Matrix) -> Matrix:
     return found
 
 
-def _climbed(log_s: Matrix, weight: Matrix, size: Matrix, most: Matrix, octave: NDArray[np.intp]) -> Matrix:
+def _climbed(log_s: Matrix, weight: Matrix, size: Matrix, most: Matrix, octave: Places) -> Matrix:
     """Give the time of each product by ln of what was told of its rungs, NaN where it has none."""
     powers = 1 - STEPS
     # Beyond what was timed a rung may not move those before it: how far the rungs go is the query's doing there.
@@ -257,7 +245,7 @@ def _cached_values(
     return [known.found[key] for key in keys]
 
 
-def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, known: Surroundings) -> Matrix:
+def _times(rows: Rows, axes: Texts, size: Matrix, known: Surroundings) -> Matrix:
     """Give the times of products by the ladders that they climb."""
     first, line, names = _lines(rows, axes)
     most = np.array([numbers(known.timed, name, 1.0).max() for name in SIDES])[_numbers_of(axes)]
@@ -267,12 +255,12 @@ def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, known: Surroundi
     pairs, back = np.unique(np.column_stack([line[of], sizes[of, rung]]), axis=0, return_inverse=True)
     on, length = pairs[:, 0].astype(np.intp), pairs[:, 1]
 
-    def predicted(at: NDArray[np.intp]) -> list[tuple[float, float]]:
+    def predicted(at: Places) -> list[tuple[float, float]]:
         base = first[on[at]]
         tried = resized(rows.take(base), axes[base], length[at])
         return list(zip(np.log(known.predict(tried).time_s).tolist(), known.trust(tried).tolist(), strict=True))
 
-    def shown_of(at: NDArray[np.intp]) -> list[tuple[Matrix, Matrix]]:
+    def shown_of(at: Places) -> list[tuple[Matrix, Matrix]]:
         return _shown(rows.take(first[at]), axes[first[at]], known)
 
     keys = [(names[at], one) for at, one in zip(on.tolist(), length.tolist(), strict=True)]
@@ -308,11 +296,7 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
 
     def evidence(place: int) -> str:
         moved = factor[place] - 1
-        words = (
-            f"{moved:+.1%}, so that fewer rows take no longer, as timings show no fall; "
-            if abs(moved) > MOVED
-            else ""
-        )
-        return f"{words}{answers.evidence(place)}"
+        words = f"{moved:+.1%}, so that fewer rows take no longer, as timings show no fall; "
+        return f"{words if abs(moved) > MOVED else ''}{answers.evidence(place)}"
 
     return Answers(rows.index, answers.times * factor, answers.time_source, answers.bound, evidence)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,34 +22,11 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import format_number, format_quantity
-from fomkit.prediction.claims import (
-    BAND,
-    BOOST,
-    FEW,
-    LAUNCHES,
-    LIMITS,
-    Claims,
-    Family,
-    Slip,
-    beside_others,
-    best_slips,
-    claims_of,
-    families_of,
-    median,
-    ridges,
-    some,
-    utilisation_at,
-    words_of,
-)
+from fomkit.prediction import claims
+from fomkit.prediction.claims import Claims, Families, Family, Slip
 from fomkit.prediction.estimates import Table, as_rows, describe_sizes, numbers
+from fomkit.prediction.gp import Flags
 from fomkit.prediction.rates import own_times
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-    Flags = NDArray[np.bool_]
-
 
 SLOW = 350.0
 """Times what like machines take from which timings cannot be: single kernels of large tables reach 212 ×."""
@@ -103,29 +80,23 @@ def _claims(family: Family, seen: Claims, bad: Flags, slow: float | None) -> str
         parts.append(f"up to {format_number(float(fastest[0]), 3)} × the peak")
     if fastest[1] > np.nanmin(seen.most_traffic[own], initial=np.inf):
         parts.append(f"up to {format_number(float(fastest[1]), 3)} × the bandwidth")
-    if fastest[2] > LAUNCHES:
+    if fastest[2] > claims.LAUNCHES:
         parts.append(f"down to 1/{format_number(float(fastest[2]), 3)} of a launch")
     if none := int(np.isnan(seen.seconds[own]).sum()):
         parts.append(f"{none:,} take no more than their harness adds")
     return f"{family}: {int(bad[own].sum()):,} of {count:,} timings cannot be, {', '.join(parts)}"
 
 
-def _finding(claims: Sequence[str], slips: Sequence[Slip], machine: Machine) -> tuple[str, str]:
+def _finding(found: Sequence[str], slips: Sequence[Slip], machine: Machine) -> tuple[str, str]:
     """Say where the likely slip is, and what: cause, size and an example, remedy."""
-    words = words_of(slips[0] if slips else None, machine.device)
-    several = f"{len(claims)} families, for example " if len(claims) > 1 else ""
-    size = "; ".join(part for part in (words.size, f"{several}{claims[0]}" if claims else "") if part)
+    words = claims.words_of(slips[0] if slips else None, machine.device)
+    several = f"{len(found)} families, for example " if len(found) > 1 else ""
+    size = "; ".join(part for part in (words.size, f"{several}{found[0]}" if found else "") if part)
     if len(slips) < 2:
         return words.where, f"{words.cause} ({size}). {words.remedy}"
-    other = words_of(slips[1], machine.device)
+    other = claims.words_of(slips[1], machine.device)
     remedy = "Compare both with their sources, and correct the one that is wrong."
     return "timings or facts", f"{words.cause}, or {other.cause} ({size}; or {other.size}). {remedy}"
-
-
-def _refusal(wrong: Sequence[str], slips: Sequence[Slip], machine: Machine) -> FomkitError:
-    """Make the error of families that are wrong as a whole, with the likely slip."""
-    where, what = _finding(wrong, slips, machine)
-    return FomkitError(f"{machine.name}: {where}", what)
 
 
 def _reason(seen: Claims, place: int) -> str:
@@ -142,27 +113,24 @@ def _reason(seen: Claims, place: int) -> str:
 def _named(timings: pd.DataFrame, place: int, why: str) -> str:
     """Name a timing by its row, sizes and source."""
     row = {str(name): cell for name, cell in timings.iloc[place].items()}
-    source = [
-        str(row[name]) for name in ("source_file", "source_sheet") if row.get(name) and row[name] == row[name]
-    ]
-    line = row.get("source_row")
+    places = (row.get(name) for name in ("source_file", "source_sheet"))
+    source, line = [str(one) for one in places if one and one == one], row.get("source_row")
     if isinstance(line, float) and not math.isnan(line):
         source.append(f"row {line:g}")
     from_where = f" ({', '.join(source)})" if source else ""
     words = " ".join(str(row.get(name) or "") for name in ("kind", "dtype", "pass_name")).split()
     taken = format_quantity(float(row["time_s"]), "time_s")
-    return (
-        f"row {int(timings.index[place]) + 1}, {' '.join(words)} {describe_sizes(row)}{from_where}: {taken} {why}"
-    )
+    number = int(timings.index[place]) + 1
+    return f"row {number}, {' '.join(words)} {describe_sizes(row)}{from_where}: {taken} {why}"
 
 
-def _without_facts(timings: Table, seen: Claims, families: Sequence[Family]) -> Iterator[str]:
+def _without_facts(timings: Table, seen: Claims, families: Families) -> Iterator[str]:
     """Find families of products without peak and bandwidth that nothing ever computed so slowly or fast."""
     flop = numbers(timings, "flop")
     slowness = seen.slowness
     for family in families:
         own = family.at
-        if family.name[0] not in LIMITS or not np.isnan(slowness[own]).all():
+        if family.name[0] not in claims.LIMITS or not np.isnan(slowness[own]).all():
             continue
         best = float(np.nanmax(flop[own] / seen.seconds[own], initial=0.0))
         if len(own) >= SLOW_FEW and best and not SLOWEST_PRODUCT <= best <= FASTEST_PRODUCT:
@@ -170,31 +138,28 @@ def _without_facts(timings: Table, seen: Claims, families: Sequence[Family]) -> 
             yield f"{family}: the fastest of {len(own):,} timings reaches {rate}, which no device does"
 
 
-def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Sequence[Family]) -> dict[str, float]:
+def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Families) -> dict[str, float]:
     """Give the median of slow families beside like machines (times as long)."""
     found, slowness = {}, seen.slowness
     for family in families:
-        if median(slowness[family.at]) > LOOK:
-            at = some(family.at)
-            middle = median(beside_others(seen.take(at), utilisation_at(timings, machine, at)))
+        if claims.median(slowness[family.at]) > LOOK:
+            middle = claims.median(claims.apart_from_others(timings, seen, machine, claims.some(family.at)))
             if middle > (SLOW if len(family.at) >= SLOW_FEW else SLOW_SMALL):
                 found[str(family)] = middle
     return found
 
 
-def _odd_rows(
-    timings: Table, seen: Claims, machine: Machine, families: Sequence[Family]
-) -> Iterator[tuple[int, str]]:
+def _odd_rows(timings: Table, seen: Claims, machine: Machine, families: Families) -> Iterator[tuple[int, str]]:
     """Find single rows that are far slower, or faster, than their family and than like machines."""
     slowness = seen.slowness
     for family in families:
         own = slowness[family.at]
-        looked = family.at[(own > LOOK_AT_ROW) | (own < FAST * median(own))]
+        looked = family.at[(own > LOOK_AT_ROW) | (own < FAST * claims.median(own))]
         if len(own) < SLOW_FEW or not len(looked):
             continue
-        at = np.concatenate([looked, some(family.at)])
-        slower = beside_others(seen.take(at), utilisation_at(timings, machine, at))
-        middle = median(slower[len(looked) :])
+        at = np.concatenate([looked, claims.some(family.at)])
+        slower = claims.apart_from_others(timings, seen, machine, at)
+        middle = claims.median(slower[len(looked) :])
         for place, times in zip(looked.tolist(), slower.tolist(), strict=False):
             if times > max(SLOW, SLOW_IN_FAMILY * middle) or times < min(FAST, FAST_IN_FAMILY * middle):
                 yield place, f"is {_times(times)} as long as on like machines, unlike its family"
@@ -203,10 +168,8 @@ def _odd_rows(
 def _slow_exchanges(timings: Table, seen: Claims) -> Iterator[str]:
     seconds, moved = seen.seconds[seen.exchanged], numbers(timings, "message_byte")[seen.exchanged]
     if len(seconds) >= SLOW_FEW and seconds.min() > SLOW_EXCHANGE_S and (moved / seconds).max() < SLOW_EXCHANGE:
-        least, most = (
-            format_quantity(seconds.min(), "time_s"),
-            format_quantity((moved / seconds).max(), "byte_per_s"),
-        )
+        least = format_quantity(seconds.min(), "time_s")
+        most = format_quantity((moved / seconds).max(), "byte_per_s")
         yield (
             f"no exchange of {len(seconds):,} takes less than {least} or moves more than {most}; time_s may be in "
             "milliseconds"
@@ -222,19 +185,22 @@ def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
     """
     with np.errstate(all="ignore"):
         rows = as_rows(timings)  # its texts are read once
-        seen, families = claims_of(rows, own_times(timings), machine.device, kind_of_device), families_of(rows)
+        seen = claims.claims_of(rows, own_times(timings), machine.device, kind_of_device)
+        families = claims.families_of(rows)
         slow, impossible = _slow_families(rows, seen, machine, families), seen.impossible
         wrong = [*_wrong_families(seen, families, slow), *_without_facts(rows, seen, families)]
         several = impossible.sum() >= SOME_FEW and impossible.mean() >= SOME
-        slips = best_slips(rows, seen, families, machine, wrong=bool(wrong) or impossible.sum() >= FEW)
-        claims = [_claims(family, seen, impossible, None) for family in families if impossible[family.at].any()]
+        is_wrong = bool(wrong) or impossible.sum() >= claims.FEW
+        slips = claims.best_slips(rows, seen, families, machine, wrong=is_wrong)
+        affected = [_claims(family, seen, impossible, None) for family in families if impossible[family.at].any()]
         is_fact = bool(slips) and slips[0].of != "times"
         if wrong or (several and is_fact):
-            raise _refusal(wrong or claims, slips, machine)
+            where, what = _finding(wrong or affected, slips, machine)
+            raise FomkitError(f"{machine.name}: {where}", what)
         suspicions = [*_slow_exchanges(rows, seen), *_slow_few(families, slow)]
         if is_fact:
             # Rows that one fact makes impossible stay: it is wrong, not they.
-            suspicions.append(_finding(_apart(rows, seen, machine, families) or claims, slips, machine)[1])
+            suspicions.append(_finding(_apart(rows, seen, machine, families) or affected, slips, machine)[1])
             seen = seen.without(slips[0])
         suspicions += _above_peak(seen, families)
         why = dict(_odd_rows(rows, seen, machine, families)) | dict(_few_rows(families, slow))
@@ -243,32 +209,29 @@ def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
     return Verdict(named, tuple(suspicions))
 
 
-def _wrong_families(seen: Claims, families: Sequence[Family], slow: Mapping[str, float]) -> Iterator[str]:
+def _wrong_families(seen: Claims, families: Families, slow: Mapping[str, float]) -> Iterator[str]:
     """Say of each family that cannot be as a whole why."""
     impossible = seen.impossible
-    most = impossible.sum() >= FEW and impossible.mean() >= 0.5
+    most = impossible.sum() >= claims.FEW and impossible.mean() >= 0.5
     lone = all(slow.get(str(family), 0.0) > SLOW for family in families)
     many = any(slow.get(str(family), 0.0) > SLOW and len(family.at) >= SLOW_FEW for family in families)
     for family in families:
         own, times = impossible[family.at], slow.get(str(family), 0.0)
-        if (own.sum() >= FEW and own.mean() >= BULK) or (most and own.any()):
+        if (own.sum() >= claims.FEW and own.mean() >= BULK) or (most and own.any()):
             yield _claims(family, seen, impossible, None)
         elif times > SLOW and (lone or many):
             yield _claims(family, seen, impossible, times)
 
 
-def _few_rows(families: Sequence[Family], slow: Mapping[str, float]) -> Iterator[tuple[int, str]]:
+def _few_rows(families: Families, slow: Mapping[str, float]) -> Iterator[tuple[int, str]]:
     """Name the rows of small families that are too slow."""
     for family in families:
         times = slow.get(str(family), 0.0)
-        if times > SLOW:
-            yield from (
-                (place, f"is of {family}, {_times(times)} as long as on like machines")
-                for place in family.at.tolist()
-            )
+        why = f"is of {family}, {_times(times)} as long as on like machines"
+        yield from ((place, why) for place in (family.at.tolist() if times > SLOW else ()))
 
 
-def _slow_few(families: Sequence[Family], slow: Mapping[str, float]) -> Iterator[str]:
+def _slow_few(families: Families, slow: Mapping[str, float]) -> Iterator[str]:
     """Suspect small families that are slow, not beyond what can be."""
     for family in families:
         times = slow.get(str(family), 0.0)
@@ -279,11 +242,11 @@ def _slow_few(families: Sequence[Family], slow: Mapping[str, float]) -> Iterator
             )
 
 
-def _above_peak(seen: Claims, families: Sequence[Family]) -> Iterator[str]:
+def _above_peak(seen: Claims, families: Families) -> Iterator[str]:
     """Suspect products above their peak by more than clocks explain, not beyond what can be."""
     for family in families:
         own = family.at[~seen.impossible[family.at]]
-        above = seen.compute[own] > BOOST / LIMITS["gemm"] * seen.most_compute[own]
+        above = seen.compute[own] > claims.BOOST / claims.LIMITS["gemm"] * seen.most_compute[own]
         above &= seen.stated[own]
         if family.name[0] == "gemm" and above.any():
             most = format_number(float(seen.compute[own][above].max()), 3)
@@ -293,13 +256,12 @@ def _above_peak(seen: Claims, families: Sequence[Family]) -> Iterator[str]:
             )
 
 
-def _apart(timings: Table, seen: Claims, machine: Machine, families: Sequence[Family]) -> list[str]:
+def _apart(timings: Table, seen: Claims, machine: Machine, families: Families) -> list[str]:
     """Say which families lie apart from like machines, the farthest first."""
     found = {}
     for family in families:
-        at = some(family.at)
-        middle = median(beside_others(seen.take(at), utilisation_at(timings, machine, at)))
-        if middle > BAND or middle < 1 / BAND:
+        middle = claims.median(claims.apart_from_others(timings, seen, machine, claims.some(family.at)))
+        if middle > claims.BAND or middle < 1 / claims.BAND:
             found[f"{family}: {_times(middle)} as long as on like machines"] = abs(math.log(middle))
     return sorted(found, key=found.__getitem__, reverse=True)
 
@@ -359,5 +321,5 @@ def _strange_peaks(peaks: Sequence[Peak], rate: float, name: str, *, refuse: boo
 
 def _off(peak: Peak, ridge: float) -> float:
     """Give how many times a ridge point lies above what is plausible, below as a negative number; 0 within."""
-    least, most = ridges(peak)
+    least, most = claims.ridges(peak)
     return ridge / most if ridge > most else -least / ridge if ridge < least else 0.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,15 +14,10 @@ import pandas as pd
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
 from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, numbers, places_of
+from fomkit.prediction.gp import Flags, Matrix, Texts
 from fomkit.prediction.monotone import growing_axes, resized
 from fomkit.prediction.rates import Bounds, Rates, bounds, rates
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float64]
-
 
 PRODUCTS_AT_ONCE = 4_000
 """Products whose smaller batches are priced together; each has some ten, with all their columns."""
@@ -113,13 +107,8 @@ def _answers(
         known = known_of(dtypes.words[dtypes.codes[place]], engines.words[engines.codes[place]])
         return _evidence(known, reached[place], utilisation.source[place], launch, float(starts[place]))
 
-    return Answers(
-        rows.index,
-        times[:3],
-        np.full(len(rows), "roofline", object),
-        np.where(starts * start_s > kernel_s, "launch", found.names),
-        evidence,
-    )
+    bound = np.where(starts * start_s > kernel_s, "launch", found.names)
+    return Answers(rows.index, times[:3], "roofline", bound, evidence)
 
 
 def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
@@ -129,19 +118,8 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     other, timed machines would reach (`typical`), and their disagreement gives the interval, together
     with the spread of the facts. A product takes no longer with a smaller batch.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-        Peaks and bandwidth as stated, else as fitted to its table.
-    interval : float
-        Share of intervals that should contain the truth.
-
-    Returns
-    -------
-    Answers
-        The rows for which every rate that their kind needs is known.
+    An `Estimator` of the rows for which every rate that their kind needs is known, as stated, else as fitted to
+    the machine's table.
     """
     rows = as_rows(rows)
     found, utilisation = bounds(rows, machine), typical_utilisation(rows, machine, interval)
@@ -190,7 +168,7 @@ def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> s
     return reason
 
 
-def _bounded(rows: Rows, found: Bounds, answers: Answers, kinds: NDArray[np.object_]) -> NDArray[np.bool_]:
+def _bounded(rows: Rows, found: Bounds, answers: Answers, kinds: Texts) -> Flags:
     """Tell which times no machine of these rates could reach: plain products, other kinds have short cuts."""
     measured = answers.time_source == "measured"
     cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
@@ -213,7 +191,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     kinds, stated = rows.text("kind").cells(), ~np.isnan(found.floor_s) & ~found.fitted
     least_s = np.where(stated & _bounded(rows, found, times, kinds), found.floor_s / found.high / BOOST, 0.0)
     lifted = times.time_s < least_s
-    seconds = np.maximum(np.stack([times.time_s, times.low_s, times.high_s]), least_s)
+    seconds = np.maximum(times.times, least_s)
     launch = machine.device.launch_s
     starts_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)
     names = found.names

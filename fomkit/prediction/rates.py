@@ -14,23 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from fomkit.core.machine import Fact, Machine
+from fomkit.core.machine import Device, Fact, Machine
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction.estimates import Record, Table, are, as_rows, numbers, same_texts
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Device
-
-    Vector = NDArray[np.float64]
-
+from fomkit.prediction.gp import Flags, Matrix, Places, Texts
 
 FITTED = "rates fitted to the table"
 UNSEEN = 2.0
@@ -46,13 +39,10 @@ class Rates:
 
     def describe(self) -> str:
         """Write the rates, and that they are fitted where no source states them."""
-        words = []
-        for fact, dimension in ((self.flop_per_s, "flop_per_s"), (self.byte_per_s, "byte_per_s")):
-            if fact is not None:
-                words.append(format_quantity(fact.value, dimension))
-        if any(fact is not None and fact.source == FITTED for fact in (self.flop_per_s, self.byte_per_s)):
-            words.append(FITTED)
-        return ", ".join(words)
+        pairs = ((self.flop_per_s, "flop_per_s"), (self.byte_per_s, "byte_per_s"))
+        known = [(fact, dimension) for fact, dimension in pairs if fact is not None]
+        words = [format_quantity(fact.value, dimension) for fact, dimension in known]
+        return ", ".join([*words, FITTED] if any(fact.source == FITTED for fact, _ in known) else words)
 
 
 def _fitted(value: object, unseen: float = 1.0) -> Fact | None:
@@ -97,29 +87,29 @@ class Bounds(NamedTuple):
     `fitted` (q,): true where no source states that rate.
     """
 
-    floor_s: NDArray[np.float64]
-    compute: NDArray[np.bool_]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    fitted: NDArray[np.bool_]
+    floor_s: Matrix
+    compute: Flags
+    low: Matrix
+    high: Matrix
+    fitted: Flags
 
-    def chosen(self, which: NDArray[np.bool_]) -> Bounds:
+    def chosen(self, which: Flags) -> Bounds:
         """Give those of some of the ops."""
-        return Bounds(**{name: column[which] for name, column in self._asdict().items()})
+        return Bounds._make(column[which] for column in self)
 
     @property
-    def names(self) -> NDArray[np.object_]:
+    def names(self) -> Texts:
         """Compute or memory."""
         return np.where(self.compute, "compute", "memory").astype(object)
 
 
 def floors(
-    arithmetic: NDArray[np.bool_],
-    flop: NDArray[np.float64],
-    byte: NDArray[np.float64],
-    flop_per_s: NDArray[np.float64] | float,
-    byte_per_s: NDArray[np.float64] | float,
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    arithmetic: Flags,
+    flop: Matrix,
+    byte: Matrix,
+    flop_per_s: Matrix | float,
+    byte_per_s: Matrix | float,
+) -> tuple[Matrix, Flags]:
     """Give the longer of flop / peak and byte / bandwidth [s], and where it is the first; NaN where unknown."""
     compute_s, memory_s = np.asarray(flop / flop_per_s), np.asarray(byte / byte_per_s)
     compute = compute_s >= memory_s
@@ -132,9 +122,7 @@ def value_of(rate: Fact | None) -> float:
     return np.nan if rate is None else rate.value
 
 
-def _bind(
-    arithmetic: NDArray[np.bool_], flop: NDArray[np.float64], byte: NDArray[np.float64], known: Rates
-) -> Bounds:
+def _bind(arithmetic: Flags, flop: Matrix, byte: Matrix, known: Rates) -> Bounds:
     pair = (known.byte_per_s, known.flop_per_s)
     floor_s, compute = floors(arithmetic, flop, byte, value_of(pair[1]), value_of(pair[0]))
     ends = [np.ones(2) if fact is None else np.array([fact.low, fact.high]) / fact.value for fact in pair]
@@ -143,7 +131,7 @@ def _bind(
     return Bounds(floor_s, compute, low, high, np.where(compute, fitted[1], fitted[0]))
 
 
-def same_rates(rows: Table) -> dict[tuple[str, str], NDArray[np.intp]]:
+def same_rates(rows: Table) -> dict[tuple[str, str], Places]:
     """Give the positions of the rows of each number format and engine."""
     pairs, numbers_of = same_texts(rows, "dtype", "engine")
     return {(dtype, engine): np.flatnonzero(numbers_of == at) for at, (dtype, engine) in enumerate(pairs)}
@@ -181,7 +169,7 @@ ENOUGH = 20
 STEPS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 
-def _common_step(seconds: NDArray[np.float64]) -> float:
+def _common_step(seconds: Matrix) -> float:
     if len(seconds) < ENOUGH:
         return 0.0
     for step in STEPS:
@@ -191,7 +179,7 @@ def _common_step(seconds: NDArray[np.float64]) -> float:
     return 0.0
 
 
-def clock_step(timings: pd.DataFrame) -> NDArray[np.float64]:
+def clock_step(timings: pd.DataFrame) -> Matrix:
     """Find the step [s] to which the times of each harness are cut; 0 where none shows.
 
     DeepBench cuts to whole microseconds, so the true time lies in [t, t + 1 µs].
@@ -206,7 +194,7 @@ def clock_step(timings: pd.DataFrame) -> NDArray[np.float64]:
     return steps
 
 
-def op_seconds(timings: pd.DataFrame) -> NDArray[np.float64]:
+def op_seconds(timings: pd.DataFrame) -> Matrix:
     """Give each timing [s] less the fixed cost that its harness adds."""
     return timings["time_s"].to_numpy(np.float64) - numbers(timings, "harness_s", 0.0)
 
@@ -222,10 +210,10 @@ _WRITTEN = ("pointwise", "copy", "norm", "softmax", "pool", "embedding")
 """Kinds whose bytes written are those of their results."""
 
 
-def result_byte(ops: pd.DataFrame) -> Vector:
+def result_byte(ops: pd.DataFrame) -> Matrix:
     """Give the bytes of each op's new tensor; 0 where there is none, or its size is not told by the row."""
 
-    def size(name: str) -> Vector:
+    def size(name: str) -> Matrix:
         return numbers(ops, name, 1.0)
 
     item = np.array([ITEM_BYTE.get(str(one), 4.0) for one in ops["dtype"]])
@@ -242,7 +230,7 @@ def result_byte(ops: pd.DataFrame) -> Vector:
     return np.asarray(np.where(written, numbers(ops, "write_byte", 0.0), byte), np.float64)
 
 
-def fresh_seconds(ops: pd.DataFrame, device: Device) -> Vector:
+def fresh_seconds(ops: pd.DataFrame, device: Device) -> Matrix:
     """Give what fresh pages add to each op [s]; 0 on a device of which nothing is known."""
     rate, above = device.fresh_byte_per_s, device.fresh_above_byte
     if rate is None or above is None or not len(ops):

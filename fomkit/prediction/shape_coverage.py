@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
@@ -14,13 +15,6 @@ from fomkit.ops.tables import COSTS, DIMENSIONS
 from fomkit.prediction import interpolate
 from fomkit.prediction.families import FamilyName, families, look_at, training_rows
 from fomkit.prediction.gp import distances
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float64]
-
 
 Ends = tuple[float, float]
 _NUMBERS = frozenset(column.name for column in DIMENSIONS if column.dtype == "number")
@@ -129,7 +123,7 @@ def _interpolated_share(wanted: pd.DataFrame, machine: Machine) -> tuple[int, fl
     if not len(wanted):
         return 0, np.nan
     times = interpolate.estimate(wanted, machine, DEFAULT_LEVEL)
-    near = [index for index, timed in times.items() if timed.time_source == "interpolated"]
+    near = times.index[times.time_source == "interpolated"]
     total = float(wanted["_work"].sum())
     return len(near), float(wanted["_work"][near].sum()) / total if total > 0 else np.nan
 

@@ -8,19 +8,16 @@ Rows ask for a unit by the framework's habit; the machine may only have the othe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.machine import Machine
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.tables import PRODUCT_LAYOUTS
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, cached, same_texts, words_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
+from fomkit.prediction.gp import Flags
 
 COLUMN_MAJOR = PRODUCT_LAYOUTS[1]
 _PAIRS = (("m", "n"), ("trans_a", "trans_b"))
@@ -67,9 +64,7 @@ def _present(has: Callable[[str], bool]) -> list[tuple[str, str]]:
     return [pair for pair in _PAIRS if any(map(has, pair))]
 
 
-def _turned(
-    column: Callable[[str], Any], pairs: list[tuple[str, str]], turned: NDArray[np.bool_]
-) -> dict[str, Any]:
+def _turned(column: Callable[[str], Any], pairs: list[tuple[str, str]], turned: Flags) -> dict[str, Any]:
     both = [*pairs, *((other, one) for one, other in pairs)]
     return {one: np.where(turned, column(other), column(one)) for one, other in both}
 
@@ -80,15 +75,11 @@ def _alternatives(dtype: str, engine: str) -> Iterator[tuple[str, str]]:
         yield "fp32", "vector"
 
 
-def _timed_engines(timings: pd.DataFrame) -> set[tuple[str, str]]:
-    return {(dtype, engine) for dtype, engine in same_texts(timings, "dtype", "engine")[0]}
-
-
 def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
     """Do what `settle_engines` does, on plain columns."""
     rows = row_major(rows)
-    known = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
-    known |= cached(machine.timings, None, "engines", lambda: _timed_engines(machine.timings))
+    known: set[tuple[str, ...]] = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
+    known |= cached(machine.timings, None, "engines", lambda: {*same_texts(machine.timings, "dtype", "engine")[0]})
     triples, numbers_of = same_texts(rows, "kind", "dtype", "engine")
     settled, notes = [], dict[int, str]()
     for number, (kind, *wanted) in enumerate(triples):
@@ -110,14 +101,8 @@ def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, 
     """Let each arithmetic row run on an engine that the machine is known to have for its number format.
 
     A machine is known to have an engine by a stated peak or by a timing. Products are turned row-major, as its
-    timings are before anything is compared with them (`fomkit.prediction.storage_order.row_major`).
-
-    Returns
-    -------
-    rows : DataFrame
-        With dtype and engine replaced where the machine knows only an alternative.
-    notes : dict
-        What was replaced, by index.
+    timings are before anything is compared with them (`row_major`). Gives the rows, with dtype and engine replaced
+    where the machine knows only an alternative, and what was replaced, by index.
     """
     rows = row_major(rows)
     settled, notes = settle(as_rows(rows), machine)

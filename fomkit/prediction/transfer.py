@@ -6,45 +6,23 @@ Estimators: the table lacks the op, but has one that does the same work another 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from fomkit.core.machine import Machine
 from fomkit.core.units import SAME_WIDTH
 from fomkit.ops.tables import PASSES
-from fomkit.prediction.estimates import (
-    Answers,
-    Estimator,
-    Rows,
-    Table,
-    are,
-    as_answers,
-    as_rows,
-    cached,
-    item_bytes,
-    join_answers,
-    numbers,
-    opened_by,
-    places_of,
-    same_texts,
-    timed_kinds,
-    words_of,
-)
+from fomkit.prediction import estimates
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, numbers, places_of
+from fomkit.prediction.gp import Flags, Matrix, Texts
 from fomkit.prediction.rates import Bounds, bounds
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation, without_pass
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Machine
-
-    Matrix = NDArray[np.float64]
-
 
 BASELINE = "forward"
 TRANSFERRED: Mapping[str, tuple[str, ...]] = {"conv": ("backward_input", "backward_weight")}
@@ -56,18 +34,10 @@ Recurrent layers do not follow: their weight gradient is one product over all st
 """
 
 
-class BoundUtilisation(NamedTuple):
-    """What bounds ops on a machine, and their typical utilisation; ``known`` is False where a rate is unknown."""
-
-    bounds: Bounds
-    utilisation: TypicalUtilisations
-    known: NDArray[np.bool_]
-
-
-def bound_utilisation(rows: Table, machine: Machine, interval: float) -> BoundUtilisation:
-    """Give what bounds ops on a machine, and their typical utilisation."""
+def bound_utilisation(rows: Table, machine: Machine, interval: float) -> tuple[Bounds, TypicalUtilisations, Flags]:
+    """Give what bounds ops on a machine, their typical utilisation, and where both are known."""
     utilisation, found = typical_utilisation(rows, machine, interval), bounds(rows, machine)
-    return BoundUtilisation(found, utilisation, ~np.isnan(utilisation.value) & ~np.isnan(found.floor_s))
+    return found, utilisation, ~np.isnan(utilisation.value) & ~np.isnan(found.floor_s)
 
 
 def widen(times: Matrix, faster: Matrix | float, slower: Matrix | float) -> Matrix:
@@ -78,16 +48,7 @@ def widen(times: Matrix, faster: Matrix | float, slower: Matrix | float) -> Matr
     return np.stack([time_s, time_s / np.exp(below), time_s * np.exp(above)])
 
 
-def transferred(
-    known: Answers, times: Matrix, bound: NDArray[np.object_], evidence: Callable[[int], str]
-) -> Answers:
-    """Say of the same ops that they take other times (3, q), carried over from what is known."""
-    return Answers(known.index, times, np.full(len(known), "transferred", object), bound, evidence)
-
-
-def _answers(
-    known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtilisations, bound: NDArray[np.object_]
-) -> Answers:
+def _answers(known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtilisations, bound: Texts) -> Answers:
     ratio = baseline.value / wanted.value
     times = widen(known.times, wanted.high / wanted.value, wanted.value / wanted.low) * ratio
 
@@ -97,13 +58,13 @@ def _answers(
             f"the ratio of what is {wanted.source[place]} and {baseline.source[place]}"
         )
 
-    return transferred(known, times, bound, evidence)
+    return Answers(known.index, times, "transferred", bound, evidence)
 
 
-@opened_by(
+@estimates.opened_by(
     lambda rows, machine: np.any(
         [
-            are(rows, "kind", *{kind} & timed_kinds(machine.timings)) & are(rows, "pass_name", *words)
+            are(rows, "kind", *{kind} & estimates.timed_kinds(machine.timings)) & are(rows, "pass_name", *words)
             for kind, words in TRANSFERRED.items()
         ],
         axis=0,
@@ -117,24 +78,18 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
     It answers where ``table`` knows the forward pass.
     """
     forward = chosen.assign(pass_name=BASELINE)
-    known = as_answers(table(forward, machine, interval))
-    groups, numbers_of = same_texts(chosen, "kind", "pass_name")
+    known = table(forward, machine, interval)
+    groups, numbers_of = estimates.same_texts(chosen, "kind", "pass_name")
     found = []
     for number, (kind, word) in enumerate(groups):
         at, of = np.flatnonzero(numbers_of == number), without_pass(machine, kind, word)
-        wanted, baseline = (bound_utilisation(part.take(at), of, interval) for part in (chosen, forward))
+        limits, wanted, is_known = bound_utilisation(chosen.take(at), of, interval)
+        _, baseline, is_baseline = bound_utilisation(forward.take(at), of, interval)
         places = places_of(chosen.index[at], known.index)
-        good = (places >= 0) & wanted.known & baseline.known
-        bound = wanted.bounds.names[good]
-        found.append(
-            _answers(
-                known.chosen(places[good]),
-                wanted.utilisation.chosen(good),
-                baseline.utilisation.chosen(good),
-                bound,
-            )
-        )
-    return join_answers(found)
+        good = (places >= 0) & is_known & is_baseline
+        utilisations = wanted.chosen(good), baseline.chosen(good)
+        found.append(_answers(known.chosen(places[good]), *utilisations, limits.names[good]))
+    return estimates.join_answers(found)
 
 
 MOVING = ("pointwise",)
@@ -175,18 +130,18 @@ class _Sibling(NamedTuple):
 def _classes(products: Table) -> list[str]:
     """Name what a fit of products tells apart, batched ones for themselves: libraries call other kernels."""
     batched = np.where(numbers(products, "b", 1.0) > 1, "/batched", "/single").tolist()
-    pairs, numbers_of = same_texts(products, "dtype", "engine")
+    pairs, numbers_of = estimates.same_texts(products, "dtype", "engine")
     return ["/".join(pairs[at]) + word for at, word in zip(numbers_of.tolist(), batched, strict=True)]
 
 
-def _orders(products: Table) -> NDArray[np.float64]:
+def _orders(products: Table) -> Matrix:
     """Give the storage orders as numbers; NaN where a factor's is not stated."""
     return 2 * numbers(products, "trans_a") + numbers(products, "trans_b")
 
 
 def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     """Count the timings of each storage order by class, of the classes where every timing states its order."""
-    known = as_rows(timings).take(are(timings, "kind", "gemm"))
+    known = estimates.as_rows(timings).take(are(timings, "kind", "gemm"))
     table: dict[str, dict[float, int]] = {}
     for group, orders in pd.Series(_orders(known)).groupby(np.array(_classes(known), object)):
         # An order that was not stated may be any, so a class with one such has them all.
@@ -195,9 +150,9 @@ def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     return table
 
 
-def _commonest_orders(products: Table, timings: pd.DataFrame) -> NDArray[np.float64]:
+def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
     """Give products the commonest storage order of their class in the table; NaN where it has their own."""
-    table = cached(timings, None, "storage orders", partial(_timed_orders, timings))
+    table = estimates.cached(timings, None, "storage orders", partial(_timed_orders, timings))
     pairs = list(zip(_classes(products), _orders(products).tolist(), strict=True))
     found: dict[tuple[str, float], float] = {}
     for its_class, wanted in dict.fromkeys(pairs):
@@ -207,9 +162,9 @@ def _commonest_orders(products: Table, timings: pd.DataFrame) -> NDArray[np.floa
     return np.array([found.get(pair, np.nan) for pair in pairs])
 
 
-@opened_by(
+@estimates.opened_by(
     lambda rows, machine: (
-        are(rows, "kind", *{"gemm"} & timed_kinds(machine.timings))
+        are(rows, "kind", *{"gemm"} & estimates.timed_kinds(machine.timings))
         & ({"trans_a", "trans_b"} <= set(machine.timings.columns))
     )
 )
@@ -221,11 +176,11 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     orders = _commonest_orders(products, machine.timings)
     lacking = ~np.isnan(orders)
     if not lacking.any():
-        return as_answers({})
+        return estimates.join_answers([])
     chosen, orders = products.take(lacking), orders[lacking]
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2)
     spread = math.exp(NormalDist().inv_cdf(0.5 + interval / 2) * ORDER_SPREAD)
-    known = as_answers(table(stored, machine, interval))
+    known = table(stored, machine, interval)
     order = orders[places_of(known.index, stored.index)]
 
     def evidence(place: int) -> str:
@@ -234,13 +189,13 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
             f"the table ({known.time_source[place]}, {known.evidence(place)})"
         )
 
-    return transferred(known, widen(known.times, spread, spread), known.bound, evidence)
+    return Answers(known.index, widen(known.times, spread, spread), "transferred", known.bound, evidence)
 
 
 def _sums(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
     """Give the formats of sums that the timings of each number format and engine state."""
     found: dict[tuple[str, str], set[str]] = {}
-    for dtype, engine, sums in same_texts(timings, "dtype", "engine", "accumulate_dtype")[0]:
+    for dtype, engine, sums in estimates.same_texts(timings, "dtype", "engine", "accumulate_dtype")[0]:
         found.setdefault((dtype, engine), set()).update(filter(None, (sums,)))
     return found
 
@@ -251,7 +206,7 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
     Rates of both are stated, with the same format of the sums (fp32 where none is), and no timing has another.
     """
     peaks = [peak for peak in machine.device.peaks if peak.engine == "matrix"]
-    timed = cached(machine.timings, None, "formats of sums", partial(_sums, machine.timings))
+    timed = estimates.cached(machine.timings, None, "formats of sums", partial(_sums, machine.timings))
     found: dict[str, _Sibling] = {}
     for own, there in product(peaks, peaks):
         if there.dtype == SAME_WIDTH.get(own.dtype):
@@ -263,14 +218,14 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
 
 def in_another_format(rows: Table, machine: Machine) -> Rows:
     """Give the rows of matrix engines whose number format has a sibling on this machine, in that one."""
-    rows, pairs = as_rows(rows), siblings(machine)
+    rows, pairs = estimates.as_rows(rows), siblings(machine)
     chosen = rows.take(are(rows, "engine", "matrix") & are(rows, "dtype", *pairs))
     known = chosen.text("dtype")
     other = [pairs[word].dtype if word in pairs else word for word in known.words]
-    return chosen.assign(dtype=words_of(known.codes, other))
+    return chosen.assign(dtype=estimates.words_of(known.codes, other))
 
 
-@opened_by(lambda rows, machine: np.isin(rows.index, in_another_format(rows, machine).index))
+@estimates.opened_by(lambda rows, machine: np.isin(rows.index, in_another_format(rows, machine).index))
 def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict fp16 ops of a matrix engine that timed bf16, and the other way around, with a wider interval.
 
@@ -280,7 +235,7 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     the other format.
     """
     like = in_another_format(rows, machine)
-    known = as_answers(table(like, machine, interval))
+    known = table(like, machine, interval)
     places = places_of(known.index, rows.index)
     own, there = rows.take(places), like.take(places)
     ratio = bounds(own, machine).floor_s / bounds(there, machine).floor_s
@@ -294,11 +249,13 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
         scaled = "" if ratio[place] == 1 else f"{ratio[place]:.2g} × "
         return f"{scaled}as timed in {formats[place]} ({known.time_source[place]}, {known.evidence(place)})"
 
-    return transferred(known, widen(known.times, spread, spread) * ratio, known.bound, evidence)
+    return Answers(known.index, widen(known.times, spread, spread) * ratio, "transferred", known.bound, evidence)
 
 
-@opened_by(
-    lambda rows, machine: are(rows, "kind", *(MOVING if "pointwise" in timed_kinds(machine.timings) else ()))
+@estimates.opened_by(
+    lambda rows, machine: are(
+        rows, "kind", *(MOVING if "pointwise" in estimates.timed_kinds(machine.timings) else ())
+    )
 )
 def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict element-wise ops of other passes by the machine's own element-wise ops.
@@ -310,14 +267,13 @@ def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estima
     like = chosen.assign(
         kind="pointwise", engine="vector", pass_name=BASELINE, op="", inputs=np.nan, flop=chosen.number("numel")
     )
-    return _from_same_traffic(
-        chosen, as_answers(table(like, machine, interval)), machine, interval, "an element-wise op"
-    )
+    return _from_same_traffic(chosen, table(like, machine, interval), machine, interval, "an element-wise op")
 
 
-@opened_by(
+@estimates.opened_by(
     lambda rows, machine: (
-        are(rows, "kind", *FORWARD_FLOP.keys() & timed_kinds(machine.timings)) & are(rows, "pass_name", *BACKWARD)
+        are(rows, "kind", *FORWARD_FLOP.keys() & estimates.timed_kinds(machine.timings))
+        & are(rows, "pass_name", *BACKWARD)
     )
 )
 def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
@@ -327,13 +283,13 @@ def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Est
     once. The interval is widened as in `moved_data`. It is an `Estimator` of gradients of the kinds in
     `FORWARD_FLOP` whose forward pass ``table`` knows.
     """
-    kinds, once = chosen.text("kind"), chosen.number("numel") * item_bytes(chosen)
+    kinds, once = chosen.text("kind"), chosen.number("numel") * estimates.item_bytes(chosen)
     forward_share = kinds.mapped([FORWARD_FLOP.get(kind, np.nan) for kind in kinds.words], float)
     like = chosen.assign(
         pass_name=BASELINE, op="", inputs=np.nan, read_byte=once, write_byte=once, byte=2 * once,
         flop=chosen.number("flop") * forward_share,
     )  # fmt: skip
-    known = as_answers(table(like, machine, interval))
+    known = table(like, machine, interval)
     more = (chosen.number("byte") / (2 * once))[places_of(known.index, chosen.index)]
     scaled = Answers(known.index, known.times * more, known.time_source, known.bound, known.evidence)
     return _from_same_traffic(chosen, scaled, machine, interval, f"its {BASELINE} pass")
@@ -341,12 +297,13 @@ def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Est
 
 def _from_same_traffic(chosen: Rows, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
     """Take over the times of ops of the same traffic, wider by how far ops of the kind usually lie apart."""
-    here, places = bound_utilisation(chosen, machine, interval), places_of(chosen.index, known.index)
-    good = (places >= 0) & here.known
-    utilisation, same = here.utilisation.chosen(good), known.chosen(places[good])
+    limits, reached, is_known = bound_utilisation(chosen, machine, interval)
+    places = places_of(chosen.index, known.index)
+    good = (places >= 0) & is_known
+    utilisation, same = reached.chosen(good), known.chosen(places[good])
 
     def evidence(place: int) -> str:
         return f"as {what} of this traffic ({same.time_source[place]}, {same.evidence(place)})"
 
     times = widen(same.times, utilisation.high / utilisation.value, utilisation.value / utilisation.low)
-    return transferred(same, times, here.bounds.names[good], evidence)
+    return Answers(same.index, times, "transferred", limits.names[good], evidence)

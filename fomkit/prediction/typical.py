@@ -11,28 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine, Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts, significant
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts, significant
 from fomkit.prediction.exact import mix, thinness
-from fomkit.prediction.gp import EXPONENTIAL, bounded
+from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
+from fomkit.prediction.gp import EXPONENTIAL, Flags, Matrix, Surfaces, Texts, bounded, heights, surfaces
 from fomkit.prediction.rates import rates
-from fomkit.prediction.surfaces import LOAD_BYTE, PRODUCT_TILE, Surfaces, fill, heights, surfaces
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Machine, Surface, TypicalTables
-
-    Matrix = NDArray[np.float64]
-
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
@@ -42,21 +35,13 @@ SHORTEST_S = 2e-6
 the bandwidth then tells of the harness."""
 
 
+LEAST_SIZE = 1e-30
+"""In place of sizes of 0, which have no logarithm."""
+_sizes, _log_product = partial(log_sizes, least=LEAST_SIZE), partial(log_product, least=LEAST_SIZE)
+
+
 def _log(values: Matrix) -> Matrix:
-    return np.asarray(np.log2(np.maximum(values, 1e-30)), np.float64)
-
-
-def _sizes(rows: Table, *columns: str) -> list[Matrix]:
-    return [_log(numbers(rows, column, 1.0)) for column in columns]
-
-
-def _flag(condition: NDArray[np.bool_]) -> Matrix:
-    # A flag weighs as much as a factor of four in a size.
-    return 2.0 * np.asarray(condition, np.float64)
-
-
-def _log_product(rows: Table, *columns: str) -> Matrix:
-    return np.asarray(sum(_sizes(rows, *columns)), np.float64)
+    return np.asarray(np.log2(np.maximum(values, LEAST_SIZE)), np.float64)
 
 
 def _work(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> list[Matrix]:
@@ -65,17 +50,11 @@ def _work(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> list[Matrix]:
     return [np.maximum(compute, memory), np.clip(compute - memory, -FEATURES_BALANCED, FEATURES_BALANCED)]
 
 
-def _loaded_whole(rows: Table, column: str) -> Matrix:
-    """Tell where a row of this many elements is a whole number of loads."""
-    elements = LOAD_BYTE / item_bytes(rows)
-    return np.asarray(np.mod(numbers(rows, column, 1.0), elements) == 0, np.float64)
-
-
 def _gemm(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     b, m, n, k = _sizes(rows, "b", "m", "n", "k")
     filled = sum(fill(numbers(rows, name, 1.0), PRODUCT_TILE) for name in ("m", "n"))
-    loads = _loaded_whole(rows, "n") + _loaded_whole(rows, "k")
-    shape = [k, b + m + n - _log(flop_per_s), np.minimum(m, n), np.abs(m - n) / 2, _flag(b > 0), filled, loads]
+    loads = aligned(rows, "n") + aligned(rows, "k")
+    shape = [k, b + m + n - _log(flop_per_s), np.minimum(m, n), np.abs(m - n) / 2, flag(b > 0), filled, loads]
     return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
 
 
@@ -96,14 +75,14 @@ def _conv(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     kernel = _log_product(rows, "kernel_d", "kernel_h", "kernel_w")
     stride = _log_product(rows, "stride_d", "stride_h", "stride_w")
     positions = batch + height + width - stride
-    winograd = _flag((kernel == 2 * np.log2(3.0)) & (stride == 0))
-    shape = [inputs, outputs, groups, positions - _log(flop_per_s), kernel, stride, winograd, _flag(kernel == 0)]
+    algorithms = [flag(winograd(rows)), flag(kernel == 0)]
+    shape = [inputs, outputs, groups, positions - _log(flop_per_s), kernel, stride, *algorithms]
     return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
 
 
 def _rnn(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     batch, steps, hidden = _sizes(rows, "batch", "steps", "hidden_size")
-    cells = [_flag(are(rows, "cell", cell)) for cell in ("lstm", "gru")]
+    cells = [flag(are(rows, "cell", cell)) for cell in ("lstm", "gru")]
     shape = [hidden - _log(flop_per_s) / 2, batch, steps, *cells]
     return np.column_stack([_work(rows, flop_per_s, byte_per_s)[0], *shape])
 
@@ -159,47 +138,21 @@ UNTESTED_Z = 2.5
 _GROUP = ("kind", "dtype", "engine", "pass_name")
 
 
-class TypicalUtilisation(NamedTuple):
-    """Utilisation floor / time: median, ends of the interval, and where it comes from."""
+class TypicalUtilisations(NamedTuple):
+    """The typical utilisation floor / time of many ops: median, ends of the interval, and where it comes from.
 
-    value: float
-    low: float
-    high: float
-    source: str
-
-
-class TypicalUtilisations(Mapping[int, TypicalUtilisation]):
-    """The typical utilisation of many ops, as columns; as a mapping, of those of which it is known.
-
-    `index` (q,): the ops, by their index.
     `value`, `low`, `high` (q,): NaN where it is unknown.
     `source` (q,).
     """
 
-    def __init__(self, index: NDArray[np.int64], ends: Matrix, source: NDArray[np.object_]) -> None:
-        self.index, self.source = index, source
-        self.value, self.low, self.high = ends
+    value: Matrix
+    low: Matrix
+    high: Matrix
+    source: Texts
 
-    def chosen(self, which: NDArray[np.bool_]) -> TypicalUtilisations:
+    def chosen(self, which: Flags) -> TypicalUtilisations:
         """Give those of some of the ops."""
-        ends = np.stack([self.value, self.low, self.high])[:, which]
-        return TypicalUtilisations(self.index[which], ends, self.source[which])
-
-    def _known(self) -> list[int]:
-        return [int(one) for one in self.index[~np.isnan(self.value)]]
-
-    def __len__(self) -> int:
-        return len(self._known())
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._known())
-
-    def __getitem__(self, index: int) -> TypicalUtilisation:
-        places = np.flatnonzero((self.index == index) & ~np.isnan(self.value))
-        if not len(places):
-            raise KeyError(index)
-        value, low, high = (float(column[places[0]]) for column in (self.value, self.low, self.high))
-        return TypicalUtilisation(value, low, high, str(self.source[places[0]]))
+        return TypicalUtilisations._make(column[which] for column in self)
 
 
 def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
@@ -213,16 +166,6 @@ def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
         yield from (f"{work}/{name}/{word}" for word in passes for name in engines)
     if work == "sparse_gemm":
         yield "gemm/vector"
-
-
-def _choose(
-    tables: TypicalTables, kind: str, engine: str, pass_name: str, excluded: tuple[str, ...]
-) -> tuple[str, Surfaces] | None:
-    for name in _names(kind, engine, pass_name):
-        found = surfaces(tables, name, excluded)
-        if found is not None:
-            return name, found
-    return None
 
 
 def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
@@ -272,17 +215,15 @@ def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     return np.asarray(values[below, at] + share * (values[above, at] - values[below, at]), np.float64)
 
 
-def spread(predictions: Matrix, weight: Matrix, value: Matrix) -> Matrix:
-    """Give the standard deviation of ln(utilisation), up to the factors that `Surface.errors` hold (q)."""
-    between = (weight[:, None] * (predictions - value) ** 2).sum(0)
-    return np.asarray(np.sqrt(between + LEAST**2 + ALONE**2 * (weight**2).sum()))
-
-
 def median_and_spread(found: Surfaces, features: Matrix, weight: Matrix) -> tuple[Matrix, Matrix]:
-    """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight."""
+    """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight.
+
+    The deviation is up to the factors that `Surface.errors` hold.
+    """
     predictions = heights(found, features)
     value = middle(predictions, weight)
-    return value, spread(predictions, weight, value)
+    between = (weight[:, None] * (predictions - value) ** 2).sum(0)
+    return value, np.asarray(np.sqrt(between + LEAST**2 + ALONE**2 * (weight**2).sum()))
 
 
 def of_few(draws: int) -> float:
@@ -294,11 +235,8 @@ def of_few(draws: int) -> float:
     (1.196, 1.023)
     """
     z, free = NormalDist().inv_cdf(0.9), draws - 1.0
-    first, second, third = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return 1 + (first / free + second / free**2 + third / free**3) / z
 
 
@@ -318,17 +256,6 @@ def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
     return below, above
 
 
-class _IncludedMachines(NamedTuple):
-    """Which other machines count for one kind of work.
-
-    How much each weighs, the ends of an interval in standard deviations, and which weighs most.
-    """
-
-    weight: Matrix
-    ends: tuple[float, float]
-    source: str
-
-
 @lru_cache(maxsize=256)
 def _included_machines(
     tables: TypicalTables,
@@ -338,7 +265,8 @@ def _included_machines(
     balance: float,
     architecture: str,
     interval: float,
-) -> _IncludedMachines:
+) -> tuple[Matrix, tuple[float, float], str]:
+    """Give how much each other machine weighs, the ends of an interval in deviations, and which weighs most."""
     found = surfaces(tables, name, excluded)
     if found is None:
         raise KeyError(name)
@@ -349,7 +277,7 @@ def _included_machines(
         # A dozen rows of each board tell of vectors, so their errors are known no better than so few draws.
         wider = of_few(max(len({one.architecture for one in found.known}), 2))
         below, above = below * wider, above * wider
-    return _IncludedMachines(weight, (below, above), f"usual for {name} on {first} and the like")
+    return weight, (below, above), f"usual for {name} on {first} and the like"
 
 
 def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
@@ -359,28 +287,27 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         raise FomkitError(
             machine.name, "was not told what others reach. Prepare it by fomkit.profiles.evidence.with_fits."
         )
-    chosen = _choose(tables, kind, engine, pass_name, machine.excluded)
+    named = ((name, surfaces(tables, name, machine.excluded)) for name in _names(kind, engine, pass_name))
+    name, found = next(((name, one) for name, one in named if one is not None), ("", None))
     known = rates(machine, dtype, engine)
-    if chosen is None or known.byte_per_s is None:
+    if found is None or known.byte_per_s is None:
         return None
-    name, found = chosen
     work = name.partition("/")[0]
     if work in PRODUCT_KINDS and known.flop_per_s is None:
         return None
     peak = np.full(len(rows), known.flop_per_s.value if known.flop_per_s else np.nan)
     # Of a kind that nobody timed anywhere, a like machine knows no more than another.
     like = "" if work == MOVING else machine.device.architecture
-    included = _included_machines(
+    weight, (below, above), source = _included_machines(
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
-    value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), included.weight)
-    below, above = included.ends
-    return np.exp([value, value + below * sigma, value + above * sigma]), included.source
+    value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
+    return np.exp([value, value + below * sigma, value + above * sigma]), source
 
 
 def _thinned(
     rows: Rows, group: tuple[str, ...], machine: Machine, interval: float, found: tuple[Matrix, str]
-) -> tuple[Matrix, NDArray[np.object_]]:
+) -> tuple[Matrix, Texts]:
     """Draw what is said of thin products to what those of a matrix and a vector reach; ends (3, q) and sources."""
     ends, sources = found[0], np.full(len(rows), found[1], object)
     thin = thinness(rows)
@@ -411,8 +338,7 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
 
     `rows`: COSTED rows. `machine`: with ``typical``, what the others reached. Its own timings are not looked at,
     nor are those of architectures that it excludes. `interval`: share of intervals that should contain the
-    truth. Gives TypicalUtilisations: as a mapping, the rows for which the rates that their kind needs are known.
-    Raises FomkitError when the machine was not told what others reached.
+    truth. Raises FomkitError when the machine was not told what others reached.
     """
     rows = as_rows(rows)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
@@ -424,4 +350,5 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
         elif found is not None:
             ends[:, at], sources[at] = found
-    return TypicalUtilisations(rows.index, significant(ends), sources)
+    value, low, high = significant(ends)
+    return TypicalUtilisations(value, low, high, sources)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
+
+from openpyxl import Workbook
+from openpyxl.comments import Comment
+from openpyxl.formatting.rule import Rule
+from openpyxl.styles import Alignment, Border, Font, NamedStyle, PatternFill, Side, differential
+from openpyxl.utils import get_column_letter
+from openpyxl.worksheet.datavalidation import DataValidation
+from openpyxl.worksheet.worksheet import Worksheet
 
 from fomkit.core.errors import printable
-from fomkit.workbook.layout import AS_ISSUED, CHANGED, UNKNOWN, Column, Placed, Table, letters
-
-if TYPE_CHECKING:
-    from openpyxl import Workbook
-    from openpyxl.styles import NamedStyle
-    from openpyxl.worksheet.worksheet import Worksheet
-
+from fomkit.workbook.layout import AS_ISSUED, CHANGED, UNKNOWN, Column, Placed, Table
 
 MAX_TEXT = 32_767
 """Characters that a cell can hold; spreadsheet programs cut the rest without a word."""
@@ -78,8 +80,6 @@ def style_name(role: str, form: str = "General") -> str:
 
 
 def _style(role: str, form: str) -> NamedStyle:
-    from openpyxl.styles import Alignment, Border, Font, NamedStyle, PatternFill, Side
-
     style = NamedStyle(style_name(role, form))
     size = {"title": 13, "headline": 16}.get(role, 10)
     bold = role in ("header", "title", "headline")
@@ -107,22 +107,14 @@ _STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "meets": "C6EFCE", CHANGE
 
 def mark_table(sheet: Worksheet, placed: Placed) -> None:
     """Colour the states of a table, and watch over its figures for input."""
-    from openpyxl.formatting.rule import Rule
-    from openpyxl.styles import PatternFill, differential
-    from openpyxl.worksheet.datavalidation import DataValidation
-
     if placed.last < placed.first:
         return
     for column in placed.table.columns:
         if column.role == "state":
             for word, colour in _STATE_COLOURS.items():
                 fill = PatternFill("solid", bgColor=colour)
-                rule = Rule(
-                    "cellIs",
-                    operator="equal",
-                    formula=[f'"{word}"'],
-                    dxf=differential.DifferentialStyle(fill=fill),
-                )
+                dxf = differential.DifferentialStyle(fill=fill)
+                rule = Rule("cellIs", operator="equal", formula=[f'"{word}"'], dxf=dxf)
                 sheet.conditional_formatting.add(placed.column(column.key), rule)
         elif column.role == "input" and column.form != "General":
             watch = DataValidation(type="decimal", operator="greaterThan", formula1="0", errorStyle="warning")
@@ -187,8 +179,6 @@ class Page:
 
     def idle(self, row: int, position: int, column: Column, why: str) -> None:
         """Show that a cell for input moves nothing, and say why in a note."""
-        from openpyxl.comments import Comment
-
         cell = self.sheet.cell(row, position)
         cell.style = style_name("idle", column.form)
         if why:
@@ -199,9 +189,13 @@ class Page:
         return self.row + 2
 
     def table(
-        self, table: Table, rows: Sequence[Sequence[Value]], title: str = "", conditions: Collection[int] = ()
-    ) -> Placed:
-        """Write a table; its rows have one value for each column, those numbered in ``conditions`` no inputs."""
+        self, table: Table, rows: Sequence[Sequence[Value]], title: str = "", conditions: Collection[int] = (),
+        about: Sequence[Any] = (),
+    ) -> Placed:  # fmt: skip
+        """Write a table; its rows have one value for each column, those numbered in ``conditions`` no inputs.
+
+        `about`: what each row is about, by which its cells are found again.
+        """
         self._put(self.row, 1, title or table.title, "title")
         for position, column in enumerate(table.columns, start=1):
             self._put(self.row + 1, position, column.header, "header")
@@ -215,12 +209,12 @@ class Page:
                     self.inputs.append((first + index, position, column))
                 self._put(first + index, position, value, style_name(role, column.form))
         self.row = first + len(rows) + 1
-        placed = Placed(table, first, first + len(rows) - 1)
+        placed = Placed(table, first, first + len(rows) - 1, tuple(about))
         mark_table(self.sheet, placed)
         return placed
 
     def _widen(self, position: int, column: Column, folded: bool) -> None:
-        dimension = self.sheet.column_dimensions[letters(position)]
+        dimension = self.sheet.column_dimensions[get_column_letter(position)]
         dimension.width = max(column.width, dimension.width if dimension.customWidth else 0)
         if folded and (column.role == "issued" or column.key == "dimensions"):
             dimension.outlineLevel, dimension.hidden = 1, True

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, probability_above
+from fomkit.core.machine import Party
 from fomkit.ops.tables import BASES
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, OPS, WORKLOADS, Table
 from fomkit.workbook.read import FOLLOWS, LEADERS, Book, Entry, Place, Rows
@@ -180,7 +182,7 @@ _SMALLEST, _LARGEST = 1e-18, 1e24
 """Figures that no machine has in the unit of any sheet."""
 _WHOLE = ("devices per node", "nodes")
 _WHOLE_KEYS = ("batch", "train", "validation", "epochs", "devices")
-PARTIES = ("lab", "vendor", "published")
+PARTIES = get_args(Party)
 _GROUNDED = (FACTS.title, GIVEN.title, OPS.title)
 """Tables whose figures have a ground of their own."""
 
@@ -352,16 +354,16 @@ def _effects(before: Mapping[str, Headline], sheet_model: SheetModel) -> Effects
 
 @dataclass(frozen=True)
 class Effector:
-    """The headlines of an issued workbook, and what changes do to them."""
+    """The headlines of an issued workbook, whose sheet model is known, and what changes do to them."""
 
     sent: Book
-    before: Mapping[str, Headline]
+    sheet_model: SheetModel
     findings: Sequence[Finding]
 
-    @classmethod
-    def on(cls, sent: Book, before: SheetModel, findings: Sequence[Finding]) -> Effector:
-        """Compute the headlines of an issued workbook, whose sheet model is known."""
-        return cls(sent, _headlines(before, evaluate(before)), findings)
+    @cached_property
+    def before(self) -> Mapping[str, Headline]:
+        """The headlines as issued."""
+        return _headlines(self.sheet_model, evaluate(self.sheet_model))
 
     def barred(self, change: Change) -> str:
         """Say why nothing can be computed with a change; "" where it can."""
@@ -371,14 +373,14 @@ class Effector:
 
     def of(self, some: Sequence[Change], name: str) -> tuple[Effects | None, str]:
         """Give the effects of some changes together, or why there are none; idle cells move nothing."""
-        known = [one for one in some if not (one.is_ignored or one.is_idle)]
+        before, known = self.before, [one for one in some if not (one.is_ignored or one.is_idle)]
         impossible = [one for one in some if not one.is_ignored and self.barred(one)]
         if impossible and len(some) == 1:
             return None, self.barred(impossible[0])
         if impossible:
             return None, f"{', '.join(dict.fromkeys(one.where for one in impossible))} cannot be"
         try:
-            return _effects(self.before, sheet_model_from(with_changes(self.sent, known))), ""
+            return _effects(before, sheet_model_from(with_changes(self.sent, known))), ""
         except IMPOSSIBLE as error:
             return None, f"{name} nothing can be computed ({error})"
 

@@ -165,14 +165,14 @@ def caveats_of(
     return (*bounds, *nobody, *runs, *verdicts)
 
 
-def sheet_model_of_comparison(result: Comparison, title: str = "Units of work a day") -> SheetModel:
+def sheet_model_of_comparison(result: Comparison) -> SheetModel:
     """Give the sheet model of several models on targets and a baseline."""
     every = [*result.estimates, *result.baseline]
     distinct = {one.machine.name: one.machine for one in every}
     machines = _machines(every, list(distinct.values()))
     workloads = {estimate.model.name: workload_of(estimate, estimate.model.name) for estimate in result.estimates}
     return SheetModel(
-        title=title,
+        title="Units of work a day",
         scope=every[0].scope,
         machines=tuple(machines.values()),
         workloads=tuple(workloads.values()),

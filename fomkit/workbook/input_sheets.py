@@ -30,18 +30,6 @@ _TEXTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class AssumptionCells:
-    """Where the choices stand."""
-
-    placed: Placed
-    names: tuple[str, ...]
-
-    def at(self, name: str) -> str:
-        """Name the cell of a choice."""
-        return self.placed.at("value", self.names.index(name))
-
-
 def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     """Walk over the choices that a reader needs to compute the same: name, value, meaning."""
     yield "schema", SCHEMA, "the layout of this workbook; fomkit review reads it"
@@ -66,7 +54,7 @@ def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     yield "worst basis", sheet_model.worst_basis or UNKNOWN, what
 
 
-def write_assumptions(page: Page, sheet_model: SheetModel) -> AssumptionCells:
+def write_assumptions(page: Page, sheet_model: SheetModel) -> Placed:
     """Write the choices, then the rules and what each estimate leaves out."""
     page.intro("What all numbers rest on. A change of a grey cell is a deviation.")
     rows: list[list[Value]] = [list(row) for row in _choices(sheet_model)]
@@ -76,7 +64,7 @@ def write_assumptions(page: Page, sheet_model: SheetModel) -> AssumptionCells:
     for case in sheet_model.cases:
         rows.append([case.name, "number formats", case.precision])
         rows += [[case.name, "left out", term] for term in case.excludes]
-    return AssumptionCells(page.table(ASSUMPTIONS, rows), names)
+    return page.table(ASSUMPTIONS, rows, about=names)
 
 
 UNIT_OF = {
@@ -168,7 +156,7 @@ class MachineCells:
     def find(self, machine: str, name: str, what: str = "", where: str = "") -> int | None:
         """Give the 0-based row of a fact; None where it has none."""
         key = (machine, name, what, where)
-        return next((index for index, row in enumerate(self.rows) if row.key == key), None)
+        return self.placed.rows.index(key) if key in self.placed.rows else None
 
     def si(self, machine: str, name: str, what: str = "", where: str = "", end: str = "value") -> str:
         """Name the cell of a fact in SI units."""
@@ -218,7 +206,7 @@ def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     first = page.first_row()
     cells = [list(_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
     own = {index for index, row in enumerate(rows) if row.machine not in sheet_model.targets}
-    return MachineCells(page.table(FACTS, cells, conditions=own), rows)
+    return MachineCells(page.table(FACTS, cells, conditions=own, about=[row.key for row in rows]), rows)
 
 
 _PURPOSE = (
@@ -259,9 +247,8 @@ def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
 def write_history(page: Page, sheet_model: SheetModel) -> None:
     """Write what was changed in earlier rounds, and this issue last."""
     page.intro("What happened to the figures, oldest first.")
-    rows: list[list[Value]] = [
-        [str(at), f"{name}: {what}"] for at, (name, what) in enumerate(sheet_model.rounds, 1)
-    ]
+    rounds = enumerate(sheet_model.rounds, 1)
+    rows: list[list[Value]] = [[str(at), f"{name}: {what}"] for at, (name, what) in rounds]
     page.table(HISTORY, [*rows, ["this issue", "written by fomkit; changes in it are found by 'fomkit review'"]])
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from openpyxl.utils import get_column_letter
 
 Role = Literal["input", "condition", "text", "formula", "issued", "state", "idle"]
 """input: for the vendor to change. condition: set by the suite. issued: Python's value when it was written.
@@ -20,19 +22,6 @@ _WORDS = ("last_batch", "basis", "party", "source", "evidence")
 """Columns of inputs and conditions that hold no numbers."""
 AS_ISSUED = "as issued"
 CHANGED = "changed"
-
-
-def letters(number: int) -> str:
-    """Name a 1-based column.
-
-    >>> letters(1), letters(26), letters(28)
-    ('A', 'Z', 'AB')
-    """
-    name = ""
-    while number:
-        number, rest = divmod(number - 1, 26)
-        name = chr(ord("A") + rest) + name
-    return name
 
 
 @dataclass(frozen=True)
@@ -60,11 +49,13 @@ class Table:
 
     def letter(self, key: str) -> str:
         """Name the column of a key."""
-        return letters(self.position(key))
+        return get_column_letter(self.position(key))
 
     def row(self, number: int) -> dict[str, str]:
         """Name the cells of a row as its own sheet does, by the keys of their columns."""
-        return {column.key: f"{letters(place)}{number}" for place, column in enumerate(self.columns, start=1)}
+        return {
+            column.key: f"{get_column_letter(place)}{number}" for place, column in enumerate(self.columns, start=1)
+        }
 
     def position(self, key: str) -> int:
         """Give the 1-based position of a key's column."""
@@ -73,15 +64,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Placed:
-    """A table at its place: the numbers of its first and last row."""
+    """A table at its place: the numbers of its first and last row, and what each row is about."""
 
     table: Table
     first: int
     last: int
+    rows: tuple[Any, ...] = ()
 
     def at(self, key: str, index: int) -> str:
         """Name one cell as other sheets do, by its 0-based row."""
         return f"{self.table.sheet}!${self.table.letter(key)}${self.first + index}"
+
+    def of(self, row: Any, key: str) -> str:
+        """Name one cell as other sheets do, by what its row is about."""
+        return self.at(key, self.rows.index(row))
 
     def column(self, key: str) -> str:
         """Name the cells of a column as its own sheet does."""

@@ -18,33 +18,6 @@ from fomkit.workbook.records import Case, OpLine, SheetModel, Values, WorkloadFa
 HOUR_S = 3600
 
 
-@dataclass(frozen=True)
-class WorkloadCells:
-    """Where the workloads and the given times stand."""
-
-    placed: Placed
-    names: tuple[str, ...]
-    given: Placed | None
-    given_keys: tuple[tuple[str, str], ...]
-
-    def at(self, workload: str, key: str) -> str:
-        """Name a cell of a workload."""
-        return self.placed.at(key, self.names.index(workload))
-
-    def given_at(self, workload: str, machine: str, key: str) -> str:
-        """Name a cell of a given time."""
-        if self.given is None:
-            raise KeyError(workload)
-        return self.given.at(key, self.given_keys.index((workload, machine)))
-
-
-def _run_values(facts: WorkloadFacts) -> tuple[Value, ...]:
-    """Give the conditions of a run in the order of their columns."""
-    data, run = facts.data, facts.run
-    numbers = map(known, (facts.batch, data.train_samples, data.validation_samples))
-    return (*numbers, data.last_batch, known(run.epochs), facts.unit.runs, run.devices_per_run, facts.weight)
-
-
 def _steps(cell: Mapping[str, str], key: str, samples: int | None, facts: WorkloadFacts) -> Formula:
     """Give the steps of an epoch, or of its validation, whose samples stand in a column."""
     count, batch = cell[key], cell["batch"]
@@ -57,11 +30,14 @@ def _steps(cell: Mapping[str, str], key: str, samples: int | None, facts: Worklo
 
 
 def _workload_row(number: int, facts: WorkloadFacts) -> Iterator[Value]:
-    values, cell = _run_values(facts), WORKLOADS.row(number)
+    cell, data, run = WORKLOADS.row(number), facts.data, facts.run
+    samples = map(known, (facts.batch, data.train_samples, data.validation_samples))
+    # In the order of `RUN_KEYS`.
+    values = (*samples, data.last_batch, known(run.epochs), facts.unit.runs, run.devices_per_run, facts.weight)
     yield from (facts.name, facts.title, facts.unit.name, *values)
     yield from ("yes" if facts.required else "no", facts.category, facts.basis, facts.party)
-    yield _steps(cell, "train", facts.data.train_samples, facts)
-    yield _steps(cell, "validation", facts.data.validation_samples, facts)
+    yield _steps(cell, "train", data.train_samples, facts)
+    yield _steps(cell, "validation", data.validation_samples, facts)
     yield from values
     yield Formula(state_of_inputs((cell[key], cell[f"was_{key}"]) for key in RUN_KEYS), AS_ISSUED)
 
@@ -90,28 +66,29 @@ def _given_row(
     for divisor, rated in zip(("hours", "high", "low"), rate.ends, strict=True):
         yield Formula(f"{DAY_S:.0f}*{cell['at_once']}/({cell[divisor]}*{HOUR_S})", rated)
     yield from (hours, *ends, rate.value)
-    pairs = (("hours", "was"), ("low", "was_low"), ("high", "was_high"))
-    same = ",".join(f"{cell[now]}={cell[was]}" for now, was in pairs)
+    pairs = [(cell[now], cell[was]) for now, was in (("hours", "was"), ("low", "was_low"), ("high", "was_high"))]
     changed = f'COUNTIF({machines.states(machine)},"{CHANGED}")'
-    yield Formula(f'IF(AND({same},{changed}=0),"{AS_ISSUED}","{CHANGED}")', AS_ISSUED)
+    yield Formula(state_of_inputs([*pairs, (changed, "0")]), AS_ISSUED)
 
 
-def write_workloads(page: Page, sheet_model: SheetModel, values: Values, machines: MachineCells) -> WorkloadCells:
-    """Write the workloads and, where there are any, the given times."""
+def write_workloads(
+    page: Page, sheet_model: SheetModel, values: Values, machines: MachineCells
+) -> tuple[Placed, Placed]:
+    """Write the workloads and, where there are any, the given times: give where both stand."""
     page.intro(
         "What one run of each workload is. Grey cells are set: a change of one is a deviation, and said so."
     )
     first = page.first_row()
     rows = [list(_workload_row(first + index, one)) for index, one in enumerate(sheet_model.workloads)]
-    placed = page.table(WORKLOADS, rows)
-    keys = tuple((workload.name, machine) for workload in sheet_model.workloads for machine in workload.given)
-    given = None
+    placed = page.table(WORKLOADS, rows, about=[workload.name for workload in sheet_model.workloads])
+    keys = [(workload.name, machine) for workload in sheet_model.workloads for machine in workload.given]
+    given = Placed(GIVEN, 0, 0)
     if keys:
         first = page.first_row()
         times = [list(_given_row(first + at, key, sheet_model, values, machines)) for at, key in enumerate(keys)]
         own = {index for index, (_, machine) in enumerate(keys) if machine not in sheet_model.targets}
-        given = page.table(GIVEN, times, conditions=own)
-    return WorkloadCells(placed, tuple(workload.name for workload in sheet_model.workloads), given, keys)
+        given = page.table(GIVEN, times, conditions=own, about=keys)
+    return placed, given
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from openpyxl.utils import column_index_from_string
+
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.files.xlsx import MAX_COLUMNS, MAX_ROWS, Content, read_contents
 from fomkit.files.xlsx_marks import Marks, read_marks
@@ -89,13 +91,6 @@ _REFERENCE = re.compile(
 HEADLINES = "Summary"
 
 
-def _number(letters: str) -> int:
-    found = 0
-    for letter in letters:
-        found = 26 * found + ord(letter) - ord("A") + 1
-    return found
-
-
 def precedents(formula: str, sheet: str) -> Iterator[Place]:
     """Walk over the cells that a formula names; those without a sheet stand on its own.
 
@@ -104,8 +99,9 @@ def precedents(formula: str, sheet: str) -> Iterator[Place]:
     """
     for quoted, plain, left, top, right, bottom in _REFERENCE.findall(_TEXT.sub("", formula)):
         there, last = quoted or plain or sheet, min(int(bottom or top), MAX_ROWS)
+        first, right = column_index_from_string(left), column_index_from_string(right or left)
         for row in range(int(top), last + 1):
-            for column in range(_number(left), min(_number(right or left), MAX_COLUMNS) + 1):
+            for column in range(first, min(right, MAX_COLUMNS) + 1):
                 yield there, row, column
 
 
@@ -142,7 +138,7 @@ def behind_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]:
 
 Cells = Mapping[tuple[int, int], Content]
 Entry = float | str | None
-_EMPTY = Content(None)
+EMPTY = Content(None)
 _OPTIONAL = ("Given times",)
 """Tables that a workbook may lack."""
 LEADERS = {"Facts": "value", "Given times": "hours"}
@@ -224,7 +220,7 @@ def _place(path: Path, table: Table, cells: Cells) -> int | None:
         message = f"the table {table.title!r} is missing. Send all sheets."
         raise FomkitError(f"{path}, sheet {table.sheet}", message)
     for position, column in enumerate(table.columns, start=1):
-        found = cells.get((title + 1, position), _EMPTY).value
+        found = cells.get((title + 1, position), EMPTY).value
         if found != column.header:
             where = f"{path}, sheet {table.sheet}, cell {table.row(title + 1)[column.key]}"
             message = f"the header {column.header!r} was expected, {found!r} is found"
@@ -233,7 +229,7 @@ def _place(path: Path, table: Table, cells: Cells) -> int | None:
 
 
 def _entry(where: str, table: Table, column: Column, number: int, cells: Cells) -> Entry:
-    cell = cells.get((number, table.position(column.key)), _EMPTY)
+    cell = cells.get((number, table.position(column.key)), EMPTY)
     if not table.is_number(column):
         return read_text(cell)
     if cell.formula and table is OPS and column.key == "time":
@@ -249,7 +245,7 @@ def _rows(path: Path, table: Table, cells: Cells, errors: list[FomkitError]) -> 
     if first is None:
         return None
     entries, number = [], first
-    while cells.get((number, 1), _EMPTY).value is not None:
+    while cells.get((number, 1), EMPTY).value is not None:
         entry: dict[str, Entry] = {}
         names = table.row(number)
         for column in table.columns:

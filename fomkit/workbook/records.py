@@ -286,10 +286,8 @@ def _uses(sheet_model: SheetModel, machine: str) -> Uses:
     if machine not in sheet_model.widened:
         return {}
     z = NormalDist().inv_cdf(0.5 + sheet_model.level / 2)
-    spreads = {
-        name: Spread(-math.log(low) / z, math.log(high) / z) for name, (low, high) in sheet_model.uses.items()
-    }
-    return {name: Use(spread, spread) for name, spread in spreads.items()}
+    ends = {name: [math.log(end) / z for end in ratios] for name, ratios in sheet_model.uses.items()}
+    return {name: Use(Spread(-low, high), Spread(-low, high)) for name, (low, high) in ends.items()}
 
 
 def _given(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> Span:

@@ -233,9 +233,8 @@ def _moves(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
 
 def _group_content(some: Sequence[Change], effector: Effector) -> dict[str, Any]:
     """Put the changes of one column in a form: how many, from what to what, on which ground, and what they do."""
-    ratios = [
-        one.new / one.old for one in some if isinstance(one.old, float) and isinstance(one.new, float) and one.old
-    ]
+    pairs = ((one.old, one.new) for one in some)
+    ratios = [new / old for old, new in pairs if isinstance(old, float) and isinstance(new, float) and old]
     table = next(table for table in INPUT_TABLES if table.title == some[0].title)
     header = next(column.header for column in table.columns if column.key == some[0].key)
     is_computed = some[0].is_number and not some[0].is_ignored
@@ -264,7 +263,7 @@ def review_content(found: Review) -> dict[str, Any]:
     columns in which many figures of a machine were changed, each with the effect of all of them.
     """
     findings, entries = list(found.findings), []
-    effector = Effector.on(found.sent, found.before, found.findings)
+    effector = Effector(found.sent, found.before, found.findings)
     figures = [change for change in found.changes if not change.is_ground]
     for index, change in enumerate(figures):
         alone, why_not = None, ""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from statistics import harmonic_mean
 from typing import NamedTuple
 
 from fomkit.core.interval import probability_above
 from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
-from fomkit.workbook.input_sheets import UNIT_OF, AssumptionCells, MachineCells, state_of_value
+from fomkit.workbook.input_sheets import UNIT_OF, MachineCells, state_of_value
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
-from fomkit.workbook.op_sheets import CaseCells, WorkloadCells
-from fomkit.workbook.records import SheetModel, Values
-from fomkit.workbook.timings_sheet import DEVICE, ENDS, RATE, STEP, TermCells
+from fomkit.workbook.records import SheetModel
+from fomkit.workbook.timings_sheet import DEVICE, ENDS, RATE, STEP, Sheets
 
 PER_DAY, PER_SECOND = "units per day", "steps per second"
-Keys = tuple[tuple[str, str], ...]
-"""Workloads and machines, by row."""
 MEANS = ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic", "geometric", "arithmetic")
 
 
@@ -65,65 +63,52 @@ FOM, CHANCE, VERDICT = "figure of merit", "chance of reaching the threshold", "v
 RATES = ("target's harmonic mean rate", "baseline's harmonic mean rate")
 
 
-@dataclass(frozen=True)
-class MeritCells:
-    """Where the table of merits starts; each target has the same `rows`."""
-
-    start: int
-    sheet_model: SheetModel
-    targets: tuple[str, ...]
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """The rows of one target."""
-        return (FOM, *RATES, *(mean for mean in MEANS if mean != self.sheet_model.mean), CHANCE, VERDICT)
-
-    @property
-    def height(self) -> int:
-        """Rows that the table takes, title and headers among them."""
-        return len(self.targets) * len(self.rows) + 3 if self.targets else 0
-
-    def at(self, target: str, what: str, key: str = "value") -> str:
-        """Name a cell of a target's merit."""
-        row = self.start + 2 + self.targets.index(target) * len(self.rows) + self.rows.index(what)
-        return f"{MERITS.sheet}!${MERITS.letter(key)}${row}"
+def _merit_rows(sheets: Sheets) -> tuple[tuple[str, str], ...]:
+    """Name the rows of the table of merits: target and what; each target has the same."""
+    others = (mean for mean in MEANS if mean != sheets.sheet_model.mean)
+    return tuple(product(sheets.values.merits, (FOM, *RATES, *others, CHANCE, VERDICT)))
 
 
-def _columns(target: str, ratios: Placed, keys: Keys) -> dict[str, str]:
-    own = [index for index, key in enumerate(keys) if key[1] == target]
-    first, last = ratios.first + own[0], ratios.first + own[-1]
-    letters = {column.key: ratios.table.letter(column.key) for column in ratios.table.columns}
-    return {key: f"${letter}${first}:${letter}${last}" for key, letter in letters.items()}
+def own_rows(ratios: Placed, target: str) -> tuple[int, int]:
+    """Give the first row of a target's ratios, and the one behind the last, counted from 0."""
+    own = [index for index, key in enumerate(ratios.rows) if key[1] == target]
+    return own[0], own[-1] + 1
+
+
+def _columns(target: str, ratios: Placed) -> dict[str, str]:
+    keys, span = (column.key for column in ratios.table.columns), own_rows(ratios, target)
+    return {key: ratios.block(key, *span).rpartition("!")[2] for key in keys}
 
 
 def _figures(
-    cells: MeritCells, merit: FigureOfMerit, block: dict[str, str]
+    cells: Placed, merit: FigureOfMerit, block: dict[str, str]
 ) -> Iterator[tuple[str, list[str], Iterable[float]]]:
     """Give each row's name, its formulas for value, low and high, and their values."""
     new, old = ([block[f"{key}{end}"] for end in ("", "_low", "_high")] for key in ("new", "old"))
     weight, target = block["line_weight"], merit.target.machine
-    yield FOM, _mean_formulas(merit.mean, new, old, weight, cells.at(target, FOM)), merit.value.ends
+    yield FOM, _mean_formulas(merit.mean, new, old, weight, cells.of((target, FOM), "value")), merit.value.ends
     for row, blocks, rates in zip(RATES, (new, old), (merit.target, merit.baseline), strict=True):
         ends = zip(*(span.ends for span in rates.unit_per_day.values()), strict=True)
         yield row, [f"HARMEAN({block})" for block in blocks], map(harmonic_mean, ends)
     for name, span in merit.others.items():
-        yield name, _mean_formulas(name, new, old, weight, cells.at(target, name)), span.ends
+        yield name, _mean_formulas(name, new, old, weight, cells.of((target, name), "value")), span.ends
 
 
-def _chance_formula(cells: MeritCells, target: str, assumptions: AssumptionCells) -> str:
-    value, low, high = (cells.at(target, FOM, end) for end in ("value", "low", "high"))
-    bar, level = assumptions.at("threshold"), assumptions.at("interval level")
+def _chance_formula(cells: Placed, target: str, assumptions: Placed) -> str:
+    value, low, high = (cells.of((target, FOM), end) for end in ("value", "low", "high"))
+    bar, level = (assumptions.of(name, "value") for name in ("threshold", "interval level"))
     distance = f"LN({bar}/{value})"
     spread = f"(IF({bar}>{value},LN({high}/{value}),LN({value}/{low}))/NORMSINV(0.5+{level}/2))"
     return f"IF({spread}=0,IF({bar}<={value},1,0),ROUND(1-NORMSDIST({distance}/{spread}),6))"
 
 
-def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: AssumptionCells) -> Iterator[list[Value]]:
-    target, limit = merit.target.machine, cells.sheet_model.threshold
+def _verdict_rows(cells: Placed, merit: FigureOfMerit, sheets: Sheets) -> Iterator[list[Value]]:
+    target, limit, assumptions = merit.target.machine, sheets.sheet_model.threshold, sheets.assumptions
     rows: list[tuple[Value, Value, Value]] = [("", "no threshold", "no threshold")] * 2
     if limit is not None:
-        chance, bar = round(probability_above(merit.value, limit), 6), Formula(assumptions.at("threshold"), limit)
-        label, cell = verdict(chance, PROPOSAL), cells.at(target, CHANCE)
+        chance = round(probability_above(merit.value, limit), 6)
+        bar = Formula(assumptions.of("threshold", "value"), limit)
+        label, cell = verdict(chance, PROPOSAL), cells.of((target, CHANCE), "value")
         reached, missed, neither = PROPOSAL
         word = f'IF({cell}>={REACHED},"{reached}",IF({cell}<={MISSED},"{missed}","{neither}"))'
         shown = Formula(_chance_formula(cells, target, assumptions), chance), Formula(word, label)
@@ -132,23 +117,21 @@ def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: Assumpti
         yield [name, target, unit, value, None, None, was, None, None, None]
 
 
-def _write_merits(
-    page: Page, cells: MeritCells, values: Values, assumptions: AssumptionCells, ratios: Placed, keys: Keys
-) -> None:
+def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> None:
     """Write the figures of all targets."""
     rows = list[list[Value]]()
-    for target, merit in values.merits.items():
-        block = _columns(target, ratios, keys)
+    for target, merit in sheets.values.merits.items():
+        block = _columns(target, ratios)
         changed = f'COUNTIF({block["state"]},"{CHANGED}")'
         for name, formulas, ends in _figures(cells, merit, block):
-            unchanged = state_of_value(cells.at(target, name), cells.at(target, name, "was"))
+            unchanged = state_of_value(cells.of((target, name), "value"), cells.of((target, name), "was"))
             label = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name
             issued = list(ends)
             shown = [Formula(formula, end) for formula, end in zip(formulas, issued, strict=True)]
             state = Formula(f'IF({changed}>0,"{CHANGED}",{unchanged})', AS_ISSUED)
             unit = "units/day" if name in RATES else "times the baseline"
             rows.append([label, target, unit, *shown, *issued, state])
-        rows += _verdict_rows(cells, merit, assumptions)
+        rows += _verdict_rows(cells, merit, sheets)
     page.table(MERITS, rows)
 
 
@@ -157,48 +140,42 @@ class SummaryCells:
     """Where the headlines stand."""
 
     answers: Placed
-    answer_keys: Keys
     ratios: Placed | None
-    ratio_keys: Keys
-    merits: MeritCells
+    merits: Placed
 
 
-def _rate(
-    key: tuple[str, str], of: str, values: Values, terms: TermCells, workloads: WorkloadCells
-) -> list[Value]:
+def _rate(key: tuple[str, str], of: str, sheets: Sheets) -> list[Value]:
     """Give the rate of a workload on a machine with both ends, from the sheet where it is computed."""
+    values, terms, given = sheets.values, sheets.terms, sheets.given
     if of == PER_SECOND:
         step = values.cases[key].step.wall_s.per(1.0)
         cells = [terms.at(*key, STEP, end) for end in ("value", "high", "low")]
         return [Formula(f"1/{cell}", end) for cell, end in zip(cells, step.ends, strict=True)]
-    if key in workloads.given_keys:
-        cells = [workloads.given_at(*key, column) for column in ("rate", "rate_low", "rate_high")]
+    if key in given.rows:
+        cells = [given.of(key, column) for column in ("rate", "rate_low", "rate_high")]
     else:
         cells = [terms.at(*key, RATE, end) for end in ENDS]
     return [Formula(cell, end) for cell, end in zip(cells, values.unit_per_day[key].ends, strict=True)]
 
 
-def _state(key: tuple[str, str], terms: TermCells, workloads: WorkloadCells) -> str:
-    if key in workloads.given_keys:
-        return workloads.given_at(*key, "state")
+def _state(key: tuple[str, str], sheets: Sheets) -> str:
+    terms, given = sheets.terms, sheets.given
+    if key in given.rows:
+        return given.of(key, "state")
     return terms.at(*key, RATE if terms.has(*key, RATE) else STEP, "state")
 
 
 def _weight(number: int, workload: str, merit: FigureOfMerit | None) -> Value:
     if merit is None:
         return UNKNOWN
-    first, letters = number - list(merit.weights).index(workload), map(RATIOS.letter, ("old", "line_weight"))
-    blocks = {
-        f"{letter}{number}": f"{letter}${first}:{letter}${first + len(merit.weights) - 1}" for letter in letters
-    }
-    return Formula(_share_formula(merit.mean, *blocks.values(), *blocks), merit.weights[workload])
+    first = number - list(merit.weights).index(workload)
+    last, letters = first + len(merit.weights) - 1, [RATIOS.letter(key) for key in ("old", "line_weight")]
+    blocks, cells = (f"{one}${first}:{one}${last}" for one in letters), (f"{one}{number}" for one in letters)
+    return Formula(_share_formula(merit.mean, *blocks, *cells), merit.weights[workload])
 
 
-def _ratio_row(
-    number: int, key: tuple[str, str], sheet_model: SheetModel, values: Values, terms: TermCells,
-    workloads: WorkloadCells,
-) -> Iterator[Value]:  # fmt: skip
-    workload, target = key
+def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:
+    (workload, target), sheet_model, values = key, sheets.sheet_model, sheets.values
     old, ratio = (workload, str(sheet_model.baseline)), values.ratios[key]
     of = PER_DAY if key in values.unit_per_day and old in values.unit_per_day else PER_SECOND
     yield from (workload, target, of)
@@ -209,31 +186,30 @@ def _ratio_row(
     yield Formula(f"{cell['value']}*EXP(-SQRT({below}))", ratio.low)
     yield Formula(f"{cell['value']}*EXP(SQRT({above}))", ratio.high)
     yield _weight(number, workload, values.merits.get(target))
-    yield Formula(workloads.at(workload, "weight"), sheet_model.workload(workload).weight)
+    yield Formula(sheets.workloads.of(workload, "weight"), sheet_model.workload(workload).weight)
     yield ratio.value
-    states = [_state(one, terms, workloads) for one in (old, key)]
+    states = [_state(one, sheets) for one in (old, key)]
     any_of = {word: ",".join(f'{state}="{word}"' for state in states) for word in ("error", "changed")}
     worst = f'IF(OR({any_of["error"]}),"error",IF(OR({any_of["changed"]}),"changed","{AS_ISSUED}"))'
     yield Formula(worst, AS_ISSUED)
     for one in (key, old):
-        yield from _rate(one, of, values, terms, workloads)
+        yield from _rate(one, of, sheets)
     yield Formula(f"{cell['value']}-{cell['low']}", ratio.value - ratio.low)
     yield Formula(f"{cell['high']}-{cell['value']}", ratio.high - ratio.value)
 
 
-def _answer_row(
-    key: tuple[str, str], sheet_model: SheetModel, values: Values, terms: TermCells, workloads: WorkloadCells
-) -> Iterator[Value]:
-    case = next((one for one in sheet_model.cases if one.key == key), None)
+def _answer_row(key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:
+    values, case = sheets.values, next((one for one in sheets.sheet_model.cases if one.key == key), None)
     yield from (*key, "given" if case is None else case.precision.partition(":")[0])
     step = None if case is None else values.cases[key].step.wall_s
     for index, end in enumerate(ENDS):
-        yield "given" if step is None else Formula(f"1000*{terms.at(*key, STEP, end)}", 1000 * step.ends[index])
+        cell = "" if step is None else sheets.terms.at(*key, STEP, end)
+        yield "given" if step is None else Formula(f"1000*{cell}", 1000 * step.ends[index])
     rated = key in values.unit_per_day
-    yield from _rate(key, PER_DAY, values, terms, workloads) if rated else [UNKNOWN] * 3
+    yield from _rate(key, PER_DAY, sheets) if rated else [UNKNOWN] * 3
     yield "given" if step is None else 1000 * step.value
     yield known(values.unit_per_day[key].value if rated else None)
-    yield Formula(_state(key, terms, workloads), AS_ISSUED)
+    yield Formula(_state(key, sheets), AS_ISSUED)
     unfit = ("does not fit the memory",) if case is not None and case.unfit else ()
     yield "" if case is None else ", ".join((*unfit, *case.excludes))
 
@@ -256,30 +232,28 @@ def _first_lines(page: Page, sheet_model: SheetModel) -> None:
     page.gap()
 
 
-def write_summary(
-    page: Page, sheet_model: SheetModel, values: Values, assumptions: AssumptionCells, terms: TermCells,
-    workloads: WorkloadCells,
-) -> SummaryCells:  # fmt: skip
+def write_summary(page: Page, sheets: Sheets) -> SummaryCells:
     """Write the first page; the figure of merit stands above the ratios that it is made of."""
+    sheet_model, values = sheets.sheet_model, sheets.values
     _first_lines(page, sheet_model)
-    merits = MeritCells(page.row, sheet_model, tuple(values.merits))
-    page.row += merits.height
-    keys = tuple(sorted(values.ratios, key=lambda key: sheet_model.targets.index(key[1])))
+    start, about = page.row, _merit_rows(sheets)
+    merits = Placed(MERITS, page.first_row(), page.row + 1 + len(about), about)
+    page.row += len(about) + 3 if about else 0
+    keys = sorted(values.ratios, key=lambda key: sheet_model.targets.index(key[1]))
     ratios = None
     if keys:
         first = page.first_row()
-        of = (sheet_model, values, terms, workloads)
-        ratios = page.table(RATIOS, [list(_ratio_row(first + at, key, *of)) for at, key in enumerate(keys)])
+        rows = [list(_ratio_row(first + at, key, sheets)) for at, key in enumerate(keys)]
+        ratios = page.table(RATIOS, rows, about=keys)
     after = page.row
-    page.row = merits.start
+    page.row = start
     if ratios is not None:
-        _write_merits(page, merits, values, assumptions, ratios, keys)
+        _write_merits(page, merits, sheets, ratios)
     page.row = after
     pairs = ((one.name, machine.name) for machine in sheet_model.machines for one in sheet_model.workloads)
-    answer_keys = tuple(key for key in pairs if key in values.cases or key in values.unit_per_day)
-    rows = [list(_answer_row(key, sheet_model, values, terms, workloads)) for key in answer_keys]
-    answers = page.table(ANSWERS, rows)
-    return SummaryCells(answers, answer_keys, ratios, keys, merits)
+    answer_keys = [key for key in pairs if key in values.cases or key in values.unit_per_day]
+    rows = [list(_answer_row(key, sheets)) for key in answer_keys]
+    return SummaryCells(page.table(ANSWERS, rows, about=answer_keys), ratios, merits)
 
 
 OK = "ok"
@@ -301,14 +275,15 @@ class Check(NamedTuple):
     issued: str = OK
 
 
-def _case_checks(sheet_model: SheetModel, values: Values, terms: TermCells, ops: CaseCells) -> Iterator[Check]:
-    for case in sheet_model.cases:
-        one, of = values.cases[case.key], case.name
+def _case_checks(sheets: Sheets) -> Iterator[Check]:
+    terms, ops = sheets.terms, sheets.ops
+    for case in sheets.sheet_model.cases:
+        one, of = sheets.values.cases[case.key], case.name
         block = {end: ops.block(case, end) for end in ("total", "time_source", "low", "high")}
         total, device = f"SUM({block['total']})", one.step.device_s.value
         yield Check("sum of the ops is the device's time", of, total, terms.at(*case.key, DEVICE), device)
         rows = sum(span is not None for span in one.ops)
-        shares = f"SUM({terms.families.block(case, 'share')})" if rows else "1"
+        shares = f"SUM({sheets.families.block(case, 'share')})" if rows else "1"
         yield Check("shares of the time by kind and source sum to 1", of, shares, "1", 1.0)
         named = f'--({block["time_source"]}<>"{UNKNOWN}")'
         found = f"SUMPRODUCT({named},--ISNUMBER({block['total']}))"
@@ -317,9 +292,8 @@ def _case_checks(sheet_model: SheetModel, values: Values, terms: TermCells, ops:
         found = f"SUMPRODUCT(--({block['low']}>1))+SUMPRODUCT(--ISNUMBER({block['high']}),--({block['high']}<1))"
         yield Check("no interval lies beside its time", of, found, "0", 0.0)
         step, low, high = (terms.at(*case.key, STEP, end) for end in ENDS)
-        yield Check(
-            "the step lies inside its interval", of, f"IF(AND({low}<={step},{step}<={high}),1,0)", "1", 1.0
-        )
+        inside = f"IF(AND({low}<={step},{step}<={high}),1,0)"
+        yield Check("the step lies inside its interval", of, inside, "1", 1.0)
 
 
 def _unit_checks(machines: MachineCells) -> Iterator[Check]:
@@ -333,14 +307,14 @@ def _unit_checks(machines: MachineCells) -> Iterator[Check]:
     yield Check("every stated fact is a number, not text", FACTS.sheet, found, str(stated), stated, state)
 
 
-def _mean_checks(values: Values, summary: SummaryCells, mean: str) -> Iterator[Check]:
-    for target, merit in values.merits.items():
-        own = [index for index, key in enumerate(summary.ratio_keys) if key[1] == target]
-        if summary.ratios is None or not own:
+def _mean_checks(sheets: Sheets, summary: SummaryCells) -> Iterator[Check]:
+    mean = sheets.sheet_model.mean
+    for target, merit in sheets.values.merits.items():
+        if summary.ratios is None:
             continue
-        columns = ("value", "weight", "new", "old")
-        ratio, weight, new, old = (summary.ratios.block(key, own[0], own[-1] + 1) for key in columns)
-        fom = summary.merits.at(target, FOM)
+        span = own_rows(summary.ratios, target)
+        ratio, weight, new, old = (summary.ratios.block(key, *span) for key in ("value", "weight", "new", "old"))
+        fom = summary.merits.of((target, FOM), "value")
         yield Check("the weights of the lines sum to 1", target, f"SUM({weight})", "1", 1.0)
         inside = f"IF(AND({fom}>=MIN({ratio})*(1-{_NEAR:.9f}),{fom}<=MAX({ratio})*(1+{_NEAR:.9f})),1,0)"
         yield Check("the figure of merit lies among the ratios", target, inside, "1", 1.0)
@@ -352,11 +326,9 @@ def _mean_checks(values: Values, summary: SummaryCells, mean: str) -> Iterator[C
             yield Check(what, target, f"1/SUMPRODUCT({weight}/{ratio})", fom, merit.value.value)
 
 
-def _issued_checks(
-    sheet_model: SheetModel, values: Values, terms: TermCells, summary: SummaryCells
-) -> Iterator[Check]:
-    columns = ("value", "was", "state")
-    for case in sheet_model.cases:
+def _issued_checks(sheets: Sheets, summary: SummaryCells) -> Iterator[Check]:
+    columns, values, terms = ("value", "was", "state"), sheets.values, sheets.terms
+    for case in sheets.sheet_model.cases:
         for term in (STEP, RATE):
             if terms.has(*case.key, term):
                 now, was, state = (terms.at(*case.key, term, column) for column in columns)
@@ -365,7 +337,7 @@ def _issued_checks(
                 value = span.value if span is not None else 0.0
                 yield Check(f"{term} equals Python's, as issued", case.name, now, was, value, state, AS_ISSUED)
     for target, merit in values.merits.items():
-        now, was, state = (summary.merits.at(target, FOM, column) for column in columns)
+        now, was, state = (summary.merits.of((target, FOM), column) for column in columns)
         what, value = "figure of merit equals Python's, as issued", merit.value.value
         yield Check(what, target, now, was, value, state, AS_ISSUED)
 
@@ -376,17 +348,14 @@ def _check_row(number: int, check: Check) -> list[Value]:
     return [check.what, check.of, *pair, Formula(state, check.issued)]
 
 
-def write_checks(
-    page: Page, sheet_model: SheetModel, values: Values, machines: MachineCells, ops: CaseCells, terms: TermCells,
-    summary: SummaryCells,
-) -> None:  # fmt: skip
+def write_checks(page: Page, sheets: Sheets, summary: SummaryCells) -> None:
     """Write all checks; errors are counted in the first line."""
     page.line("Identities hold always. Equality with Python's value is judged only where no input was changed.")
     counted = page.row
     page.row += 2
     checks = [
-        *_case_checks(sheet_model, values, terms, ops), *_unit_checks(machines),
-        *_mean_checks(values, summary, sheet_model.mean), *_issued_checks(sheet_model, values, terms, summary),
+        *_case_checks(sheets), *_unit_checks(sheets.machines), *_mean_checks(sheets, summary),
+        *_issued_checks(sheets, summary),
     ]  # fmt: skip
     placed = page.table(CHECKS, [_check_row(number, one) for number, one in enumerate(checks, page.first_row())])
     after, page.row = page.row, counted

@@ -6,19 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from openpyxl.utils import range_boundaries
+from openpyxl.utils import get_column_letter, range_boundaries
 
 from fomkit.files.xlsx import Content, cell_name, is_legible
 from fomkit.files.xlsx_marks import SheetMarks
 from fomkit.workbook.changes import Finding, row_name, same_entry
-from fomkit.workbook.layout import Column, letters
-from fomkit.workbook.read import FOLLOWS, Book, Cells, Entry, Rows, plain_formula, read_text, same_formula
+from fomkit.workbook.layout import Column
+from fomkit.workbook.read import EMPTY, FOLLOWS, Book, Cells, Entry, Rows, plain_formula, read_text, same_formula
 
 _KIND_OF_TEXT = {"unit": "unit"} | dict.fromkeys(("dtype", "engine", "what", "where"), "precision")
 _NEAR = 1e-6
 """Values of the same formula by different programs differ by less, relative to the value."""
-Place = tuple[int, int]
-_EMPTY = Content(None)
 
 
 def _text_findings(rows: Rows, returned: Book) -> Iterator[Finding]:
@@ -33,7 +31,7 @@ def _text_findings(rows: Rows, returned: Book) -> Iterator[Finding]:
                 yield Finding(where, kind, f"{message}{now.get(column.key)!r}. {advice}")
 
 
-def _columns(issued: Book, sheet: str) -> dict[Place, tuple[Column, bool, Entry]]:
+def _columns(issued: Book, sheet: str) -> dict[tuple[int, int], tuple[Column, bool, Entry]]:
     """Give the cells of inputs, conditions and texts: their column, whether it is for numbers, and their entry."""
     return {
         (rows.first + index, place): (column, rows.table.is_number(column), row.get(column.key))
@@ -90,7 +88,7 @@ def tampering(issued: Book, returned: Book, *, is_unchanged: bool) -> Iterator[F
     for sheet, cells in issued.sheets.items():
         there, columns = returned.sheets[sheet], _columns(issued, sheet)
         for place in sorted(cells.keys() | there.keys()):
-            old, new = cells.get(place, _EMPTY), there.get(place, _EMPTY)
+            old, new = cells.get(place, EMPTY), there.get(place, EMPTY)
             column, is_number, entry = columns.get(place, (None, True, None))
             found = None
             if old.formula:
@@ -144,7 +142,10 @@ def _hidden(issued: Book, title: str, was: SheetMarks, now: SheetMarks) -> Itera
     rows, columns = {row for row, _ in filled}, {column for _, column in filled}
     for what, hidden in (
         ("row", [str(row) for row in sorted((now.hidden_rows - was.hidden_rows) & rows)]),
-        ("column", [letters(column) for column in sorted((now.hidden_columns - was.hidden_columns) & columns)]),
+        (
+            "column",
+            [get_column_letter(column) for column in sorted((now.hidden_columns - was.hidden_columns) & columns)],
+        ),
     ):
         if hidden:
             many = f"{what}s are" if len(hidden) > 1 else f"{what} is"
@@ -204,7 +205,7 @@ def _conditions(issued: Book, returned: Book) -> Iterator[Finding]:
             if (condition.ink, condition.ground, condition.form) in looks:
                 continue
             cells = [cell for area in condition.area.split() for cell in _cells_in(returned.sheets[sheet], area)]
-            lost = (_lost(cell, condition.ink, condition.ground) for cell in cells or [_EMPTY])
+            lost = (_lost(cell, condition.ink, condition.ground) for cell in cells or [EMPTY])
             why = next(filter(None, lost), "")
             if condition.form and not _SHOWS.search(condition.form):
                 why = f"its number format, {condition.form}, shows nothing"

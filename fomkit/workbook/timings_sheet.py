@@ -10,9 +10,9 @@ from fomkit.core.units import DAY_S
 from fomkit.plan.coverage import GROUPS, TABLES
 from fomkit.plan.step import INPUT, overhead_span
 from fomkit.workbook.cells import Formula, Page, Value, known
-from fomkit.workbook.input_sheets import USE, AssumptionCells, MachineCells, state_of_value
-from fomkit.workbook.layout import AS_ISSUED, CHANGED, FAMILIES, TERMS, UNKNOWN
-from fomkit.workbook.op_sheets import CaseCells, WorkloadCells, devices_formula
+from fomkit.workbook.input_sheets import USE, MachineCells, state_of_value
+from fomkit.workbook.layout import AS_ISSUED, CHANGED, FAMILIES, TERMS, UNKNOWN, Placed
+from fomkit.workbook.op_sheets import CaseCells, devices_formula
 from fomkit.workbook.records import Case, CaseValues, SheetModel, Values
 
 _TOTALS = ("total", "total_low", "total_high")
@@ -46,7 +46,7 @@ def _row(
 
 
 def _in_use(
-    case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, str]
+    case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, ...]
 ) -> list[Value] | None:
     """Widen the sum of a group: a row that adds nothing to the value, and its width in quadrature."""
     rows = [index for index, (kind, source) in enumerate(sums) if GROUPS.get(kind) == group and source in TABLES]
@@ -62,7 +62,7 @@ def _in_use(
 
 
 def write_families(
-    page: Page, sheet_model: SheetModel, values: Values, ops: CaseCells, assumptions: AssumptionCells
+    page: Page, sheet_model: SheetModel, values: Values, ops: CaseCells, assumptions: Placed
 ) -> CaseCells:
     """Write the sums of every case by kind and time source, and what use in a step adds to their widths."""
     first, rows, starts = page.first_row(), list[list[Value]](), {}
@@ -71,8 +71,8 @@ def write_families(
         for family in sums:
             rows.append(list(_row(first + len(rows), case, family, sums, ops, first + start)))
         for group, ends in sheet_model.uses.items() if case.machine in sheet_model.widened else ():
-            bounds = (assumptions.at(f"{USE}{group}, low"), assumptions.at(f"{USE}{group}, high"))
-            widened = _in_use(case, group, first + start, sums, ends, bounds)
+            bounds = (assumptions.of(f"{USE}{group}, {end}", "value") for end in ("low", "high"))
+            widened = _in_use(case, group, first + start, sums, ends, tuple(bounds))
             rows += [widened] if widened is not None else []
         starts[case.key] = (start, len(rows))
     return CaseCells(page.table(FAMILIES, rows), starts)
@@ -86,23 +86,11 @@ Triple = Sequence[str]
 """Formulas or cells of a value, its low and its high end."""
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Where the sheets that the terms draw on have their cells."""
-
-    sheet_model: SheetModel
-    machines: MachineCells
-    workloads: WorkloadCells
-    ops: CaseCells
-    families: CaseCells
-
-
 @dataclass
 class TermCells:
     """The rows of the table of terms as they grow, and where each term stands."""
 
     first: int
-    families: CaseCells
     rows: list[list[Value]] = field(default_factory=list)
     places: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
@@ -134,124 +122,134 @@ class TermCells:
         return [cell[key] for key in ENDS]
 
 
+@dataclass(frozen=True)
+class Sheets:
+    """A sheet model, its values, and where the sheets that others draw on have their cells."""
+
+    sheet_model: SheetModel
+    values: Values
+    assumptions: Placed
+    machines: MachineCells
+    workloads: Placed
+    given: Placed
+    ops: CaseCells
+    families: CaseCells
+    terms: TermCells
+
+
 def _each(*parts: Triple | str, join: str = "*") -> Triple:
     """Join cells, end by end; a text stands in all three."""
     return [join.join(part if isinstance(part, str) else part[end] for part in parts) for end in range(3)]
 
 
-def _quadrature(source: Sources, case: Case, prefix: str) -> Triple:
+def _quadrature(sheets: Sheets, case: Case, prefix: str) -> Triple:
     """Write the sum of families that err independently; each side of the interval on its own."""
-    if not source.families.has_any(case):
+    if not sheets.families.has_any(case):
         return _each("0")
     keys = ENDS if not prefix else (prefix, f"{prefix}_low", f"{prefix}_high")
-    value, low, high = (source.families.block(case, key) for key in keys)
+    value, low, high = (sheets.families.block(case, key) for key in keys)
     total = f"SUM({value})"
     return total, f"{total}-SQRT(SUMXMY2({value},{low}))", f"{total}+SQRT(SUMXMY2({high},{value}))"
 
 
-def _overheads(
-    rows: TermCells, source: Sources, case: Case, per: str, of: Triple, base: Span
-) -> dict[str, Triple]:
+def _overheads(sheets: Sheets, case: Case, per: str, of: Triple, base: Span) -> dict[str, Triple]:
     """Add the overheads of a machine per step, epoch or run; they are times, or shares of what they add to."""
     cells: dict[str, Triple] = {}
     triple: Triple
-    for overhead in source.sheet_model.machine(case.machine).overheads:
+    for overhead in sheets.sheet_model.machine(case.machine).overheads:
         if overhead.per != per:
             continue
         if overhead.time_s is not None:
-            triple = [source.machines.si(case.machine, "overhead", overhead.name, per, end) for end in ENDS]
+            triple = [sheets.machines.si(case.machine, "overhead", overhead.name, per, end) for end in ENDS]
         else:
-            triple = _each(of, source.machines.si(case.machine, "overhead share", overhead.name, per))
+            triple = _each(of, sheets.machines.si(case.machine, "overhead share", overhead.name, per))
         span, term = overhead_span(overhead, base), f"overhead per {per}: {overhead.name}"
-        cells[overhead.name] = rows.add(case, term, "s", span, triple, "Machines")
+        cells[overhead.name] = sheets.terms.add(case, term, "s", span, triple, "Machines")
     return cells
 
 
-def _step(rows: TermCells, source: Sources, case: Case, values: CaseValues) -> tuple[Triple, Triple | None]:
+def _step(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple, Triple | None]:
     step = values.step
     forward = None
     if "forward" in step.passes:
-        span, formulas = step.passes["forward"], _quadrature(source, case, "forward")
-        forward = rows.add(case, "forward pass", "s", span, formulas, "part of the device's time")
+        span, formulas = step.passes["forward"], _quadrature(sheets, case, "forward")
+        forward = sheets.terms.add(case, "forward pass", "s", span, formulas, "part of the device's time")
     how = "ops one after the other; errors common within a kind and source, else in quadrature"
-    device = rows.add(case, DEVICE, "s", step.device_s, _quadrature(source, case, ""), how)
-    starts = source.ops.block(case, "step_starts")
-    costs = [source.machines.si(case.machine, "launch cost", end=end) for end in ENDS]
+    device = sheets.terms.add(case, DEVICE, "s", step.device_s, _quadrature(sheets, case, ""), how)
+    starts = sheets.ops.block(case, "step_starts")
+    costs = [sheets.machines.si(case.machine, "launch cost", end=end) for end in ENDS]
     launch = [f'IF(ISNUMBER({cost}),{cost}*SUM({starts}),"{UNKNOWN}")' for cost in costs]
-    host = rows.add(case, "host launch", "s", step.host_launch_s, launch, "kernel starts · launch cost")
-    stated = _overheads(rows, source, case, "step", device, step.device_s)
+    host = sheets.terms.add(case, "host launch", "s", step.host_launch_s, launch, "kernel starts · launch cost")
+    stated = _overheads(sheets, case, "step", device, step.device_s)
     beside = [device, host, *([stated.pop(INPUT)] if INPUT in stated else [])]
     longest = [f"MAX({one})" for one in _each(*beside, join=",")]
     how = "the longest of device, host launch and input, plus overheads"
     wall = _each(longest, *stated.values(), join="+")
-    return rows.add(case, STEP, "s", step.wall_s, wall, how), forward
+    return sheets.terms.add(case, STEP, "s", step.wall_s, wall, how), forward
 
 
-def _epoch(
-    rows: TermCells, source: Sources, case: Case, values: CaseValues, step: Triple, forward: Triple | None
-) -> Triple | None:
-    run, at = values.run, source.workloads.at
+def _epoch(sheets: Sheets, case: Case, values: CaseValues, step: Triple, forward: Triple | None) -> Triple | None:
+    run, at = values.run, sheets.workloads.of
     if run.epoch_s is None or run.training_s is None:
         return None
     steps = at(case.workload, "steps")
     how = "step · steps per epoch"
-    training = rows.add(case, "training of an epoch", "s", run.training_s, _each(step, steps), how)
+    training = sheets.terms.add(case, "training of an epoch", "s", run.training_s, _each(step, steps), how)
     terms = [training]
     if run.validation_s is not None and forward is not None:
         formulas = _each(forward, at(case.workload, "validation_steps"))
         how = "forward pass · validation steps"
-        terms.append(rows.add(case, "validation of an epoch", "s", run.validation_s, formulas, how))
-    terms += _overheads(rows, source, case, "epoch", training, run.training_s).values()
-    return rows.add(case, EPOCH, "s", run.epoch_s, _each(*terms, join="+"), "sum of the terms above")
+        terms.append(sheets.terms.add(case, "validation of an epoch", "s", run.validation_s, formulas, how))
+    terms += _overheads(sheets, case, "epoch", training, run.training_s).values()
+    return sheets.terms.add(case, EPOCH, "s", run.epoch_s, _each(*terms, join="+"), "sum of the terms above")
 
 
-def _run(rows: TermCells, source: Sources, case: Case, values: CaseValues, epoch: Triple) -> None:
-    run, at, sheet_model = values.run, source.workloads.at, source.sheet_model
+def _run(sheets: Sheets, case: Case, values: CaseValues, epoch: Triple) -> None:
+    run, at, sheet_model = values.run, sheets.workloads.of, sheets.sheet_model
     workload = sheet_model.workload(case.workload)
     if run.run_s is None or run.epoch_s is None or workload.run.epochs is None:
         return
     trained_s = run.epoch_s.scaled(workload.run.epochs)
     formulas = _each(epoch, at(case.workload, "epochs"))
-    trained = rows.add(case, "all epochs", "s", trained_s, formulas, "epoch · epochs")
-    extra = _overheads(rows, source, case, "run", trained, trained_s).values()
-    total = rows.add(case, RUN, "s", run.run_s, _each(trained, *extra, join="+"), "all epochs and overheads")
-    devices, share = devices_formula(sheet_model, case.machine, source.machines)
+    trained = sheets.terms.add(case, "all epochs", "s", trained_s, formulas, "epoch · epochs")
+    extra = _overheads(sheets, case, "run", trained, trained_s).values()
+    total = sheets.terms.add(
+        case, RUN, "s", run.run_s, _each(trained, *extra, join="+"), "all epochs and overheads"
+    )
+    devices, share = devices_formula(sheet_model, case.machine, sheets.machines)
     at_once = f"QUOTIENT({devices},{at(case.workload, 'devices')})"
     how = f"devices of one {sheet_model.scope} / devices per run"
-    count = rows.add(case, "runs at once", "1", float(values.runs_at_once), _each(at_once), how)
+    count = sheets.terms.add(case, "runs at once", "1", float(values.runs_at_once), _each(at_once), how)
     runs, (value, low, high) = at(case.workload, "runs"), total
     rates = [f"{DAY_S:.0f}*{count[0]}{share}/({end}*{runs})" for end in (value, high, low)]
     how = "seconds of a day · runs at once / (run · runs per unit)"
-    rows.add(case, RATE, "1/day", values.unit_per_day, rates, how)
+    sheets.terms.add(case, RATE, "1/day", values.unit_per_day, rates, how)
 
 
-def _add_case(rows: TermCells, source: Sources, case: Case, values: CaseValues) -> None:
+def _add_case(sheets: Sheets, case: Case, values: CaseValues) -> None:
     """Add every term of one workload on one machine."""
     counts = [
-        f'COUNTIF({source.ops.block(case, "state")},"{CHANGED}")',
-        f'COUNTIF({source.machines.states(case.machine)},"{CHANGED}")',
-        f'IF({source.workloads.at(case.workload, "state")}="{CHANGED}",1,0)',
+        f'COUNTIF({sheets.ops.block(case, "state")},"{CHANGED}")',
+        f'COUNTIF({sheets.machines.states(case.machine)},"{CHANGED}")',
+        f'IF({sheets.workloads.of(case.workload, "state")}="{CHANGED}",1,0)',
     ]
-    rows.add(case, CHANGED_INPUTS, "1", 0.0, _each("+".join(counts)), "of its ops, machine and workload")
-    step, forward = _step(rows, source, case, values)
-    epoch = _epoch(rows, source, case, values, step, forward)
+    sheets.terms.add(case, CHANGED_INPUTS, "1", 0.0, _each("+".join(counts)), "of its ops, machine and workload")
+    step, forward = _step(sheets, case, values)
+    epoch = _epoch(sheets, case, values, step, forward)
     if epoch is not None:
-        _run(rows, source, case, values, epoch)
+        _run(sheets, case, values, epoch)
 
 
 def write_timings(
-    page: Page,
-    sheet_model: SheetModel,
-    values: Values,
-    sheets: tuple[AssumptionCells, MachineCells, WorkloadCells, CaseCells],
-) -> TermCells:
+    page: Page, sheet_model: SheetModel, values: Values, assumptions: Placed, machines: MachineCells,
+    workloads: tuple[Placed, Placed], ops: CaseCells,
+) -> Sheets:  # fmt: skip
     """Write the roll-up of every case."""
     page.intro("All of this is computed. Inputs stand in Workloads, Machines and Ops.")
-    assumptions, machines, workloads, ops = sheets
     families = write_families(page, sheet_model, values, ops, assumptions)
-    terms = TermCells(page.first_row(), families)
-    source = Sources(sheet_model, machines, workloads, ops, families)
+    terms = TermCells(page.first_row())
+    sheets = Sheets(sheet_model, values, assumptions, machines, *workloads, ops, families, terms)
     for case in sheet_model.cases:
-        _add_case(terms, source, case, values.cases[case.key])
+        _add_case(sheets, case, values.cases[case.key])
     page.table(TERMS, terms.rows)
-    return terms
+    return sheets

@@ -101,18 +101,14 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
     rated = any(rate is not None for rate in rates.values())
     own = _allowed(sheet_model.machine(target))
-    cases = tuple(
-        _allowed(case, ops=tuple(_allowed(line, evidence=_evidence(line)) for line in case.ops))
-        for case in sheet_model.cases
-        if case.machine == target
-    )
     return _allowed(
         sheet_model,
         machines=(own, _nameless(sheet_model)) if rated else (own,),
         workloads=tuple(_workload(workload, target, rates[workload.name]) for workload in sheet_model.workloads),
         cases=tuple(
             _allowed(case, ops=tuple(_allowed(line, evidence=_evidence(line)) for line in case.ops))
-            for case in cases
+            for case in sheet_model.cases
+            if case.machine == target
         ),
         targets=(target,),
         baseline=BASELINE if rated else None,
@@ -228,13 +224,13 @@ def _together(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return found
 
 
-def dominant_ops(estimates: Sequence[Estimate], share: float = DOMINANT) -> pd.DataFrame:
+def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
     """Give the distinct ops that carry most of the predicted time of some estimates.
 
-    `estimates`: of one machine; each counts by its own step, so that a short one is not lost beside a long one;
-    `share`: share of each step's predicted time that the ops carry, the longest first. Gives a DataFrame: a
-    TIMINGS table without times; ``note`` names the models and the share of their steps, ``shares`` (model to
-    share) gives them as numbers. Raises FomkitError when nothing has a time.
+    `estimates`: of one machine; each counts by its own step, so that a short one is not lost beside a long one:
+    its longest ops up to `DOMINANT`. Gives a DataFrame: a TIMINGS table without times; ``note`` names the models
+    and the share of their steps, ``shares`` (model to share) gives them as numbers. Raises FomkitError when
+    nothing has a time.
     """
     keys, found = _key_columns(), []
     for estimate in estimates:
@@ -243,7 +239,7 @@ def dominant_ops(estimates: Sequence[Estimate], share: float = DOMINANT) -> pd.D
         total = rows["seconds"].sum()
         grouped = rows.groupby(keys, dropna=False, sort=False)["seconds"].sum().sort_values(ascending=False)
         before = (grouped.cumsum() - grouped) / total
-        chosen = grouped[before < share].reset_index()
+        chosen = grouped[before < DOMINANT].reset_index()
         parts, model = (chosen["seconds"] / total).tolist(), estimate.model.name
         notes = [f"{model} {part:.1%}" for part in parts]
         shares = pd.Series([{model: part} for part in parts], chosen.index, dtype=object)

@@ -8,10 +8,15 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
+
+from openpyxl import Workbook
+from openpyxl.chart import BarChart, Reference, Series, data_source, error_bar, shapes
+from openpyxl.workbook.defined_name import DefinedName
+from openpyxl.worksheet.header_footer import HeaderFooter, HeaderFooterItem, _HeaderFooterPart
+from openpyxl.worksheet.properties import PageSetupProperties
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
@@ -20,17 +25,12 @@ from fomkit.files.xlsx import MAX_ROWS
 from fomkit.workbook import input_sheets, layout
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, add_styles
 from fomkit.workbook.layout import PARETO, SHEETS, Placed
-from fomkit.workbook.op_sheets import CaseCells, write_ops, write_workloads
+from fomkit.workbook.op_sheets import write_ops, write_workloads
 from fomkit.workbook.read import mark_idle
-from fomkit.workbook.records import Case, SheetModel, Values, evaluate
-from fomkit.workbook.summary_sheet import FOM, Keys, SummaryCells, write_checks, write_summary
-from fomkit.workbook.timings_sheet import DEVICE, TermCells, write_timings
+from fomkit.workbook.records import Case, SheetModel, evaluate
+from fomkit.workbook.summary_sheet import FOM, SummaryCells, own_rows, write_checks, write_summary
+from fomkit.workbook.timings_sheet import DEVICE, Sheets, write_timings
 from fomkit.workbook.vendor import for_target
-
-if TYPE_CHECKING:
-    from openpyxl import Workbook
-    from openpyxl.chart import BarChart
-
 
 _FORMULA = re.compile(r'<c r="([A-Z]+\d+)"([^>]*)><f>([^<]*)</f><v\s*/?>(?:</v>)?</c>')
 _START = (1980, 1, 1, 0, 0, 0)
@@ -69,8 +69,6 @@ _HEIGHT_CM, _WIDTH_CM, _ROWS = 8.5, 22.0, 18
 
 
 def _bars(title: str, axis: str, horizontal: bool = False) -> BarChart:
-    from openpyxl.chart import BarChart
-
     chart = BarChart()
     chart.type = "bar" if horizontal else "col"
     chart.title = title
@@ -86,20 +84,15 @@ def _bars(title: str, axis: str, horizontal: bool = False) -> BarChart:
     return chart
 
 
-def _reference(page: Page, placed: Placed, key: str, start: int, stop: int) -> Any:
-    from openpyxl.chart import Reference
-
+def _reference(page: Page, placed: Placed, key: str, start: int, stop: int) -> Reference:
     column = placed.table.position(key)
     return Reference(page.sheet, min_col=column, min_row=placed.first + start, max_row=placed.first + stop - 1)
 
 
-def _add_ratio_charts(page: Page, placed: Placed, keys: Keys) -> None:
+def _add_ratio_charts(page: Page, placed: Placed, targets: Iterable[str]) -> None:
     """Put one chart of the ratios for each target below the tables of the first page."""
-    from openpyxl.chart import Series, data_source, error_bar, shapes
-
-    for target in dict.fromkeys(key[1] for key in keys):
-        own = [index for index, key in enumerate(keys) if key[1] == target]
-        span = (own[0], own[-1] + 1)
+    for target in targets:
+        span = own_rows(placed, target)
         chart = _bars(f"{target}: ratio to the baseline, with intervals", "times the baseline")
         series = Series(_reference(page, placed, "value", *span), title="ratio")
         ends = (data_source.NumRef(f=placed.block(key, *span)) for key in ("plus", "minus"))
@@ -117,36 +110,32 @@ def _add_ratio_charts(page: Page, placed: Placed, keys: Keys) -> None:
         page.row += _ROWS
 
 
-def _pareto_rows(
-    number: int, case: Case, values: Values, ops: CaseCells, terms: TermCells
-) -> Iterator[list[Value]]:
-    spans, device = values.cases[case.key].ops, values.cases[case.key].step.device_s.value
-    start, together = ops.starts[case.key][0], 0.0
+def _pareto_rows(number: int, case: Case, sheets: Sheets) -> Iterator[list[Value]]:
+    spans, device = sheets.values.cases[case.key].ops, sheets.values.cases[case.key].step.device_s.value
+    start, together = sheets.ops.starts[case.key][0], 0.0
     priced = [index for index, span in enumerate(spans) if span is not None][:LONGEST]
     for rank, index in enumerate(priced):
         line, span = case.ops[index], spans[index]
         total = span.value * line.count if span is not None else 0.0
         together += total / device
         row = number + rank
-        share = f"{PARETO.letter('total')}{row}/(1000*{terms.at(*case.key, DEVICE)})"
+        share = f"{PARETO.letter('total')}{row}/(1000*{sheets.terms.at(*case.key, DEVICE)})"
         so_far = f"{PARETO.letter('share')}${number}:{PARETO.letter('share')}{row}"
         yield [
             f"{case.workload} {rank + 1}",
             f"{line.sizes} ({line.pass_name})"[:60],
-            Formula(f"1000*{ops.placed.at('total', start + index)}", 1000 * total),
+            Formula(f"1000*{sheets.ops.placed.at('total', start + index)}", 1000 * total),
             Formula(share, total / device),
             Formula(f"SUM({so_far})", together),
         ]
 
 
-def _add_op_charts(page: Page, sheet_model: SheetModel, values: Values, ops: CaseCells, terms: TermCells) -> None:
+def _add_op_charts(page: Page, sheets: Sheets) -> None:
     """Put the longest ops of each workload on each target below the workloads, each table with its chart."""
-    from openpyxl.chart import Series
-
-    for case in sheet_model.cases:
-        if case.machine not in sheet_model.targets:
+    for case in sheets.sheet_model.cases:
+        if case.machine not in sheets.sheet_model.targets:
             continue
-        rows = list(_pareto_rows(page.first_row(), case, values, ops, terms))
+        rows = list(_pareto_rows(page.first_row(), case, sheets))
         if not rows:
             continue
         title = f"Longest ops of {case.name}, in the order as issued"
@@ -177,14 +166,15 @@ def _defined_names(
     """Give name and cell of each headline; those of the first target go by the short name."""
     for place, target in enumerate(sheet_model.targets):
         end = () if place == 0 else (target,)
-        if target in summary.merits.targets:
-            yield name_of("fom", *end), summary.merits.at(target, FOM)
+        if (target, FOM) in summary.merits.rows:
+            yield name_of("fom", *end), summary.merits.of((target, FOM), "value")
         for word, fact in (("target_nodes", "nodes"), ("target_bandwidth", "memory bandwidth")):
             if (index := machines.find(target, fact)) is not None:
                 yield name_of(word, *end), machines.placed.at("value", index)
-        for index, (workload, machine) in enumerate(summary.answer_keys):
-            if machine == target:
-                yield name_of("unit_per_day", workload, *end), summary.answers.at("rate", index)
+        for workload in sheet_model.workloads:
+            if (workload.name, target) in summary.answers.rows:
+                cell = summary.answers.of((workload.name, target), "rate")
+                yield name_of("unit_per_day", workload.name, *end), cell
 
 
 def unique_names(pairs: Iterator[tuple[str, str]]) -> dict[str, str]:
@@ -204,20 +194,19 @@ _MAX_OPS = MAX_ROWS - 100
 
 
 def _fill(book: Workbook, sheet_model: SheetModel, only: str | None) -> dict[str, Page]:
-    from openpyxl.workbook.defined_name import DefinedName
-
     values = evaluate(sheet_model)
     pages = {name: Page(book.create_sheet(name)) for name in SHEETS}
     machines = input_sheets.write_machines(pages["Machines"], sheet_model)
     workloads = write_workloads(pages["Workloads"], sheet_model, values, machines)
     ops = write_ops(pages["Ops"], sheet_model, values, machines)
     assumptions = input_sheets.write_assumptions(pages["Assumptions"], sheet_model)
-    terms = write_timings(pages["Timings"], sheet_model, values, (assumptions, machines, workloads, ops))
-    summary = write_summary(pages["Summary"], sheet_model, values, assumptions, terms, workloads)
-    _add_op_charts(pages["Workloads"], sheet_model, values, ops, terms)
+    sheets = write_timings(pages["Timings"], sheet_model, values, assumptions, machines, workloads, ops)
+    summary = write_summary(pages["Summary"], sheets)
+    _add_op_charts(pages["Workloads"], sheets)
     if summary.ratios is not None:
-        _add_ratio_charts(pages["Summary"], summary.ratios, summary.ratio_keys)
-    write_checks(pages["Checks"], sheet_model, values, machines, ops, terms, summary)
+        targets = (target for target in sheet_model.targets if any(key[1] == target for key in values.ratios))
+        _add_ratio_charts(pages["Summary"], summary.ratios, targets)
+    write_checks(pages["Checks"], sheets, summary)
     input_sheets.write_provenance(pages["Provenance"], sheet_model, __version__)
     input_sheets.write_history(pages["History"], sheet_model)
     input_sheets.write_read_me(pages["Read me"], sheet_model, only)
@@ -234,9 +223,6 @@ _FROZEN = {"Machines": "E5", "Workloads": "B5", "Ops": "D5", "Timings": "D1", "S
 
 def _set_up(pages: dict[str, Page]) -> None:
     """Freeze panes and set up printing."""
-    from openpyxl.worksheet.header_footer import HeaderFooter, HeaderFooterItem, _HeaderFooterPart
-    from openpyxl.worksheet.properties import PageSetupProperties
-
     for name, page in pages.items():
         sheet = page.sheet
         sheet.freeze_panes = _FROZEN.get(name, "A2")
@@ -266,8 +252,6 @@ def _roles() -> set[tuple[str, str]]:
 
 def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
     """Make the workbook of a sheet model; ``only`` is the one target that it holds."""
-    from openpyxl import Workbook
-
     rows = sum(len(case.ops) for case in shown.cases)
     if rows > _MAX_OPS:
         raise FomkitError("workbook", f"{rows:,} ops do not fit a sheet. Write fewer models or targets in one.")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.ops.tables import column_names
+from fomkit.prediction import gp
+from fomkit.prediction.estimates import Answers, Timed
+from fomkit.prediction.typical import TypicalUtilisations
 from fomkit.profiles.evidence import shipped_typical_tables
 from fomkit.profiles.machines import load_machine
 
@@ -35,6 +40,27 @@ def device(launch: Fact | None = None, bandwidth: Fact | None = None, **peaks: f
 def machine(of: Device | None = None, table: pd.DataFrame | None = None, **more: object) -> Machine:
     known = timings() if table is None else table
     return Machine("test", "test", "lab", of or Device(), known, typical=shipped_typical_tables(), **more)
+
+
+def posterior(
+    features: np.ndarray, target: np.ndarray, noise: np.ndarray, query: np.ndarray, hyper: gp.Hyper
+) -> gp.Posterior:
+    """Predict from the rows of a table that nobody prepared."""
+    return gp.posterior(gp.precompute(features, target, noise, hyper), query)
+
+
+def typical_at(found: TypicalUtilisations, place: int = 0) -> TypicalUtilisations | None:
+    """Give the typical utilisation of one op; None where it is unknown."""
+    one = TypicalUtilisations._make(column[place] for column in found)
+    return None if math.isnan(one.value) else one
+
+
+def as_answers(found: dict[int, Timed]) -> Answers:
+    """Put answers by their index into columns."""
+    columns = list(zip(*found.values(), strict=True)) or [()] * len(Timed._fields)
+    sources, bounds = (np.array(column, object) for column in columns[3:5])
+    times = np.array(columns[:3], np.float64)
+    return Answers(np.fromiter(found, np.int64, len(found)), times, sources, bounds, list(columns[5]).__getitem__)
 
 
 def loaded(name: str | Path) -> Machine:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from predict.machines import loaded
+from predict.machines import as_answers, loaded, posterior
 
 import fomkit
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.estimates import Timed, as_answers, join_answers, same_texts
-from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances, posterior
+from fomkit.prediction.estimates import Timed, join_answers, same_texts
+from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances
 from fomkit.prediction.interpolate import ERRORS, errors_nearby
 
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from predict.machines import posterior
 
 from fomkit.prediction.calibration import _likelihood
-from fomkit.prediction.gp import LIMIT, NEIGHBOURS, Hyper, posterior
+from fomkit.prediction.gp import LIMIT, NEIGHBOURS, Hyper
 
 pytest.importorskip("sklearn", reason="scikit-learn is the oracle")
 from sklearn.gaussian_process import GaussianProcessRegressor

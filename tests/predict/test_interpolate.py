@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from costs.op_tables import BASE, conv, gemm, table
-from predict.machines import machine, timings
+from predict.machines import machine, posterior, timings
 
 import fomkit
 from fomkit.core.errors import FomkitError
@@ -17,7 +17,7 @@ from fomkit.prediction import gp
 from fomkit.prediction.calibration import fit_mean, fit_timings
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.families import training_rows
-from fomkit.prediction.gp import Hyper, correlation, posterior
+from fomkit.prediction.gp import Hyper, correlation
 from fomkit.profiles.evidence import with_fits
 
 NEAREST_SCALED = {"gemm": (7, 18), "forward": (27, 45), "backward_input": (32, 57), "backward_weight": (29, 49)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from costs.op_tables import gemm, optimizer, table, traffic
-from predict.machines import device, fact, machine
+from predict.machines import device, fact, machine, typical_at
 
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import prior
@@ -25,7 +25,7 @@ def test_a_large_product_by_hand():
     known = machine(device(fact(5e-6), fact(1e12), fp32_vector=1e13))
     answer = estimate(PRODUCT, known)
     floor_s = 2 * 4096**3 / 1e13
-    utilisation = typical_utilisation(add_costs(table(PRODUCT)), known, 0.8)[0]
+    utilisation = typical_at(typical_utilisation(add_costs(table(PRODUCT)), known, 0.8))
     assert answer.time_s == pytest.approx(floor_s / utilisation.value + 5e-6)
     assert answer.low_s == pytest.approx(floor_s / utilisation.high + 5e-6)
     assert answer.high_s == pytest.approx(floor_s / utilisation.low + 5e-6)
@@ -63,7 +63,7 @@ def test_next_to_nothing_takes_its_launch_alone_at_the_usual_utilisation(numel):
     answer = estimate(traffic("copy", numel), known)
     assert answer.time_s == pytest.approx(5e-6)
     assert answer.bound == "launch"
-    utilisation = typical_utilisation(add_costs(table(traffic("copy", numel))), known, 0.8)[0]
+    utilisation = typical_at(typical_utilisation(add_costs(table(traffic("copy", numel))), known, 0.8))
     assert f"utilisation {utilisation.value:.2g}, " in answer.evidence
 
 

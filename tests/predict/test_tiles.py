@@ -11,9 +11,16 @@ from threadpoolctl import threadpool_limits
 
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.calibration import cross_validate, fit_timings
-from fomkit.prediction.families import FamilyName, look_at, training_rows
+from fomkit.prediction.families import (
+    FamilyName,
+    conv_tiles,
+    depth_in_turn,
+    fill,
+    look_at,
+    product_tiles,
+    training_rows,
+)
 from fomkit.prediction.gp import LIMIT
-from fomkit.prediction.surfaces import conv_tiles, depth_in_turn, fill, product_tiles
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from costs.op_tables import conv, rnn, table
-from predict.machines import device, fact, loaded, machine, timings
+from predict.machines import as_answers, device, fact, loaded, machine, timings
 
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import exact as measured
@@ -35,10 +35,10 @@ def test_a_gradient_takes_the_usual_ratio_to_its_forward_pass(forward_only):
     query = add_costs(table(*({**op, "pass_name": word} for word in ("forward", *GRADIENTS))))
     for at, word in enumerate(GRADIENTS, 1):
         utilisation = typical_utilisation(query, without_pass(known, "conv", word), 0.8)
-        assert timed["time_s"].iloc[at] == pytest.approx(1e-3 * utilisation[0].value / utilisation[at].value)
+        assert timed["time_s"].iloc[at] == pytest.approx(1e-3 * utilisation.value[0] / utilisation.value[at])
         # The forward time is measured and exact, so the spread is that of the ratio.
         assert timed["time_s"].iloc[at] / timed["low_s"].iloc[at] == pytest.approx(
-            utilisation[at].high / utilisation[at].value
+            utilisation.high[at] / utilisation.value[at]
         )
         assert "× its forward pass (measured, in the table)" in timed["evidence"].iloc[at]
         assert timed["bound"].iloc[at] == "compute"
@@ -51,7 +51,9 @@ def test_an_uncertain_forward_time_widens_the_gradients(forward_only):
 
     def vague(query, of, interval):
         times = measured.estimate(query, of, interval)
-        return {at: time._replace(low_s=time.time_s / 2, high_s=time.time_s * 2) for at, time in times.items()}
+        return as_answers(
+            {at: time._replace(low_s=time.time_s / 2, high_s=time.time_s * 2) for at, time in times.items()}
+        )
 
     wide = transfer.estimate(rows, known, 0.8, table=vague)[0]
     assert wide.time_s == exact.time_s

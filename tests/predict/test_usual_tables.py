@@ -13,7 +13,7 @@ from predict.machines import machine
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import TypicalTables
-from fomkit.prediction.surfaces import surfaces
+from fomkit.prediction.gp import surfaces
 from fomkit.prediction.typical import FEATURES
 from fomkit.profiles import evidence, locate
 from fomkit.profiles.evidence import (

@@ -81,26 +81,18 @@ def si(unit: str) -> str:
     return f"datum.value >= 1000 ? format(datum.value, ',') + ' s' : {prefixed}" if unit == "s" else prefixed
 
 
-def between(low: float, high: float, dimension: str) -> str:
-    """Write the ends of an interval."""
-    if low == high:
-        return "no spread stated"
-    return f"{format_quantity(low, dimension, 3)} to {format_quantity(high, dimension, 3)}"
-
-
-def format_span(value: float, low: float, high: float, dimension: str = "time_s") -> str:
-    """Write a value with its interval.
-
-    >>> format_span(0.0898, 0.0756, 0.108)
-    '89.8 ms (75.6 ms to 108 ms)'
-    """
-    return f"{format_quantity(value, dimension, 3)} ({between(low, high, dimension)})"
-
-
 def format_spans(frame: pd.DataFrame) -> list[str]:
-    """Write times with their intervals, row by row: columns ``time_s``, ``low_s`` and ``high_s`` [s]."""
-    ends = zip(*(frame[name].tolist() for name in ("time_s", "low_s", "high_s")), strict=True)
-    return [format_span(*row) for row in ends]
+    """Write times with their intervals, row by row: columns ``time_s``, ``low_s`` and ``high_s`` [s].
+
+    >>> import pandas as pd
+    >>> format_spans(pd.DataFrame({"time_s": [0.0898], "low_s": [0.0756], "high_s": [0.108]}))
+    ['89.8 ms (75.6 ms to 108 ms)']
+    """
+    texts = []
+    for ends in zip(*(frame[name].tolist() for name in ("time_s", "low_s", "high_s")), strict=True):
+        value, low, high = (format_quantity(end, "time_s", 3) for end in ends)
+        texts.append(f"{value} ({'no spread stated' if ends[1] == ends[2] else f'{low} to {high}'})")
+    return texts
 
 
 def drawn(names: Sequence[str], marks: Mapping[str, Mark] | None = None) -> tuple[alt.Scale, alt.Scale]:
