@@ -54,8 +54,6 @@ class Wanted(NamedTuple):
 def cell(value: float | str) -> str:
     """Write a cell as the process that times reads it.
 
-    Examples
-    --------
     >>> cell(64.0), cell(0.25), cell("relu")
     ('64', '0.25', 'relu')
     """

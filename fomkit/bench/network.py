@@ -330,8 +330,6 @@ def slurm_job(job: Job) -> str:
 
     Raises FomkitError when the ranks do not fill the nodes evenly.
 
-    Examples
-    --------
     >>> text = slurm_job(Job(2, 8, "quick", ("nccl",), "here.yaml", False))
     >>> [line for line in text.splitlines() if "tasks-per-node" in line or line.startswith("srun")]
     ['#SBATCH --ntasks-per-node=4', 'srun fomkit measure --network --quick --backend nccl -o here.yaml']

@@ -182,8 +182,6 @@ def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
 def place_of(environment: Mapping[str, str]) -> Place | None:
     """Read from the environment which rank this process is; None where nothing launched it as one of several.
 
-    Examples
-    --------
     >>> place_of({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
     Place(rank=1, ranks=4, local_rank=1, local_ranks=2, launcher='torchrun', job='')
     >>> place_of({"SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}) is None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fomkit.bench import libraries
 from fomkit.bench.design import design, seeds
 from fomkit.bench.journal import (
     DESIGN,
@@ -28,18 +29,7 @@ from fomkit.bench.journal import (
     journal_path,
     model_shares,
 )
-from fomkit.bench.libraries import (
-    LIBRARIES,
-    Cells,
-    Child,
-    Wanted,
-    cells_of,
-    choose_library,
-    distinct,
-    in_words_of,
-    key_of,
-    shape_of,
-)
+from fomkit.bench.libraries import LIBRARIES, Cells, Child, Wanted, cells_of, choose_library, distinct, key_of
 from fomkit.bench.power import start_watching
 from fomkit.bench.record import BF16_FLAGS, MATRIX_FLAGS, Subject, machine_of, read_facts
 from fomkit.bench.session import PLANS, Plan, Session
@@ -185,16 +175,9 @@ class MeasureSpec:
 class Measured:
     """What came of a measurement.
 
-    Attributes
-    ----------
-    machine : Machine
-    files : tuple of Path
-        Written.
-    interrupted : bool
-        Where the user ended it; what was measured is kept, and can be resumed.
-    wall_s : float
-    verdict : Verdict
-        Whether it is enough.
+    `files`: written.
+    `interrupted`: where the user ended it; what was measured is kept, and can be resumed.
+    `verdict`: whether it is enough.
     """
 
     machine: Machine
@@ -224,9 +207,9 @@ def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
     ops = design(chosen, plan.shapes, plan.op_s, rates, bandwidth.value if bandwidth else 1e9)
     if plan.name == "quick":
         ops = [one for one in ops if one.cells["kind"] not in SLOW_KINDS]
-    ops, missing = in_words_of(library, ops)
+    ops, missing = libraries.in_words_of(library, ops)
     _mark_notes(session.journal, missing)
-    ops = [one for one in ops if shape_of(one.cells) not in spec.apart]
+    ops = [one for one in ops if libraries.shape_of(one.cells) not in spec.apart]
     session.wanted = ops
     session.time_all(seeds(ops))
     session.time_best(ops)

@@ -23,15 +23,10 @@ from fomkit.files.write import write_whole
 from fomkit.files.yaml import Document, load_document, read_text
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import TABLES, in_order
+from fomkit.profiles import machine_record
 from fomkit.profiles.facts import energy_of, fact_of, price_of
 from fomkit.profiles.locate import is_file, is_shipped, locate
-from fomkit.profiles.machine_record import (
-    DeviceRecord,
-    LinkRecord,
-    MachineRecord,
-    NamedDeviceRecord,
-    OverheadRecord,
-)
+from fomkit.profiles.machine_record import DeviceRecord, LinkRecord, MachineRecord, NamedDeviceRecord
 from fomkit.profiles.records import check_record, check_schema, fields_of
 
 if TYPE_CHECKING:
@@ -127,7 +122,7 @@ def _device(record: DeviceRecord) -> Device:
     return Device(peaks=peaks, fresh_above_byte=above, architecture=record.architecture, **facts)
 
 
-def _overhead(document: Document, index: int, record: OverheadRecord) -> Overhead:
+def _overhead(document: Document, index: int, record: machine_record.OverheadRecord) -> Overhead:
     if (record.time is None) == (record.share is None):
         where = document.where(("overheads", index))
         raise FomkitError(where, f"the overhead {record.name!r} needs either 'time' or 'share'. Give one of them.")

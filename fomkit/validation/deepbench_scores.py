@@ -27,18 +27,10 @@ from fomkit.profiles.evidence import own_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.foreign import read_columns
+from fomkit.validation import scores
 from fomkit.validation.deepbench_folds import Sheet, cross_validated_cases, few_rows_cases, parts, read_sheets
 from fomkit.validation.graphs import without_timings
-from fomkit.validation.scores import (
-    Cases,
-    Errors,
-    Score,
-    cases_of_table,
-    constant_band,
-    errors_of,
-    join_cases,
-    score,
-)
+from fomkit.validation.scores import Cases, Errors, Score, cases_of_table, constant_band, join_cases, score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -202,7 +194,7 @@ def _held_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple
     wanted = [name for name in ("op", *_KEYS, *(column.name for column in DIMENSIONS)) if name in rows.columns]
     ops = rows[wanted].dropna(axis=1, how="all").reset_index(drop=True)
     timed = predict_ops(ops, without_timings(machine), interval=level).ops
-    return cases_of_table(timed, truth), errors_of(truth, _floors(timed, machine))
+    return cases_of_table(timed, truth), scores.errors_of(truth, _floors(timed, machine))
 
 
 def _middle(lines: list[Score]) -> Score:

@@ -106,8 +106,6 @@ def _words(name: str) -> set[str]:
 def nearest_device(name: str, known: list[str]) -> str | None:
     """Find the device of a list that a label means; None where none or more than one fits best.
 
-    Examples
-    --------
     >>> nearest_device("A100-PCIe-40GB", ["NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "Tesla T4"])
     'NVIDIA A100-PCIE-40GB'
     >>> nearest_device("H200", ["NVIDIA H100 80GB HBM3"]) is None

@@ -48,8 +48,6 @@ class Array:
     def byte(self) -> int:
         """Bytes that stand in memory; a broadcast or overlapping element counts once.
 
-        Examples
-        --------
         >>> Array((5, 4), (0, 1), "fp32", 4, storage=1).byte
         16
         """
@@ -144,8 +142,6 @@ def each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
 def add_counts(one: int | str, other: int | str) -> int | str:
     """Add two counts, expressions too.
 
-    Examples
-    --------
     >>> add_counts(2, 3), add_counts(0, "seq"), add_counts(1, "seq - 1")
     (5, 'seq', '1 + seq - 1')
     """
@@ -157,8 +153,6 @@ def add_counts(one: int | str, other: int | str) -> int | str:
 def add_lines(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
     """Add the executions of lines of code.
 
-    Examples
-    --------
     >>> add_lines({"a.py:1 f": 1}, {"a.py:1 f": 2, "a.py:3 f": 1})
     {'a.py:1 f': 3, 'a.py:3 f': 1}
     """

@@ -35,8 +35,6 @@ def dtype_of(elem_type: int) -> str | None:
 def new_array(shape: tuple[int, ...], dtype: str) -> Array:
     """Describe a tensor in memory of its own, row by row.
 
-    Examples
-    --------
     >>> new_array((2, 3), "fp32").stride
     (3, 1)
     """
@@ -58,8 +56,6 @@ def permuted(array: Array, order: tuple[int, ...]) -> Array:
 def swapped(array: Array) -> Array:
     """Describe the same memory with its last two axes exchanged.
 
-    Examples
-    --------
     >>> swapped(new_array((2, 3), "fp32")).shape
     (3, 2)
     """

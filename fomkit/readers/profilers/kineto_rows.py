@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.aten import find_rule
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Array,
-    Dimensions,
-    TracedOp,
-    pointwise,
-    works_of,
-)
+from fomkit.frontends.lowering.calls import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Array, Dimensions, TracedOp
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.readers.profilers.kineto_device import collective_word, is_collective, is_copy, message_of
 from fomkit.readers.profilers.kineto_nesting import DTYPES, CallError, describe, loose
@@ -181,9 +173,9 @@ class Rows:
             return [replace(row, pass_name=pass_name) for pass_name in halves] or [row]
         _, rule = find_rule(name)
         call, _ = describe(short, signature, self._default_dtype)
-        rule = rule or pointwise
+        rule = rule or calls.pointwise
         try:
-            works = works_of(with_results(call, rule), rule)
+            works = calls.works_of(with_results(call, rule), rule)
         except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
             if isinstance(error, CallError):
                 raise
