@@ -27,7 +27,7 @@ from openpyxl.utils import get_column_letter
 from openpyxl.utils.exceptions import InvalidFileException
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.csv import open_file
+from fomkit.files.csv import open_file, read_errors_reported
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -97,11 +97,8 @@ def cell_name(row: int, column: int) -> str:
 
 def looks_like_workbook(path: Path) -> bool:
     """Tell by its first bytes whether a file can be a workbook."""
-    try:
-        with open_file(path) as stream:
-            return stream.read(len(ZIP_START)) == ZIP_START
-    except OSError as error:
-        raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
+    with read_errors_reported(path), open_file(path) as stream:
+        return stream.read(len(ZIP_START)) == ZIP_START
 
 
 @contextmanager

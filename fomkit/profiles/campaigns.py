@@ -74,10 +74,8 @@ def _phase(record: PhaseRecord, where: str) -> Phase:
         )
     conditions = record.conditions()
     if of_line and (conditions.stated() or record.mode != "train"):
-        raise FomkitError(
-            where,
-            f"phase {record.name!r} is of a suite's line, which fixes how it runs. Leave the conditions out.",
-        )
+        why = f"phase {record.name!r} is of a suite's line, which fixes how it runs. Leave the conditions out."
+        raise FomkitError(where, why)
     if record.mode == "infer" and (conditions.samples is None or conditions.epochs is not None):
         raise FomkitError(
             where, f"phase {record.name!r} is inference: it needs 'samples', those of one run, and has no epochs."
@@ -97,9 +95,7 @@ def load_campaign(name: str | Path) -> Workflow:
     names = [phase.name for phase in record.phases]
     for index, one in enumerate(names):
         if names.index(one) != index:
-            raise FomkitError(
-                document.where(("phases", index)), f"phase {one!r} stands here a second time. Rename it."
-            )
+            raise document.error(("phases", index), f"phase {one!r} stands here a second time. Rename it.")
     phases = tuple(_phase(one, document.where(("phases", index))) for index, one in enumerate(record.phases))
     return Workflow(record.name, record.title or record.name, phases, tuple(record.notes))
 

@@ -147,14 +147,12 @@ def _read(path: Path, **absent: str) -> ModelRecord:
     check_schema(document, SCHEMA)
     for key, text in absent.items():
         if key in document.content:
-            raise FomkitError(
-                document.where((key,)), f"{key!r} does not belong here. Facts are all but the tables."
-            )
+            raise document.error((key,), f"{key!r} does not belong here. Facts are all but the tables.")
         document.content[key] = text
     record = check_record(document, ModelRecord)
     for size, value in record.sizes.items():
         if value < 1:
-            raise FomkitError(document.where(("sizes", size)), f"sizes.{size} is {value}. Expected 1 or more.")
+            raise document.error(("sizes", size), f"sizes.{size} is {value}. Expected 1 or more.")
     return record
 
 

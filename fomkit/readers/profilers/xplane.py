@@ -18,12 +18,11 @@ from fomkit.core.errors import FomkitError, printable
 from fomkit.core.measurement import Unjoined
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import default_engine
-from fomkit.files.op_csv import empty_table
+from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 from fomkit.frontends.profile import profile_graph
-from fomkit.frontends.step import make_table
 from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table
 from fomkit.ops.resize import resize_ops
@@ -292,7 +291,7 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneS
         }
         for (op, scope, pass_name), (count, time_s) in sorted(sums.items(), key=lambda item: -item[1][1])
     ]
-    return make_table(rows), steps
+    return table_of_rows(rows, "OPS"), steps
 
 
 LEAST_SHARE = 0.5
