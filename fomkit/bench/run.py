@@ -1,8 +1,7 @@
 """Measuring a machine from the first process to the written profile.
 
-What is found out first: number formats, peak rates, bandwidth, and what it costs to start an op.
-
-The ops of models, as ops to time: each by what it adds to a step.
+What is found out first: number formats, peak rates, bandwidth, and what it costs to start an op. The ops of
+models, as ops to time: each by what it adds to a step.
 """
 
 from __future__ import annotations
@@ -15,20 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fomkit.bench import journal as journals
 from fomkit.bench import libraries
 from fomkit.bench.design import design, seeds
-from fomkit.bench.journal import (
-    DESIGN,
-    WALL_FACTOR,
-    Clocks,
-    Ended,
-    Journal,
-    Verdict,
-    clocks_of,
-    design_share,
-    journal_path,
-    model_shares,
-)
+from fomkit.bench.journal import DESIGN, WALL_FACTOR, Clocks, Ended, Journal, Verdict, clocks_of, design_share
 from fomkit.bench.libraries import LIBRARIES, Cells, Child, Wanted, cells_of, choose_library, distinct, key_of
 from fomkit.bench.power import start_watching
 from fomkit.bench.record import BF16_FLAGS, MATRIX_FLAGS, Subject, machine_of, read_facts
@@ -227,7 +216,7 @@ def _journal(spec: MeasureSpec, subject: Subject) -> Journal:
     facts = subject.facts
     library = f"{subject.framework} {facts['library_version']}"
     about = {"device": subject.title, "threads": facts["threads"], "library": library}
-    journal = Journal(journal_path(spec.output), about)
+    journal = Journal(journals.journal_path(spec.output), about)
     if spec.resume:
         journal.resume()
     else:
@@ -260,7 +249,7 @@ def _verdict(
 ) -> Verdict:
     """Judge a profile that is written: as an estimate would use it."""
     machine = own_fits(load_machine(spec.output))
-    shares = model_shares(spec.models, machine, _project(spec)) if spec.models else {}
+    shares = journals.model_shares(spec.models, machine, _project(spec)) if spec.models else {}
     shares = shares or {DESIGN: design_share(session.wanted, machine)}
     answers = session.journal.answers
     received = [answers[key_of(one.cells)][1] for one in session.wanted if key_of(one.cells) in answers]

@@ -151,6 +151,8 @@ def order_statistics(repeats: int) -> tuple[int, int] | None:
 
     Of n repeats, Binomial(n, 1/2) lie below the true median, whatever the distribution.
 
+    Examples
+    --------
     >>> order_statistics(30), order_statistics(6), order_statistics(5)
     ((10, 21), (1, 6), None)
     """

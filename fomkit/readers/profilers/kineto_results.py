@@ -7,11 +7,11 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from fomkit.frontends.lowering import aten_traffic
+from fomkit.frontends.lowering import aten_traffic, calls
 from fomkit.frontends.lowering.aten import RULES
 from fomkit.frontends.lowering.aten_traffic import adaptive_pool, batch_norm, group_norm, layer_norm
 from fomkit.frontends.lowering.calls import Array, Call, Rule, arrays_in, copy, generate, pointwise, reduction
-from fomkit.readers.profilers.kineto_nesting import CallError, make_array, packed
+from fomkit.readers.profilers.kineto_nesting import CallError, make_array
 
 Made = list[Array]
 _RESULT = 1_000_000
@@ -70,7 +70,7 @@ def _pointwise(call: Call, name: str) -> Made:
 def _same_order(arrays: Sequence[Array], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Give the strides of the first argument of full size without gaps, else those of a packed tensor."""
     fitting = (one.stride for one in arrays if one.shape == shape and one.byte == one.numel * one.item_byte)
-    return next(fitting, packed(shape))
+    return next(fitting, calls.packed_strides(shape))
 
 
 def _reduced(call: Call, name: str) -> Made:

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -86,21 +85,15 @@ def _rnn(name: str, arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     first, second, width = values.shape
     batch, steps = (first, second) if batch_first else (second, first)
     hidden = (states[0] if isinstance(states, tuple) else states).shape[-1]
-    sizes: Dimensions = {"cell": _CELLS[name], "batch": batch, "steps": steps, "input_size": width}
-    return {**sizes, "hidden_size": hidden, "layers": layers, "directions": 1 + both}, values.dtype
+    sizes = calls.rnn_sizes(_CELLS[name], batch, steps, (width, hidden), layers=layers, directions=1 + both)
+    return sizes, values.dtype
 
 
 def _attention(arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     query, key, value = arguments[:3]
     if not all(isinstance(one, Array) and len(one.shape) >= 3 for one in (query, key, value)):
         raise CallError("its query, key and value are not in the trace")
-    four = len(query.shape) > 3
-    widths = query.shape[-1] + value.shape[-1]
-    sizes: Dimensions = {"batch": prod(query.shape[:-3] if four else query.shape[:-2])}
-    sizes |= {"heads": query.shape[-3] if four else 1, "kv_heads": key.shape[-3] if four else 1}
-    sizes |= {"q_len": query.shape[-2], "kv_len": key.shape[-2]}
-    sizes |= {"head_dim": widths / 2 if widths % 2 else widths // 2, "causal": int(bool(arguments[5]))}
-    return sizes, query.dtype
+    return calls.attention_of_shapes(query.shape, key.shape, value.shape, causal=arguments[5]), query.dtype
 
 
 def _owner(name: str, signature: Signature, default_dtype: str, pass_name: str) -> TracedOp:
