@@ -1,8 +1,7 @@
 """Measuring between processes, from the first rank to the written profile.
 
-Which exchanges between processes are timed, and how well.
-
-A job script for Slurm that measures between processes on its nodes.
+Which exchanges between processes are timed, and how well. A job script for Slurm that measures between processes
+on its nodes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The one way in which a stranger's file is opened: regular files only, and gzip under a cap of size and ratio.
 
-The text of a stranger's CSV file as rows of cells: decoded, unpacked and split under caps.
-
-Single cells of CSV files: strict numbers, and text that no spreadsheet program runs as a formula.
+The text of a stranger's CSV file as rows of cells: decoded, unpacked and split under caps. Single cells of CSV
+files: strict numbers, and text that no spreadsheet program runs as a formula.
 """
 
 from __future__ import annotations

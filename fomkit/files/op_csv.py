@@ -1,8 +1,7 @@
 """CSV text into tables with declared columns: numbers or expressions in dimension cells, text as it stands.
 
-What a stranger's table leaves unsaid and everybody means: filled in, and said.
-
-Tables into CSV text: numbers that read back exactly, text that stays text.
+What a stranger's table leaves unsaid and everybody means: filled in, and said. Tables into CSV text: numbers that
+read back exactly, text that stays text.
 """
 
 from __future__ import annotations

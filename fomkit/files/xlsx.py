@@ -1,9 +1,8 @@
 """Workbooks that strangers made: measured before they are opened, opened read-only, read as plain values.
 
 A workbook is a zip archive of XML. A small file may hold a part of many gigabytes, or one lone cell in the last
-corner of the grid, so size, ratio, parts, rows and columns are capped, and each cap has its own message.
-
-Colours of a workbook, whichever way they were stated, and whether a text stands out from its ground.
+corner of the grid, so size, ratio, parts, rows and columns are capped, and each cap has its own message. Colours
+are read whichever way they were stated, to tell whether a text stands out from its ground.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Facts as files state them: a value, perhaps its ends, its basis and its source.
 
-What a machine file may say of energy; see docs/profiles.md and docs/energy.md.
-
-Codes of currencies: those of ISO 4217, list one, in use in 2025 (www.six-group.com, maintenance agency).
-
-What a machine file may say of its price; see docs/cost.md.
+Among them what a machine file may say of energy (docs/profiles.md, docs/energy.md) and of its price
+(docs/cost.md).
 """
 
 from __future__ import annotations
@@ -196,7 +193,8 @@ SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD 
 VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
 """
 CURRENCIES = tuple(_CODES.split())
-"""Money that people pay with: without funds, metals and codes for tests."""
+"""Money that people pay with: ISO 4217, list one, in use in 2025 (www.six-group.com, maintenance agency), without
+funds, metals and codes for tests."""
 
 
 EARLIEST_ZONE = timedelta(hours=14)

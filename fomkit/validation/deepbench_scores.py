@@ -1,10 +1,8 @@
-"""DeepBench's sheets scored one by one, and their medians.
+"""Scores on single ops: DeepBench's sheets, EIE's fully connected layers, machines without timings.
 
-What simple predictors reach on DeepBench's sheets, whole shape groups left out; from the notes on the data.
-
-Fully connected layers as somebody else timed them on a machine of ours: EIE's dense products.
-
-Single ops of machines as if nobody had timed their chip: what facts and other machines' tables know of them.
+Sheets are scored one by one, with their medians, beside what simple predictors reach with whole shape groups left
+out (from the notes on the data). EIE's are dense products that somebody else timed on a machine of ours. Of some
+machines it is asked what facts and other machines' tables know, as if nobody had timed their chip.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """NeuSight's labels against predictions: calls, whole models and ratios, device by device.
 
-Whole models: predicted passes beside their labels and beside what published predictors said of these.
-
-Ratios of two machines: how much longer one model takes on one than on the other, over all pairs of devices.
+Whole models: predicted passes beside their labels and beside what published predictors said of these. Ratios of
+two machines: how much longer one model takes on one than on the other, over all pairs of devices.
 """
 
 from __future__ import annotations

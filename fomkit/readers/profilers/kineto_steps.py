@@ -1,8 +1,7 @@
 """From nested calls to executions: what ran in each step, how often and how long.
 
-The update as a trace shows it: the calls of one optimizer's step as one row.
-
-Executions of all steps, in columns, and the steps among them that are alike.
+The update as a trace shows it: the calls of one optimizer's step as one row. Executions of all steps, in columns,
+and the steps among them that are alike.
 """
 
 from __future__ import annotations

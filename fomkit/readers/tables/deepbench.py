@@ -1,15 +1,10 @@
 """DeepBench result workbooks (Baidu Research, 2016-2019) as TIMINGS.
 
-Sizes are what ran: figures that the workbooks print wrongly are corrected, and the row's ``note`` has the
-printed one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs cut their mean to whole
-microseconds, so the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the
-report. Rows that occur twice stay twice: their spread is the measurement's noise.
-
-What else DeepBench workbooks say, and what they say wrongly, as literal tables: to cover more, add an entry.
-
-Rows of one DeepBench section as TIMINGS rows: sizes read, corrected and noted, one row per printed time.
-
-Libraries that ran the ops of a DeepBench workbook, and their versions, from its sheet of Specs.
+Sizes are what ran: figures that the workbooks print wrongly are corrected, and the row's ``note`` has the printed
+one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs cut their mean to whole microseconds, so
+the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the report. Rows that
+occur twice stay twice: their spread is the measurement's noise. What the workbooks say wrongly stands in literal
+tables (to cover more, add an entry); libraries and their versions are those of the sheet of Specs.
 """
 
 from __future__ import annotations
