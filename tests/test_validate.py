@@ -20,43 +20,17 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.figure_table import METRICS
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
+from fomkit.validation import deepbench_folds as folds
+from fomkit.validation import graphs
+from fomkit.validation import scores as scoring
 from fomkit.validation.calls import scored_calls
-from fomkit.validation.deepbench_folds import (
-    KNOWN,
-    crossed,
-    few_rows_cases,
-    group_folds,
-    nested,
-    parts,
-    read_sheets,
-)
 from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.deepbench_scores import dense_layer_scores
 from fomkit.validation.framework import FORWARD, accumulate, backward
-from fomkit.validation.graphs import (
-    NO_PROFILES,
-    LabelFolder,
-    architecture_of,
-    facts_only,
-    nearest_device,
-    ops_of,
-    predict_graphs,
-    shipped,
-    without_timings,
-)
+from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped
 from fomkit.validation.labels import GraphRow, read_single_calls, read_whole_models
 from fomkit.validation.neusight import OWN, compare_labels
-from fomkit.validation.scores import (
-    Aim,
-    Range,
-    Verdict,
-    check_aims,
-    constant_band,
-    interval_scores,
-    make_cases,
-    read_aims,
-    score,
-)
+from fomkit.validation.scores import Aim, Range, check_aims, make_cases, read_aims
 from fomkit.validation.validate import megatron_figures, megatron_scores, validate
 
 SHEET = "v100 fp32/vector"
@@ -144,7 +118,7 @@ def test_calls_that_only_look_at_a_tensor_run_nothing() -> None:
 
 def test_a_call_without_a_rule_is_work_without_a_time() -> None:
     row = call("mixer", "StateSpace", [], inputs=((8, 4),), output=(8, 4))
-    ops = ops_of([("mamba-inf-1024-1", row)])
+    ops = graphs.ops_of([("mamba-inf-1024-1", row)])
     assert list(ops["kind"]) == ["other"]
     assert predict_graphs(ops, load_machine("v100"))["time_s"].isna().all()
 
@@ -200,10 +174,10 @@ def test_deleting_the_labels_of_models_changes_no_prediction(tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def gemm_part():
-    sheet = next(one for one in read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")
+    sheet = next(one for one in folds.read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")
                  if one.title == SHEET)  # fmt: skip
     machine = load_machine(sheet.machine)
-    part = next(part for part in parts(sheet, machine) if part.what == "gemm")
+    part = next(part for part in folds.parts(sheet, machine) if part.what == "gemm")
     return machine, part
 
 
@@ -211,7 +185,7 @@ def test_folds_hold_whole_groups_and_nine_workbooks_have_eleven_sheets(gemm_part
     _, part = gemm_part
     assert part.rows.assign(fold=part.fold).groupby(["n", "k"])["fold"].nunique().max() == 1
     assert sorted(set(part.fold)) == list(range(10))
-    sheets = read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")
+    sheets = folds.read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")
     assert len(sheets) == 11
     assert len({sheet.machine for sheet in sheets}) == 9
     assert len(part.rows) == 160
@@ -221,14 +195,14 @@ def test_a_row_that_is_scored_does_not_teach(gemm_part) -> None:
     """The quick way's values know nothing of it; the product's intervals neither."""
     machine, part = gemm_part
     rows = part.rows[part.fold < 3].reset_index(drop=True)
-    fold = group_folds(rows, "gemm")
+    fold = folds.group_folds(rows, "gemm")
     out = fold == fold[0]
     wrong = rows.assign(_time_s=rows["_time_s"].where(~out, rows["_time_s"] * 7))
-    true, shifted = (crossed(one, "gemm", fold, machine) for one in (rows, wrong))
+    true, shifted = (folds.crossed(one, "gemm", fold, machine) for one in (rows, wrong))
     assert np.array_equal(true.value[out], shifted.value[out])
     assert not np.array_equal(true.value[~out], shifted.value[~out])
     known = [one.assign(time_s=one["_time_s"]) for one in (rows, wrong)]
-    true, shifted = (nested(one, fold, machine) for one in known)
+    true, shifted = (folds.nested(one, fold, machine) for one in known)
     assert np.array_equal(true.high[out], shifted.high[out])
     assert not np.array_equal(true.high[~out], shifted.high[~out])
 
@@ -237,15 +211,15 @@ def test_the_quick_way_predicts_what_the_product_would(gemm_part) -> None:
     """Values are the same; the product takes its intervals from rounds inside the known folds."""
     machine, part = gemm_part
     few = part.rows[part.fold < 3].reset_index(drop=True)
-    fold = group_folds(few, "gemm")
-    quick, slow = crossed(few, "gemm", fold, machine), nested(few, fold, machine)
+    fold = folds.group_folds(few, "gemm")
+    quick, slow = folds.crossed(few, "gemm", fold, machine), folds.nested(few, fold, machine)
     assert np.allclose(quick.value, slow.value, rtol=1e-9)
     assert 0.3 < np.median(np.log(slow.high / slow.low) / np.log(quick.high / quick.low)) < 3
 
 
 def test_twenty_known_rows_are_not_scored(gemm_part) -> None:
     machine, part = gemm_part
-    assert [len(cases) for cases in few_rows_cases(part, machine, 0.8)] == [len(part.rows) - KNOWN] * 5
+    assert [len(cases) for cases in folds.few_rows_cases(part, machine, 0.8)] == [len(part.rows) - folds.KNOWN] * 5
 
 
 def test_dense_layers_of_another_source_are_met_within_two_sources_noise() -> None:
@@ -264,21 +238,21 @@ def test_dense_layers_of_another_source_are_met_within_two_sources_noise() -> No
 
 def test_interval_scores_punish_width_and_misses() -> None:
     truth = np.ones(3)
-    scores = interval_scores(truth, np.exp([-1.0, -0.1, 0.1]), np.exp([1.0, 0.1, 0.3]))
+    scores = scoring.interval_scores(truth, np.exp([-1.0, -0.1, 0.1]), np.exp([1.0, 0.1, 0.3]))
     assert scores.round(9).tolist() == [2.0, 0.2, 1.2]
 
 
 def test_a_constant_band_never_sees_the_fold_it_scores() -> None:
     errors = np.array([0.1, -0.1, 0.2, 5.0])
     cases = make_cases(np.exp(-errors), np.ones(4), np.ones(4), np.ones(4), fold=np.array([0, 0, 0, 1]))
-    scores = constant_band(cases).constant_score
+    scores = scoring.constant_band(cases).constant_score
     band = np.quantile([-0.1, 0.1, -0.2], [0.1, 0.9])
     assert scores[3] == pytest.approx(np.ptp(band) + 10 * (band[0] + 5.0))
     assert scores[0] > 10
 
 
 def test_past_its_tolerance_is_regressed_and_past_its_target_missed() -> None:
-    line = score(make_cases(*(np.array([one]) for one in (1.0, 1.05, 0.9, 1.2))), "c", "op", "m", "gemm")
+    line = scoring.score(make_cases(*(np.array([one]) for one in (1.0, 1.05, 0.9, 1.2))), "c", "op", "m", "gemm")
     aims = [Aim("c", "op", "m", "gemm", "bias", Range(0, target), Range(0, most)) for target, most in
             ((0.1, 0.1), (0.01, 0.1), (0.01, 0.02))]  # fmt: skip
     assert [(one.met, one.kept) for one in check_aims([line], aims)] == [
@@ -287,7 +261,7 @@ def test_past_its_tolerance_is_regressed_and_past_its_target_missed() -> None:
         (False, False),
     ]
     assert check_aims([line], [aims[0]._replace(what="conv")]) == []
-    assert not Verdict(aims[0], float("nan")).kept
+    assert not scoring.Verdict(aims[0], float("nan")).kept
 
 
 def test_published_steps_that_move_are_a_regression() -> None:
@@ -374,9 +348,9 @@ def test_a_device_without_a_profile_is_predicted_from_facts(tmp_path: Path) -> N
     labels[labels["device"] == "T4"].assign(device="H100").to_csv(tmp_path / "e2e.csv", index=False)
     found = compare_labels(LabelFolder(tmp_path), 0.8)
     assert {line.comparison for line in found.scores} == {"facts only"}
-    machine = facts_only("H100", shipped() / "devices.csv")
+    machine = graphs.facts_only("H100", shipped() / "devices.csv")
     assert machine is not None
-    assert nearest_device("H100", ["Tesla T4"]) is None
+    assert graphs.nearest_device("H100", ["Tesla T4"]) is None
     assert machine.device.peaks[0].rate.value == 66.908e12
 
 
@@ -427,20 +401,20 @@ def test_the_shipped_folder_is_small_and_a_copy_of_it_reads_alike(tmp_path: Path
 
 
 def test_a_device_left_out_takes_the_other_boards_of_its_chip_with_it(tmp_path: Path) -> None:
-    v100 = without_timings(load_machine("v100"))
+    v100 = graphs.without_timings(load_machine("v100"))
     assert not len(v100.timings)
     assert not v100.fits
     assert v100.excluded == (load_machine("v100-pcie-32gb").device.architecture,)
     chips = tmp_path / "chips.csv"
     chips.write_text("word,architecture\na100,NVIDIA Ampere GA100\nl4,NVIDIA Ada AD104\n")
-    assert architecture_of("A100-PCIe-40GB", chips) == load_machine("a100-sxm").device.architecture
-    assert architecture_of("L40S", chips) == ""
+    assert graphs.architecture_of("A100-PCIe-40GB", chips) == load_machine("a100-sxm").device.architecture
+    assert graphs.architecture_of("L40S", chips) == ""
 
 
 def test_every_labelled_device_has_a_chip_and_its_profile_says_the_same() -> None:
     folder = LabelFolder(shipped())
     for device in folder.devices:
-        own = folder.profiles.get(device, NO_PROFILES).own
+        own = folder.profiles.get(device, graphs.NO_PROFILES).own
         assert folder.architecture(device), device
         if own:
             assert load_machine(own).device.architecture == folder.architecture(device)

@@ -23,8 +23,6 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 def _digits_reversed(number: int, base: int) -> float:
     """Give the van der Corput number: the digits behind the point, in reverse.
 
-    Examples
-    --------
     >>> [_digits_reversed(number, 2) for number in (1, 2, 3)]
     [0.5, 0.25, 0.75]
     """
@@ -50,8 +48,6 @@ def in_turn(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice
 
     Taken strictly in turn, three choices would meet three thirds of the second size of `halton`, one each.
 
-    Examples
-    --------
     >>> sorted(in_turn("abc", 6))
     ['a', 'a', 'b', 'b', 'c', 'c']
     """
@@ -63,8 +59,6 @@ def in_turn(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice
 def rounded(value: float, step: int) -> int:
     """Round to a whole multiple of a step, at least one.
 
-    Examples
-    --------
     >>> rounded(100.0, 32), rounded(3.0, 32)
     (96, 32)
     """

@@ -51,18 +51,10 @@ class InputSpec:
 class InputMeasured:
     """The rate of an input pipeline.
 
-    Attributes
-    ----------
-    what : str
-        What was read, in words.
-    batch : float
-        Samples of a batch, the mean over blocks.
-    times : tuple of float
-        Times [s] of a batch, one for each block.
-    starts_s : tuple of float
-        Time [s] to the first batch, of each epoch; the first one is the cold start.
-    machine : Machine
-    files : tuple of Path
+    `what`: what was read, in words.
+    `batch`: samples of a batch, the mean over blocks.
+    `times`: times [s] of a batch, one for each block.
+    `starts_s`: time [s] to the first batch, of each epoch; the first one is the cold start.
     """
 
     what: str

@@ -1,8 +1,7 @@
 """What was measured so far, line by line, so that no interrupt loses it and a later run goes on from there.
 
-Answers of the process that times as rows of timings, with what was seen besides the median.
-
-Whether what was measured is enough: by which clock it ran, why it ended, what share now stands on timings.
+Answers of the process that times as rows of timings, with what was seen besides the median. Whether what was
+measured is enough: by which clock it ran, why it ended, what share now stands on timings.
 """
 
 from __future__ import annotations
@@ -190,6 +189,13 @@ def row_of_times(cells: Cells, found: Summary, host_s: float = 0.0) -> dict[str,
     }
 
 
+def in_order(timings: pd.DataFrame) -> pd.DataFrame:
+    """Put the columns of timings in the order of TIMINGS; a text that nobody stated is empty."""
+    names = [name for name in column_names("TIMINGS") if name in timings.columns]
+    texts = {name: timings[name].fillna("") for name in names if name not in _NUMBERS}
+    return timings.assign(**texts)[names]
+
+
 def timings_table(
     answers: Iterable[tuple[Cells, Mapping[str, Any]]], library: Mapping[str, str], host_s: float = 0.0
 ) -> pd.DataFrame:
@@ -197,12 +203,7 @@ def timings_table(
     import pandas as pd
 
     rows = [timing_row(cells, answer, library, host_s) for cells, answer in answers if "reason" not in answer]
-    if not rows:
-        return empty_table("TIMINGS")
-    table = pd.DataFrame(rows)
-    names = [name for name in column_names("TIMINGS") if name in table.columns]
-    texts = {name: table[name].fillna("") for name in names if name not in _NUMBERS}
-    return table.assign(**texts)[names]
+    return in_order(pd.DataFrame(rows)) if rows else empty_table("TIMINGS")
 
 
 LEAST_OP_SHARE = 0.2

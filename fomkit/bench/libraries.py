@@ -1,8 +1,7 @@
 """Which library runs the ops: PyTorch, or TensorFlow in compiled graphs; and the design in its words.
 
-Ops to time, as cells and as tables: what is asked of the process that times, and what is predicted.
-
-The side that asks the process that times: it waits so long and no longer, and starts another when one dies.
+Ops to time, as cells and as tables: what is asked of the process that times, and what is predicted. The side that
+asks the process that times: it waits so long and no longer, and starts another when one dies.
 """
 
 from __future__ import annotations
@@ -54,8 +53,6 @@ class Wanted(NamedTuple):
 def cell(value: float | str) -> str:
     """Write a cell as the process that times reads it.
 
-    Examples
-    --------
     >>> cell(64.0), cell(0.25), cell("relu")
     ('64', '0.25', 'relu')
     """

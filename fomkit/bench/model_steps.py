@@ -1,10 +1,7 @@
-"""Timing a user's model in a child process: the step as it is, and its ops under the framework's profiler.
+"""Timing a user's model in a child process, whatever framework it is of.
 
-One step by every clock there is: the processor's time, the wall's, and events on an accelerator.
-
-The plain step timed again and again, and between its halves the profiled one.
-
-The child process that times a user's model, whatever framework it is of.
+The plain step is timed again and again, and between its halves the step under the framework's profiler, by every
+clock there is: the processor's time, the wall's, and events on an accelerator.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 16e9
 """A measured model really runs, with weights and data."""
 MOST_SHARED = 1.5
-"""The same above which no times of ops are kept, as the one factor is far from that of any single op."""
+"""`SHARED`, above which no times of ops are kept, as the one factor is far from that of any single op."""
 
 
 Moments = Sequence[tuple[float, float]]

@@ -1,8 +1,7 @@
 """Measuring between processes, from the first rank to the written profile.
 
-Which exchanges between processes are timed, and how well.
-
-A job script for Slurm that measures between processes on its nodes.
+Which exchanges between processes are timed, and how well. A job script for Slurm that measures between processes
+on its nodes.
 """
 
 from __future__ import annotations
@@ -330,8 +329,6 @@ def slurm_job(job: Job) -> str:
 
     Raises FomkitError when the ranks do not fill the nodes evenly.
 
-    Examples
-    --------
     >>> text = slurm_job(Job(2, 8, "quick", ("nccl",), "here.yaml", False))
     >>> [line for line in text.splitlines() if "tasks-per-node" in line or line.startswith("srun")]
     ['#SBATCH --ntasks-per-node=4', 'srun fomkit measure --network --quick --backend nccl -o here.yaml']

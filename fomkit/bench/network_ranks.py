@@ -1,8 +1,7 @@
 """The ranks of a measurement: processes that are started here, or those that a launcher started, this one too.
 
-What was timed between processes as part of a machine profile: timings, links, and what was not timed.
-
-Which rank a process is, as torchrun, MPI or Slurm tell it, and where the ranks meet.
+What was timed between processes as part of a machine profile: timings, links, and what was not timed. Which rank a
+process is, as torchrun, MPI or Slurm tell it, and where the ranks meet.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fomkit.bench.journal import HARNESS, noise_of, row_of_times, spread_notes
+from fomkit.bench.journal import HARNESS, in_order, noise_of, row_of_times, spread_notes
 from fomkit.bench.libraries import Cells, Child
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine, Tier
@@ -24,7 +23,6 @@ from fomkit.harness.collectives import SEND, SERVER, op_of
 from fomkit.harness.torch.cases import Summary, summarise
 from fomkit.harness.torch.exchanges import BUFFERS, SIZES_BYTE
 from fomkit.harness.torch.network import Rank
-from fomkit.ops.tables import column_names
 from fomkit.readers.tables.links import Timed, links_of
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
 
 Answers = Iterable[tuple[Cells, Mapping[str, Any]]]
-_NUMBERS = frozenset(column_names("TIMINGS", "number"))
 
 
 def _note(cells: Cells, found: Summary) -> str:
@@ -92,10 +89,7 @@ def _merged_rows(machine: Machine, channel: str, rows: pd.DataFrame) -> pd.DataF
         keys = ["collective", "op", "message_byte", "ranks", "link"]
         seen = pd.MultiIndex.from_frame(rows[keys])
         own &= pd.MultiIndex.from_frame(old[keys].fillna({"op": "", "collective": "", "link": ""})).isin(seen)
-    names = [name for name in column_names("TIMINGS") if name in {*old.columns, *rows.columns}]
-    joined = pd.concat([old[~own], rows], ignore_index=True).reindex(columns=names)
-    texts = [name for name in names if name not in _NUMBERS]
-    return joined.assign(**{name: joined[name].fillna("") for name in texts})
+    return in_order(pd.concat([old[~own], rows], ignore_index=True))
 
 
 def with_network(
@@ -182,8 +176,6 @@ def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
 def place_of(environment: Mapping[str, str]) -> Place | None:
     """Read from the environment which rank this process is; None where nothing launched it as one of several.
 
-    Examples
-    --------
     >>> place_of({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
     Place(rank=1, ranks=4, local_rank=1, local_ranks=2, launcher='torchrun', job='')
     >>> place_of({"SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}) is None

@@ -18,15 +18,8 @@ from fomkit.bench.journal import Journal
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, EnergyScope, Fact
-from fomkit.harness.energy_gpu import (
-    STATED_ERROR_W,
-    CannotReadError,
-    Gpu,
-    find_gpu,
-    find_zones,
-    read_limit,
-    read_zone,
-)
+from fomkit.harness import energy_gpu
+from fomkit.harness.energy_gpu import STATED_ERROR_W, CannotReadError, Gpu, find_gpu, find_zones, read_limit
 from fomkit.plan.footprint import Sample, counted, integrate
 
 RAPL_UPDATE_S = 1e-3
@@ -159,7 +152,7 @@ def rapl_meter(root: Path = Path("/")) -> CounterMeter:
     limits = [read_limit(zone) for zone in zones if zone.name.startswith("package")]
     known = [limit for limit in limits if limit is not None]
     return CounterMeter(
-        read=lambda: [read_zone(zone) for zone in zones],
+        read=lambda: [energy_gpu.read_zone(zone) for zone in zones],
         most_j=[zone.most_j for zone in zones],
         source=f"RAPL counters {names}",
         update_s=RAPL_UPDATE_S,

@@ -1,10 +1,6 @@
-"""The machine profile of a measurement: rates that were reached here, timings, and what else was seen.
+"""The machine profile that a measurement begins or adds to: rates that were reached here, timings, conditions.
 
-A machine profile that a measurement begins or adds to.
-
-What a machine tells of itself in files: processor, caches, memory, clocks, load and throttling.
-
-The conditions of a measurement that no framework tells: processor, load, allocator, software, day.
+What no framework tells is read from the machine's own files: processor, caches, memory, clocks, load, throttling.
 """
 
 from __future__ import annotations

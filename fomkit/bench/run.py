@@ -1,8 +1,7 @@
 """Measuring a machine from the first process to the written profile.
 
-What is found out first: number formats, peak rates, bandwidth, and what it costs to start an op.
-
-The ops of models, as ops to time: each by what it adds to a step.
+What is found out first: number formats, peak rates, bandwidth, and what it costs to start an op. The ops of
+models, as ops to time: each by what it adds to a step.
 """
 
 from __future__ import annotations
@@ -15,31 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fomkit.bench import journal as journals
+from fomkit.bench import libraries
 from fomkit.bench.design import design, seeds
-from fomkit.bench.journal import (
-    DESIGN,
-    WALL_FACTOR,
-    Clocks,
-    Ended,
-    Journal,
-    Verdict,
-    clocks_of,
-    design_share,
-    journal_path,
-    model_shares,
-)
-from fomkit.bench.libraries import (
-    LIBRARIES,
-    Cells,
-    Child,
-    Wanted,
-    cells_of,
-    choose_library,
-    distinct,
-    in_words_of,
-    key_of,
-    shape_of,
-)
+from fomkit.bench.journal import DESIGN, WALL_FACTOR, Clocks, Ended, Journal, Verdict, clocks_of, design_share
+from fomkit.bench.libraries import LIBRARIES, Cells, Child, Wanted, cells_of, choose_library, distinct, key_of
 from fomkit.bench.power import start_watching
 from fomkit.bench.record import BF16_FLAGS, MATRIX_FLAGS, Subject, machine_of, read_facts
 from fomkit.bench.session import PLANS, Plan, Session
@@ -185,16 +164,9 @@ class MeasureSpec:
 class Measured:
     """What came of a measurement.
 
-    Attributes
-    ----------
-    machine : Machine
-    files : tuple of Path
-        Written.
-    interrupted : bool
-        Where the user ended it; what was measured is kept, and can be resumed.
-    wall_s : float
-    verdict : Verdict
-        Whether it is enough.
+    `files`: written.
+    `interrupted`: where the user ended it; what was measured is kept, and can be resumed.
+    `verdict`: whether it is enough.
     """
 
     machine: Machine
@@ -224,9 +196,9 @@ def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
     ops = design(chosen, plan.shapes, plan.op_s, rates, bandwidth.value if bandwidth else 1e9)
     if plan.name == "quick":
         ops = [one for one in ops if one.cells["kind"] not in SLOW_KINDS]
-    ops, missing = in_words_of(library, ops)
+    ops, missing = libraries.in_words_of(library, ops)
     _mark_notes(session.journal, missing)
-    ops = [one for one in ops if shape_of(one.cells) not in spec.apart]
+    ops = [one for one in ops if libraries.shape_of(one.cells) not in spec.apart]
     session.wanted = ops
     session.time_all(seeds(ops))
     session.time_best(ops)
@@ -244,7 +216,7 @@ def _journal(spec: MeasureSpec, subject: Subject) -> Journal:
     facts = subject.facts
     library = f"{subject.framework} {facts['library_version']}"
     about = {"device": subject.title, "threads": facts["threads"], "library": library}
-    journal = Journal(journal_path(spec.output), about)
+    journal = Journal(journals.journal_path(spec.output), about)
     if spec.resume:
         journal.resume()
     else:
@@ -277,7 +249,7 @@ def _verdict(
 ) -> Verdict:
     """Judge a profile that is written: as an estimate would use it."""
     machine = own_fits(load_machine(spec.output))
-    shares = model_shares(spec.models, machine, _project(spec)) if spec.models else {}
+    shares = journals.model_shares(spec.models, machine, _project(spec)) if spec.models else {}
     shares = shares or {DESIGN: design_share(session.wanted, machine)}
     answers = session.journal.answers
     received = [answers[key_of(one.cells)][1] for one in session.wanted if key_of(one.cells) in answers]

@@ -1,8 +1,7 @@
 """Having ops timed one after the other, within a time, with what it takes to trust them.
 
-Which op to time next: the one that makes the predictions surer, for the time that it takes.
-
-How long a measurement may take, and how well each op is timed in it.
+Which op to time next: the one that makes the predictions surer, for the time that it takes. How long a measurement
+may take, and how well each op is timed in it.
 """
 
 from __future__ import annotations

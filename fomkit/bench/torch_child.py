@@ -16,15 +16,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from fomkit.bench.model_steps import (
-    FrameworkTimer,
-    Sample,
-    run_timing,
-    stopwatch,
-    time_steps,
-    timed_content,
-    trace_path,
-)
+from fomkit.bench import model_steps
+from fomkit.bench.model_steps import FrameworkTimer, Sample, run_timing, stopwatch, time_steps, trace_path
 from fomkit.bench.record import conditions_before
 from fomkit.frontends.drafting import Request
 from fomkit.frontends.model_file import run_file, take_workload
@@ -64,7 +57,7 @@ def _timed(
         seen = {"spent": [asdict(one) for one in spent], "covered": covered, "profiler": PROFILER}
         seen["profiled"] = timed.profiled
     kind, threads = "gpu" if device == "cuda" else "cpu", torch.get_num_threads()
-    return timed_content(timed, seen, **conditions, threads=threads, device=kind, sizes=step.sizes,
+    return model_steps.timed_content(timed, seen, **conditions, threads=threads, device=kind, sizes=step.sizes,
                          precision=precision, notes=list(dict.fromkeys(notes)))  # fmt: skip
 
 

@@ -1,8 +1,7 @@
 """The one family of errors that fomkit shows to people.
 
-How a result is shown: what calculates imports no text, page or figure, but asks for the view of its class.
-
-The views stand in `fomkit.verbs.views`; `fomkit.verbs` registers them.
+How a result is shown: what calculates imports no text, page or figure, but asks for the view of its class. The
+views stand in `fomkit.verbs.views`; `fomkit.verbs` registers them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Running a user's code in a child process: a time limit, a memory limit, and one proof of success.
 
-The memory that a process and the ones it started really take, as Linux tells it.
-
-The child's side of a request: what it is asked, and the result file that it leaves.
+The memory that a process and the ones it started really take, as Linux tells it. The child's side of a request:
+what it is asked, and the result file that it leaves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The one way in which a stranger's file is opened: regular files only, and gzip under a cap of size and ratio.
 
-The text of a stranger's CSV file as rows of cells: decoded, unpacked and split under caps.
-
-Single cells of CSV files: strict numbers, and text that no spreadsheet program runs as a formula.
+The text of a stranger's CSV file as rows of cells: decoded, unpacked and split under caps. Single cells of CSV
+files: strict numbers, and text that no spreadsheet program runs as a formula.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,9 +61,18 @@ def open_file(path: Path) -> BinaryIO:
     try:
         _check_mode(path, os.fstat(number).st_mode)
         return os.fdopen(number, "rb")
-    except BaseException:
+    except BaseException:  # an interrupt too must not leave the file open
         os.close(number)
         raise
+
+
+@contextmanager
+def read_errors_reported(path: Path) -> Iterator[None]:
+    """Raise what keeps a file from being read as a message that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
 
 
 def check_beside(path: Path, owner: Path) -> None:
@@ -139,10 +148,8 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 def read_bytes(path: Path) -> bytes:
     """Read a table's file under the size cap, unpacked where it is gzip."""
     try:
-        with open_file(path) as stream:
+        with read_errors_reported(path), open_file(path) as stream:
             content = stream.read(MAX_BYTE + 1)
-    except OSError as error:
-        raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
     except ValueError as error:
         raise FomkitError(str(path), f"cannot be read ({error}). Check the path.") from error
     if len(content) <= MAX_BYTE and content[:2] == GZIP:

@@ -1,8 +1,7 @@
 """CSV text into tables with declared columns: numbers or expressions in dimension cells, text as it stands.
 
-What a stranger's table leaves unsaid and everybody means: filled in, and said.
-
-Tables into CSV text: numbers that read back exactly, text that stays text.
+What a stranger's table leaves unsaid and everybody means: filled in, and said. Tables into CSV text: numbers that
+read back exactly, text that stays text.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.units import default_engine
 from fomkit.files.csv import disarm, disarm_stranger, format_number, parse_number, read_rows, rearm, shown
-from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TABLES, column_names
+from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, column_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,15 +272,21 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
     return format_rows(header, ([write(value) for write, value in zip(writers, row, strict=True)] for row in rows))
 
 
-def table_of_rows(rows: Sequence[Mapping[str, object]], table: str) -> pd.DataFrame:
-    """Make a table with every column of its kind; what a row does not have is empty."""
+def table_of_rows(rows: Sequence[Mapping[str, Any]], table: str, extra: Collection[str] = ()) -> pd.DataFrame:
+    """Make a table with every column of its kind, before them ``extra`` numbers; what a row lacks is empty.
+
+    Number columns are float64, or objects where an expression occurs.
+    """
     import pandas as pd
 
-    kinds = {"number": ("float64", math.nan), "text": ("object", "")}
-    columns = {}
-    for column in TABLES[table]:
-        dtype, empty = kinds[column.dtype]
-        columns[column.name] = pd.Series([row.get(column.name, empty) for row in rows], dtype=dtype)
+    numbers, columns = {*column_names(table, "number"), *extra}, {}
+    for name in (*extra, *column_names(table)):
+        values: list[Any] = [row.get(name) for row in rows]
+        if name in numbers:
+            values = [one if isinstance(one, str) else math.nan if one is None else float(one) for one in values]
+        else:
+            values = ["" if one is None else one for one in values]
+        columns[name] = pd.Series(values, dtype=_dtype(values, name in numbers))
     return pd.DataFrame(columns)
 
 

@@ -82,7 +82,7 @@ def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
             named.append(path)
             with _os_errors_reported(path):
                 ready[path].replace(path)
-    except BaseException:
+    except BaseException:  # an interrupt too must not leave half a set
         for path in named:
             path.unlink(missing_ok=True)
             if path in old:

@@ -1,9 +1,8 @@
 """Workbooks that strangers made: measured before they are opened, opened read-only, read as plain values.
 
 A workbook is a zip archive of XML. A small file may hold a part of many gigabytes, or one lone cell in the last
-corner of the grid, so size, ratio, parts, rows and columns are capped, and each cap has its own message.
-
-Colours of a workbook, whichever way they were stated, and whether a text stands out from its ground.
+corner of the grid, so size, ratio, parts, rows and columns are capped, and each cap has its own message. Colours
+are read whichever way they were stated, to tell whether a text stands out from its ground.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from openpyxl.utils import get_column_letter
 from openpyxl.utils.exceptions import InvalidFileException
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.csv import open_file
+from fomkit.files.csv import open_file, read_errors_reported
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -97,11 +96,8 @@ def cell_name(row: int, column: int) -> str:
 
 def looks_like_workbook(path: Path) -> bool:
     """Tell by its first bytes whether a file can be a workbook."""
-    try:
-        with open_file(path) as stream:
-            return stream.read(len(ZIP_START)) == ZIP_START
-    except OSError as error:
-        raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
+    with read_errors_reported(path), open_file(path) as stream:
+        return stream.read(len(ZIP_START)) == ZIP_START
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.csv import open_file
+from fomkit.files.csv import open_file, read_errors_reported
 
 MAX_BYTE = 1_000_000
 MAX_YAML_BYTE = 200_000
@@ -55,6 +55,10 @@ class Document:
         """Give ``file:line`` of the innermost key on the way to ``keys`` that the file has."""
         known = next(keys[:end] for end in range(len(keys), -1, -1) if keys[:end] in self.lines)
         return f"{self.path}:{self.lines[known]}"
+
+    def error(self, keys: Path_, what: str) -> FomkitError:
+        """Make the error of what stands there."""
+        return FomkitError(self.where(keys), what)
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
@@ -134,14 +138,12 @@ def _build(node: yaml.Node, path: Path, keys: Path_, lines: dict[Path_, int]) ->
 
 def read_text(path: Path, most: int = MAX_BYTE) -> str:
     """Read a UTF-8 file of at most so many bytes."""
+    with read_errors_reported(path), open_file(path) as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise FomkitError(str(path), f"has more than {most:,} bytes. A profile has fewer.")
     try:
-        with open_file(path) as stream:
-            content = stream.read(most + 1)
-        if len(content) > most:
-            raise FomkitError(str(path), f"has more than {most:,} bytes. A profile has fewer.")
         return content.decode("utf-8")
-    except OSError as error:
-        raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
     except UnicodeDecodeError as error:
         raise FomkitError(str(path), "is not UTF-8 text. Save it as UTF-8.") from error
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -246,13 +246,11 @@ def _unused_batch_notes(
 
 
 def _result(
-    path: Path,
-    request: Request,
-    profile: Callable[[Path, Request], dict[str, Any]],
+    path: Path, request: Request, profile: Callable[..., dict[str, Any]], more: Mapping[str, Any],
     is_final: Callable[[BaseException], bool],
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     try:
-        return profile(path, request)
+        return profile(path, request, **more)
     except ManyFomkitError as errors:
         return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
@@ -261,16 +259,17 @@ def _result(
 
 
 def run_file_request(
-    profile: Callable[[Path, Request], dict[str, Any]], is_final: Callable[[BaseException], bool] = lambda _: True
+    profile: Callable[..., dict[str, Any]], is_final: Callable[[BaseException], bool] = lambda _: True
 ) -> None:
     """Run one request, then end the process at once, whatever threads and exit handlers the file left behind.
 
-    `profile`: gives the answer: the draft, and what else was asked for; `is_final`: tells whether no other way of
-    making tensors would mend it.
+    `profile`: gives the answer: the draft, and what else was asked for; it takes the path, the request, and by
+    name what the message has besides; `is_final`: tells whether no other way of making tensors would mend it.
     """
     message, answer = take_request()
     path = Path(message.pop("path"))
     sys.dont_write_bytecode = True
     sys.argv = [str(path)]
-    answer.leave(_result(path, Request(**message), profile, is_final))
+    request = Request(**{one.name: message.pop(one.name) for one in fields(Request) if one.name in message})
+    answer.leave(_result(path, request, profile, message, is_final))
     os._exit(0)

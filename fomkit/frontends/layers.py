@@ -259,8 +259,6 @@ def byte_in_turn(copies: Copies, sizes: Sequence[float], more: int = 0) -> float
     `sizes`: bytes of each parameter in order; `more`: copies of the parameter at hand besides, of its gradient
     with weight decay added for one.
 
-    Examples
-    --------
     >>> byte_in_turn(COPIES["adam"], [400.0, 100.0])
     800.0
     """

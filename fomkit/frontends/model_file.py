@@ -11,11 +11,11 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import LastBatch, Workload
@@ -123,11 +123,12 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _FRAMEWORKS = frozenset({"torch", "tensorflow", "keras", "tf_keras", "numpy", "jax"})
 """Packages that run a model's ops and are no model themselves."""
-"""What runs a model for fomkit; frames outside are of who asked for the profile."""
 _FOMKIT = Path(__file__).parents[1]
 _RUNNERS = tuple(
     Path(__file__).parent / name for name in ("torch/step.py", "keras/step.py", "keras/torch_step.py")
 )
+"""What runs a model for fomkit; frames outside are of who asked for the profile."""
+T = TypeVar("T")
 Owner = Literal["user", "library", "framework", "end"]
 
 
@@ -176,6 +177,19 @@ class _Source(NamedTuple):
     name: str
 
 
+def _innermost(stack: Iterable[tuple[_Source, T]]) -> T | None:
+    """Give what is the user's first, else a library's; None where neither stands before the end."""
+    library: T | None = None
+    for source, found in stack:
+        if source.owner == "user":
+            return found
+        if source.owner == "end":
+            break
+        if source.owner == "library" and library is None:
+            library = found
+    return library
+
+
 class CodeLines:
     """Finds the user's lines; what is known of a function's source is looked up once.
 
@@ -194,31 +208,19 @@ class CodeLines:
 
     def of(self, frame: FrameType | None) -> str:
         """Give the line of the innermost of the user's frames from ``frame`` outwards; "" where there is none."""
-        library: FrameType | None = None
-        while frame is not None:
-            code = frame.f_code
-            _, source = self._codes.get(id(code)) or self._look_up(code)
-            if source.owner == "user":
-                return self._text(frame)
-            if source.owner == "end":
-                break
-            if source.owner == "library" and library is None:
-                library = frame
-            frame = frame.f_back
-        return "" if library is None else self._text(library)
+        found = _innermost(self._sources(frame))
+        return "" if found is None else self._text(found)
 
     def of_stack(self, stack: Iterable[tuple[str, int, str]]) -> str:
         """Give the same of a stack of files, lines and functions, the innermost first."""
-        library = ""
-        for file, line, function in stack:
-            source = self._source(file)
-            if source.owner == "user":
-                return code_line(source.name, line, function)
-            if source.owner == "end":
-                break
-            if source.owner == "library" and not library:
-                library = code_line(source.name, line, function)
-        return library
+        found = _innermost((self._source(call[0]), call) for call in stack)
+        return "" if found is None else code_line(self._source(found[0]).name, *found[1:])
+
+    def _sources(self, frame: FrameType | None) -> Iterator[tuple[_Source, FrameType]]:
+        while frame is not None:
+            _, source = self._codes.get(id(frame.f_code)) or self._look_up(frame.f_code)
+            yield source, frame
+            frame = frame.f_back
 
     def _text(self, frame: FrameType) -> str:
         code, line = frame.f_code, frame.f_lineno

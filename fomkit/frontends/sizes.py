@@ -103,8 +103,6 @@ class Candidates:
 def write_sum(factors: dict[Exponents, int], names: Sequence[str]) -> str:
     """Write a sum in the language of dimension cells, longer products first.
 
-    Examples
-    --------
     >>> write_sum({(0, 0): -4, (1, 2): 12, (1, 0): 1}, ["batch", "seq"])
     '12*batch*seq*seq + batch - 4'
     """
@@ -237,8 +235,6 @@ def chosen_sizes(known: dict[str, int], wanted: Sizes, where: str) -> dict[str, 
 def named_sizes(make: Any, where: str) -> dict[str, int]:
     """Give the sizes besides the batch that an inputs function names: parameters whose default is a whole number.
 
-    Examples
-    --------
     >>> named_sizes(lambda batch, seq=1024, causal=True: None, "model.py")
     {'seq': 1024}
     """

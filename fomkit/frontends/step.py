@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Data, LastBatch, ModelProfile, Run
+from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.lowering.calls import TracedOp, add_counts, add_lines
 from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
-from fomkit.ops.tables import TABLES
 from fomkit.ops.vocabulary import join_lines
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -114,30 +111,6 @@ def _row(op: TracedOp) -> Row:
     return {"op": op.op, "kind": op.kind, "dtype": op.dtype, "engine": op.engine, **place, **op.dimensions}
 
 
-def _column(values: list[Any], is_number: bool) -> pd.Series:
-    import pandas as pd
-
-    if not is_number:
-        return pd.Series(["" if value is None else value for value in values], dtype=object)
-    numbers = [value if isinstance(value, str) else float("nan" if value is None else value) for value in values]
-    symbolic = any(isinstance(value, str) for value in numbers)
-    return pd.Series(numbers, dtype=object if symbolic else "float64")
-
-
-def make_table(rows: list[Row], extra: Mapping[str, bool] | None = None, table: str = "OPS") -> pd.DataFrame:
-    """Make a DataFrame with a table's columns, before them those of ``extra`` (name to whether it is a number).
-
-    Number columns are float64 with NaN where a kind has no such dimension, or objects where an expression occurs;
-    text is "" there.
-    """
-    import pandas as pd
-
-    columns = {**(extra or {}), **{column.name: column.dtype == "number" for column in TABLES[table]}}
-    return pd.DataFrame(
-        {name: _column([row.get(name) for row in rows], number) for name, number in columns.items()}
-    )
-
-
 @dataclass(frozen=True)
 class Draft:
     """All that a trace found, as numbers, text, lists and dicts only."""
@@ -165,9 +138,10 @@ class Draft:
     def profile(self, *notes: str) -> ModelProfile:
         """Make the profile, with further notes."""
         return ModelProfile(
-            self.name, self.title, make_table(self.rows), parts=make_table(self.parts, {"of": True}),
-            layers=make_table(self.layers, table="LAYERS") if self.layers else None,
-            order=None if self.order is None else make_table(self.order, table="ORDER"),
+            self.name, self.title, ops=table_of_rows(self.rows, "OPS"),
+            parts=table_of_rows(self.parts, "OPS", ("of",)),
+            layers=table_of_rows(self.layers, "LAYERS") if self.layers else None,
+            order=None if self.order is None else table_of_rows(self.order, "ORDER"),
             sizes=self.sizes, traced_with=self.traced_with, parameters_total=self.parameters_total,
             parameters_trainable=self.parameters_trainable,
             data=Data(self.train_samples, self.validation_samples, self.last_batch), run=Run(epochs=self.epochs),

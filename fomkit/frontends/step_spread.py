@@ -26,8 +26,6 @@ _RULE = f"a first step of more than {COLD} times the median of two or more other
 def is_cold(step_s: Sequence[float]) -> bool:
     """Tell whether the first of some steps, by the times of their ops, is far off the others.
 
-    Examples
-    --------
     >>> is_cold([552e-6, 104e-6, 45e-6]), is_cold([110e-6, 104e-6, 100e-6]), is_cold([552e-6, 104e-6])
     (True, False, False)
     """
@@ -92,8 +90,6 @@ def excess_share(times: Iterable[NDArray[np.float64]]) -> float:
 
     `times`: times [s] of equal executions; fewer than three tell nothing.
 
-    Examples
-    --------
     >>> excess_share([np.array([1.0, 1.0, 2.0, 1.0])])
     0.2
     """
@@ -134,8 +130,6 @@ DIFFERENT = 0.05
 def rough_work(ops: Sequence[TracedOp]) -> float:
     """Give what the ops of a step multiply or touch: enough to hold one step of a program against another.
 
-    Examples
-    --------
     >>> rough_work([TracedOp("mm", "gemm", {"b": 1, "m": 2, "n": 3, "k": 5}, "fp32", "forward", "")])
     30.0
     """
@@ -160,8 +154,6 @@ _FACTORS = {
 def difference_notes(works: Sequence[float], place: int) -> Iterator[str]:
     """Say by how much the work of a program's recorded steps differs, where that is more than `DIFFERENT`.
 
-    Examples
-    --------
     >>> list(difference_notes([100.0, 104.0], 3)), len(list(difference_notes([100.0, 120.0], 3)))
     ([], 1)
     """
@@ -178,8 +170,6 @@ def doubt_of_axis(shapes: Sequence[Sequence[int]]) -> str:
     Lengths of 1 are broadcast and say nothing. A batch is one of the first two axes, so a length that all inputs
     have there, and it alone, settles it.
 
-    Examples
-    --------
     >>> doubt_of_axis([(20, 35), (20,)]), doubt_of_axis([(20, 35), (2, 20, 200)])
     ('', '')
     >>> doubt_of_axis([(35, 20), (2, 20, 200)])[:62]

@@ -19,8 +19,6 @@ def op_of(collective: str) -> str:
 
     A broadcast beside all-reduces of the same size and ranks would be taken for one of them.
 
-    Examples
-    --------
     >>> op_of("all_reduce"), op_of("broadcast"), op_of("send_stream")
     ('', 'c10d::broadcast_', 'send_stream')
     """

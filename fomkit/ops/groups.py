@@ -1,8 +1,7 @@
 """Groups of the rows of an op table and their sums; work without a figure is counted apart and never adds 0.
 
-The lecture's cut: the few groups that make up most of a measure.
-
-The sizes of an op as a short text, different for different sizes.
+The lecture's cut: the few groups that make up most of a measure. The sizes of an op as a short text, different for
+different sizes.
 """
 
 from __future__ import annotations
@@ -223,24 +222,14 @@ def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     (5.0, 16.0, 3.0, 11.0, 2.0)
     """
     count = ops["count"].to_numpy(np.float64)
-    totals, missing = dict[str, float](), dict[str, float]()
+    sums = dict[str, float]()
     amounts = {name: ops[name].to_numpy(np.float64) * count for name in MEASURES if name in ops.columns}
     for measure in MEASURES:
         values = amounts.get(measure, np.full(len(ops), np.nan))
         unknown = np.isnan(values)
-        totals[measure] = np.nan if unknown.all() else float(values[~unknown].sum())
-        missing[measure] = float(count[unknown].sum())
+        short = measure.replace("traced_time_s", "traced_s")
+        sums[short] = np.nan if unknown.all() else float(values[~unknown].sum())
+        sums[f"{short.removesuffix('_s')}_missing"] = float(count[unknown].sum())
     numbers = identities(ops) if distinct is None else distinct.loc[ops.index]
-    return Sums(
-        count=float(count.sum()),
-        distinct=int(numbers.nunique()),
-        flop=totals["flop"],
-        byte=totals["byte"],
-        time_s=totals["time_s"],
-        traced_s=totals["traced_time_s"],
-        flop_missing=missing["flop"],
-        byte_missing=missing["byte"],
-        time_missing=missing["time_s"],
-        traced_missing=missing["traced_time_s"],
-        intensity=_intensity(amounts["flop"], amounts["byte"]),
-    )
+    intensity = _intensity(amounts["flop"], amounts["byte"])
+    return Sums(float(count.sum()), int(numbers.nunique()), **sums, intensity=intensity)

@@ -42,8 +42,12 @@ def _symbols(text: str, where: str) -> list[str]:
         raise FomkitError(where, f"an expression of {len(text)} characters. At most {MAX_LENGTH} are read.")
     symbols = _split(text)
     if symbols is None:
-        raise FomkitError(where, f"{text!r} is not an expression of integers, sizes, + - * // and brackets.")
+        raise _no_expression(text, where)
     return list(symbols)
+
+
+def _no_expression(text: str, where: str) -> FomkitError:
+    return FomkitError(where, f"{text!r} is not an expression of integers, sizes, + - * // and brackets.")
 
 
 def _all(value: Any) -> bool:
@@ -60,11 +64,6 @@ class _Parser:
 
     def peek(self) -> str:
         return self.symbols[0] if self.symbols else ""
-
-    def fail(self) -> FomkitError:
-        return FomkitError(
-            self.where, f"{self.text!r} is not an expression of integers, sizes, + - * // and brackets."
-        )
 
     def sum(self) -> Any:
         value = self.product()
@@ -85,9 +84,7 @@ class _Parser:
         return value
 
     def atom(self) -> Any:
-        if not self.symbols:
-            raise self.fail()
-        symbol = self.symbols.pop(0)
+        symbol = self.symbols.pop(0) if self.symbols else ""
         if symbol.isdigit():
             return int(symbol)
         if symbol == "-":
@@ -95,7 +92,7 @@ class _Parser:
         if symbol == "(":
             value = self.sum()
             if not self.symbols or self.symbols.pop(0) != ")":
-                raise self.fail()
+                raise _no_expression(self.text, self.where)
             return value
         if symbol in self.sizes:
             return self.sizes[symbol]
@@ -103,7 +100,7 @@ class _Parser:
             raise FomkitError(
                 self.where, f"{self.text!r} uses the size {symbol!r}. {nearest_names(symbol, self.sizes)}"
             )
-        raise self.fail()
+        raise _no_expression(self.text, self.where)
 
 
 def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
@@ -118,7 +115,7 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
     parser = _Parser(text, sizes, where)
     value = parser.sum()
     if parser.symbols:
-        raise parser.fail()
+        raise _no_expression(text, where)
     return value
 
 

@@ -57,10 +57,6 @@ def _texts(names: str, doc: str) -> tuple[Column, ...]:
     return tuple(Column(name, "", "text", doc) for name in names.split())
 
 
-def _size(name: str, doc: str) -> Column:
-    return Column(name, "", "number", doc, 1.0, HUGE, whole=True)
-
-
 def _flag(name: str, doc: str) -> Column:
     return Column(name, "", "number", doc, 0.0, 1.0, whole=True)
 
@@ -82,32 +78,32 @@ PRODUCT_LAYOUTS = ("row_major", "column_major")
 """Orders in which the factors of a product may be stored; a cell that says nothing means the first."""
 
 DIMENSIONS: tuple[Column, ...] = (
-    _size("b", "independent products of a batched matrix product"),
-    _size("m", "rows of the product (m×k)·(k×n)"),
-    _size("n", "columns of the product (m×k)·(k×n)"),
-    _size("k", "reduction length of the product (m×k)·(k×n)"),
+    *_sizes("b", "independent products of a batched matrix product"),
+    *_sizes("m", "rows of the product (m×k)·(k×n)"),
+    *_sizes("n", "columns of the product (m×k)·(k×n)"),
+    *_sizes("k", "reduction length of the product (m×k)·(k×n)"),
     _flag("trans_a", "1 where the left factor is stored transposed, else 0"),
     _flag("trans_b", "1 where the right factor is stored transposed, else 0"),
     Column("density", "", "number", "share of non-zeros of the left factor", TINY, 1.0),
-    _size("batch", "samples of one execution"),
+    *_sizes("batch", "samples of one execution"),
     *_sizes("in_channels out_channels", "channels of a convolution's input and output"),
     *_sizes("depth height width", "size of a convolution's input; depth 1 in two dimensions, height 1 too in one"),
     *_sizes("kernel_d kernel_h kernel_w", "size of a convolution's kernel"),
     *_sizes("stride_d stride_h stride_w", "steps of a convolution's kernel"),
     *_sizes(_PADDING, "padding on each side of a convolution's input", 0.0),
     *_sizes("dilation_d dilation_h dilation_w", "distance of a kernel's elements; 1 = side by side"),
-    _size("groups", "groups of a convolution's channels that do not mix; depthwise: as many as channels"),
+    *_sizes("groups", "groups of a convolution's channels that do not mix; depthwise: as many as channels"),
     *_texts("layout", "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty"),
     _flag("transposed", "1 for a transposed convolution, else 0"),
     *_sizes(_OUTPUT_PADDING, "positions that a transposed convolution adds at the far end; empty = 0", 0.0),
     Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),
-    _size("steps", "length of a recurrent layer's sequence"),
+    *_sizes("steps", "length of a recurrent layer's sequence"),
     *_sizes("input_size", "features of a recurrent layer's input; 0 = the recurrent half only", 0.0),
-    _size("hidden_size", "features of a recurrent layer's state"),
-    _size("layers", "recurrent layers that run as one call"),
-    _size("directions", "2 where a recurrent layer also runs backwards, else 1"),
-    _size("heads", "query heads of an attention"),
-    _size("kv_heads", "key and value heads, fewer where queries share them"),
+    *_sizes("hidden_size", "features of a recurrent layer's state"),
+    *_sizes("layers", "recurrent layers that run as one call"),
+    *_sizes("directions", "2 where a recurrent layer also runs backwards, else 1"),
+    *_sizes("heads", "query heads of an attention"),
+    *_sizes("kv_heads", "key and value heads, fewer where queries share them"),
     *_sizes("q_len kv_len", "queries and keys of one sample"),
     _amount("head_dim", "", "width of one head", TINY),
     _flag("causal", "1 where each query sees only earlier keys, else 0"),
@@ -121,7 +117,7 @@ DIMENSIONS: tuple[Column, ...] = (
     _amount("tensors", "", "parameter tensors that the optimizer updates"),
     Column("collective", "", "text", "collective operation: all_reduce, all_gather, …"),
     _amount("message_byte", "byte", "bytes of the collective's message on each rank", TINY),
-    _size("ranks", "processes that take part in the collective"),
+    *_sizes("ranks", "processes that take part in the collective"),
     Column("link", "", "text", "tier of the link the collective runs on"),
 )
 
@@ -223,10 +219,10 @@ MEASUREMENTS: tuple[Column, ...] = (
     _amount("value", "", "the figure [s; 1/s for sample_per_s, J for energy_j]", TINY),
     _amount("low", "", "lower end of the 80 % interval of repeats", TINY),
     _amount("high", "", "upper end of that interval", TINY),
-    _size("repeats", "times it was measured"),
-    _size("batch", "samples in one step"),
+    *_sizes("repeats", "times it was measured"),
+    *_sizes("batch", "samples in one step"),
     Column("precision", "", "text", "number formats of the step, in the word of the estimate"),
-    _size("devices", "devices that the run occupied"),
+    *_sizes("devices", "devices that the run occupied"),
     Column("scope", "", "text", "what the figure counts", words=("device", "node", "system", "chip", "wall")),
     Column("basis", "", "text", "kind of figure; only measured ones are taken for measurements", words=BASES),
     Column("party", "", "text", "whose figure it is", words=("lab", "vendor", "published")),
@@ -236,7 +232,7 @@ MEASUREMENTS: tuple[Column, ...] = (
 )
 """What somebody timed of whole models."""
 EPOCHS: tuple[Column, ...] = (
-    _size("batch", "samples in one step of the whole training"),
+    *_sizes("batch", "samples in one step of the whole training"),
     _amount("epochs", "", "epochs until the target is reached", TINY),
     _amount("low", "", "lower end of the 80 % interval of repeats; empty with high = no spread stated", TINY),
     _amount("high", "", "upper end of that interval", TINY),

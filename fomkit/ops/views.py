@@ -1,13 +1,9 @@
-"""Where ops stand, as paths of a tree: modules with the ops in them, and the lines of the user's code.
+"""Views of a step: trees of its modules and of the user's code lines, executions in turn, layers by type.
 
-Paths as a tree: each row belongs to its own place and to every place above it.
-
-The executions of a step one after the other, each with its row of the op table.
-
-Layers by type: how many, their multiply-adds, parameters and bytes, as the classic networks' tables count them.
-
-A layer counts when it changes its input at inference too: dropout and flattening do not. Batch normalisation is
-two layers, one that normalises and one that scales, as in Caffe.
+In a tree each row belongs to its own place and to every place above it. Layers are counted with multiply-adds,
+parameters and bytes, as the classic networks' tables count them. A layer counts when it changes its input at
+inference too: dropout and flattening do not. Batch normalisation is two layers, one that normalises and one that
+scales, as in Caffe.
 """
 
 from __future__ import annotations

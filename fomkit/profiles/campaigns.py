@@ -21,15 +21,8 @@ from fomkit.core.suite import Phase, Workflow
 from fomkit.files.op_csv import read_numbered_table
 from fomkit.files.yaml import load_document
 from fomkit.ops.check import check_table, row_place
-from fomkit.profiles.locate import (
-    Folder,
-    check_one_board,
-    check_profile,
-    locate,
-    no_file_of,
-    profile_names,
-    shipped_folder,
-)
+from fomkit.profiles import locate as places
+from fomkit.profiles.locate import Folder, check_one_board, check_profile, locate, no_file_of, profile_names
 from fomkit.profiles.machines import SCHEMA as MACHINE
 from fomkit.profiles.models import SCHEMA as MODEL
 from fomkit.profiles.records import Record, check_record, check_schema
@@ -105,9 +98,7 @@ def load_campaign(name: str | Path) -> Workflow:
     names = [phase.name for phase in record.phases]
     for index, one in enumerate(names):
         if names.index(one) != index:
-            raise FomkitError(
-                document.where(("phases", index)), f"phase {one!r} stands here a second time. Rename it."
-            )
+            raise document.error(("phases", index), f"phase {one!r} stands here a second time. Rename it.")
     phases = tuple(_phase(one, document.where(("phases", index))) for index, one in enumerate(record.phases))
     return Workflow(record.name, record.title or record.name, phases, tuple(record.notes))
 
@@ -228,5 +219,5 @@ def list_profiles() -> list[Listed]:
 
 def shipped_models() -> list[Path]:
     """Give the paths of the models that come with fomkit: a set of ops that people ask for."""
-    root = shipped_folder("model_profiles")
+    root = places.shipped_folder("model_profiles")
     return [path for path in sorted(root.rglob("*.yaml")) if load_document(path).content.get("schema") == MODEL]

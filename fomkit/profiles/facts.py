@@ -1,17 +1,14 @@
 """Facts as files state them: a value, perhaps its ends, its basis and its source.
 
-What a machine file may say of energy; see docs/profiles.md and docs/energy.md.
-
-Codes of currencies: those of ISO 4217, list one, in use in 2025 (www.six-group.com, maintenance agency).
-
-What a machine file may say of its price; see docs/cost.md.
+Among them what a machine file may say of energy (docs/profiles.md, docs/energy.md) and of its price
+(docs/cost.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -22,11 +19,16 @@ from fomkit.files.yaml import Document
 from fomkit.profiles.records import Length, MoneyRate, PerByte, PerFlop, Power, Record
 
 
-def fact_of(value: float | None, low: float | None, high: float | None, basis: Basis, source: str) -> Fact | None:
-    """Make a fact; an end that is not stated is the value, and no value is no fact."""
+def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
+    """Make the fact that a record states under a name; None where there is no record, or nothing of that name.
+
+    ``low`` and ``high`` beside it are its ends, unless they are another's; an end that is not stated is the value.
+    """
+    value = getattr(record, name, None)
     if value is None:
         return None
-    return Fact(value, value if low is None else low, value if high is None else high, basis, source)
+    low, high = (getattr(record, end, None) if has_ends else None for end in ("low", "high"))
+    return Fact(value, value if low is None else low, value if high is None else high, record.basis, record.source)
 
 
 Keys = tuple[str | int, ...]
@@ -103,14 +105,12 @@ class EnergyRecord(Record):
 def _devices(document: Document, keys: Keys, scope: EnergyScope, stated: int | None, node: int | None) -> int:
     if scope == "chip":
         if stated not in (None, 1):
-            raise FomkitError(
-                document.where((*keys, "devices")), f"a chip is one device, not {stated}. Say node or wall."
-            )
+            raise document.error((*keys, "devices"), f"a chip is one device, not {stated}. Say node or wall.")
         return 1
     devices = stated if stated is not None else node
     if devices is None:
-        raise FomkitError(
-            document.where((*keys, "scope")),
+        raise document.error(
+            (*keys, "scope"),
             f"the scope is {scope!r}, and nobody says how many devices its power covers. "
             "Add 'devices: …' beside it, or node.devices.",
         )
@@ -128,21 +128,21 @@ def _facts(energy: Energy) -> Iterator[tuple[Keys, Fact]]:
 def _check(document: Document, energy: Energy) -> None:
     facts = list(_facts(energy))
     if not facts:
-        raise FomkitError(document.where(("energy",)), "energy states no figure. Add one, for example idle.")
+        raise document.error(("energy",), "energy states no figure. Add one, for example idle.")
     for keys, fact in facts:
         if not 0 < fact.low <= fact.value <= fact.high:
-            where = document.where(("energy", *keys))
-            raise FomkitError(where, f"energy.{keys[0]} must be above 0 with low ≤ value ≤ high. Correct these.")
+            what = f"energy.{keys[0]} must be above 0 with low ≤ value ≤ high. Correct these."
+            raise document.error(("energy", *keys), what)
         if keys[0] in ("per_flop", "per_byte") and energy.process_m is None:
-            raise FomkitError(
-                document.where(("energy", *keys)),
+            raise document.error(
+                ("energy", *keys),
                 f"energy.{keys[0]} means nothing without the process node of the chip. "
                 "Add, for example, 'process: 12 nm' to energy.",
             )
     idle, limit = energy.idle_w, energy.limit_w
     if energy.scope == "chip" and idle is not None and limit is not None and idle.value > limit.value:
         power = f"the idle power, {idle.value:g} W, is above the chip's limit, {limit.value:g} W"
-        raise FomkitError(document.where(("energy", "idle")), f"{power}. Correct one of them.")
+        raise document.error(("energy", "idle"), f"{power}. Correct one of them.")
 
 
 def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEnergy, ...]:
@@ -154,8 +154,7 @@ def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEne
             raise FomkitError(where, f"energy.per_flop: {one.dtype!r} is not a number format. {hint}")
         if pair in made:
             raise FomkitError(where, f"energy.per_flop states {' on '.join(filter(None, pair))} twice. Keep one.")
-        fact = fact_of(one.energy, one.low, one.high, one.basis, one.source)
-        if fact is not None:
+        if (fact := fact_of(one, "energy")) is not None:
             made[pair] = FlopEnergy(*pair, fact)
     return tuple(made.values())
 
@@ -166,21 +165,20 @@ def energy_of(document: Document, record: EnergyRecord | None, node_devices: int
         return None
     average = []
     for index, one in enumerate(record.average):
-        fact, scope = fact_of(one.power, one.low, one.high, one.basis, one.source), one.scope or record.scope
+        fact, scope = fact_of(one, "power"), one.scope or record.scope
         stated = one.devices if one.scope else one.devices or record.devices
         devices = _devices(document, ("energy", "average", index), scope, stated, node_devices)
         if fact is not None:
             average.append(AveragePower(one.workload, fact, scope, one.batch, one.precision, devices))
-    idle, byte, limit = record.idle, record.per_byte, record.limit
     energy = Energy(
         scope=record.scope,
         devices=_devices(document, ("energy",), record.scope, record.devices, node_devices),
         process_m=record.process,
-        idle_w=fact_of(idle.power, idle.low, idle.high, idle.basis, idle.source) if idle else None,
+        idle_w=fact_of(record.idle, "power"),
         per_flop=_per_flop(document, record.per_flop),
-        byte_j=fact_of(byte.energy, byte.low, byte.high, byte.basis, byte.source) if byte else None,
+        byte_j=fact_of(record.per_byte, "energy"),
         average=tuple(average),
-        limit_w=fact_of(limit.power, None, None, limit.basis, limit.source) if limit else None,
+        limit_w=fact_of(record.limit, "power"),
     )
     _check(document, energy)
     return energy
@@ -195,7 +193,8 @@ SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD 
 VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
 """
 CURRENCIES = tuple(_CODES.split())
-"""Money that people pay with: without funds, metals and codes for tests."""
+"""Money that people pay with: ISO 4217, list one, in use in 2025 (www.six-group.com, maintenance agency), without
+funds, metals and codes for tests."""
 
 
 EARLIEST_ZONE = timedelta(hours=14)
@@ -248,12 +247,10 @@ def price_of(document: Document, record: PriceRecord | None) -> Price | None:
     """Make the price noun of its part of a machine file; None where the file has none."""
     if record is None:
         return None
-    check_price(document.where(("price",)), (record.low or record.rate, record.rate, record.high or record.rate))
+    low, rate, high = (record.low or record.rate, record.rate, record.high or record.rate)
+    check_price(document.where(("price",)), (low, rate, high))
     day = check_day(record.date, document.where(("price", "date")))
-    per_s, currency = record.rate
-    low, high = (end[0] if end else None for end in (record.low, record.high))
-    fact = fact_of(per_s, low, high, record.basis, record.source)
-    return None if fact is None else Price(fact, currency, record.per, day)
+    return Price(Fact(rate[0], low[0], high[0], record.basis, record.source), rate[1], record.per, day)
 
 
 def money_rate(per_s: float, currency: str) -> str:

@@ -16,22 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Device, Fact, Link, Machine, Overhead, Peak
+from fomkit.core.machine import Device, Link, Machine, Overhead, Peak
 from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import empty_table, read_numbered_table
 from fomkit.files.write import write_whole
 from fomkit.files.yaml import Document, load_document, read_text
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import TABLES, in_order
+from fomkit.profiles import machine_record
 from fomkit.profiles.facts import energy_of, fact_of, price_of
 from fomkit.profiles.locate import is_file, is_shipped, locate
-from fomkit.profiles.machine_record import (
-    DeviceRecord,
-    LinkRecord,
-    MachineRecord,
-    NamedDeviceRecord,
-    OverheadRecord,
-)
+from fomkit.profiles.machine_record import DeviceRecord, LinkRecord, MachineRecord, NamedDeviceRecord
 from fomkit.profiles.records import check_record, check_schema, fields_of
 
 if TYPE_CHECKING:
@@ -111,29 +106,26 @@ def _device(record: DeviceRecord) -> Device:
     peaks = tuple(
         Peak(one.dtype, one.engine, rate, one.accumulate_dtype)
         for one in record.peak
-        if (rate := fact_of(one.rate, one.low, one.high, one.basis, one.source)) is not None
+        if (rate := fact_of(one, "rate")) is not None
     )
-    facts: dict[str, Fact | None] = {}
-    if memory := record.memory:
-        facts["capacity_byte"] = fact_of(memory.capacity, None, None, memory.basis, memory.source)
-        facts["byte_per_s"] = fact_of(memory.bandwidth, memory.low, memory.high, memory.basis, memory.source)
-    if launch := record.launch:
-        facts["launch_s"] = fact_of(launch.per_op, launch.low, launch.high, launch.basis, launch.source)
-    if fresh := record.allocator:
-        facts["fresh_byte_per_s"] = fact_of(fresh.fresh, fresh.low, fresh.high, fresh.basis, fresh.source)
-    if way := record.from_host:
-        facts["host_byte_per_s"] = fact_of(way.bandwidth, way.low, way.high, way.basis, way.source)
-    above = record.allocator.above if record.allocator else None
-    return Device(peaks=peaks, fresh_above_byte=above, architecture=record.architecture, **facts)
+    return Device(
+        peaks=peaks,
+        capacity_byte=fact_of(record.memory, "capacity", has_ends=False),
+        byte_per_s=fact_of(record.memory, "bandwidth"),
+        launch_s=fact_of(record.launch, "per_op"),
+        fresh_byte_per_s=fact_of(record.allocator, "fresh"),
+        fresh_above_byte=record.allocator.above if record.allocator else None,
+        host_byte_per_s=fact_of(record.from_host, "bandwidth"),
+        architecture=record.architecture,
+    )
 
 
-def _overhead(document: Document, index: int, record: OverheadRecord) -> Overhead:
+def _overhead(document: Document, index: int, record: machine_record.OverheadRecord) -> Overhead:
     if (record.time is None) == (record.share is None):
-        where = document.where(("overheads", index))
-        raise FomkitError(where, f"the overhead {record.name!r} needs either 'time' or 'share'. Give one of them.")
-    time = fact_of(record.time, record.low, record.high, record.basis, record.source)
-    share = fact_of(record.share, None, None, record.basis, record.source)
-    return Overhead(record.name, record.per, time, share)
+        what = f"the overhead {record.name!r} needs either 'time' or 'share'. Give one of them."
+        raise document.error(("overheads", index), what)
+    share = fact_of(record, "share", has_ends=False)
+    return Overhead(record.name, record.per, fact_of(record, "time"), share)
 
 
 def _range(low: float | None, value: float, high: float | None) -> tuple[float, float] | None:
@@ -161,9 +153,7 @@ def link_of(document: Document, index: int, record: LinkRecord) -> Link:
     rate = _range(record.low, record.bandwidth, record.high)
     for name, value, span in (("alpha", record.alpha, alpha), ("bandwidth", record.bandwidth, rate)):
         if span is not None and not span[0] <= value <= span[1]:
-            raise FomkitError(
-                document.where(("links", index)), f"the {name} must have low ≤ value ≤ high. Correct these."
-            )
+            raise document.error(("links", index), f"the {name} must have low ≤ value ≤ high. Correct these.")
     link = Link(
         alpha_s=record.alpha,
         byte_per_s=record.bandwidth,
@@ -190,9 +180,12 @@ def _check_order(document: Document, machine: Machine) -> None:
     ]
     for keys, fact in pairs:
         if fact is not None and not 0 < fact.low <= fact.value <= fact.high:
-            raise FomkitError(
-                document.where(keys), f"the {keys[1]} must be above 0 with low ≤ value ≤ high. Correct these."
-            )
+            raise document.error(keys, f"the {keys[1]} must be above 0 with low ≤ value ≤ high. Correct these.")
+
+
+def _check_inside(document: Document, keys: tuple[str | int, ...], name: str, what: str) -> None:
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise document.error(keys, f"{what} {name!r} must lie in the folder of this file. Give its name only.")
 
 
 def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
@@ -200,9 +193,7 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
 
     tables = []
     for index, name in enumerate(names):
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            where = document.where(("timings", index))
-            raise FomkitError(where, f"timings {name!r} must lie in the folder of this file. Give its name only.")
+        _check_inside(document, ("timings", index), name, "timings")
         path = document.path.parent / name
         check_beside(path, document.path)
         table = read_numbered_table(path, "TIMINGS")
@@ -214,8 +205,7 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
 def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:
     """Find the machine file that ``device: NAME`` means: beside this file, else by its name."""
     where = document.where(("device",))
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise FomkitError(where, f"the device {name!r} must lie in the folder of this file. Give its name only.")
+    _check_inside(document, ("device",), name, "the device")
     beside = (document.path.parent / f"{name}{ending}" for ending in ("", ".yaml", ".yml"))
     found = next((path for path in beside if is_file(path) and not path.samefile(document.path)), None)
     try:
@@ -283,25 +273,19 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
     record = check_record(document, MachineRecord)
     node, system = record.node, record.system
     if system is not None and node is None:
-        raise FomkitError(
-            document.where(("system",)), "states nodes, but node.devices is absent. Add 'node: {devices: …}'."
-        )
-    timings, device = _read_timings(document, record.timings), _device(record.device)
-    overheads = tuple(_overhead(document, index, one) for index, one in enumerate(record.overheads))
+        raise document.error(("system",), "states nodes, but node.devices is absent. Add 'node: {devices: …}'.")
     machine = Machine(
         name=record.name,
         title=record.title or record.name,
         party=record.party,
-        device=device,
-        timings=timings,
+        device=_device(record.device),
+        timings=_read_timings(document, record.timings),
         node_devices=node.devices if node else None,
         system_nodes=system.nodes if system else None,
         availability=system.availability if system else 1.0,
-        host_op_s=fact_of(host.per_op, host.low, host.high, host.basis, host.source)
-        if (host := record.host)
-        else None,
+        host_op_s=fact_of(record.host, "per_op"),
+        overheads=tuple(_overhead(document, index, one) for index, one in enumerate(record.overheads)),
         links=tuple(link_of(document, index, one) for index, one in enumerate(record.links)),
-        overheads=overheads,
         notes=tuple(record.notes),
         origin=_device(record.origin) if record.origin is not None else None,
         energy=energy_of(document, record.energy, node.devices if node else None),
@@ -310,10 +294,8 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
     _check_order(document, machine)
     if isinstance(record.device, NamedDeviceRecord):
         if record.origin is not None:
-            where = document.where(("origin",))
-            raise FomkitError(
-                where, "states an origin, but the device is another machine's. Leave out one of them."
-            )
+            what = "states an origin, but the device is another machine's. Leave out one of them."
+            raise document.error(("origin",), what)
         named_by = (*named_by, path)
         machine = _with_device(machine, _load(_device_file(document, record.device.of, named_by), named_by))
     key = fit_key(machine.as_built().timings)

@@ -16,19 +16,9 @@ from fomkit.files.op_csv import empty_table, format_table, read_table
 from fomkit.files.write import packed, write_set
 from fomkit.files.yaml import format_document, load_document, read_text
 from fomkit.ops.check import check_columns
+from fomkit.profiles import records
 from fomkit.profiles.locate import folders, locate
-from fomkit.profiles.records import (
-    MeasuredRecord,
-    Record,
-    check_record,
-    check_schema,
-    content_of,
-    fields_of,
-    known,
-    measured_block,
-    measured_run,
-    wrong_together,
-)
+from fomkit.profiles.records import MeasuredRecord, Record, check_record, check_schema, content_of, known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +86,7 @@ class TransformerRecord(Record):
             )
             wrong += "every token. Give at most as much."
         if wrong:
-            raise wrong_together(wrong)
+            raise records.wrong_together(wrong)
         return self
 
 
@@ -157,14 +147,12 @@ def _read(path: Path, **absent: str) -> ModelRecord:
     check_schema(document, SCHEMA)
     for key, text in absent.items():
         if key in document.content:
-            raise FomkitError(
-                document.where((key,)), f"{key!r} does not belong here. Facts are all but the tables."
-            )
+            raise document.error((key,), f"{key!r} does not belong here. Facts are all but the tables.")
         document.content[key] = text
     record = check_record(document, ModelRecord)
     for size, value in record.sizes.items():
         if value < 1:
-            raise FomkitError(document.where(("sizes", size)), f"sizes.{size} is {value}. Expected 1 or more.")
+            raise document.error(("sizes", size), f"sizes.{size} is {value}. Expected 1 or more.")
     return record
 
 
@@ -187,9 +175,9 @@ def _profile(
         "run": Run(**record.run.model_dump()),
         "unit": Unit(**record.unit.model_dump()),
         "transformer": Transformer(**record.transformer.model_dump()) if record.transformer else None,
-        "measured": measured_run(record.measured) if record.measured else None,
+        "measured": records.measured_run(record.measured) if record.measured else None,
     }
-    return ModelProfile(**{**fields_of(record, ModelProfile), **own})
+    return ModelProfile(**{**records.fields_of(record, ModelProfile), **own})
 
 
 def load_model(name: str | Path) -> ModelProfile:
@@ -260,7 +248,7 @@ def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
         "layers": f"{stem}.layers.csv" if model.layers is not None else None,
         "order": f"{stem}.order.csv.gz" if model.order is not None else None,
         "transformer": _transformer(model.transformer) if model.transformer is not None else None,
-        "measured": measured_block(model.measured) if model.measured else None,
+        "measured": records.measured_block(model.measured) if model.measured else None,
     }
     content = content_of(model, ModelRecord, **own)
     return {key: value for key, value in content.items() if value not in (None, {}, [])}

@@ -129,7 +129,7 @@ def check_schema(document: Document, schema: str) -> None:
     if found == schema:
         return
     what = "has no schema line" if found is None else f"schema is {found!r}"
-    raise FomkitError(document.where(("schema",)), f"{what}. Expected: 'schema: {schema}'.")
+    raise document.error(("schema",), f"{what}. Expected: 'schema: {schema}'.")
 
 
 class RepeatedRecord(Record):

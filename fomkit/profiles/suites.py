@@ -277,12 +277,11 @@ def _check_names(record: SuiteRecord, document: Document) -> None:
     names = [line.name for line in record.lines]
     for index, name in enumerate(names):
         if names.index(name) != index:
-            where = document.where(("lines", index))
-            raise FomkitError(where, f"line {name!r} stands here a second time. Rename one of them.")
+            raise document.error(("lines", index), f"line {name!r} stands here a second time. Rename one of them.")
     for index, campaign in enumerate(record.campaigns):
         if campaign.line not in names:
-            where = document.where(("campaigns", index))
-            raise FomkitError(where, f"{campaign.line!r} is no line of the suite. Its lines: {', '.join(names)}.")
+            what = f"{campaign.line!r} is no line of the suite. Its lines: {', '.join(names)}."
+            raise document.error(("campaigns", index), what)
 
 
 def _read(name: str | Path) -> tuple[Suite, SuiteRecord, Document]:
@@ -307,8 +306,8 @@ def load_suite(name: str | Path) -> Suite:
     """Load a suite by path or name."""
     suite, record, document = _read(name)
     if record.frozen is not None and suite_hash(suite, suite.frozen) != record.frozen.sha256:
-        raise FomkitError(
-            document.where(("frozen",)),
+        raise document.error(
+            ("frozen",),
             f"a line or the baseline of {suite.name!r} is not what version {suite.version} froze. "
             "Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
         )

@@ -1,11 +1,8 @@
-"""The adapters that are installed, found by their entry points and loaded when somebody needs one.
-
-What an adapter must offer: a reader of a format that fomkit does not know, in a package of somebody else.
+"""Adapters: readers of formats that fomkit does not know, in packages of others, loaded when somebody needs one.
 
 A distribution names its adapters as entry points: ``fomkit.trace`` for what becomes a model's table of ops,
-``fomkit.timings`` for what becomes a machine's timings. docs/adapters.md has a whole one.
-
-Files that an adapter of somebody else reads: chosen by their content, made profiles by the rules of CSV files.
+``fomkit.timings`` for what becomes a machine's timings. docs/adapters.md has a whole one. Files are
+chosen by their content, and what is read of them becomes profiles by the rules of CSV files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What others wrote of measured models, by format, as a table of measurements.
 
-Tables of measurements of whole models: strangers' CSV in, checked records out.
-
-The runs that somebody measured, read from the tables that ship or lie beside the user.
+Tables of measurements of whole models: strangers' CSV in, checked records out. The runs that somebody measured,
+read from the tables that ship or lie beside the user.
 """
 
 from __future__ import annotations

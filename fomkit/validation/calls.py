@@ -92,8 +92,6 @@ def needed(error: Vector, own: Vector, weight: Vector, share: float) -> float:
     `error` (n,): ln(measured / predicted), towards this end; `own` (n,): log distance of the interval's end that
     is there already; `weight` (n,): above 0.
 
-    Examples
-    --------
     >>> error, weight = np.array([0.0, 0.1, 0.5, 0.2]), np.ones(4)
     >>> [round(needed(error, np.full(4, 0.3), weight, share), 6) for share in (0.75, 1.0)]
     [0.0, 0.4]

@@ -1,10 +1,8 @@
-"""DeepBench's sheets scored one by one, and their medians.
+"""Scores on single ops: DeepBench's sheets, EIE's fully connected layers, machines without timings.
 
-What simple predictors reach on DeepBench's sheets, whole shape groups left out; from the notes on the data.
-
-Fully connected layers as somebody else timed them on a machine of ours: EIE's dense products.
-
-Single ops of machines as if nobody had timed their chip: what facts and other machines' tables know of them.
+Sheets are scored one by one, with their medians, beside what simple predictors reach with whole shape groups left
+out (from the notes on the data). EIE's are dense products that somebody else timed on a machine of ours. Of some
+machines it is asked what facts and other machines' tables know, as if nobody had timed their chip.
 """
 
 from __future__ import annotations
@@ -27,18 +25,10 @@ from fomkit.profiles.evidence import own_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.foreign import read_columns
+from fomkit.validation import scores
 from fomkit.validation.deepbench_folds import Sheet, cross_validated_cases, few_rows_cases, parts, read_sheets
 from fomkit.validation.graphs import without_timings
-from fomkit.validation.scores import (
-    Cases,
-    Errors,
-    Score,
-    cases_of_table,
-    constant_band,
-    errors_of,
-    join_cases,
-    score,
-)
+from fomkit.validation.scores import Cases, Errors, Score, cases_of_table, constant_band, join_cases, score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -202,7 +192,7 @@ def _held_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple
     wanted = [name for name in ("op", *_KEYS, *(column.name for column in DIMENSIONS)) if name in rows.columns]
     ops = rows[wanted].dropna(axis=1, how="all").reset_index(drop=True)
     timed = predict_ops(ops, without_timings(machine), interval=level).ops
-    return cases_of_table(timed, truth), errors_of(truth, _floors(timed, machine))
+    return cases_of_table(timed, truth), scores.errors_of(truth, _floors(timed, machine))
 
 
 def _middle(lines: list[Score]) -> Score:

@@ -81,8 +81,6 @@ def operand_reads(operand: Shape, output: Shape) -> float:
     It is read once if it is still in the cache when its turn comes again, else each time. Between two turns the
     block behind the innermost repeated axis passes: read, written, and the operand itself.
 
-    Examples
-    --------
     >>> operand_reads((16, 1, 1, 512), (16, 16, 512, 512))
     8192.0
     >>> operand_reads((2, 1, 2048, 2048), (2, 32, 2048, 2048)) == 2 * 32 * 2048 * 2048

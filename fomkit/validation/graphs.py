@@ -1,10 +1,7 @@
-"""Op graphs as OPS tables: one row per kernel that the framework runs, by pass, and where it comes from.
+"""Op graphs as OPS tables, one row per kernel that the framework runs, and their times per call and per pass.
 
-Devices of a table of labels as machines: a profile by name, else the facts that the table's folder lists.
-
-A folder of labels laid out like NeuSight's: what is not in it is taken from the one that comes with fomkit.
-
-Op graphs predicted on a machine: the times of their kernels, added up per call and per pass.
+A device of a table of labels is a profile by name, else the facts that the table's folder lists. What such a
+folder, laid out like NeuSight's, lacks is taken from the one that comes with fomkit.
 """
 
 from __future__ import annotations
@@ -106,8 +103,6 @@ def _words(name: str) -> set[str]:
 def nearest_device(name: str, known: list[str]) -> str | None:
     """Find the device of a list that a label means; None where none or more than one fits best.
 
-    Examples
-    --------
     >>> nearest_device("A100-PCIe-40GB", ["NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "Tesla T4"])
     'NVIDIA A100-PCIE-40GB'
     >>> nearest_device("H200", ["NVIDIA H100 80GB HBM3"]) is None

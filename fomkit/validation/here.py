@@ -27,18 +27,8 @@ from fomkit.frontends.profile import profile_file
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
-from fomkit.validation.here_scores import (
-    SOURCES,
-    Compared,
-    Trace,
-    Traced,
-    cases_of,
-    shapes_of,
-    step_of,
-    time_step,
-    trace_models,
-    widen_leave_one_out,
-)
+from fomkit.validation import here_scores
+from fomkit.validation.here_scores import SOURCES, Compared, Trace, Traced, cases_of, shapes_of, step_of, time_step
 from fomkit.validation.scores import Aim, Range, check_aims, score
 
 QUICK_RATIO = ("multilayer_perceptron", "convolutional", "autoencoder", "p1b3")
@@ -126,7 +116,11 @@ def _compared(
     traced: Sequence[Traced], machine: Machine, timed: dict[str, float], level: float, *, unseen: bool
 ) -> tuple[Compared, ...]:
     spans = _steps(traced, machine, level, unseen=unseen)
-    return tuple(widen_leave_one_out([Compared(name, timed[name], span) for name, span in spans if name in timed]))
+    return tuple(
+        here_scores.widen_leave_one_out(
+            [Compared(name, timed[name], span) for name, span in spans if name in timed]
+        )
+    )
 
 
 class _Proving:
@@ -238,7 +232,7 @@ def _no_energy(runs: Iterable[MeasuredRun]) -> str:
 
 def _prove(proving: _Proving, names: Sequence[str], level: float) -> Proof:
     begun = time.monotonic()
-    traced = trace_models(names, proving.folder, proving.tell, proving.tools.trace)
+    traced = here_scores.trace_models(names, proving.folder, proving.tell, proving.tools.trace)
     proving.spent("tracing", begun)
     before = proving.times(traced, "before")
     apart = frozenset().union(*(shapes_of(one.model) for one in traced))

@@ -132,8 +132,6 @@ class GraphRow(NamedTuple):
 def function_of(name: str) -> str:
     """Strip the running number of a call.
 
-    Examples
-    --------
     >>> function_of("transpose_3"), function_of("masked_fill_")
     ('transpose', 'masked_fill_')
     """

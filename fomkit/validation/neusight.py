@@ -1,8 +1,7 @@
 """NeuSight's labels against predictions: calls, whole models and ratios, device by device.
 
-Whole models: predicted passes beside their labels and beside what published predictors said of these.
-
-Ratios of two machines: how much longer one model takes on one than on the other, over all pairs of devices.
+Whole models: predicted passes beside their labels and beside what published predictors said of these. Ratios of
+two machines: how much longer one model takes on one than on the other, over all pairs of devices.
 """
 
 from __future__ import annotations
@@ -19,13 +18,7 @@ from fomkit.core.interval import Span, divide_independent
 from fomkit.plan.coverage import USES, Uses, widen_calls
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.calls import call_scores, calls_by_group, cases_of_calls, fit_uses, scored_calls
-from fomkit.validation.graphs import (
-    NO_PROFILES,
-    LabelFolder,
-    per_pass,
-    predict_graphs,
-    without_timings,
-)
+from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_pass, predict_graphs, without_timings
 from fomkit.validation.labels import PEERS
 from fomkit.validation.scores import Cases, Errors, Score, cases_of_spans, errors_of, score
 

@@ -142,8 +142,6 @@ class Score:
 def interval_scores(truth: Vector, low: Vector, high: Vector, level: float = DEFAULT_LEVEL) -> Vector:
     """Score each interval on a log scale.
 
-    Examples
-    --------
     >>> e = np.exp(1.0)
     >>> interval_scores(np.array([1.0, 1.0]), np.array([1 / e, e]), np.array([e, e * e])).round(6).tolist()
     [2.0, 11.0]
@@ -169,8 +167,6 @@ def constant_band(cases: Cases, level: float = DEFAULT_LEVEL) -> Cases:
 def errors_of(truth: Vector, value: Vector) -> Errors:
     """Give the errors of one predictor.
 
-    Examples
-    --------
     >>> errors_of(np.array([1.0, 1.0, 2.0]), np.array([1.5, 1.0, 2.0]))
     Errors(median=0.0, mean=0.16666666666666666)
     """
@@ -189,8 +185,6 @@ def score(
 ) -> Score:
     """Score predictions of one comparison.
 
-    Examples
-    --------
     >>> two = make_cases(*map(np.array, ([1.0, 2.0], [1.1, 1.8], [0.9, 1.9], [1.3, 2.1])))
     >>> one = score(two, "made up", "op", "m", "gemm")
     >>> round(one.mean, 6), round(one.bias, 6), round(one.total, 6), one.hit_rate

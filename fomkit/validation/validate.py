@@ -25,31 +25,13 @@ from fomkit.profiles.declared import load_layout
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
+from fomkit.validation import deepbench_scores, scores
 from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN, SEEDS, read_sheets
-from fomkit.validation.deepbench_scores import (
-    FEW,
-    GROUPED,
-    HELD_OUT,
-    MOST,
-    choose_sheets,
-    dense_layer_scores,
-    held_out_scores,
-    score_sheets,
-)
+from fomkit.validation.deepbench_scores import FEW, GROUPED, HELD_OUT, MOST, choose_sheets, dense_layer_scores
 from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
-from fomkit.validation.scores import (
-    Cases,
-    Level,
-    Score,
-    Verdict,
-    cases_of_spans,
-    check_aims,
-    join_cases,
-    read_aims,
-    score,
-)
+from fomkit.validation.scores import Cases, Level, Score, Verdict, cases_of_spans, check_aims, join_cases, score
 
 TARGET = "a100-sxm"
 TECHNIQUES: dict[str, dict[str, Any]] = {
@@ -258,13 +240,13 @@ def validate(
     tables = shipped_folder("validation")
     folder = LabelFolder(data or shipped())
     chosen = choose_sheets(read_sheets(tables / "deepbench" / "sheets.csv"), sheets)
-    scored = score_sheets(chosen, level, full=full, whole=sheets is None)
+    scored = deepbench_scores.score_sheets(chosen, level, full=full, whole=sheets is None)
     found = compare_labels(folder, level)
     pooled = _pooled(scored.cases if sheets is None else [], found, folder, level)
-    apart = [*held_out_scores(level), *dense_layer_scores(level)] if sheets is None else []
+    apart = [*deepbench_scores.held_out_scores(level), *dense_layer_scores(level)] if sheets is None else []
     lines = (*scored.lines, *apart, *found.scores, *pooled)
     published = tuple(megatron_figures(level))
     scored_lines = (*lines, *megatron_scores([*published], level))
-    verdicts = tuple(check_aims(scored_lines, read_aims(tables / "aims.csv")))
+    verdicts = tuple(check_aims(scored_lines, scores.read_aims(tables / "aims.csv")))
     notes = (*_data_notes(full), *found.notes)
     return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full)

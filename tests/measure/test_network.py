@@ -15,20 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
+from fomkit.bench import network
 from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import key_of
-from fomkit.bench.network import (
-    PLANS,
-    Job,
-    NetworkPlan,
-    NetworkSpec,
-    cases,
-    measure_network,
-    ordered,
-    pooled,
-    slurm_job,
-    time_cases,
-)
 from fomkit.bench.network_ranks import LocalRanks, with_network
 from fomkit.bench.record import begun_machine
 from fomkit.cli.main import app
@@ -37,7 +26,7 @@ from fomkit.core.errors import FomkitError
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 SIZES = (64, 1024, 4096, 2**20, 2**23)
-TINY = NetworkPlan(SIZES, 0.5, 12, 0.05, visits=2)
+TINY = network.NetworkPlan(SIZES, 0.5, 12, 0.05, visits=2)
 HERE = Path(__file__).parent
 
 
@@ -55,7 +44,7 @@ def answers(ranks, tmp_path_factory: pytest.TempPathFactory):
     for _ in range(3):
         journal = Journal(tmp_path_factory.mktemp("network") / "kept.jsonl", {"ranks": 2})
         journal.begin()
-        time_cases(ranks, journal, ordered(TINY, ranks.facts["hosts"], 0, {}), lambda _text: None)
+        network.time_cases(ranks, journal, network.ordered(TINY, ranks.facts["hosts"], 0, {}), lambda _text: None)
         empty = begun_machine(Path("here.yaml"), "", "a machine", add=False)
         if with_network(empty, journal.answers.values(), "gloo", ranks.facts, "fomkit").links:
             break
@@ -115,7 +104,7 @@ def test_a_second_measurement_replaces_the_first_and_nothing_else(machine, answe
 def test_a_killed_rank_costs_its_exchange_only(ranks, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "kept.jsonl", {})
     journal.begin()
-    one, two, *_ = cases(TINY._replace(schemes=()), ranks.facts["hosts"])
+    one, two, *_ = network.cases(TINY._replace(schemes=()), ranks.facts["hosts"])
     long = one._replace(
         request={
             **one.request,
@@ -126,7 +115,7 @@ def test_a_killed_rank_costs_its_exchange_only(ranks, tmp_path: Path) -> None:
     victim = ranks.children[1]._process.pid
     threading.Timer(0.5, os.kill, (victim, signal.SIGKILL)).start()
     begun = time.monotonic()
-    time_cases(ranks, journal, [long, two], lambda _text: None)
+    network.time_cases(ranks, journal, [long, two], lambda _text: None)
     assert time.monotonic() - begun < 30
     lost, kept = journal.answers[key_of(one.cells)][1], journal.answers[key_of(two.cells)][1]
     assert lost["reason"] == "rank 1: the process that timed it was ended by SIGKILL, perhaps for its memory"
@@ -152,8 +141,8 @@ class Broken:
 
 def test_what_is_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
     journal, ranks = Journal(tmp_path / "kept.jsonl", {}), Broken()
-    wanted = cases(TINY, ["a", "a"])
-    time_cases(ranks, journal, wanted, lambda _text: None)
+    wanted = network.cases(TINY, ["a", "a"])
+    network.time_cases(ranks, journal, wanted, lambda _text: None)
     assert ranks.exchanges == 4
     reasons = [answer["reason"] for _, answer in journal.answers.values()]
     assert reasons[0] == "Timed out waiting 20000ms"
@@ -167,25 +156,25 @@ def test_what_is_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
 
 
 def test_visits_are_pooled_and_a_lost_one_takes_nothing_away() -> None:
-    first = pooled({}, {"times": [1.0, 2.0]})
-    assert pooled(first, {"reason": "lost"}) == {"visits": 2, "times": [1.0, 2.0]}
-    assert pooled(first, {"times": [3.0]})["times"] == [1.0, 2.0, 3.0]
-    assert pooled({}, {"reason": "lost"}) == {"visits": 1, "reason": "lost"}
+    first = network.pooled({}, {"times": [1.0, 2.0]})
+    assert network.pooled(first, {"reason": "lost"}) == {"visits": 2, "times": [1.0, 2.0]}
+    assert network.pooled(first, {"times": [3.0]})["times"] == [1.0, 2.0, 3.0]
+    assert network.pooled({}, {"reason": "lost"}) == {"visits": 1, "reason": "lost"}
 
 
 def test_ranks_of_two_nodes_are_measured_within_and_between() -> None:
-    listed = cases(TINY, ["a", "a", "b", "b"])
+    listed = network.cases(TINY, ["a", "a", "b", "b"])
     sent = {(one.cells["link"], one.request["peer"]) for one in listed if one.cells["collective"] == "send_recv"}
     assert sent == {("node", 1), ("system", 2)}
     reduced = [one for one in listed if one.cells["collective"] == "all_reduce"]
     assert {(one.cells["link"], one.cells["ranks"]) for one in reduced} == {("system", "4")}
-    gathered = [one for one in cases(TINY, ["a"] * 3) if one.cells["collective"] == "all_gather"]
+    gathered = [one for one in network.cases(TINY, ["a"] * 3) if one.cells["collective"] == "all_gather"]
     assert all(int(one.cells["message_byte"]) % 12 == 0 for one in gathered)
 
 
 def test_a_missing_backend_is_told(tmp_path: Path) -> None:
     with pytest.raises(FomkitError, match=r"nothing could be exchanged\. mpi, not timed: .* without mpi"):
-        measure_network(NetworkSpec(tmp_path / "here.yaml", backends=("mpi",)))
+        network.measure_network(network.NetworkSpec(tmp_path / "here.yaml", backends=("mpi",)))
     assert not list(tmp_path.iterdir())
 
 
@@ -253,9 +242,9 @@ def test_a_slurm_job_is_a_script(tmp_path: Path) -> None:
                  "srun fomkit measure --network --full --backend nccl -o 'my machine.yaml'"):  # fmt: skip
         assert line in text.splitlines()
     assert text.startswith("#!/bin/bash\n")
-    assert "gpus" not in slurm_job(Job(2, 2, "quick", ("gloo",), "x.yaml", False))
+    assert "gpus" not in network.slurm_job(network.Job(2, 2, "quick", ("gloo",), "x.yaml", False))
     with pytest.raises(FomkitError, match="each node needs as many ranks"):
-        slurm_job(Job(2, 3, "quick", ("gloo",), "x.yaml", False))
+        network.slurm_job(network.Job(2, 3, "quick", ("gloo",), "x.yaml", False))
 
 
 @pytest.mark.parametrize(
@@ -275,4 +264,5 @@ def test_options_that_do_not_go_together_are_refused(words: tuple[str, ...], sai
 
 
 def test_plans_grow() -> None:
-    assert [len(one.sizes) for one in PLANS.values()] == sorted(len(one.sizes) for one in PLANS.values())
+    sizes = [len(one.sizes) for one in network.PLANS.values()]
+    assert sizes == sorted(sizes)

@@ -10,18 +10,8 @@ import pytest
 
 from fomkit.bench.libraries import Child
 from fomkit.files.child_process import child_command
+from fomkit.harness.tensorflow import traffic
 from fomkit.harness.tensorflow.makers import MAKERS, OVER, UNSUPPORTED, checked_case, make_case
-from fomkit.harness.tensorflow.traffic import (
-    BACK,
-    COPIES,
-    NAMED,
-    ONE,
-    STREAM,
-    TWO,
-    GraphCase,
-    compiled,
-    time_graph,
-)
 from fomkit.harness.torch.cases import TOLERANCES, CannotTimeError, Watch
 from fomkit.harness.torch.times import Effort
 
@@ -47,14 +37,14 @@ CASES: list[dict[str, str]] = [
     {**PRODUCT, "dtype": "fp64"},
     *({**CONV, **way, "pass_name": name} for name in PASSES for way in WAYS),
     *(
-        {"kind": "pointwise", "op": name, **READS[1 if name in ONE else 2]}
-        for name in NAMED
+        {"kind": "pointwise", "op": name, **READS[1 if name in traffic.ONE else 2]}
+        for name in traffic.NAMED
         if name != "LogicalNot"
     ),
     {"kind": "pointwise", "op": "LogicalNot", "dtype": "bool", **READS[1]},
     *({"kind": "pointwise", "op": name, **FLAT, "read_byte": str(4096 + 64 * 4)} for name in ("BiasAdd", "AddV2")),
     {"kind": "pointwise", "op": "AddV2", **READS[1]},
-    {"kind": "pointwise", "op": STREAM, **READS[2]},
+    {"kind": "pointwise", "op": traffic.STREAM, **READS[2]},
     *({"kind": "pointwise", **reads} for reads in READS.values()),
     {"kind": "copy", **READS[1]},
     *({"kind": "norm", "op": name, **ROW} for name in OVER),
@@ -72,15 +62,15 @@ def test_every_op_is_made_and_right_alone_and_in_a_graph() -> None:
     for case in map(cells, CASES):
         made, error = checked_case(case)
         assert 0 <= error <= TOLERANCES[case["dtype"]], case
-        if case.get("op") != STREAM:  # it adds to what it added to before
-            assert made.check(compiled(made, 3)()) <= TOLERANCES[case["dtype"]], case
+        if case.get("op") != traffic.STREAM:  # it adds to what it added to before
+            assert made.check(traffic.compiled(made, 3)()) <= TOLERANCES[case["dtype"]], case
     assert {one["kind"] for one in CASES} | {"embedding"} == set(MAKERS)
-    assert {*ONE, *TWO, *BACK} <= set(NAMED)
+    assert {*traffic.ONE, *traffic.TWO, *traffic.BACK} <= set(traffic.NAMED)
 
 
 def test_a_wrong_result_is_seen() -> None:
     for case in map(cells, CASES):
-        if case.get("op") == STREAM:
+        if case.get("op") == traffic.STREAM:
             continue
         made = make_case(case)
         result = made.op(*made.operands)
@@ -123,7 +113,7 @@ class Clock:
         monkeypatch.setattr("fomkit.harness.tensorflow.traffic.compiled", self.compiled)
         self.watch = Watch(self.measure, 0.0, self.flush)
 
-    def compiled(self, _case: GraphCase, copies: int) -> Any:
+    def compiled(self, _case: traffic.GraphCase, copies: int) -> Any:
         def run() -> None:
             self.now += 60e-6 + copies * self.op_s + (3e-6 if self.cold and copies else 0.0)
             self.cold = False
@@ -140,11 +130,11 @@ class Clock:
         self.cold = True
 
 
-CASE = GraphCase(lambda: None, (), lambda _result: 0.0)
+CASE = traffic.GraphCase(lambda: None, (), lambda _result: 0.0)
 
 
 def test_the_call_is_taken_off_and_short_ops_run_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = time_graph(CASE, Clock(monkeypatch).watch, Effort())
+    times = traffic.time_graph(CASE, Clock(monkeypatch).watch, Effort())
     assert times.warm == pytest.approx([2e-6] * len(times.warm))
     assert times.cold == pytest.approx([5e-6] * len(times.cold))
     assert len(times.warm) >= 6
@@ -152,7 +142,7 @@ def test_the_call_is_taken_off_and_short_ops_run_often(monkeypatch: pytest.Monke
 
 def test_an_op_that_is_lost_in_the_call_is_no_timing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CannotTimeError, match="too little to be told apart"):
-        time_graph(CASE, Clock(monkeypatch, op_s=60e-6 * 0.01 / COPIES).watch, Effort())
+        traffic.time_graph(CASE, Clock(monkeypatch, op_s=60e-6 * 0.01 / traffic.COPIES).watch, Effort())
 
 
 # --- the process -------------------------------------------------------------------------------------------------

@@ -13,15 +13,8 @@ import openpyxl
 import pytest
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.xlsx import (
-    MAX_COLUMNS,
-    MAX_PARTS,
-    MAX_ROWS,
-    Sheet,
-    cell_name,
-    looks_like_workbook,
-    read_workbook,
-)
+from fomkit.files import xlsx
+from fomkit.files.xlsx import cell_name, read_workbook
 
 
 def write_zip(path: Path, parts: dict[str, bytes]) -> Path:
@@ -76,7 +69,7 @@ def test_formulas_with_a_cached_value_are_read(make_workbook, tmp_path):
 def test_text_file_called_xlsx(tmp_path):
     path = tmp_path / "made.xlsx"
     path.write_text("M,N,K\n1,2,3\n")
-    assert not looks_like_workbook(path)
+    assert not xlsx.looks_like_workbook(path)
     with pytest.raises(FomkitError, match=r"made\.xlsx: is no \.xlsx workbook: a workbook is a zip archive"):
         read_workbook(path)
 
@@ -156,8 +149,9 @@ def test_zip_bomb_that_lies_about_its_size(tmp_path):
 
 
 def test_too_many_parts(tmp_path):
+    parts = {f"{part}.xml": b"<a/>" for part in range(xlsx.MAX_PARTS + 1)}
     with pytest.raises(FomkitError, match=r"has 1,001 parts\. Up to 1,000"):
-        read_workbook(write_zip(tmp_path / "many.xlsx", {f"{part}.xml": b"<a/>" for part in range(MAX_PARTS + 1)}))
+        read_workbook(write_zip(tmp_path / "many.xlsx", parts))
 
 
 def test_encrypted_part(make_workbook):
@@ -193,7 +187,7 @@ def test_document_type_is_refused(make_workbook, tmp_path):
         read_workbook(write_zip(tmp_path / "entity.xlsx", parts))
 
 
-@pytest.mark.parametrize("cell", ["XFD1048576", "A1048576", "XFD1", f"A{MAX_ROWS + 1}"])
+@pytest.mark.parametrize("cell", ["XFD1048576", "A1048576", "XFD1", f"A{xlsx.MAX_ROWS + 1}"])
 def test_lone_cell_far_away(tmp_path, cell):
     book = openpyxl.Workbook()
     book.active[cell] = 1
@@ -208,11 +202,11 @@ def test_lone_cell_far_away(tmp_path, cell):
 
 def test_the_last_allowed_cell_is_read(tmp_path):
     book = openpyxl.Workbook()
-    book.active.cell(MAX_ROWS, MAX_COLUMNS, 7)
+    book.active.cell(xlsx.MAX_ROWS, xlsx.MAX_COLUMNS, 7)
     path = tmp_path / "edge.xlsx"
     book.save(path)
     (sheet,) = read_workbook(path)
-    assert sheet.cell(MAX_ROWS, MAX_COLUMNS) == 7
+    assert sheet.cell(xlsx.MAX_ROWS, xlsx.MAX_COLUMNS) == 7
 
 
 def test_a_false_declared_size_does_not_hide_cells(make_workbook, tmp_path):
@@ -233,4 +227,4 @@ def test_reading_leaves_the_file_as_it_was(make_workbook):
 
 def test_names_of_cells():
     assert [cell_name(1, 1), cell_name(98, 9), cell_name(3, 28)] == ["A1", "I98", "AB3"]
-    assert Sheet("s", ()).cell(1, 1) is None
+    assert xlsx.Sheet("s", ()).cell(1, 1) is None

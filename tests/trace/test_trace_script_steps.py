@@ -51,7 +51,7 @@ def run(tmp_path: Path) -> Callable[..., ModelProfile]:
         except Stopped:
             pass
         assert watch.taken is not None
-        return draft_script(watch.taken, "train").profile()
+        return draft_script(watch.taken, {"name": "train"}).profile()
 
     return run_text
 

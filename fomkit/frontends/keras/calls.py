@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
-from fomkit.frontends.lowering.calls import Array, Call, format_name
+from fomkit.frontends.lowering.calls import Array, Call, format_name, packed_strides
 
 Operation = Any
 Graph = Any
@@ -223,9 +222,9 @@ def as_array(tensor: Tensor, place: Place) -> Array | None:
     if tensor.dtype.name in _OTHERS:
         return None
     shape = _shape(tensor, place)
-    stride = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
     origin = _origin(tensor)
-    return Array(shape, stride, dtype_name(tensor.dtype), tensor.dtype.size, id(origin.op) + origin.value_index)
+    number = id(origin.op) + origin.value_index
+    return Array(shape, packed_strides(shape), dtype_name(tensor.dtype), tensor.dtype.size, number)
 
 
 def _inputs(op: Operation, arrays: Sequence[Array | None]) -> dict[str, Any]:

@@ -15,23 +15,12 @@ from keras.src.backend import nn as functions
 from keras.src.layers.attention.grouped_query_attention import GroupedQueryAttention
 
 from fomkit.frontends.drafting import replaced
-from fomkit.frontends.keras.calls import (
-    CALLS,
-    LOOPS,
-    Graph,
-    Operation,
-    Place,
-    Ran,
-    ShapeUnknown,
-    Tensor,
-    constants,
-    describe_call,
-    dtype_name,
-)
+from fomkit.frontends.keras import calls as graphs
+from fomkit.frontends.keras.calls import CALLS, LOOPS, Graph, Operation, Place, Ran, Tensor, dtype_name
 from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes
 from fomkit.frontends.layers import RowOwner, Scope
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, Dimensions, TracedOp
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, TracedOp
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 
 _SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
@@ -104,9 +93,8 @@ def row_of_layer(layer: Any, args: Any, kwargs: Any, path: str) -> TracedOp | No
     values = args[0] if args else kwargs.get("sequences", kwargs.get("inputs"))
     if cell is not None and hasattr(values, "shape"):
         batch, steps, features = values.shape
-        dimensions: Dimensions = {"cell": cell, "batch": batch, "steps": steps, "input_size": features}
-        dimensions |= {"hidden_size": layer.units, "layers": 1, "directions": 1}
-        return TracedOp(type(layer).__name__, "rnn", dimensions, dtype_name(layer.compute_dtype), FORWARD, path)
+        sizes = calls.rnn_sizes(cell, batch, steps, (features, layer.units))
+        return TracedOp(type(layer).__name__, "rnn", sizes, dtype_name(layer.compute_dtype), FORWARD, path)
     if type(layer) is keras.layers.Attention and layer.score_mode == "dot" and isinstance(values, list | tuple):
         query, value, *key = [value[:, :, None, :] for value in values]
         causal = bool(kwargs.get("use_causal_mask", False))
@@ -115,16 +103,12 @@ def row_of_layer(layer: Any, args: Any, kwargs: Any, path: str) -> TracedOp | No
 
 
 def attention_row(path: str, query: Any, key: Any, value: Any, causal: bool) -> TracedOp:
-    """Describe one scaled-dot-product attention of tensors (batch, length, heads, width).
-
-    Where values are wider or narrower than keys, head_dim is the mean of both, which keeps the flop right.
-    """
-    batch, q_len, heads, width = query.shape
-    both = width + value.shape[3]
-    dimensions: Dimensions = {"batch": batch, "heads": heads, "kv_heads": key.shape[2], "q_len": q_len}
-    dimensions |= {"kv_len": key.shape[1], "head_dim": both / 2 if both % 2 else both // 2, "causal": int(causal)}
+    """Describe one scaled-dot-product attention of tensors (batch, length, heads, width)."""
+    heads, lengths = ((query.shape[axis], key.shape[axis]) for axis in (2, 1))
+    widths = query.shape[3], value.shape[3]
+    sizes = calls.attention_sizes(query.shape[0], heads, lengths, widths, causal=causal)
     dtype = dtype_name(keras.backend.standardize_dtype(query.dtype))
-    return TracedOp("dot_product_attention", "attention", dimensions, dtype, FORWARD, path)
+    return TracedOp("dot_product_attention", "attention", sizes, dtype, FORWARD, path)
 
 
 @contextmanager
@@ -228,7 +212,7 @@ def trace_ops(
     ran: Sequence[Ran], graph: Graph, scopes: Scopes, gradients: Sequence[Any], layers: GraphLayers
 ) -> Walked:
     """Describe the ops of a whole step; ``layers`` is told each op of the forward pass."""
-    found, folded = Walked(), constants(ran)
+    found, folded = Walked(), graphs.constants(ran)
     weights = weight_products(gradients, graph)
     groups = {product_group(op) for op in weights}
     owners, lines = list[RowOwner](), GraphLines(scopes.paths)
@@ -277,8 +261,8 @@ def _counted(ran: Ran, pass_name: str, folded: set[Operation], graph: Graph, fou
     else:
         transposed = _TRANSPOSED in forward_type(ran.op, graph)
         try:
-            call = describe_call(ran, folded, in_backward=pass_name == BACKWARD, of_transposed=transposed)
-        except ShapeUnknown:
+            call = graphs.describe_call(ran, folded, in_backward=pass_name == BACKWARD, of_transposed=transposed)
+        except graphs.ShapeUnknown:
             state = "unsupported"
             found.unsupported[f"{kind} of a shape that depends on data"] += ran.count
         else:

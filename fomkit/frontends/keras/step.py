@@ -16,7 +16,7 @@ from fomkit.frontends.keras.inputs import Handed, Prepared, Values, split_values
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_scopes
 from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of, trace_ops, watch_attention
 from fomkit.frontends.layers import GraphNode, Nodes
-from fomkit.frontends.lowering.calls import FORWARD, UPDATE, Dimensions, TracedOp, split_gradients
+from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp, split_gradients, update_rows
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step, Update, places_of, row_places
 
@@ -88,7 +88,7 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
         return Update(notes=["no optimizer is given: the update is not counted"])
     if rule := rule_of(optimizer):
         notes = [_SCALED] if scales_loss(optimizer) else []
-        return Update(update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
+        return Update(_update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
     name = type(optimizer).__name__
     if by_ops:
         note = f"optimizer: {name} does more than a rule with a formula; its ops are counted one by one"
@@ -96,17 +96,10 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
     return Update(unsupported=f"the update by {name}, which does more than a rule with a formula")
 
 
-def update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
-    """Describe one update of the variables that got a gradient, a row for each number format."""
-    by_dtype: dict[str, list[int]] = {}
-    for variable in updated:
-        by_dtype.setdefault(dtype_name(variable.dtype), []).append(prod(variable.shape))
-    rows = []
-    for dtype, numels in by_dtype.items():
-        sizes: Dimensions = {"rule": rule_of(optimizer), "impl": implementation()}
-        sizes |= {"numel": sum(numels), "tensors": len(numels)}
-        rows.append(TracedOp(f"{type(optimizer).__name__}.apply", "optimizer", sizes, dtype, UPDATE, ""))
-    return rows
+def _update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
+    """Describe one update of the variables that got a gradient."""
+    sizes = ((dtype_name(variable.dtype), prod(variable.shape)) for variable in updated)
+    return update_rows(f"{type(optimizer).__name__}.apply", rule_of(optimizer), implementation(), sizes)
 
 
 def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
@@ -250,7 +243,7 @@ def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Node
     """Tell of each node of a whole step, at the sizes of ``sized``, which rows it belongs to."""
     places, products = _places(sized), _products(step.walked.placed)
     by_rule = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
-    updates = places(update_rows(prepared.optimizer, step.seen.variables)) if by_rule else []
+    updates = places(_update_rows(prepared.optimizer, step.seen.variables)) if by_rule else []
     nodes: Nodes = {}
     for one in step.walked.placed:
         if one.pass_name == UPDATE and by_rule:

@@ -106,8 +106,6 @@ RULES: Mapping[str, Rule | None] = {
 def find_rule(op: str) -> tuple[bool, Rule | None]:
     """Look an op up: whether the table knows it, and its rule (None: it does no work).
 
-    Examples
-    --------
     >>> find_rule("aten::detach"), find_rule("aten::_fft_r2c")
     ((True, None), (False, None))
     """

@@ -80,8 +80,6 @@ def stored_transposed(factor: Array) -> int:
     Shapes alone do not say it: the weight gradient reads its left factor transposed. An axis of length 1 decides
     nothing, and a matrix that is neither order is copied before the product, hence row by row.
 
-    Examples
-    --------
     >>> stored_transposed(Array((3, 2), (1, 3), "fp32", 4, storage=1))
     1
     """

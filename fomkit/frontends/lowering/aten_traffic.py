@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from fomkit.frontends.lowering import calls
@@ -42,8 +43,7 @@ def softmax_along(name: str) -> Rule:
 def batch_norm(call: Call) -> list[Work]:
     """Rule of batch normalisation, forward or back: a row is all values of one channel."""
     values = call.array("input")
-    channels = values.shape[1] if len(values.shape) > 1 else 1
-    return on_rows("norm", call, values, values.numel // max(channels, 1))
+    return calls.per_channel(call, values, values.shape[1] if len(values.shape) > 1 else 1)
 
 
 def layer_norm(call: Call) -> list[Work]:
@@ -53,16 +53,14 @@ def layer_norm(call: Call) -> list[Work]:
 
 def group_norm(call: Call) -> list[Work]:
     """Rule of group normalisation, forward or back: a row is the values of one group of one sample."""
-    values = call.array("input")
-    groups = int(call.arguments["N"]) * int(call.arguments["group"])
-    return on_rows("norm", call, values, values.numel // max(groups, 1))
+    return calls.per_channel(call, call.array("input"), int(call.arguments["N"]) * int(call.arguments["group"]))
 
 
 def weight_norm(call: Call) -> list[Work]:
     """Rule of weight normalisation, forward or back: a row is the weights that share one length."""
     weight = call.array("v" if "v" in call.arguments else "saved_v")
     lengths = call.array("g" if "g" in call.arguments else "saved_g")
-    return on_rows("norm", call, weight, weight.numel // max(lengths.numel, 1))
+    return calls.per_channel(call, weight, lengths.numel)
 
 
 def _pool_reads(call: Call) -> list[Array]:
@@ -94,10 +92,7 @@ def gather_from(table: str, kind: str) -> Rule:
 
     def rule(call: Call) -> list[Work]:
         source, picked = call.array(table), call.results[0]
-        read = [array for array in call.read if array != source]
-        row = picked.shape[-1] if kind == "embedding" else 0
-        found = traffic(picked.numel, read, call.written, row=row, extra_byte=picked.numel * source.item_byte)
-        return [Work(kind, {**found, "inputs": len(read) + 1}, source.dtype)]
+        return calls.on_picked(kind, call, source, picked.numel, picked.shape[-1] if kind == "embedding" else 0)
 
     return rule
 
@@ -105,11 +100,9 @@ def gather_from(table: str, kind: str) -> Rule:
 def embedding_bag(call: Call) -> list[Work]:
     """Rule of a lookup that sums its rows: every row looked up is read, one row a bag is written."""
     table, indices = call.array("weight"), call.array("indices")
-    read = [array for array in call.read if array != table]
     width = table.shape[-1]
-    numel = indices.numel * width
-    found = traffic(numel, read, call.results[:1], row=width, extra_byte=numel * table.item_byte)
-    return [Work("embedding", {**found, "inputs": len(read) + 1}, table.dtype)]
+    bags = replace(call, results=call.results[:1])
+    return calls.on_picked("embedding", bags, table, indices.numel * width, width)
 
 
 def embedding_backward(call: Call) -> list[Work]:
@@ -142,11 +135,8 @@ def scatter(call: Call) -> list[Work]:
 
 def picked_loss(call: Call) -> list[Work]:
     """Rule of the negative log-likelihood: one probability per target is read, whatever the classes."""
-    target, probabilities = call.array("target"), call.array("self")
-    read = [array for array in call.read if array != probabilities]
-    picked = target.numel * probabilities.item_byte
-    found = traffic(target.numel, read, call.written, row=target.numel, extra_byte=picked)
-    return [Work("reduction", {**found, "inputs": len(read) + 1}, probabilities.dtype)]
+    numel = call.array("target").numel
+    return calls.on_picked("reduction", call, call.array("self"), numel, numel)
 
 
 def picked_loss_backward(call: Call) -> list[Work]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -48,8 +48,6 @@ class Array:
     def byte(self) -> int:
         """Bytes that stand in memory; a broadcast or overlapping element counts once.
 
-        Examples
-        --------
         >>> Array((5, 4), (0, 1), "fp32", 4, storage=1).byte
         16
         """
@@ -59,6 +57,15 @@ class Array:
         distinct = prod(size for size, step in axes if step)
         span = 1 + sum((size - 1) * abs(step) for size, step in axes)
         return min(distinct, span) * self.item_byte
+
+
+def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Give the strides of a tensor without gaps, row by row [elements].
+
+    >>> packed_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 AXES = ("d", "h", "w")
@@ -144,8 +151,6 @@ def each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
 def add_counts(one: int | str, other: int | str) -> int | str:
     """Add two counts, expressions too.
 
-    Examples
-    --------
     >>> add_counts(2, 3), add_counts(0, "seq"), add_counts(1, "seq - 1")
     (5, 'seq', '1 + seq - 1')
     """
@@ -157,8 +162,6 @@ def add_counts(one: int | str, other: int | str) -> int | str:
 def add_lines(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
     """Add the executions of lines of code.
 
-    Examples
-    --------
     >>> add_lines({"a.py:1 f": 1}, {"a.py:1 f": 2, "a.py:3 f": 1})
     {'a.py:1 f': 3, 'a.py:3 f': 1}
     """
@@ -201,6 +204,52 @@ class TracedOp:
         return (self.identity, tuple(self.dimensions.items()))
 
 
+def rnn_sizes(
+    cell: str, batch: int, steps: int, widths: Sequence[int], *, layers: int = 1, directions: int = 1
+) -> Dimensions:
+    """Give the dimensions of a recurrent layer's row; ``widths`` are those of its input and of its state."""
+    found: Dimensions = {"cell": cell, "batch": batch, "steps": steps, "input_size": widths[0]}
+    return {**found, "hidden_size": widths[1], "layers": layers, "directions": directions}
+
+
+def attention_sizes(
+    batch: int, heads: Sequence[int], lengths: Sequence[int], widths: Sequence[int], *, causal: object
+) -> Dimensions:
+    """Give the dimensions of an attention's row; of each pair, the first is of queries, the second of keys.
+
+    Flop of a row are 4·batch·heads·q_len·kv_len·head_dim forward and twice that backward, causal or not: plain
+    products compute the whole square. Where values are wider or narrower than keys, head_dim is the mean of both,
+    which keeps the flop right.
+
+    `widths`: of keys and of values.
+    """
+    both = sum(widths)
+    found: Dimensions = {"batch": batch, "heads": heads[0], "kv_heads": heads[1], "q_len": lengths[0]}
+    width = both / 2 if both % 2 else both // 2
+    return {**found, "kv_len": lengths[1], "head_dim": width, "causal": int(bool(causal))}
+
+
+def attention_of_shapes(
+    query: Sequence[int], key: Sequence[int], value: Sequence[int], *, causal: object
+) -> Dimensions:
+    """Give the same of three shapes (…, heads, length, width); one of up to three axes has no heads."""
+    batch = prod(query[:-3] if len(query) > 3 else query[:-2])
+    heads = [one[-3] if len(one) > 3 else 1 for one in (query, key)]
+    return attention_sizes(batch, heads, (query[-2], key[-2]), (query[-1], value[-1]), causal=causal)
+
+
+def update_rows(op: str, rule: str, impl: str, updated: Iterable[tuple[str, int]]) -> list[TracedOp]:
+    """Describe one update of tensors (number format, elements): a row for each format."""
+    numels: dict[str, list[int]] = {}
+    for dtype, numel in updated:
+        numels.setdefault(dtype, []).append(numel)
+    shared: Dimensions = {"rule": rule, "impl": impl}
+    return [
+        TracedOp(op, "optimizer", {**shared, "numel": sum(each), "tensors": len(each)}, dtype, UPDATE, "")
+        for dtype, each in numels.items()
+    ]
+
+
 def total_byte(arrays: Iterable[Array]) -> int:
     """Add up what stands in memory [byte]."""
     return sum(array.byte for array in arrays)
@@ -220,6 +269,21 @@ def traffic(
 def on_rows(kind: str, call: Call, values: Array, row: int) -> list[Work]:
     """Give the work of an op on rows of some values: all that it is handed is read, all results are written."""
     return [Work(kind, traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+
+def on_picked(
+    kind: str, call: Call, source: Array, numel: int, row: int = 0, *, picked: int | None = None, dtype: str = ""
+) -> list[Work]:
+    """Give the work of an op that reads of one argument only the elements that it picks, ``numel`` if not told."""
+    read = [array for array in call.read if array != source]
+    byte = (numel if picked is None else picked) * source.item_byte
+    found = traffic(numel, read, call.written, row=row, extra_byte=byte)
+    return [Work(kind, {**found, "inputs": len(read) + 1}, dtype or source.dtype)]
+
+
+def per_channel(call: Call, values: Array, channels: int) -> list[Work]:
+    """Give the work of a normalisation whose rows are all values of one channel, or of another such group."""
+    return on_rows("norm", call, values, values.numel // max(channels, 1))
 
 
 def most_elements(arrays: Iterable[Array]) -> int:

@@ -174,11 +174,8 @@ def einsum(call: Call) -> list[Work]:
 
 def picked(call: Call) -> list[Work]:
     """Rule of data that is cut or picked out of a tensor: only what is taken is read of it."""
-    source, results = call.read[0], call.written
-    read = [array for array in call.read if array != source]
-    taken = sum(array.numel for array in results) * source.item_byte
-    found = traffic(calls.most_elements(results), read, results, extra_byte=taken)
-    return [Work("copy", {**found, "inputs": len(read) + 1}, call.dtype)]
+    numel, taken = calls.most_elements(call.written), sum(array.numel for array in call.written)
+    return calls.on_picked("copy", call, call.read[0], numel, picked=taken, dtype=call.dtype)
 
 
 def gather(call: Call) -> list[Work]:
@@ -201,8 +198,7 @@ def put(call: Call) -> list[Work]:
 def batch_norm(call: Call) -> list[Work]:
     """Rule of batch normalisation: a row is all values of one channel."""
     values = call.read[0]
-    channels = values.shape[1] if len(values.shape) > 1 else 1
-    return on_rows("norm", call, values, values.numel // max(channels, 1))
+    return calls.per_channel(call, values, values.shape[1] if len(values.shape) > 1 else 1)
 
 
 def instance_norm(call: Call) -> list[Work]:
@@ -213,8 +209,7 @@ def instance_norm(call: Call) -> list[Work]:
 def group_norm(call: Call) -> list[Work]:
     """Rule of group normalisation: a row is one group of channels of one sample."""
     values = call.read[0]
-    groups = int(call.arguments.get("num_groups", 1)) * values.shape[0]
-    return on_rows("norm", call, values, values.numel // max(groups, 1))
+    return calls.per_channel(call, values, int(call.arguments.get("num_groups", 1)) * values.shape[0])
 
 
 def layer_norm(call: Call) -> list[Work]:
@@ -255,9 +250,7 @@ def global_pool(call: Call) -> list[Work]:
 def picked_loss(call: Call) -> list[Work]:
     """Rule of the negative log-likelihood: one probability per target is read, whatever the classes."""
     source, target = call.read[:2]
-    read = [array for array in call.read if array != source]
-    found = traffic(target.numel, read, call.written, row=target.numel, extra_byte=target.numel * source.item_byte)
-    return [Work("reduction", {**found, "inputs": len(read) + 1}, source.dtype)]
+    return calls.on_picked("reduction", call, source, target.numel, target.numel)
 
 
 def softmax_loss(call: Call) -> list[Work]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from math import prod
 from typing import NamedTuple
 
 from fomkit.core.units import item_byte
@@ -35,8 +34,6 @@ def dtype_of(elem_type: int) -> str | None:
 def new_array(shape: tuple[int, ...], dtype: str) -> Array:
     """Describe a tensor in memory of its own, row by row.
 
-    Examples
-    --------
     >>> new_array((2, 3), "fp32").stride
     (3, 1)
     """
@@ -45,8 +42,7 @@ def new_array(shape: tuple[int, ...], dtype: str) -> Array:
 
 def reshaped(array: Array, shape: tuple[int, ...]) -> Array:
     """Describe the same memory in another shape."""
-    strides = tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
-    return Array(shape, strides, array.dtype, array.item_byte, array.storage)
+    return Array(shape, calls.packed_strides(shape), array.dtype, array.item_byte, array.storage)
 
 
 def permuted(array: Array, order: tuple[int, ...]) -> Array:
@@ -58,8 +54,6 @@ def permuted(array: Array, order: tuple[int, ...]) -> Array:
 def swapped(array: Array) -> Array:
     """Describe the same memory with its last two axes exchanged.
 
-    Examples
-    --------
     >>> swapped(new_array((2, 3), "fp32")).shape
     (3, 2)
     """
@@ -154,8 +148,7 @@ def recurrent_sizes(call: Call) -> Dimensions:
     directions, hidden = state.shape[0], state.shape[-1]
     if call.array("W").shape[-1] != features:
         raise ValueError(f"{call.op} takes {features} values a step with a weight of {call.array('W').shape}")
-    found: Dimensions = {"cell": CELLS[call.op].name, "batch": batch, "steps": steps, "input_size": features}
-    return {**found, "hidden_size": hidden, "layers": 1, "directions": directions}
+    return calls.rnn_sizes(CELLS[call.op].name, batch, steps, (features, hidden), directions=directions)
 
 
 def recurrent(call: Call) -> list[Work]:
@@ -179,10 +172,9 @@ def attention_sizes(call: Call) -> Dimensions:
     past = call.arguments.get("past_key")
     kv_len = key.shape[-2] + (past.shape[-2] if isinstance(past, Array) else 0)
     width = query.shape[-1] // (1 if len(query.shape) == 4 else heads)
-    both = width + value.shape[-1] // (1 if len(value.shape) == 4 else kv_heads)
-    found: Dimensions = {"batch": query.shape[0], "heads": heads, "kv_heads": kv_heads, "q_len": query.shape[-2]}
-    causal = int(bool(call.arguments.get("is_causal", 0)))
-    return {**found, "kv_len": kv_len, "head_dim": both / 2 if both % 2 else both // 2, "causal": causal}
+    of_values = value.shape[-1] // (1 if len(value.shape) == 4 else kv_heads)
+    causal, lengths = call.arguments.get("is_causal", 0), (query.shape[-2], kv_len)
+    return calls.attention_sizes(query.shape[0], (heads, kv_heads), lengths, (width, of_values), causal=causal)
 
 
 def attention(call: Call) -> list[Work]:

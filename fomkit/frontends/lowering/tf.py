@@ -177,8 +177,7 @@ def softmax(call: Call) -> list[Work]:
 def batch_norm(call: Call) -> list[Work]:
     """Rule of fused batch normalisation, forward or back: a row is all values of one channel."""
     values = call.array("x")
-    channels = _channels(call, values)
-    return on_rows("norm", call, values, values.numel // max(channels, 1))
+    return calls.per_channel(call, values, _channels(call, values))
 
 
 def pool(call: Call) -> list[Work]:

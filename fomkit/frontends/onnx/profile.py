@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,10 +15,9 @@ import onnx
 
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.model import Workload
-from fomkit.files.child_process import take_request
-from fomkit.frontends.drafting import BATCH, Request, SizedStep, Traced, make_draft, trace_sizes, traced_with
+from fomkit.frontends import drafting
+from fomkit.frontends.drafting import BATCH, Request, SizedStep, Traced, run_file_request, trace_sizes
 from fomkit.frontends.lowering.calls import BACKWARD, UPDATE
-from fomkit.frontends.model_file import explain_exception
 from fomkit.frontends.onnx.file import RULE, Weights, find_weights, in_running_order, read_graph, read_inputs
 from fomkit.frontends.onnx.shapes import NotAtTheseSizes, Walker, module_of
 from fomkit.frontends.onnx.step import IMPL, Prepared, trace_step
@@ -146,27 +144,14 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     sizes_of = {one.name: prod(one.dims) for one in graph.initializer}
     trainable = sum(sizes_of[name] for name in weights.trainable)
     whole = trainable + sum(sizes_of[name] for name in weights.quantised)
-    made_with = traced_with("onnx", onnx.__version__, "file", request.mode)
+    made_with = drafting.traced_with("onnx", onnx.__version__, "file", request.mode)
     maker = f"{model.producer_name} {model.producer_version}".strip()
     title = printable(f"ONNX graph{f' of {maker}' if maker else ''}"[:120])
     traced = Traced(title, made_with, whole, trainable)
-    draft = make_draft(Workload(None, None, **run), request, traced, sized, notes)  # type: ignore[arg-type]
+    draft = drafting.make_draft(Workload(None, None, **run), request, traced, sized, notes)  # type: ignore[arg-type]
     return _as_derived(draft, nodes, rule) if training else draft
-
-
-def _result(path: Path, message: dict[str, Any]) -> dict[str, Any]:
-    optimizer, run = message.pop("optimizer"), message.pop("run")
-    request = Request(**message)
-    try:
-        return {"draft": asdict(draft_profile(path, request, optimizer, run))}
-    except Exception as error:  # a file of a stranger may show a fault of the library, or of this program
-        explained = explain_exception(error, request.where, path)
-        return {"errors": [[explained.where, explained.what]], "final": True}
 
 
 def main() -> None:
     """Run one request."""
-    message, answer = take_request()
-    path = Path(message.pop("path"))
-    answer.leave(_result(path, message))
-    os._exit(0)
+    run_file_request(lambda *request, **more: {"draft": asdict(draft_profile(*request, **more))})

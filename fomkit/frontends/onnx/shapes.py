@@ -308,8 +308,6 @@ def _array(stated: Any) -> Array | None:
 def module_of(node: Any) -> str:
     """Name the place of an op by its own name, which exporters make of the path of the module that runs it.
 
-    Examples
-    --------
     >>> module_of(onnx.NodeProto(name="/layer1/layer1.0/conv1/Conv"))
     'layer1.0.conv1'
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
 from fomkit.frontends.layers import COPIES
 from fomkit.frontends.lowering import calls, onnx_calls
-from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, Array, Dimensions, TracedOp, traffic
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, Array, Dimensions, TracedOp, traffic
 from fomkit.frontends.lowering.onnx import RULES, NoRule
 from fomkit.frontends.lowering.onnx_calls import CELLS, Executed, Walked, is_float, new_array, parts_of, reshaped
 from fomkit.frontends.lowering.onnx_gradients import WITHOUT_GRADIENT, Derived, derive_gradient, takes_gradient
@@ -253,18 +253,6 @@ def _forward(walked: Walked, states: Counter[str], unsupported: Counter[str], tr
     return found
 
 
-def _update(rule: str, updated: Iterable[Array]) -> list[TracedOp]:
-    """Describe one update, a row for each number format."""
-    by_dtype: dict[str, list[int]] = {}
-    for array in updated:
-        by_dtype.setdefault(array.dtype, []).append(array.numel)
-    rows = []
-    for dtype, numels in by_dtype.items() if rule else ():
-        sizes: Dimensions = {"rule": rule, "impl": IMPL, "numel": sum(numels), "tensors": len(numels)}
-        rows.append(TracedOp("Update", "optimizer", sizes, dtype, UPDATE, ""))
-    return rows
-
-
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Walk the graph once at the given sizes."""
     walked = prepared.walker.walk(sizes)
@@ -284,9 +272,8 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         unsupported.update(backward.unsupported)
         states["unsupported"] += len(backward.unsupported)
         states["priced"] += sum(len(step.rows) for step in backward.steps)
-        rows = _update(
-            prepared.rule, (weight for weight in weights.values() if weight.storage in backward.trained)
-        )
+        updated = [one for one in weights.values() if prepared.rule and one.storage in backward.trained]
+        rows = calls.update_rows("Update", prepared.rule, IMPL, [(one.dtype, one.numel) for one in updated])
         states["priced"] += len(rows)
     memory = Memory(
         inputs=walked.inputs,

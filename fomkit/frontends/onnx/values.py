@@ -122,8 +122,6 @@ RULES: Mapping[str, Rule] = {
 def work_out(op: str, values: Sequence[Value | None], attributes: Attributes) -> Value | None:
     """Give the result of an op on known values; ``None`` where it is none of these, too large, or cannot be.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> work_out("Concat", [np.array([2]), np.array([3, 4])], {"axis": 0}).tolist()
     [2, 3, 4]

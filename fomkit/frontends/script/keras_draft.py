@@ -237,6 +237,14 @@ class FitWatch:
         self._trainings.append(training)
         return training
 
+    @contextmanager
+    def _inside(self, training: Training) -> Iterator[None]:
+        self._running.append(training)
+        try:
+            yield
+        finally:
+            self._running.pop()
+
     def _fit(self, run: Any) -> Any:
         signature = inspect.signature(run)
 
@@ -244,11 +252,8 @@ class FitWatch:
         def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(model, *args, **kwargs)
             bound.apply_defaults()
-            self._running.append(self._begin(model, FIT, bound.arguments))
-            try:
+            with self._inside(self._begin(model, FIT, bound.arguments)):
                 return run(model, *args, **kwargs)
-            finally:
-                self._running.pop()
 
         return fit
 
@@ -256,11 +261,8 @@ class FitWatch:
         @wraps(run)
         def train_on_batch(model: Any, *args: Any, **kwargs: Any) -> Any:
             known = (one for one in self._trainings if one.way == BATCHES and one.model is model)
-            self._running.append(next(known, None) or self._begin(model, BATCHES, {}))
-            try:
+            with self._inside(next(known, None) or self._begin(model, BATCHES, {})):
                 return run(model, *args, **kwargs)
-            finally:
-                self._running.pop()
 
         return train_on_batch
 

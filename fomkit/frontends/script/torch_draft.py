@@ -96,8 +96,8 @@ def _devices(taken: Taken) -> str:
     return " and ".join(sorted({parameter.device.type for parameter in _parameters(taken)})) or "cpu"
 
 
-def draft_script(taken: Taken, name: str, partial: str = "") -> Draft:
-    """Make the draft; ``partial`` says why the program ended before the wanted step, if it did."""
+def draft_script(taken: Taken, request: dict[str, Any], partial: str = "") -> Draft:
+    """Make the draft of the requested ``name``; ``partial`` says why the program ended before the wanted step."""
     ops, layers = split_layers(taken.step.ops)
     rows, parts = count_rows(ops)
     batch, read_from = _batch(taken)
@@ -106,7 +106,7 @@ def draft_script(taken: Taken, name: str, partial: str = "") -> Draft:
     notes = [*_notes(taken, batch, read_from), *taken.remarks, *taken.step.notes]
     models = " and ".join(type(model).__name__ for model in taken.models.values()) or "Program"
     return Draft(
-        name, f"{models}, training step", rows, parts, count_layers(layers),
+        request["name"], f"{models}, training step", rows, parts, count_layers(layers),
         sizes={} if batch is None else {"batch": batch},
         traced_with=traced_with("torch", torch.__version__, _devices(taken), "train"),
         parameters_total=sum(parameter.numel() for parameter in parameters),
@@ -117,10 +117,6 @@ def draft_script(taken: Taken, name: str, partial: str = "") -> Draft:
     )  # fmt: skip
 
 
-def _draft(taken: Taken, request: dict[str, Any], partial: str) -> Draft:
-    return draft_script(taken, request["name"], partial)
-
-
 def main() -> None:
     """Run one request."""
-    run_script(FrameworkCapture(StepWatch, _draft, "a torch.optim optimizer"))
+    run_script(FrameworkCapture(StepWatch, draft_script, "a torch.optim optimizer"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from fomkit.frontends.drafting import replaced
-from fomkit.frontends.lowering.calls import FORWARD, Dimensions, TracedOp
+from fomkit.frontends.lowering.calls import FORWARD, TracedOp, attention_of_shapes, rnn_sizes
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.torch.autocast import running_dtype
 from fomkit.frontends.torch.calls import dtype_name
@@ -70,11 +69,10 @@ def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
         return None
     cell, op = _CELLS[module.mode]
     values = values.data if isinstance(values, PackedSequence) else values
-    dimensions: Dimensions = {"cell": cell, "batch": lengths[1], "steps": lengths[0]}
-    dimensions |= {"input_size": module.input_size, "hidden_size": module.hidden_size}
-    dimensions |= {"layers": module.num_layers, "directions": 1 + module.bidirectional}
+    widths, directions = (module.input_size, module.hidden_size), 1 + module.bidirectional
+    sizes = rnn_sizes(cell, lengths[1], lengths[0], widths, layers=module.num_layers, directions=directions)
     dtype = dtype_name(running_dtype(values))
-    return TracedOp(op, "rnn", dimensions, dtype, FORWARD, path, input_gradient=values.requires_grad)
+    return TracedOp(op, "rnn", sizes, dtype, FORWARD, path, input_gradient=values.requires_grad)
 
 
 def rnn_without_row(module: torch.nn.Module, values: Any) -> str:
@@ -122,20 +120,10 @@ def whole_rnn_states(module: torch.nn.RNNBase, values: Any, states: Any) -> Any:
 def attention_row(
     path: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool
 ) -> TracedOp:
-    """Describe one call of scaled-dot-product attention.
-
-    Flop of a row are 4·batch·heads·q_len·kv_len·head_dim forward and twice that backward, causal or not: PyTorch's
-    own products compute the whole square. Where values are wider or narrower than keys, head_dim is the mean of
-    both, which keeps the flop right.
-    """
-    heads = query.shape[-3] if query.dim() > 3 else 1
-    kv_heads = key.shape[-3] if key.dim() > 3 else 1
-    widths = query.shape[-1] + value.shape[-1]
-    dimensions: Dimensions = {"batch": prod(query.shape[:-3]) if query.dim() > 3 else query.shape[:-2].numel()}
-    dimensions |= {"heads": heads, "kv_heads": kv_heads, "q_len": query.shape[-2], "kv_len": key.shape[-2]}
-    dimensions |= {"head_dim": widths / 2 if widths % 2 else widths // 2, "causal": int(is_causal)}
+    """Describe one call of scaled-dot-product attention."""
     op = "aten::scaled_dot_product_attention"
-    return TracedOp(op, "attention", dimensions, dtype_name(running_dtype(query)), FORWARD, path)
+    sizes = attention_of_shapes(query.shape, key.shape, value.shape, causal=is_causal)
+    return TracedOp(op, "attention", sizes, dtype_name(running_dtype(query)), FORWARD, path)
 
 
 class CallWatcher(TorchFunctionMode):

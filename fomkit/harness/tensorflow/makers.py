@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fomkit.harness.tensorflow.traffic import (
-    NAMED,
-    GraphCase,
-    Maker,
-    elementwise,
-    error_of,
-    exact,
-    made,
-    raw,
-    same_in_double,
-    tf_dtype,
-)
+from fomkit.harness.tensorflow import traffic
+from fomkit.harness.tensorflow.traffic import GraphCase, Maker, error_of, exact, made, raw, same_in_double
 from fomkit.harness.torch.cases import CHECKED_ROWS, TOLERANCES, CannotTimeError, Cells, size_of
 
 AXES = {"d": "depth", "h": "height", "w": "width"}
@@ -247,7 +237,7 @@ def _lookup(cells: Cells) -> GraphCase:
     """Make a lookup in a variable, or in a tensor, whose length is not stated."""
     import tensorflow as tf
 
-    row, each = size_of(cells, "row"), tf_dtype(cells).size
+    row, each = size_of(cells, "row"), traffic.tf_dtype(cells).size
     table = int(min(50_000, TABLE_BYTE / each / row))
     values, places = made([table, row], cells), _places(cells, table)
     if cells["op"] == "GatherV2":
@@ -262,7 +252,7 @@ def _lookup(cells: Cells) -> GraphCase:
 
 def _lookup_back(cells: Cells) -> GraphCase:
     row, function = size_of(cells, "row"), raw("UnsortedSegmentSum")
-    table = max(round(float(cells["write_byte"]) / tf_dtype(cells).size / row), 1)
+    table = max(round(float(cells["write_byte"]) / traffic.tf_dtype(cells).size / row), 1)
     places = _places(cells, table)
     gradient = made([places.shape[0], row], cells)
     return same_in_double(lambda of, at: function(data=of, segment_ids=at, num_segments=table), [gradient, places])
@@ -290,8 +280,8 @@ def over_rows(cells: Cells) -> GraphCase:
 
 
 MAKERS: Mapping[str, Callable[[Cells], GraphCase]] = {
-    "gemm": product, "conv": convolution, "pointwise": elementwise, "copy": elementwise, "softmax": over_rows,
-    "norm": over_rows, "reduction": over_rows, "embedding": over_rows,
+    "gemm": product, "conv": convolution, "pointwise": traffic.elementwise, "copy": traffic.elementwise,
+    "softmax": over_rows, "norm": over_rows, "reduction": over_rows, "embedding": over_rows,
 }  # fmt: skip
 UNSUPPORTED: Mapping[str, str] = {
     "sparse_gemm": "sparse products are timed with PyTorch only",
@@ -304,7 +294,7 @@ UNSUPPORTED: Mapping[str, str] = {
 
 def knows_op(cells: Cells) -> bool:
     """Tell whether the op that a row names is made here, so that its timing may carry the name."""
-    return cells.get("op", "") in (OVER if MAKERS.get(cells["kind"]) is over_rows else NAMED)
+    return cells.get("op", "") in (OVER if MAKERS.get(cells["kind"]) is over_rows else traffic.NAMED)
 
 
 def make_case(cells: Cells) -> GraphCase:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from fomkit.harness.torch.cases import CLOCK_READS, CannotTimeError, Cells, Watch, by_clock, size_of, summarise
+from fomkit.harness.torch import cases
+from fomkit.harness.torch.cases import CannotTimeError, Cells, Watch, by_clock, first_of, size_of, summarise
 from fomkit.harness.torch.times import SAMPLE_S, Effort, Times, repeat
 
 COPIES = 64
@@ -57,11 +58,6 @@ def exact(value: Any) -> Any:
     import tensorflow as tf
 
     return tf.cast(value, tf.float64) if value.dtype.is_floating else value
-
-
-def first_of(result: Any) -> Any:
-    """Give the first tensor of a result that may be several."""
-    return result[0] if isinstance(result, tuple | list) else result
 
 
 def error_of(found: Any, truth: Any) -> float:
@@ -149,7 +145,7 @@ def graph_watch(threads: int, cache_byte: float) -> Watch:
     def flush() -> None:
         np.add(buffer, 1.0, out=buffer)
 
-    return Watch(measure, median(measure(lambda: None, 1) for _ in range(CLOCK_READS)), flush, clock)
+    return Watch(measure, median(measure(lambda: None, 1) for _ in range(cases.CLOCK_READS)), flush, clock)
 
 
 Maker = Callable[[Cells], GraphCase]

@@ -35,8 +35,6 @@ def buffer_sizes(scheme: str, seed: int = 0) -> list[int]:
 
     `scheme`: one of `SCHEMES`; `seed`: of the scheme *random*: the same for all ranks, which must agree.
 
-    Examples
-    --------
     >>> sum(buffer_sizes("uniform")), sum(buffer_sizes("skew"))
     (3030048, 6030012)
     """

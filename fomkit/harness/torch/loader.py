@@ -60,8 +60,6 @@ def _leaf(batch: Any) -> Any:
 def samples_of(batch: Any, stated: int | None) -> int:
     """Count the samples of a batch: the first axis of its first array, else what the loader states.
 
-    Examples
-    --------
     >>> import numpy
     >>> samples_of({"image": numpy.zeros((4, 3))}, None), samples_of("text", 8)
     (4, 8)
@@ -137,8 +135,6 @@ def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[f
     lay ready at an epoch's begin is left out, as far as half the epoch goes, and blocks that an epoch ends early
     or that hold a batch of another size than most.
 
-    Examples
-    --------
     >>> blocks_of([Epoch(0.0, [1.0, 1.1, 1.2, 1.3, 1.4], [8] * 5)], 1, 0)[:1]
     [(0.1, 8.0)]
     """

@@ -1,10 +1,6 @@
-"""Matrix products, dense and with a sparse left factor.
+"""Products: of matrices, dense or sparse, convolutions, recurrent layers as one call, attention as one op.
 
-Scaled-dot-product attention as one op.
-
-Recurrent layers run as one library call.
-
-Convolutions in one to three dimensions, with groups, dilation and transposition.
+The left factor may be sparse; convolutions have one to three dimensions, groups, dilation and transposition.
 """
 
 from __future__ import annotations

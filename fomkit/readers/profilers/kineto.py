@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, printable
-from fomkit.frontends.step import count_rows, make_table
+from fomkit.files.op_csv import table_of_rows
+from fomkit.frontends.step import count_rows
 from fomkit.frontends.step_spread import Spent, busiest_notes, cold_note, contention_notes, spread_notes, step_sums
 from fomkit.readers.profilers.kineto_device import DeviceTimes, join_device
 from fomkit.readers.profilers.kineto_nesting import Nesting, step_windows
@@ -226,7 +227,7 @@ def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
     for same, (share, weight) in occupied.items():
         if weight:
             joined[same]["traced_occupancy"] = share / weight
-    return make_table(list(joined.values()))
+    return table_of_rows(list(joined.values()), "OPS")
 
 
 _FRAME = "autograd::engine::evaluate_function"

@@ -17,7 +17,7 @@ import numpy as np
 
 from fomkit.core.units import ITEM_BYTE
 from fomkit.frontends.lowering.aten import RULES
-from fomkit.frontends.lowering.calls import Array, Call
+from fomkit.frontends.lowering.calls import Array, Call, packed_strides
 from fomkit.readers.profilers.kineto_stream import Events, Signature
 
 DTYPES: Mapping[str, str] = {
@@ -67,15 +67,10 @@ def _lengths(value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-def packed(shape: Sequence[int]) -> tuple[int, ...]:
-    """Give the strides of a tensor without gaps, row by row."""
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
 def make_array(shape: Sequence[int], dtype: str, storage: int, stride: Any = None) -> Array:
     """Describe a tensor; without usable strides it stands row by row."""
     whole = isinstance(stride, list) and len(stride) == len(shape)
-    steps = tuple(stride) if whole and all(type(one) is int for one in stride) else packed(shape)
+    steps = tuple(stride) if whole and all(type(one) is int for one in stride) else packed_strides(shape)
     return Array(tuple(shape), steps, dtype, int(ITEM_BYTE[dtype]), storage)
 
 

@@ -7,20 +7,11 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from fomkit.frontends.lowering import aten_traffic, calls
 from fomkit.frontends.lowering.aten import RULES
-from fomkit.frontends.lowering.aten_traffic import (
-    adaptive_pool,
-    batch_norm,
-    embedding_backward,
-    embedding_bag,
-    group_norm,
-    layer_norm,
-    picked_loss,
-    picked_loss_backward,
-    window_pool,
-)
+from fomkit.frontends.lowering.aten_traffic import adaptive_pool, batch_norm, group_norm, layer_norm
 from fomkit.frontends.lowering.calls import Array, Call, Rule, arrays_in, copy, generate, pointwise, reduction
-from fomkit.readers.profilers.kineto_nesting import CallError, make_array, packed
+from fomkit.readers.profilers.kineto_nesting import CallError, make_array
 
 Made = list[Array]
 _RESULT = 1_000_000
@@ -79,7 +70,7 @@ def _pointwise(call: Call, name: str) -> Made:
 def _same_order(arrays: Sequence[Array], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Give the strides of the first argument of full size without gaps, else those of a packed tensor."""
     fitting = (one.stride for one in arrays if one.shape == shape and one.byte == one.numel * one.item_byte)
-    return next(fitting, packed(shape))
+    return next(fitting, calls.packed_strides(shape))
 
 
 def _reduced(call: Call, name: str) -> Made:
@@ -260,9 +251,10 @@ def _like_first(call: Call, name: str) -> Made:
 
 _BY_RULE: Mapping[Rule, Callable[[Call, str], Made]] = {
     pointwise: _pointwise, reduction: _reduced, batch_norm: _normed, layer_norm: _normed, group_norm: _normed,
-    window_pool: _pooled, adaptive_pool: _pooled, generate: _generated, copy: _copied,
-    embedding_backward: _looked_up_back, embedding_bag: _summed_bags, picked_loss: _picked,
-    picked_loss_backward: lambda call, _name: [_like(call.array("self"))],
+    aten_traffic.window_pool: _pooled, adaptive_pool: _pooled, generate: _generated, copy: _copied,
+    aten_traffic.embedding_backward: _looked_up_back, aten_traffic.embedding_bag: _summed_bags,
+    aten_traffic.picked_loss: _picked,
+    aten_traffic.picked_loss_backward: lambda call, _name: [_like(call.array("self"))],
 }  # fmt: skip
 _GATHERED = "embedding index _unsafe_index index_select gather take"
 _LIKE_FIRST = """_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data sort cumsum

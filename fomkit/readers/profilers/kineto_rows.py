@@ -9,23 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.aten import find_rule
-from fomkit.frontends.lowering.calls import (
-    BACKWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Array,
-    Dimensions,
-    TracedOp,
-    pointwise,
-    works_of,
-)
+from fomkit.frontends.lowering.calls import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Array, Dimensions, TracedOp
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.readers.profilers.kineto_device import collective_word, is_collective, is_copy, message_of
 from fomkit.readers.profilers.kineto_nesting import DTYPES, CallError, describe, loose
@@ -94,21 +85,15 @@ def _rnn(name: str, arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     first, second, width = values.shape
     batch, steps = (first, second) if batch_first else (second, first)
     hidden = (states[0] if isinstance(states, tuple) else states).shape[-1]
-    sizes: Dimensions = {"cell": _CELLS[name], "batch": batch, "steps": steps, "input_size": width}
-    return {**sizes, "hidden_size": hidden, "layers": layers, "directions": 1 + both}, values.dtype
+    sizes = calls.rnn_sizes(_CELLS[name], batch, steps, (width, hidden), layers=layers, directions=1 + both)
+    return sizes, values.dtype
 
 
 def _attention(arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     query, key, value = arguments[:3]
     if not all(isinstance(one, Array) and len(one.shape) >= 3 for one in (query, key, value)):
         raise CallError("its query, key and value are not in the trace")
-    four = len(query.shape) > 3
-    widths = query.shape[-1] + value.shape[-1]
-    sizes: Dimensions = {"batch": prod(query.shape[:-3] if four else query.shape[:-2])}
-    sizes |= {"heads": query.shape[-3] if four else 1, "kv_heads": key.shape[-3] if four else 1}
-    sizes |= {"q_len": query.shape[-2], "kv_len": key.shape[-2]}
-    sizes |= {"head_dim": widths / 2 if widths % 2 else widths // 2, "causal": int(bool(arguments[5]))}
-    return sizes, query.dtype
+    return calls.attention_of_shapes(query.shape, key.shape, value.shape, causal=arguments[5]), query.dtype
 
 
 def _owner(name: str, signature: Signature, default_dtype: str, pass_name: str) -> TracedOp:
@@ -181,9 +166,9 @@ class Rows:
             return [replace(row, pass_name=pass_name) for pass_name in halves] or [row]
         _, rule = find_rule(name)
         call, _ = describe(short, signature, self._default_dtype)
-        rule = rule or pointwise
+        rule = rule or calls.pointwise
         try:
-            works = works_of(with_results(call, rule), rule)
+            works = calls.works_of(with_results(call, rule), rule)
         except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
             if isinstance(error, CallError):
                 raise

@@ -1,8 +1,7 @@
 """From nested calls to executions: what ran in each step, how often and how long.
 
-The update as a trace shows it: the calls of one optimizer's step as one row.
-
-Executions of all steps, in columns, and the steps among them that are alike.
+The update as a trace shows it: the calls of one optimizer's step as one row. Executions of all steps, in columns,
+and the steps among them that are alike.
 """
 
 from __future__ import annotations
@@ -18,16 +17,9 @@ from numpy.typing import NDArray
 
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, Array, TracedOp, arrays_in
 from fomkit.frontends.step_spread import is_cold
+from fomkit.readers.profilers import kineto_nesting
 from fomkit.readers.profilers.kineto_device import DeviceTimes
-from fomkit.readers.profilers.kineto_nesting import (
-    BACKWARD_PASS,
-    INPUT_PASS,
-    UPDATE_PASS,
-    CallError,
-    Nesting,
-    loose,
-    step_windows,
-)
+from fomkit.readers.profilers.kineto_nesting import BACKWARD_PASS, INPUT_PASS, UPDATE_PASS, CallError, Nesting
 from fomkit.readers.profilers.kineto_stream import Events, Signature
 
 _CLOSING: Mapping[str, tuple[str, ...]] = {
@@ -48,7 +40,7 @@ class Entry(NamedTuple):
 def _parameters(entry: Entry, default_dtype: str) -> list[Array]:
     if entry.signature is None:
         raise CallError("it has no shapes")
-    arguments = loose(entry.signature, default_dtype)
+    arguments = kineto_nesting.loose(entry.signature, default_dtype)
     if entry.name.endswith("add_"):
         rate = arguments[2] if len(arguments) > 2 else None
         if not isinstance(rate, int | float) or rate >= 0:
@@ -150,7 +142,7 @@ class Collector:
 
     def __init__(self, events: Events, nesting: Nesting, device: DeviceTimes, default_dtype: str) -> None:
         self._events, self._nesting, self._device, self._default_dtype = events, nesting, device, default_dtype
-        self._windows, self._marked_by = step_windows(events)
+        self._windows, self._marked_by = kineto_nesting.step_windows(events)
         self._starts = [start for start, _ in self._windows]
         self._on_device = bool(len(events.device_time))
         self._input_calls = 0

@@ -1,8 +1,7 @@
 """Times of a graph's nodes put on the rows of the op table that the graph became.
 
-A file of planes without its model: a table of times by op, layer and pass, without sizes.
-
-Traces of TensorFlow's profiler as a model profile: alone, or joined to the model that they are of.
+A file of planes without its model: a table of times by op, layer and pass, without sizes. Traces of TensorFlow's
+profiler as a model profile: alone, or joined to the model that they are of.
 """
 
 from __future__ import annotations
@@ -18,26 +17,16 @@ from fomkit.core.errors import FomkitError, printable
 from fomkit.core.measurement import Unjoined
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import default_engine
-from fomkit.files.op_csv import empty_table
+from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 from fomkit.frontends.profile import profile_graph
-from fomkit.frontends.step import make_table
 from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table
 from fomkit.ops.resize import resize_ops
-from fomkit.readers.profilers.xplane_times import (
-    NodeTime,
-    PlaneSteps,
-    PlaneTimes,
-    in_loop,
-    op_of_kernel,
-    plane_notes,
-    read_plane_times,
-    step_notes,
-    steps_of,
-)
+from fomkit.readers.profilers import xplane_times
+from fomkit.readers.profilers.xplane_times import NodeTime, PlaneTimes, in_loop, op_of_kernel, plane_notes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,8 +144,8 @@ def _why_no_row(node: GraphNode | None) -> str:
 class _Join:
     def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
         self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
-        self._steps = steps_of(times, _steps(times, nodes))
-        notes = tuple(step_notes(self._steps, times.timer, times.nodes.values()))
+        self._steps = xplane_times.steps_of(times, _steps(times, nodes))
+        notes = tuple(xplane_times.step_notes(self._steps, times.timer, times.nodes.values()))
         self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, notes=notes)
         self.loose = _Loose()
 
@@ -276,9 +265,9 @@ def _layer(name: str, known: Iterable[str]) -> str:
     return scope.replace("/", ".")
 
 
-def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, PlaneSteps]:
+def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneSteps]:
     """Sum the times of nodes by op, layer and pass, as an OPS table of kind ``other``; with the file's steps."""
-    steps = steps_of(times, times.likely_steps())
+    steps = xplane_times.steps_of(times, times.likely_steps())
     updates = _update_scopes(times.nodes.items())
     sums: dict[tuple[str, str, str], list[float]] = {}
     for name, time in times.nodes.items():
@@ -301,7 +290,7 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, PlaneSteps]:
         }
         for (op, scope, pass_name), (count, time_s) in sorted(sums.items(), key=lambda item: -item[1][1])
     ]
-    return make_table(rows), steps
+    return table_of_rows(rows, "OPS"), steps
 
 
 LEAST_SHARE = 0.5
@@ -323,7 +312,7 @@ def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[Mod
     notes = (
         f"partial: times of {len(ops):,} ops without sizes, over {steps.steps} steps: {JOIN}",
         UNKNOWN_FORMAT,
-        *step_notes(steps, times.timer, times.nodes.values()),
+        *xplane_times.step_notes(steps, times.timer, times.nodes.values()),
         *sum_notes(float((ops["count"] * ops["traced_time_s"]).sum()), steps.step_s),
         *plane_notes(times),
         *(() if "batch" in sizes else (_BATCH,)),
@@ -342,7 +331,7 @@ def model_of_planes(
 
     Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
     """
-    times = read_plane_times(path)
+    times = xplane_times.read_plane_times(path)
     if graph is None:
         profile, notes = _alone(path, times, sizes)
     else:

@@ -23,18 +23,9 @@ from typing import NamedTuple
 
 from fomkit.core.errors import FomkitError
 from fomkit.harness.collectives import SEND, STREAM
+from fomkit.readers.tables import links
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
-from fomkit.readers.tables.links import (
-    LogLine,
-    LogRow,
-    Run,
-    begin_of,
-    imported,
-    numbers_of,
-    ranks_of_command,
-    read_lines,
-    stated,
-)
+from fomkit.readers.tables.links import LogLine, LogRow, Run, begin_of, imported, numbers_of, read_lines, stated
 
 NCCL_HARNESS = "nccl-tests"
 COLLECTIVES: Mapping[str, str] = {
@@ -326,7 +317,7 @@ def _read(path: Path, section: _Section, run: Run) -> tuple[list[LogRow], list[S
 
 
 def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section], sizes: Mapping[str, int]) -> Run:
-    ranks = sizes.get("ranks") or ranks_of_command(lines)
+    ranks = sizes.get("ranks") or links.ranks_of_command(lines)
     pairs = all(TESTS.get(section.title.lower(), Test(SEND)).collective in (SEND, STREAM) for section in sections)
     if ranks is None and not pairs:
         raise FomkitError(

@@ -1,15 +1,10 @@
 """DeepBench result workbooks (Baidu Research, 2016-2019) as TIMINGS.
 
-Sizes are what ran: figures that the workbooks print wrongly are corrected, and the row's ``note`` has the
-printed one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs cut their mean to whole
-microseconds, so the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the
-report. Rows that occur twice stay twice: their spread is the measurement's noise.
-
-What else DeepBench workbooks say, and what they say wrongly, as literal tables: to cover more, add an entry.
-
-Rows of one DeepBench section as TIMINGS rows: sizes read, corrected and noted, one row per printed time.
-
-Libraries that ran the ops of a DeepBench workbook, and their versions, from its sheet of Specs.
+Sizes are what ran: figures that the workbooks print wrongly are corrected, and the row's ``note`` has the printed
+one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs cut their mean to whole microseconds, so
+the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the report. Rows that
+occur twice stay twice: their spread is the measurement's noise. What the workbooks say wrongly stands in literal
+tables (to cover more, add an entry); libraries and their versions are those of the sheet of Specs.
 """
 
 from __future__ import annotations
@@ -23,25 +18,9 @@ from fomkit.core.errors import FomkitError
 from fomkit.files.op_csv import table_of_rows
 from fomkit.files.xlsx import Sheet, cell_name, looks_like_workbook, read_workbook
 from fomkit.ops.check import check_table
-from fomkit.readers.tables.deepbench_sections import (
-    SECTIONS,
-    Cells,
-    Precision,
-    Section,
-    as_number,
-    find_precision,
-    plain,
-    words,
-)
-from fomkit.readers.tables.deepbench_sheet import (
-    Block,
-    Layout,
-    find_layout,
-    has_sections,
-    needed_cell,
-    not_read,
-    split_blocks,
-)
+from fomkit.readers.tables import deepbench_sections, deepbench_sheet
+from fomkit.readers.tables.deepbench_sections import SECTIONS, Cells, Precision, Section, as_number, find_precision
+from fomkit.readers.tables.deepbench_sheet import Block, Layout, find_layout, has_sections, needed_cell, not_read
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
 
 NO_TIME = ("", "n/a", "n/a*", "na", "not available", "not supported", "#n/a", "#value!", "#div/0!", "-")
@@ -163,7 +142,7 @@ class SectionRows:
     def _time_ms(self, number: int, column: int) -> float | None:
         """Read one printed time; None where the workbook says that there is none."""
         value = needed_cell(self.sheet, number, column, self.where)
-        if value is None or (isinstance(value, str) and plain(value) in NO_TIME):
+        if value is None or (isinstance(value, str) and deepbench_sections.plain(value) in NO_TIME):
             return None
         time_ms = as_number(value)
         if time_ms is None or time_ms < 0:
@@ -303,7 +282,7 @@ class _SheetReader:
         return f"{self.path} sheet {self.sheet.name!r}"
 
     def read(self) -> None:
-        blocks = split_blocks(self.sheet, self.where)
+        blocks = deepbench_sheet.split_blocks(self.sheet, self.where)
         for block in blocks:
             if block.key in SECTIONS:
                 layouts = [self._read(block, section, blocks[0].start) for section in SECTIONS[block.key]]
@@ -376,7 +355,11 @@ def read_deepbench(path: Path) -> ImportedTimings:
     in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing.
     """
     sheets = read_workbook(path)
-    notes = [sheet for sheet in sheets if SPECS_SHEET in words(sheet.name) and not has_sections(sheet)]
+    notes = [
+        sheet
+        for sheet in sheets
+        if SPECS_SHEET in deepbench_sections.words(sheet.name) and not has_sections(sheet)
+    ]
     specs = {key: value for sheet in notes for key, value in read_specs(sheet).items()}
     named = {key.casefold(): value for key, value in specs.items()}
     device = next((named[key.casefold()] for key in DEVICE_SPECS if named.get(key.casefold())), "")

@@ -1,10 +1,7 @@
 """The sections of DeepBench workbooks and what they mean here, as a literal table: to cover more, add an entry.
 
-How the words of a DeepBench workbook are compared: titles, headers and labels, whatever their spelling.
-
-Precision of a DeepBench section: what the first rows of its sheet say, by section where they differ.
-
-How the cells of a DeepBench workbook are read: each function gives None where a cell holds something else.
+Titles, headers and labels are compared whatever their spelling; a section's precision is what the first rows of
+its sheet say; each function that reads a cell gives None where it holds something else.
 """
 
 from __future__ import annotations

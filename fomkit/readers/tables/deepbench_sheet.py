@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.files.xlsx import Sheet, cell_name
-from fomkit.readers.tables.deepbench_sections import (
-    MILLISECONDS,
-    SECTIONS,
-    Section,
-    heading,
-    near,
-    plain,
-    words,
-)
+from fomkit.readers.tables.deepbench_sections import MILLISECONDS, SECTIONS, Section, heading, near, plain, words
 
 PREAMBLE = "precision"
 _HEADER_WORDS = 3

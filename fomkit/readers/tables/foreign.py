@@ -1,8 +1,7 @@
 """Strangers' CSV files of timings: the columns that a reader needs, checked, and TIMINGS made of them.
 
-What every reader of foreign timings gives back: the table, where it came from, and what became of each row.
-
-Tables of timings that already have fomkit's columns: a vendor's or a simulator's CSV file.
+What every reader of foreign timings gives back: the table, where it came from, and what became of each row. Tables
+of timings that already have fomkit's columns: a vendor's or a simulator's CSV file.
 """
 
 from __future__ import annotations
