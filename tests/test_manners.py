@@ -252,8 +252,8 @@ TOUR = set(re.findall(r"^\$ fomkit (\w+)", (ROOT / "README.md").read_text(encodi
 
 
 def for_the_shell(verb: str) -> str:
-    """Give the shortest example of a verb, if there are any among those that the corpus does not run."""
-    return min(set(examples(verb)) - KEPT or examples(verb), key=lambda one: (len(one), one))
+    """Give the shortest example of a verb, if there are any among those that the corpus does not run; no suite."""
+    return min(set(examples(verb)) - KEPT or examples(verb), key=lambda one: ("--suite" in one, len(one), one))
 
 
 IN_A_SHELL = {one for one in SHOWN if {">", "|"} & set(shlex.split(one))}
