@@ -5,4 +5,6 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 # Doctests are collected by importing every room, and Keras's rooms import TensorFlow.
-collect_ignore_glob = [] if find_spec("tensorflow") else ["fomkit/trace/keras_*.py"]
+collect_ignore_glob = (
+    [] if find_spec("tensorflow") else ["fomkit/frontends/keras/*.py", "fomkit/frontends/script/keras_*.py"]
+)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import gzip
+import itertools
 import os
 import socket
 from collections.abc import Iterator
@@ -21,6 +24,13 @@ settings.load_profile("shared machine")
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage leave alone what stays: frameworks and 5,000 tests are a million objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout, with machine_profiles/ and model_profiles/."""
@@ -34,6 +44,23 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip(f"the real data is not here: {folder.name}/data beside the checkout, or FOMKIT_SHARED")
     return folder
+
+
+@pytest.fixture(scope="session")
+def kernels_of(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """NeuSight's table of kernels as one file for each device: nobody reads 400,000 lines for one of them."""
+    folder = tmp_path_factory.mktemp("kernels")
+    with gzip.open(shared / "data" / "neusight" / "kernels.csv.gz", "rt", encoding="utf-8") as file:
+        header, *lines = file
+    found = {}
+    for device, rows in itertools.groupby(sorted(lines, key=_device), _device):
+        found[device] = folder / f"{device}.csv"
+        found[device].write_text(header + "".join(rows), encoding="utf-8")
+    return found
+
+
+def _device(line: str) -> str:
+    return line.partition(",")[0]
 
 
 @pytest.fixture(scope="session", autouse=True)

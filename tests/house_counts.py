@@ -152,6 +152,7 @@ def shared_private_names() -> int:
     return sum(count for count in names.values() if count >= 3)
 
 
+@cache
 def counts() -> dict[str, float]:
     """Count everything that has a ceiling."""
     paths = sorted(PACKAGE.rglob("*.py"))

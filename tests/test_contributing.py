@@ -62,7 +62,7 @@ def follow(heading: str, folder: Path) -> str:
 @pytest.fixture
 def copy(tmp_path) -> Path:
     """A copy of the package that can be changed, with the profiles that ship beside it."""
-    shutil.copytree(ROOT / "fomkit", tmp_path / "fomkit", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "fomkit", tmp_path / "fomkit")
     for name in ("machine_profiles", "model_profiles"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path

@@ -182,7 +182,7 @@ def test_the_order_of_rows_moves_nothing_that_a_fit_learns_from(name: str) -> No
         pd.testing.assert_frame_equal(training_rows(one, family), training_rows(other, family))
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32 - 1))
 @pytest.mark.slow
 def test_the_order_of_rows_moves_no_prediction(seed: int) -> None:

@@ -252,7 +252,9 @@ def test_the_page_is_the_table(root) -> None:
 
 def test_a_title_is_written_once(root) -> None:
     """Right-aligned headers are figures: their words come from the table."""
-    for path in sorted((root / "fomkit" / "report").glob("*.py")):
+    paths = sorted((root / "fomkit" / "output").rglob("*.py"))
+    assert paths
+    for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Tuple) and len(node.elts) == 2:
                 first, second = (one.value if isinstance(one, ast.Constant) else None for one in node.elts)

@@ -119,9 +119,9 @@ def test_no_sheet_of_deepbench_is_suspected(shared: Path, sheet: str) -> None:
 
 
 @pytest.mark.parametrize("device", LABELS)
-def test_no_table_of_neusight_is_suspected(shared: Path, device: str) -> None:
+def test_no_table_of_neusight_is_suspected(kernels_of: dict[str, Path], device: str) -> None:
     machine = load_machine(LABELS[device]) if LABELS[device] else board(23.1e12, 1.2288e12, name="AMD CDNA MI100")
-    timings = read_neusight(shared / "data/neusight/kernels.csv.gz", device).timings
+    timings = read_neusight(kernels_of[device], device).timings
     assert found(timed(machine, timings)) == (QUARANTINED.get(device, ()), ())
 
 

@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import json
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from fomkit.validation import graphs
 from fomkit.validation import scores as scoring
 from fomkit.validation.calls import scored_calls
 from fomkit.validation.deepbench_scores import NAME as DENSE
-from fomkit.validation.deepbench_scores import dense_layer_scores
+from fomkit.validation.deepbench_scores import SheetScores, dense_layer_scores, score_sheets
 from fomkit.validation.framework import FORWARD, accumulate, backward
 from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped
 from fomkit.validation.labels import GraphRow, read_single_calls, read_whole_models
@@ -287,7 +288,24 @@ def test_every_aim_is_of_a_line_that_exists_and_no_tolerance_is_closer_than_its_
 # --- the command -------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def sheets_are_scored_once() -> Iterator[None]:
+    """Score a sheet, which takes ten seconds, once for the commands that compare different labels."""
+    known: dict[str, SheetScores] = {}
+
+    def scored(sheets: Sequence[folds.Sheet], level: float, **how: bool) -> SheetScores:
+        asked = repr((sheets, level, how))
+        if asked not in known:
+            known[asked] = score_sheets(sheets, level, **how)
+        return known[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fomkit.validation.validate.score_sheets", scored)
+        yield
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("sheets_are_scored_once")
 def test_figures_are_not_past_their_tolerance() -> None:
     """A regression of one sheet, of labels or of ratios fails here; ``fomkit validate`` runs all sheets."""
     found = validate(sheets=[SHEET])
@@ -305,6 +323,7 @@ def test_figures_are_not_past_their_tolerance() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sheets_are_scored_once")
 def test_the_command_prints_writes_and_fails_past_a_tolerance(tmp_path: Path) -> None:
     folder = small_folder(tmp_path / "labels", factor=2.0).path
     arguments = ["validate", "--data", str(folder), "--sheet", SHEET, "-o", str(tmp_path / "v.json")]

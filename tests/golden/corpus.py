@@ -34,6 +34,8 @@ TOLERANCE = 1e-9
 """Of a number: another processor sums in another order, and a fitted time is rounded to ten digits after that."""
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 PICTURES = (".png", ".svg", ".pdf")
+HEAD, AS_KEPT = "## ", "as kept"
+"""How the summary of a section begins and, where nothing differs, ends."""
 
 
 def sections() -> dict[str, list[str]]:
@@ -197,8 +199,8 @@ def compare() -> int:
             continue
         changed = differences(path.read_text(encoding="utf-8"), text)
         failed += bool(changed)
-        summary = f"{name}: {len(changed)} lines differ" if changed else f"{name}: as kept"
-        sys.stdout.write("\n".join([summary, *changed[:200]]) + "\n")
+        summary = f"{len(changed)} lines differ" if changed else AS_KEPT
+        sys.stdout.write("\n".join([f"{HEAD}{name}: {summary}", *changed[:200]]) + "\n")
     return int(failed > 0)
 
 
