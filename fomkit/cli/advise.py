@@ -56,10 +56,7 @@ def advise(
 
 
 Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", help="Write as well: .json everything, .csv the ops to time; replaces the file."
-    ),
+    Path | None, choices.output_option("Write as well: .json everything, .csv the ops to time; replaces the file.")
 ]
 
 
@@ -104,10 +101,7 @@ def memory(
     batch: choices.Batch = None,
     sizes: choices.Sizes = None,
     target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", "-t", help="Machine whose device is to hold it.", autocompletion=choices.complete_machine
-        ),
+        str | None, choices.machine_option("Machine whose device is to hold it.", "--target", "-t")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/memory/1 instead of tables.")] = False,
     output: choices.Output = None,
@@ -140,9 +134,7 @@ STDOUT = Path("-")
 def predict(
     source: Annotated[Path, typer.Argument(metavar="OPS.csv", help="The table, .csv or .csv.gz.")],
     target: choices.Target,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The table to write (.csv); - is standard output.")
-    ] = STDOUT,
+    output: Annotated[Path, choices.output_option("The table to write (.csv); - is standard output.")] = STDOUT,
     sizes: choices.Sizes = None,
     interval: choices.Interval = 0.8,
     keep: Annotated[

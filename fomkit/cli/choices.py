@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fomkit.core.machine import Machine, Scope
     from fomkit.core.model import LastBatch, ModelProfile
     from fomkit.plan.options import Options
+    from fomkit.verbs.answer import Answer
 
 
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(\d{1,15})")
@@ -90,6 +91,21 @@ def complete_suite(incomplete: str) -> list[str]:
 def complete_campaign(incomplete: str) -> list[str]:
     """Name the campaigns that begin with what is typed."""
     return _with_ending(".campaign", incomplete)
+
+
+def machine_option(text: str, *names: str, metavar: str | None = None) -> Any:
+    """Declare an option that names machine profiles, completed by the shell."""
+    return typer.Option(*names, metavar=metavar, help=text, autocompletion=complete_machine)
+
+
+def model_argument(text: str = "Model profile by name or path.", metavar: str = "MODEL") -> Any:
+    """Declare an argument that names model profiles, completed by the shell."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete_model)
+
+
+def output_option(text: str) -> Any:
+    """Declare the option ``-o``."""
+    return typer.Option("--output", "-o", help=text)
 
 
 DELAY_S = 1.0
@@ -178,13 +194,9 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         shown.join()
 
 
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-]
-Target = Annotated[
-    str,
-    typer.Option("--target", "-t", help="Machine profile by name or path.", autocompletion=complete_machine),
-]
+Model = Annotated[str, model_argument()]
+Target = Annotated[str, machine_option("Machine profile by name or path.", "--target", "-t")]
+MACHINES = machine_option("Machine profile by name or path; may be repeated.", "--target", "-t")
 Batch = Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")]
 Sizes = Annotated[
     list[str] | None,
@@ -215,9 +227,7 @@ Only = Annotated[
         "--for", metavar="TARGET", help="Leave every other machine's name and figures out of the workbook."
     ),
 ]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
-]
+Output = Annotated[Path | None, output_option("Write .json or .csv as well; replaces the file.")]
 ToAccuracy = Annotated[
     Path | None,
     typer.Option("--to-accuracy", metavar="CSV", help="Epochs to a target by batch, as somebody measured them."),
@@ -265,6 +275,15 @@ def write_answer(
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(list(rows)))
     print(to_json(content) if as_json else write(content, standard_output()), end="")
+
+
+def show_answer(answer: Answer, *, as_json: bool, output: Path | None = None, note: str = "") -> None:
+    """Write what the Python interface answers, likewise; `note`: what the text ends with."""
+
+    def write(content: dict[str, Any], screen: Screen) -> str:
+        return answer.write(content, screen) + note
+
+    write_answer(dict(answer.content), write, as_json=as_json, output=output, rows=answer.rows)
 
 
 def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:

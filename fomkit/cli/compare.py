@@ -25,34 +25,18 @@ if TYPE_CHECKING:
 
 
 Models = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[MODEL...]",
-        help="Models to compare; default: all of the table.",
-        autocompletion=choices.complete_model,
-    ),
+    list[str] | None, choices.model_argument("Models to compare; default: all of the table.", "[MODEL...]")
 ]
 Table = Annotated[
     str, typer.Option("--measured", metavar="TABLE", help="Measurements by path, or a shipped table by name.")
 ]
 Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        "-t",
-        help="Machines to compare; default: all of the table.",
-        autocompletion=choices.complete_machine,
-    ),
+    list[str] | None, choices.machine_option("Machines to compare; default: all of the table.", "--target", "-t")
 ]
 Grid = Annotated[
     bool, typer.Option("--grid", help="Rates by model, machine, framework and mode instead of the comparison.")
 ]
-
-
-Sheet = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Write .json, .csv or .xlsx as well; replaces the file."),
-]
+Sheet = Annotated[Path | None, choices.output_option("Write .json, .csv or .xlsx as well; replaces the file.")]
 _DEFAULT_BASELINE = "p100"
 
 
@@ -60,9 +44,7 @@ def compare(
     models: Models = None,
     target: Targets = None,
     measured: Table = "candle-lecture",
-    baseline: Annotated[
-        str, typer.Option(help="Machine that ratios are to.", autocompletion=choices.complete_machine)
-    ] = _DEFAULT_BASELINE,
+    baseline: Annotated[str, choices.machine_option("Machine that ratios are to.")] = _DEFAULT_BASELINE,
     calibrate_on: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Carry how far off this model is to the others.")
     ] = None,

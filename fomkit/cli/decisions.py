@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from fomkit.whatif.cases import Subject
 
 
-Model = Annotated[
-    str | None,
-    typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=choices.complete_model),
-]
+Model = Annotated[str | None, choices.model_argument()]
 SuiteName = Annotated[
     str | None,
     typer.Option(
@@ -36,10 +33,7 @@ SuiteName = Annotated[
     ),
 ]
 Baseline = Annotated[
-    str | None,
-    typer.Option(
-        help="With --suite: machine to compare with; default: its own.", autocompletion=choices.complete_machine
-    ),
+    str | None, choices.machine_option("With --suite: machine to compare with; default: its own.")
 ]
 Nodes = Annotated[
     int | None, typer.Option(min=1, help="Ask of a training on so many nodes, the batch that of one replica.")
@@ -131,10 +125,8 @@ def _subject_of(given: Mapping[str, Any]) -> Subject:
 
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="Write as well: a tornado as .html, .png or .svg; .csv the parameters; .json all. Replaces the file.",
+    choices.output_option(
+        "Write as well: a tornado as .html, .png or .svg; .csv the parameters; .json all. Replaces the file."
     ),
 ]
 

@@ -24,25 +24,11 @@ if TYPE_CHECKING:
 
 Models = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="Model profiles by name or path, or a folder of them; none = all right in ./model_profiles.",
-        autocompletion=choices.complete_model,
+    choices.model_argument(
+        "Model profiles by name or path, or a folder of them; none = all right in ./model_profiles."
     ),
 ]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        "-t",
-        help="Machine profile by name or path; may be repeated.",
-        autocompletion=choices.complete_machine,
-    ),
-]
-Baseline = Annotated[
-    str | None,
-    typer.Option(help="Machine to compare with; gives ratios and a FOM.", autocompletion=choices.complete_machine),
-]
+Baseline = Annotated[str | None, choices.machine_option("Machine to compare with; gives ratios and a FOM.")]
 Measured = Annotated[
     Path | None,
     typer.Option(
@@ -57,17 +43,15 @@ Partial = Annotated[Literal["drop", "keep"] | None, typer.Option(help="Drop or k
 Explained = Annotated[bool, typer.Option("--explain", help="Print the nine steps, each with its number.")]
 EstimateOutput = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="Write .json, .csv, a workbook that computes (.xlsx) or a report (.html) as well; replaces the file.",
+    choices.output_option(
+        "Write .json, .csv, a workbook that computes (.xlsx) or a report (.html) as well; replaces the file."
     ),
 ]
 
 
 def estimate(
     models: Models = None,
-    target: Targets = None,
+    target: Annotated[list[str] | None, choices.MACHINES] = None,
     baseline: Baseline = None,
     measurements: Measured = None,
     batch: choices.Batch = None,

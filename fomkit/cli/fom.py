@@ -75,18 +75,9 @@ Suites = Annotated[
     ),
 ]
 Target = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        help="Machine to rate; default: the only other one given.",
-        autocompletion=choices.complete_machine,
-    ),
+    str | None, choices.machine_option("Machine to rate; default: the only other one given.", "--target", "-t")
 ]
-Baseline = Annotated[
-    str | None,
-    typer.Option(help="Machine to compare with; default: the suite's.", autocompletion=choices.complete_machine),
-]
+Baseline = Annotated[str | None, choices.machine_option("Machine to compare with; default: the suite's.")]
 Propose = Annotated[
     list[str] | None,
     typer.Option(
@@ -106,8 +97,7 @@ Excluded = Annotated[
     ),
 ]
 Workbook = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Write a workbook that computes (.xlsx) as well; replaces the file."),
+    Path | None, choices.output_option("Write a workbook that computes (.xlsx) as well; replaces the file.")
 ]
 Freeze = Annotated[
     Path | None,

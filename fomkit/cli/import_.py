@@ -47,9 +47,7 @@ Sizes = Annotated[
 ]
 Written = Annotated[
     Path,
-    typer.Option(
-        "--output", "-o", help="The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv."
-    ),
+    choices.output_option("The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv."),
 ]
 Product = Annotated[
     str | None,

@@ -11,15 +11,6 @@ import typer
 
 from fomkit.cli import choices
 
-Targets = Annotated[
-    list[str],
-    typer.Option(
-        "--target",
-        "-t",
-        help="Machine profile by name or path; may be repeated.",
-        autocompletion=choices.complete_machine,
-    ),
-]
 CampaignScopes = Annotated[
     Literal["device", "node", "system"],
     typer.Option(help="What a phase has to itself: the whole system, or less."),
@@ -34,7 +25,7 @@ def campaign(
             metavar="CAMPAIGN", help="Campaign by name or path.", autocompletion=choices.complete_campaign
         ),
     ],
-    target: Targets,
+    target: Annotated[list[str], choices.MACHINES],
     scope: CampaignScopes = "system",
     interval: choices.Interval = 0.8,
     allow_uncovered: choices.Uncovered = False,
@@ -89,9 +80,7 @@ CostScopes = Annotated[
     Literal["device", "node", "system"] | None,
     typer.Option(help="What runs fill side by side; default: one device."),
 ]
-Baseline = Annotated[
-    str | None, typer.Option(help="Machine to model the speed-up over.", autocompletion=choices.complete_machine)
-]
+Baseline = Annotated[str | None, choices.machine_option("Machine to model the speed-up over.")]
 Once = Annotated[
     list[str] | None,
     typer.Option(

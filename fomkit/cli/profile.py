@@ -37,9 +37,7 @@ Arguments = Annotated[
 Script = Annotated[
     bool, typer.Option("--script", help="The file is a training program: run it, take one of its steps.")
 ]
-Written = Annotated[
-    Path | None, typer.Option("--output", "-o", help="The profile to write; default: ./NAME.yaml.")
-]
+Written = Annotated[Path | None, choices.output_option("The profile to write; default: ./NAME.yaml.")]
 Mode = Annotated[Literal["train", "infer"], typer.Option(help="A training step, or the forward pass only.")]
 MemoryLimit = Annotated[
     float | None,

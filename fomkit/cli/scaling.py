@@ -167,8 +167,7 @@ Resume = Annotated[
     typer.Option("--resume", help="Go on where a sweep into the same -o was ended: its whole stretches are kept."),
 ]
 Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Write every point as .csv or .parquet, or .json; replaces the file."),
+    Path | None, choices.output_option("Write every point as .csv or .parquet, or .json; replaces the file.")
 ]
 ScopeOf = Annotated[
     Literal["device", "node", "system"] | None,

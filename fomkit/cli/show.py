@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fomkit.core.model import ModelProfile
     from fomkit.ops.groups import Grouping
     from fomkit.plan.options import Options
-    from fomkit.verbs.model_view import Measure
+    from fomkit.verbs.answer import Answer
+    from fomkit.verbs.model_view import Measure, View
 
 
 ALL_LEVELS = 0
@@ -54,11 +55,7 @@ Timeline = Annotated[
     Path | None,
     typer.Option(help="Write the projected step as trace events, for ui.perfetto.dev; replaces the file."),
 ]
-Target = Annotated[
-    str | None,
-    typer.Option("--target", "-t", help="Machine to predict times on.", autocompletion=choices.complete_machine),
-]
-
+Target = Annotated[str | None, choices.machine_option("Machine to predict times on.", "--target", "-t")]
 
 Convolutions = Annotated[
     bool, typer.Option("--convolutions", help="Each convolution by method: work, depth, workspace, the best.")
@@ -118,32 +115,34 @@ def show(
       fomkit show --metrics
     """
     from fomkit.profiles.campaigns import find_profile
+    from fomkit.verbs import looks
 
     choices.check_output(output, "show")
     given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
              "--precision": precision, "--target": target, "--timeline": timeline, "--workspace": workspace,
              "--convolutions": convolutions or None, "--formula": formula or None}  # fmt: skip
-    named = [option for option, value in given.items() if value is not None]
+    note, named = "", [option for option, value in given.items() if value is not None]
     with choices.progress("looking", quiet=quiet):
         path, what = (None, "list") if name is None else find_profile(name)
         if metrics:
-            text, rows, content = _metrics(name is not None or bool(named))
+            answer = _metrics(name is not None or bool(named))
         elif path is None:
-            text, rows, content = _list(named)
+            answer = _list(named)
         elif what == "machine":
-            text, rows, content = _machine(path, named)
+            answer = _machine(path, named)
         else:
             _check_options(named)
-            subject = _loaded(path, target, batch=batch, sizes=sizes, precision=precision)
-            levels = _levels(depth, everything=as_json or output is not None or by == "code")
-            view = _formulas(subject) if formula else _convolutions(subject, workspace) if convolutions else None
-            text, rows, content = view or _model(subject, by or "kind", measure, top, levels)
-            text += _project(subject, timeline)
-    choices.write_answer(content, lambda _content, _screen: text, as_json=as_json, output=output, rows=rows)
-
-
-Shown = tuple[str, list[Any], dict[str, Any]]
-"""Text, rows for a CSV file, and content."""
+            options = choices.options_of(batch=batch, sizes=sizes, precision=precision, allow_uncovered=True)
+            model, machine = choices.load_model(path), None if target is None else choices.load_machine(target)
+            if formula:
+                answer = looks.formulas_of(model, options)
+            elif convolutions:
+                answer = looks.methods_of(model, options, machine, _limit(workspace))
+            else:
+                everything = as_json or output is not None or by == "code"
+                answer = looks.groups_of(model, _view(by, measure, top, depth, everything), options, machine)
+            note = _project(model, machine, options, timeline)
+    choices.show_answer(answer, as_json=as_json, output=output, note=note)
 
 
 def _check_options(named: list[str]) -> None:
@@ -158,94 +157,57 @@ def _check_options(named: list[str]) -> None:
         raise FomkitError("--workspace", "limits the methods of convolutions. Add --convolutions.")
 
 
-def _list(options: list[str]) -> Shown:
-    from fomkit.output.screen import format_profiles
-    from fomkit.profiles.campaigns import list_profiles
+def _list(options: list[str]) -> Answer:
+    from fomkit.verbs.looks import names
 
     if options:
         raise FomkitError("show", "its options are for a model, and none is named. Name one, or leave them.")
-    rows = [profile._asdict() for profile in list_profiles()]
-    return format_profiles(rows, choices.standard_output()), rows, {"schema": "fomkit/show/1", "profiles": rows}
+    return names()
 
 
-def _metrics(more: bool) -> Shown:
+def _metrics(more: bool) -> Answer:
     from fomkit.output.glossary import format_metrics, metrics_content
+    from fomkit.verbs.answer import Answer
 
     if more:
         raise FomkitError("--metrics", "lists figures, of no profile. Leave the name and options out.")
     content = metrics_content()
-    return format_metrics(content, choices.standard_output()), content["metrics"], content
+    return Answer(content, content["metrics"], format_metrics)
 
 
-def _machine(path: Path, options: list[str]) -> Shown:
-    from fomkit.output.machines import format_machine_view
-    from fomkit.profiles.campaigns import shipped_models
-    from fomkit.verbs.machine_view import show_machine
+def _machine(path: Path, options: list[str]) -> Answer:
+    from fomkit.verbs.looks import facts_of
 
     if options:
         raise FomkitError(str(path), f"is a machine, and {', '.join(options)} is for models. Leave it out.")
-    reference = [choices.load_model(model) for model in shipped_models()]
-    content = show_machine(choices.load_machine(path), reference)
-    rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
-    return format_machine_view(content, choices.standard_output()), rows, content
+    return facts_of(choices.load_machine(path))
 
 
-class _Subject(NamedTuple):
-    """A model at its options, and the machine to predict its times on."""
-
-    model: ModelProfile
-    machine: Machine | None
-    options: Options
-
-
-def _loaded(path: Path, target: str | None, **of_step: Any) -> _Subject:
-    options = choices.options_of(**of_step, allow_uncovered=True)
-    return _Subject(choices.load_model(path), None if target is None else choices.load_machine(target), options)
-
-
-def _levels(depth: int | None, *, everything: bool) -> int:
-    return depth if depth is not None else ALL_LEVELS if everything else LEVELS
-
-
-def _model(of: _Subject, by: Grouping, measure: Measure | None, top: str | None, depth: int) -> Shown:
+def _view(by: Grouping | None, measure: Measure | None, top: str | None, depth: int | None, whole: bool) -> View:
+    """Say how to look at groups of ops; `whole`: all levels where nobody says how many."""
     from fomkit.core.units import parse_quantity
-    from fomkit.output.models import format_model_view, view_rows
-    from fomkit.verbs.model_view import View, show_model
+    from fomkit.verbs.model_view import View
 
     share = None if top is None else parse_quantity(top, "share", f"--top {top}", "the share")
-    view = View(by, measure, share, depth or None)
-    content = show_model(of.model, view, of.options, of.machine)
-    return format_model_view(content, choices.standard_output()), list(view_rows(content)), content
+    levels = depth if depth is not None else ALL_LEVELS if whole else LEVELS
+    return View(by or "kind", measure, share, levels or None)
 
 
-def _convolutions(of: _Subject, workspace: str | None) -> Shown:
+def _limit(workspace: str | None) -> float | None:
     from fomkit.core.units import parse_quantity
-    from fomkit.output.models import format_convolutions
-    from fomkit.plan.convolutions import convolutions_content, method_rows
 
     where = f"--workspace {workspace}"
-    limit = None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
-    content = convolutions_content(of.model, of.options, of.machine, limit)
-    return format_convolutions(content, choices.standard_output()), method_rows(content), content
+    return None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
 
 
-def _formulas(of: _Subject) -> Shown:
-    from fomkit.output.models import format_formulas, formula_rows
-    from fomkit.plan.work_formulas import formulas_content
-
-    content = formulas_content(of.model, of.options)
-    return format_formulas(content, choices.standard_output()), list(formula_rows(content)), content
-
-
-def _project(of: _Subject, timeline: Path | None) -> str:
+def _project(model: ModelProfile, machine: Machine | None, options: Options, timeline: Path | None) -> str:
     from fomkit.files.write import write_whole
     from fomkit.output.files import timeline_text
     from fomkit.plan.timeline import timeline_content
 
-    if timeline is None or of.machine is None:  # --timeline asks for --target
+    if timeline is None or machine is None:  # --timeline asks for --target
         return ""
     if timeline.suffix != ".json":
         raise FomkitError(str(timeline), "has an ending that a timeline cannot have. Use .json.")
-    content = timeline_content(of.model, of.machine, of.options)
-    write_whole(timeline, timeline_text(content))
+    write_whole(timeline, timeline_text(timeline_content(model, machine, options)))
     return f"timeline: {timeline}, projected, for ui.perfetto.dev\n"

@@ -31,14 +31,7 @@ def accept(
     suite: Annotated[
         str, typer.Argument(metavar="SUITE", help="Suite by name or path.", autocompletion=choices.complete_suite)
     ],
-    committed: Annotated[
-        str,
-        typer.Option(
-            metavar="MACHINE",
-            help="Machine profile that was committed to.",
-            autocompletion=choices.complete_machine,
-        ),
-    ],
+    committed: Annotated[str, choices.machine_option("Machine profile that was committed to.", metavar="MACHINE")],
     measured: Annotated[Path, typer.Option(metavar="FILE.csv", help="Measurements of the delivered machine.")],
     measured_on: Annotated[
         str | None,
@@ -77,10 +70,7 @@ def review(
     workbook: Annotated[Path, typer.Argument(metavar="WORKBOOK", help="The workbook that came back (.xlsx).")],
     issued: Annotated[Path, typer.Option("--issued", help="The workbook that was sent.")],
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Keep the changed machine as a profile (.yaml) whose party is vendor."
-        ),
+        Path | None, choices.output_option("Keep the changed machine as a profile (.yaml) whose party is vendor.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/review/1 instead of text.")] = False,
@@ -136,12 +126,7 @@ def _keep(found: Review, output: Path, force: bool) -> None:
 
 
 def pack(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL...", help="Model profiles by name or path.", autocompletion=choices.complete_model
-        ),
-    ],
+    models: Annotated[list[str], choices.model_argument("Model profiles by name or path.", "MODEL...")],
     target: choices.Target,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="New folder to write.")],
     batch: choices.Batch = None,
@@ -220,7 +205,7 @@ OnMachine = Annotated[
 
 def export(
     source: Source,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    output: Annotated[Path, choices.output_option("The file to write.")],
     file_format: FileFormat = None,
     machine: OnMachine = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists already.")] = False,

@@ -28,13 +28,13 @@ class Answer:
         Everything, as ``--json`` prints it; ``content["schema"]`` names its form.
     rows : sequence of mapping
         Its main list, as ``-o FILE.csv`` writes it.
-    write : function of the content
+    write : function of the content, and of a screen where there is one
         Makes the text that the command line prints.
     """
 
     content: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
-    write: Callable[[dict[str, Any]], str]
+    write: Callable[..., str]
 
     @property
     def table(self) -> pd.DataFrame:

@@ -159,24 +159,26 @@ def show(
     from fomkit.profiles.campaigns import find_profile
 
     if profile is None:
-        return _names()
+        return names()
     if isinstance(profile, str | Path):
         path, what = find_profile(str(as_name(profile, "profile")))
         profile = as_model(path) if what == "model" else as_machine(path)
     if isinstance(profile, Machine):
-        return _show_machine(profile)
+        return facts_of(profile)
     check_options(batch=batch, sizes=sizes)
     _check_view(by, measure, top)
     options = Options(batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
-    return _show_model(profile, View(by, measure, top, depth), options, machine)
+    if precision is not None and machine is None:
+        raise FomkitError("precision", "depends on what a machine has. Add, for example, machine='v100'.")
+    target = None if machine is None else as_machine(machine)
+    return groups_of(profile, View(by, measure, top, depth), options, target)
 
 
-def _show_model(model: ModelProfile, view: View, options: Options, machine: str | Path | Machine | None) -> Answer:
+def groups_of(model: ModelProfile, view: View, options: Options, machine: Machine | None) -> Answer:
+    """Show a model's ops by group."""
     from fomkit.output.models import format_model_view, view_rows
 
-    if options.precision is not None and machine is None:
-        raise FomkitError("precision", "depends on what a machine has. Add, for example, machine='v100'.")
-    content = show_model(model, view, options, None if machine is None else as_machine(machine))
+    content = show_model(model, view, options, machine)
     return Answer(content, view_rows(content), format_model_view)
 
 
@@ -189,7 +191,8 @@ def _check_view(by: str, measure: str | None, top: float | None) -> None:
         raise FomkitError("top", f"is {top!r}. Give a share above 0 and up to 1, for example 0.95.")
 
 
-def _show_machine(machine: Machine) -> Answer:
+def facts_of(machine: Machine) -> Answer:
+    """Show what is known of a machine, beside the ops of the shipped models."""
     from fomkit.output.machines import format_machine_view
     from fomkit.profiles.campaigns import shipped_models
     from fomkit.verbs.machine_view import show_machine
@@ -225,20 +228,28 @@ def work_formulas(
     >>> work_formulas("candle/p1b3").table["flop"].tolist()
     ['60177401*batch', '61289152*batch', '60177402', '121466553*batch + 60177402']
     """
+    check_options(batch=batch, sizes=sizes)
+    return formulas_of(as_model(model), Options(batch, sizes=sizes or {}))
+
+
+def formulas_of(model: ModelProfile, options: Options) -> Answer:
+    """Show the work of a step as formulas."""
     from fomkit.output.models import format_formulas, formula_rows
     from fomkit.plan.work_formulas import formulas_content
 
-    check_options(batch=batch, sizes=sizes)
-    content = formulas_content(as_model(model), Options(batch, sizes=sizes or {}))
+    content = formulas_content(model, options)
     return Answer(content, formula_rows(content), format_formulas)
 
 
-def _names() -> Answer:
+def names() -> Answer:
+    """List the profiles that there are to name."""
     from fomkit.output.screen import format_profiles
     from fomkit.profiles.campaigns import list_profiles
 
     rows = [profile._asdict() for profile in list_profiles()]
-    return Answer({"schema": "fomkit/show/1", "profiles": rows}, rows, lambda _content: format_profiles(rows))
+    return Answer(
+        {"schema": "fomkit/show/1", "profiles": rows}, rows, lambda _, *screen: format_profiles(rows, *screen)
+    )
 
 
 def convolution_methods(
@@ -293,7 +304,15 @@ def convolution_methods(
     profile, target = as_model(model), None if machine is None else as_machine(machine)
     limit = None if workspace is None else parse_quantity(workspace, "byte", "workspace", "the workspace")
     options = Options(batch=batch, interval=interval, allow_uncovered=True, sizes=sizes or {}, precision=precision)
-    return pd.json_normalize(method_rows(convolutions_content(profile, options, target, limit)))
+    return pd.json_normalize([dict(row) for row in methods_of(profile, options, target, limit).rows])
+
+
+def methods_of(model: ModelProfile, options: Options, machine: Machine | None, limit: float | None) -> Answer:
+    """Show each convolution by each method; `limit`: bytes that a method may take beside its operands."""
+    from fomkit.output.models import format_convolutions
+
+    content = convolutions_content(model, options, machine, limit)
+    return Answer(content, method_rows(content), format_convolutions)
 
 
 DOMINANT_SHARE = 0.95
