@@ -14,10 +14,8 @@ from fomkit.core.errors import FomkitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fomkit.core.machine import Machine
     from fomkit.core.measurement import Measurement
     from fomkit.core.model import LastBatch
-    from fomkit.merit.measured_steps import MeasuredRuns
     from fomkit.plan.options import Options
     from fomkit.verbs.compare import Comparison
 
@@ -106,7 +104,8 @@ def estimate(
     if output is not None:
         _write(result, output, only, rows, block, quiet)
     _show(content := estimates_content(result, block), output, as_json)
-    _show_steps(result, content if explain and not as_json else None)
+    if explain and not as_json:
+        _show_steps(result, content)
     choices.end_if_oversize(result.unfit, allowed=allow_oversize)
 
 
@@ -120,15 +119,16 @@ def _estimated(
     *,
     skip_failures: bool,
 ) -> Comparison:
-    """Load what is named and estimate each model on each machine."""
+    """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
+    from fomkit.merit.measured_steps import NOTHING_MEASURED
+    from fomkit.readers.measurements import all_measured
     from fomkit.verbs.compare import compare
 
-    machines, base = (
-        [choices.load_machine(name) for name in target],
-        choices.load_machine(baseline) if baseline else None,
-    )
+    machines = [choices.load_machine(name) for name in target]
+    base = choices.load_machine(baseline) if baseline else None
     models = [choices.load_model(name) for name in names]
-    measured = _runs(rows, base)
+    known = all_measured()[0] if base else NOTHING_MEASURED
+    measured = known._replace(rows=(*known.rows, *rows))
     return compare(
         models, machines, base, chosen, skip_failures=skip_failures, after_each=after_each, measured=measured
     )
@@ -183,23 +183,11 @@ def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ..
     return read_measurements(locate(str(path), "measurements"))
 
 
-def _runs(rows: tuple[Measurement, ...], baseline: Machine | None) -> MeasuredRuns:
-    """Give what a figure of merit is held against; nothing where there is no baseline, and so no figure."""
-    from fomkit.merit.measured_steps import NOTHING_MEASURED
-
-    if baseline is None:
-        return NOTHING_MEASURED
-    from fomkit.readers.measurements import all_measured
-
-    known = all_measured()[0]
-    return known._replace(rows=(*known.rows, *rows))
-
-
 def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
     from fomkit.output.estimates import format_from_measurements, with_ways
     from fomkit.output.terminal import format_estimates
 
-    of_content = output if output is not None and output.suffix in (".json", ".csv") else None
+    of_content = output if output and output.suffix in (".json", ".csv") else None
     choices.write_answer(content, format_estimates, as_json=as_json, output=of_content, rows=with_ways(content))
     if "from_measurements" in content and not as_json:
         print(format_from_measurements(content["from_measurements"], choices.standard_output()), end="")
@@ -213,9 +201,7 @@ def _measured_block(
     return measured_content(from_measurements(result, rows, path, last_batch), path) if rows else None
 
 
-def _show_steps(result: Comparison, content: dict[str, Any] | None) -> None:
-    if content is None:
-        return
+def _show_steps(result: Comparison, content: dict[str, Any]) -> None:
     from fomkit.output.terminal import format_explanation, format_terms
     from fomkit.verbs.looks import method_steps
 
@@ -224,7 +210,6 @@ def _show_steps(result: Comparison, content: dict[str, Any] | None) -> None:
     for one, block in zip(result.estimates, blocks, strict=True):
         steps = method_steps(one, merits.get(one.machine.name))
         title = f"\n{one.model.name} on {one.machine.name}, in nine steps"
-        lines = [(step.title, step.number, step.detail) for step in steps]
-        print(format_explanation(title, lines, choices.standard_output()), end="")
+        print(format_explanation(title, steps, choices.standard_output()), end="")
         if block["energy_j"] is not None:
             print(format_terms(block), end="")

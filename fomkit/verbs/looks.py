@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -318,8 +318,7 @@ def methods_of(model: ModelProfile, options: Options, machine: Machine | None, l
 DOMINANT_SHARE = 0.95
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One step of the method: what is done, its number, and where the number comes from."""
 
     title: str
