@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from fomkit.ops.groups import Grouping
     from fomkit.plan.options import Options
     from fomkit.verbs.answer import Answer
-    from fomkit.verbs.model_view import Measure, View
+    from fomkit.verbs.model_view import View
 
 
 ALL_LEVELS = 0
@@ -71,6 +72,12 @@ Workspace = Annotated[
 ]
 
 
+_OPTIONS = {
+    **{name: f"--{name}" for name in ("by", "top", "measure", "depth", "batch")},
+    "sizes": "--set",
+    **{name: f"--{name}" for name in ("precision", "target", "timeline", "workspace", "convolutions", "formula")},
+}
+"""Options that say how to look at a model, by their arguments."""
 _OF_MACHINES = {"--precision": "depends on what a machine has", "--timeline": "is of times on a machine"}
 """Options that make sense with a machine only."""
 _OF_GROUPS = ("--by", "--top", "--measure", "--depth", "--timeline")
@@ -114,35 +121,40 @@ def show(
 
       fomkit show --metrics
     """
+    choices.check_output(output, "show")
+    with choices.progress("looking", quiet=quiet):
+        answer, note = _look(locals())
+    choices.show_answer(answer, as_json=as_json, output=output, note=note)
+
+
+def _look(given: Mapping[str, Any]) -> tuple[Answer, str]:
+    """Look at what is named; give what is shown, and what the text ends with.
+
+    `given`: the arguments of ``show``.
+    """
     from fomkit.profiles.campaigns import find_profile
     from fomkit.verbs import looks
 
-    choices.check_output(output, "show")
-    given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
-             "--precision": precision, "--target": target, "--timeline": timeline, "--workspace": workspace,
-             "--convolutions": convolutions or None, "--formula": formula or None}  # fmt: skip
-    note, named = "", [option for option, value in given.items() if value is not None]
-    with choices.progress("looking", quiet=quiet):
-        path, what = (None, "list") if name is None else find_profile(name)
-        if metrics:
-            answer = _metrics(name is not None or bool(named))
-        elif path is None:
-            answer = _list(named)
-        elif what == "machine":
-            answer = _machine(path, named)
-        else:
-            _check_options(named)
-            options = choices.options_of(batch=batch, sizes=sizes, precision=precision, allow_uncovered=True)
-            model, machine = choices.load_model(path), None if target is None else choices.load_machine(target)
-            if formula:
-                answer = looks.formulas_of(model, options)
-            elif convolutions:
-                answer = looks.methods_of(model, options, machine, _limit(workspace))
-            else:
-                everything = as_json or output is not None or by == "code"
-                answer = looks.groups_of(model, _view(by, measure, top, depth, everything), options, machine)
-            note = _project(model, machine, options, timeline)
-    choices.show_answer(answer, as_json=as_json, output=output, note=note)
+    name, target = given["name"], given["target"]
+    named = [option for key, option in _OPTIONS.items() if given[key] is not None and given[key] is not False]
+    path, what = (None, "list") if name is None else find_profile(name)
+    if given["metrics"]:
+        return _metrics(name is not None or bool(named)), ""
+    if path is None:
+        return _list(named), ""
+    if what == "machine":
+        return _machine(path, named), ""
+    _check_options(named)
+    of_step = {name: given[name] for name in ("batch", "sizes", "precision")}
+    options = choices.options_of(**of_step, allow_uncovered=True)
+    model, machine = choices.load_model(path), None if target is None else choices.load_machine(target)
+    if given["formula"]:
+        answer = looks.formulas_of(model, options)
+    elif given["convolutions"]:
+        answer = looks.methods_of(model, options, machine, _limit(given["workspace"]))
+    else:
+        answer = looks.groups_of(model, _view(given), options, machine)
+    return answer, _project(model, machine, options, given["timeline"])
 
 
 def _check_options(named: list[str]) -> None:
@@ -183,14 +195,16 @@ def _machine(path: Path, options: list[str]) -> Answer:
     return facts_of(choices.load_machine(path))
 
 
-def _view(by: Grouping | None, measure: Measure | None, top: str | None, depth: int | None, whole: bool) -> View:
-    """Say how to look at groups of ops; `whole`: all levels where nobody says how many."""
+def _view(given: Mapping[str, Any]) -> View:
     from fomkit.core.units import parse_quantity
     from fomkit.verbs.model_view import View
 
+    by: Grouping = given["by"] or "kind"
+    top, depth = given["top"], given["depth"]
     share = None if top is None else parse_quantity(top, "share", f"--top {top}", "the share")
-    levels = depth if depth is not None else ALL_LEVELS if whole else LEVELS
-    return View(by or "kind", measure, share, levels or None)
+    if depth is None:
+        depth = ALL_LEVELS if given["as_json"] or given["output"] is not None or by == "code" else LEVELS
+    return View(by, given["measure"], share, depth or None)
 
 
 def _limit(workspace: str | None) -> float | None:

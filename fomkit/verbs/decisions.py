@@ -17,7 +17,7 @@ from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_grid, parse_layout, parse_link, parse_price
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
-from fomkit.verbs.answer import as_name, check_options
+from fomkit.verbs.answer import as_name, check_options, options_of
 from fomkit.verbs.cost import Cost, Declared
 from fomkit.verbs.cost import cost as _cost
 from fomkit.verbs.profiles import as_machine, as_model
@@ -106,8 +106,7 @@ def sensitivity(
     """
     from fomkit.whatif.sensitivity import sensitivity as _sensitivity
 
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
-    options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
+    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     return _sensitivity(_subject(model, machine, suite, baseline, nodes, layout, links, options))
 
 
@@ -167,9 +166,8 @@ def solve(
     from fomkit.whatif.cases import make_goal
     from fomkit.whatif.solve import solve as _solve
 
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
     goal = make_goal(unit_per_day=unit_per_day, step_s=step_s, fom=fom, probability=probability)
-    options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
+    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     return _solve(_subject(model, machine, suite, baseline, nodes, layout, links, options), goal, change, frontier)
 
 
@@ -220,8 +218,7 @@ def sweep(
     >>> len(swept.table), f"batch {swept.best['batch']:g} at {swept.best['byte_per_s']:.3g} byte/s"
     (4, 'batch 100 at 2.5e+11 byte/s')
     """
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
-    options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
+    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     profile, target = as_model(model), as_machine(machine)
     spec = make_sweep(profile, target, vary, way=way, points=points, seed=seed, options=options)
     return run_sweep(spec, scheduler)

@@ -19,7 +19,8 @@ from fomkit.ops.groups import GROUPINGS, Grouping, fewest
 from fomkit.plan.convolutions import convolutions_content, method_rows
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
-from fomkit.verbs.answer import Answer, as_name, check_options
+from fomkit.profiles.campaigns import find_profile, list_profiles, shipped_models
+from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.model_view import COLUMNS, Measure, View, show_model
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -62,8 +63,7 @@ def explain(
     from fomkit.output.estimates import format_evidence
     from fomkit.plan.evidence import explain_ops
 
-    check_options(batch=batch, sizes=sizes, interval=interval)
-    options = Options(batch, interval, allow_uncovered=True, sizes=sizes or {}, precision=precision)
+    options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     content = explain_ops(as_model(model), as_machine(machine), options, top)
     return Answer(content, content["ops"], format_evidence)
 
@@ -104,9 +104,9 @@ def follow_memory(
     from fomkit.output.machines import format_memory
     from fomkit.verbs.machine_view import memory_content
 
-    check_options(batch=batch, sizes=sizes)
+    options = options_of(batch, sizes=sizes)
     device = None if machine is None else as_machine(machine)
-    content = memory_content(as_model(model), Options(batch, sizes=sizes or {}), device)
+    content = memory_content(as_model(model), options, device)
     return Answer(content, content["live"], format_memory)
 
 
@@ -156,22 +156,18 @@ def show(
     >>> [peak["dtype"] for peak in show("titan").content["facts"]["peaks"]]
     ['fp32', 'fp64']
     """
-    from fomkit.profiles.campaigns import find_profile
-
     if profile is None:
         return names()
     if isinstance(profile, str | Path):
-        path, what = find_profile(str(as_name(profile, "profile")))
+        path, what = find_profile(str(profile))
         profile = as_model(path) if what == "model" else as_machine(path)
     if isinstance(profile, Machine):
         return facts_of(profile)
-    check_options(batch=batch, sizes=sizes)
-    _check_view(by, measure, top)
-    options = Options(batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
+    options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
+    view, target = _view(by, measure, top, depth), None if machine is None else as_machine(machine)
     if precision is not None and machine is None:
         raise FomkitError("precision", "depends on what a machine has. Add, for example, machine='v100'.")
-    target = None if machine is None else as_machine(machine)
-    return groups_of(profile, View(by, measure, top, depth), options, target)
+    return groups_of(profile, view, options, target)
 
 
 def groups_of(model: ModelProfile, view: View, options: Options, machine: Machine | None) -> Answer:
@@ -182,19 +178,19 @@ def groups_of(model: ModelProfile, view: View, options: Options, machine: Machin
     return Answer(content, view_rows(content), format_model_view)
 
 
-def _check_view(by: str, measure: str | None, top: float | None) -> None:
+def _view(by: Grouping, measure: Measure | None, top: float | None, depth: int | None) -> View:
     if by not in GROUPINGS:
         raise FomkitError("by", f"is {by!r}. Give one of {', '.join(GROUPINGS)}.")
     if measure is not None and measure not in COLUMNS:
         raise FomkitError("measure", f"is {measure!r}. Give one of {', '.join(COLUMNS)}.")
     if top is not None and not 0 < top <= 1:
         raise FomkitError("top", f"is {top!r}. Give a share above 0 and up to 1, for example 0.95.")
+    return View(by, measure, top, depth)
 
 
 def facts_of(machine: Machine) -> Answer:
     """Show what is known of a machine, beside the ops of the shipped models."""
     from fomkit.output.machines import format_machine_view
-    from fomkit.profiles.campaigns import shipped_models
     from fomkit.verbs.machine_view import show_machine
 
     content = show_machine(machine, [as_model(model) for model in shipped_models()])
@@ -228,8 +224,8 @@ def work_formulas(
     >>> work_formulas("candle/p1b3").table["flop"].tolist()
     ['60177401*batch', '61289152*batch', '60177402', '121466553*batch + 60177402']
     """
-    check_options(batch=batch, sizes=sizes)
-    return formulas_of(as_model(model), Options(batch, sizes=sizes or {}))
+    options = options_of(batch, sizes=sizes)
+    return formulas_of(as_model(model), options)
 
 
 def formulas_of(model: ModelProfile, options: Options) -> Answer:
@@ -244,7 +240,6 @@ def formulas_of(model: ModelProfile, options: Options) -> Answer:
 def names() -> Answer:
     """List the profiles that there are to name."""
     from fomkit.output.screen import format_profiles
-    from fomkit.profiles.campaigns import list_profiles
 
     rows = [profile._asdict() for profile in list_profiles()]
     return Answer(
@@ -298,12 +293,11 @@ def convolution_methods(
     >>> one.loc["direct", ["multiply_adds", "work_depth"]].tolist()
     [1849688064.0, 13.0]
     """
-    check_options(batch=batch, sizes=sizes, interval=interval)
+    options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     if precision is not None and machine is None:
         raise FomkitError("precision", "depends on what a machine has. Name one.")
     profile, target = as_model(model), None if machine is None else as_machine(machine)
     limit = None if workspace is None else parse_quantity(workspace, "byte", "workspace", "the workspace")
-    options = Options(batch=batch, interval=interval, allow_uncovered=True, sizes=sizes or {}, precision=precision)
     return pd.json_normalize([dict(row) for row in methods_of(profile, options, target, limit).rows])
 
 

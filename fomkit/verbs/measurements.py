@@ -10,10 +10,9 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import LastBatch, ModelProfile
-from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.verbs.answer import Answer, check_options
+from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.compare import Comparison, estimates_content
 from fomkit.verbs.from_measurements import from_measurements, measured_content
 from fomkit.verbs.profiles import as_machine, as_model
@@ -60,9 +59,9 @@ def compare_measured(
     from fomkit.validation.grid import compare_content
     from fomkit.validation.verdicts import cell_verdicts
 
-    check_options(interval=interval)
+    options = options_of(interval=interval)
     rows = read_measurements(locate(str(table), "measurements"))
-    cells = make_cells(rows, Options(interval=interval), load_model, load_machine)
+    cells = make_cells(rows, options, load_model, load_machine)
     return pd.json_normalize(compare_content(cell_verdicts(cells, baseline), baseline, interval)["cells"], sep="_")
 
 
@@ -129,11 +128,11 @@ def compare_rates(
     from fomkit.output.files import to_frame
     from fomkit.validation.grid import grid_content, make_grid
 
-    check_options(interval=interval)
+    options = options_of(interval=interval)
     if not 0 < latency_s < float("inf"):
         raise FomkitError("latency_s", f"is {latency_s!r}. Give seconds above 0, for example 0.007.")
     profiles, targets = [as_model(model) for model in models], [as_machine(machine) for machine in machines]
-    cells = make_grid(profiles, targets, (), Options(interval=interval), latency_s)
+    cells = make_grid(profiles, targets, (), options, latency_s)
     return to_frame(grid_content(cells, interval, latency_s)["cells"])
 
 

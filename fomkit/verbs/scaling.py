@@ -17,7 +17,6 @@ from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import curve_content, span_content
 from fomkit.plan.job import Service, no_run, parse_service, system_content, target_content
-from fomkit.plan.options import Options
 from fomkit.plan.scaling import (
     MODES,
     NOT_OF_EXPERTS,
@@ -34,7 +33,7 @@ from fomkit.plan.scaling import (
 from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_once
 from fomkit.prediction.links import link_notes
 from fomkit.profiles.declared import spread_of
-from fomkit.verbs.answer import check_options
+from fomkit.verbs.answer import check_options, options_of
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
@@ -320,10 +319,9 @@ def scaling(
     """
     stated = {"node_devices": node_devices, "whole_batch": whole_batch}
     check_options(sizes={name: size for name, size in stated.items() if size is not None})
-    check_options(batch=batch, sizes=sizes, interval=interval)
+    options = options_of(batch, interval, sizes=sizes, precision=precision)
     profile, machine = as_model(model), as_machine(target, "target")
     spread, given = spread_of([str(layout)], links)
-    options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     spec = ScalingSpec(_whole(nodes), spread, _modes(mode), whole_batch, options)

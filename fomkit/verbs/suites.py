@@ -15,11 +15,10 @@ from fomkit.core.units import Precision
 from fomkit.files.write import write_whole
 from fomkit.merit.suites import SuiteResult, run_suite
 from fomkit.plan.estimate import estimate
-from fomkit.plan.options import Options
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.readers.measurements import all_measured
-from fomkit.verbs.answer import Answer, check_options
+from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -65,12 +64,11 @@ def rate_suite(
     >>> round(rated.merit.value.value, 6), round(rated.merit.weights["P1"], 3)
     (82.597332, 0.769)
     """
-    check_options(interval=interval)
+    options = options_of(interval=interval)
     lines = load_suite(suite)
     new = as_machine(target, "target")
     old = as_machine(baseline if baseline is not None else lines.baseline, "baseline")
-    options, measured = Options(interval=interval), all_measured()[0]
-    return run_suite(lines, old, new, options, load_model, proposals, measured, allow_excluded)
+    return run_suite(lines, old, new, options, load_model, proposals, all_measured()[0], allow_excluded)
 
 
 def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: str | None = None) -> None:
@@ -162,10 +160,10 @@ def accept(
     from fomkit.readers.measurements import read_measurements
     from fomkit.verbs.suite_content import acceptance_content
 
-    check_options(interval=interval)
+    options = options_of(interval=interval)
     lines_of, machine = load_suite(suite), as_machine(committed, "committed")
     rows, name = read_measurements(locate(str(measured), "measurements")), measured_on or machine.name
-    lines = _accept(lines_of, machine, rows, name, Options(interval=interval), load_model)
+    lines = _accept(lines_of, machine, rows, name, options, load_model)
     content = acceptance_content(lines_of, name, lines, interval)
     return Answer(content, content["lines"], format_acceptance)
 
@@ -203,11 +201,10 @@ def pack(
     """
     from fomkit.workbook.vendor import make_pack
 
-    check_options(batch=batch, sizes=sizes)
+    options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
     place = Path(folder)
     if place.exists():
         raise FomkitError(str(place), "is there already. Name a new folder.")
-    options = Options(batch=batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
     target = as_machine(machine)
     files = make_pack([estimate(as_model(model), target, options) for model in models]).files
     place.mkdir(parents=True)
