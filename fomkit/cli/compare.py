@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import machine_option, model_argument, option, output_option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -25,19 +26,13 @@ if TYPE_CHECKING:
 
 
 Profile = TypeVar("Profile", "ModelProfile", "Machine")
-Models = Annotated[
-    list[str] | None, choices.model_argument("Models to compare; default: all of the table.", "[MODEL...]")
-]
-Table = Annotated[
-    str, typer.Option("--measured", metavar="TABLE", help="Measurements by path, or a shipped table by name.")
-]
+Models = Annotated[list[str] | None, model_argument("Models to compare; default: all of the table.", "[MODEL...]")]
+Table = Annotated[str, option("Measurements by path, or a shipped table by name.", "--measured", metavar="TABLE")]
 Targets = Annotated[
-    list[str] | None, choices.machine_option("Machines to compare; default: all of the table.", "--target", "-t")
+    list[str] | None, machine_option("Machines to compare; default: all of the table.", "--target", "-t")
 ]
-Grid = Annotated[
-    bool, typer.Option("--grid", help="Rates by model, machine, framework and mode instead of the comparison.")
-]
-Sheet = Annotated[Path | None, choices.output_option("Write .json, .csv or .xlsx as well; replaces the file.")]
+Grid = Annotated[bool, option("Rates by model, machine, framework and mode instead of the comparison.", "--grid")]
+Sheet = Annotated[Path | None, output_option("Write .json, .csv or .xlsx as well; replaces the file.")]
 _DEFAULT_BASELINE = "p100"
 
 
@@ -45,19 +40,17 @@ def compare(
     models: Models = None,
     target: Targets = None,
     measured: Table = "candle-lecture",
-    baseline: Annotated[str, choices.machine_option("Machine that ratios are to.")] = _DEFAULT_BASELINE,
+    baseline: Annotated[str, machine_option("Machine that ratios are to.")] = _DEFAULT_BASELINE,
     calibrate_on: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Carry how far off this model is to the others.")
+        str | None, option("Carry how far off this model is to the others.", metavar="MODEL")
     ] = None,
     host_from: Annotated[
-        str | None, typer.Option(metavar="MACHINE", help="Carry the host's part of this machine to the others.")
+        str | None, option("Carry the host's part of this machine to the others.", metavar="MACHINE")
     ] = None,
     grid: Grid = False,
-    latency: Annotated[
-        str, typer.Option(metavar="TIME", help="Most that inference may take, with --grid.")
-    ] = "7 ms",
+    latency: Annotated[str, option("Most that inference may take, with --grid.", metavar="TIME")] = "7 ms",
     interval: choices.Interval = 0.8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/compare/1 or fomkit/grid/1.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/compare/1 or fomkit/grid/1.", "--json")] = False,
     output: Sheet = None,
     quiet: choices.Quiet = False,
 ) -> None:
@@ -196,23 +189,18 @@ class _Study(NamedTuple):
 
 
 Data = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Labels laid out like validation/neusight; default: those."),
+    Path | None, option("Labels laid out like validation/neusight; default: those.", "--data", metavar="DIR")
 ]
-Full = Annotated[
-    bool, typer.Option("--full", help="Refit and judge inside each fold, as a user would: minutes more.")
-]
+Full = Annotated[bool, option("Refit and judge inside each fold, as a user would: minutes more.", "--full")]
 Sheets = Annotated[
     list[str] | None,
-    typer.Option("--sheet", metavar="NAME", help="A DeepBench sheet, such as 'v100 fp32/vector'; default: all."),
+    option("A DeepBench sheet, such as 'v100 fp32/vector'; default: all.", "--sheet", metavar="NAME"),
 ]
 
 
 Here = Annotated[
     bool,
-    typer.Option(
-        "--here", help="Measure this machine, estimate ten models' steps on its profile and time them: minutes."
-    ),
+    option("Measure this machine, estimate ten models' steps on its profile and time them: minutes.", "--here"),
 ]
 
 
@@ -221,8 +209,8 @@ def validate(
     full: Full = False,
     sheets: Sheets = None,
     here: Here = False,
-    quick: Annotated[bool, typer.Option("--quick", help="With --here: by the quick plan of measure.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/validate/1 instead of tables.")] = False,
+    quick: Annotated[bool, option("With --here: by the quick plan of measure.", "--quick")] = False,
+    as_json: Annotated[bool, option("Print fomkit/validate/1 instead of tables.", "--json")] = False,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
 ) -> None:

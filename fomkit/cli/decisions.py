@@ -13,9 +13,8 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from fomkit.cli import choices
+from fomkit.cli.choices import machine_option, model_argument, option, output_option
 from fomkit.cli.scaling import Layouts, Links, NodeDevices
 from fomkit.core.errors import FomkitError
 
@@ -25,19 +24,13 @@ if TYPE_CHECKING:
     from fomkit.whatif.cases import Subject
 
 
-Model = Annotated[str | None, choices.model_argument()]
+Model = Annotated[str | None, model_argument()]
 SuiteName = Annotated[
     str | None,
-    typer.Option(
-        "--suite", help="Ask of this suite's FOM instead of a model.", autocompletion=choices.complete_suite
-    ),
+    option("Ask of this suite's FOM instead of a model.", "--suite", autocompletion=choices.complete_suite),
 ]
-Baseline = Annotated[
-    str | None, choices.machine_option("With --suite: machine to compare with; default: its own.")
-]
-Nodes = Annotated[
-    int | None, typer.Option(min=1, help="Ask of a training on so many nodes, the batch that of one replica.")
-]
+Baseline = Annotated[str | None, machine_option("With --suite: machine to compare with; default: its own.")]
+Nodes = Annotated[int | None, option("Ask of a training on so many nodes, the batch that of one replica.", min=1)]
 
 SubjectLoader = Callable[[], "Subject"]
 """Loads what is asked of."""
@@ -125,7 +118,7 @@ def _subject_of(given: Mapping[str, Any]) -> Subject:
 
 Output = Annotated[
     Path | None,
-    choices.output_option(
+    output_option(
         "Write as well: a tornado as .html, .png or .svg; .csv the parameters; .json all. Replaces the file."
     ),
 ]
@@ -146,7 +139,7 @@ def _check(path: Path | None) -> None:
 def sensitivity(
     subject: SubjectLoader,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sensitivity/1 instead of tables.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/sensitivity/1 instead of tables.", "--json")] = False,
     output: Output = None,
     quiet: choices.Quiet = False,
 ) -> str:
@@ -182,21 +175,18 @@ def sensitivity(
     return str(content["does_not_fit"])
 
 
-UnitsPerDay = Annotated[float | None, typer.Option("--units-per-day", help="At least so many units a day.")]
-Step = Annotated[
-    str | None, typer.Option("--step", metavar="TIME", help="A step of at most, for example '20 ms'.")
-]
-Fom = Annotated[float | None, typer.Option("--fom", help="With --suite: a FOM of at least.")]
+UnitsPerDay = Annotated[float | None, option("At least so many units a day.", "--units-per-day")]
+Step = Annotated[str | None, option("A step of at most, for example '20 ms'.", "--step", metavar="TIME")]
+Fom = Annotated[float | None, option("With --suite: a FOM of at least.", "--fom")]
 Probability = Annotated[
-    float, typer.Option(help="With which it is to be reached, above 0 and below 1; 0.5 asks of the value itself.")
+    float, option("With which it is to be reached, above 0 and below 1; 0.5 asks of the value itself.")
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--change", metavar="NAME", help="Change this parameter alone; may be repeated; default: each."),
+    option("Change this parameter alone; may be repeated; default: each.", "--change", metavar="NAME"),
 ]
 Together = Annotated[
-    str | None,
-    typer.Option("--frontier", metavar="NAME,NAME,…", help="Change two or more together, for a frontier."),
+    str | None, option("Change two or more together, for a frontier.", "--frontier", metavar="NAME,NAME,…")
 ]
 
 
@@ -210,7 +200,7 @@ def solve(
     change: Changes = None,
     together: Together = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/solve/1 instead of tables.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/solve/1 instead of tables.", "--json")] = False,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
 ) -> str:

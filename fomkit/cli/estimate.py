@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from fomkit.cli import choices
+from fomkit.cli.choices import machine_option, model_argument, option, output_option
 from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
 
@@ -22,26 +21,24 @@ if TYPE_CHECKING:
 
 Models = Annotated[
     list[str] | None,
-    choices.model_argument(
-        "Model profiles by name or path, or a folder of them; none = all right in ./model_profiles."
-    ),
+    model_argument("Model profiles by name or path, or a folder of them; none = all right in ./model_profiles."),
 ]
-Baseline = Annotated[str | None, choices.machine_option("Machine to compare with; gives ratios and a FOM.")]
+Baseline = Annotated[str | None, machine_option("Machine to compare with; gives ratios and a FOM.")]
 Measured = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Measurements of the baseline, by path or name: tells them times the predicted ratio as well.",
         "--from",
         metavar="CSV",
-        help="Measurements of the baseline, by path or name: tells them times the predicted ratio as well.",
     ),
 ]
 
 
-Partial = Annotated[Literal["drop", "keep"] | None, typer.Option(help="Drop or keep a partial last batch.")]
-Explained = Annotated[bool, typer.Option("--explain", help="Print the nine steps, each with its number.")]
+Partial = Annotated[Literal["drop", "keep"] | None, option("Drop or keep a partial last batch.")]
+Explained = Annotated[bool, option("Print the nine steps, each with its number.", "--explain")]
 EstimateOutput = Annotated[
     Path | None,
-    choices.output_option(
+    output_option(
         "Write .json, .csv, a workbook that computes (.xlsx) or a report (.html) as well; replaces the file."
     ),
 ]
@@ -61,7 +58,7 @@ def estimate(
     allow_uncovered: choices.Uncovered = False,
     allow_oversize: choices.Oversize = False,
     explain: Explained = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/estimate/1 instead of a table.", "--json")] = False,
     output: EstimateOutput = None,
     only: choices.Only = None,
     quiet: choices.Quiet = False,

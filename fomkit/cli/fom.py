@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, machine_option, option, output_option
 from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
 from fomkit.core.suite import Conditions
@@ -69,41 +70,35 @@ def parse_proposals(texts: Sequence[str]) -> dict[str, Conditions]:
 
 
 Suites = Annotated[
-    str,
-    typer.Argument(
-        metavar="SUITE", help="Suite by name or path, for example lecture.", autocompletion=choices.complete_suite
-    ),
+    str, argument("Suite by name or path, for example lecture.", "SUITE", autocompletion=choices.complete_suite)
 ]
 Target = Annotated[
-    str | None, choices.machine_option("Machine to rate; default: the only other one given.", "--target", "-t")
+    str | None, machine_option("Machine to rate; default: the only other one given.", "--target", "-t")
 ]
-Baseline = Annotated[str | None, choices.machine_option("Machine to compare with; default: the suite's.")]
+Baseline = Annotated[str | None, machine_option("Machine to compare with; default: the suite's.")]
 Propose = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Change batch, precision, epochs, samples, quality or a size of a line on the target.",
         metavar="LINE.CONDITION=VALUE",
-        help="Change batch, precision, epochs, samples, quality or a size of a line on the target.",
     ),
 ]
 Threshold = Annotated[
-    float | None,
-    typer.Option(min=1e-12, max=1e12, help="Figure of merit to reach; default: the suite's, if it has one."),
+    float | None, option("Figure of merit to reach; default: the suite's, if it has one.", min=1e-12, max=1e12)
 ]
 Excluded = Annotated[
     bool,
-    typer.Option(
+    option(
+        "Give the verdict on a threshold though the device explains less than half of a measured run.",
         "--allow-excluded",
-        help="Give the verdict on a threshold though the device explains less than half of a measured run.",
     ),
 ]
 Workbook = Annotated[
-    Path | None, choices.output_option("Write a workbook that computes (.xlsx) as well; replaces the file.")
+    Path | None, output_option("Write a workbook that computes (.xlsx) as well; replaces the file.")
 ]
 Freeze = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="Write the suite's next version with the baseline's rates frozen; replaces the file."
-    ),
+    option("Write the suite's next version with the baseline's rates frozen; replaces the file.", metavar="FILE"),
 ]
 
 
@@ -168,12 +163,12 @@ def fom(
     threshold: Threshold = None,
     allow_excluded: Excluded = False,
     allow_oversize: choices.Oversize = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse deviations from what the lines fix.")] = False,
+    strict: Annotated[bool, option("Refuse deviations from what the lines fix.", "--strict")] = False,
     interval: choices.Interval = 0.8,
     freeze: Freeze = None,
     output: Workbook = None,
     only: choices.Only = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/fom/1 instead of a table.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/fom/1 instead of a table.", "--json")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Rate a target machine over a baseline on a suite of work.

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, option, output_option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -18,74 +17,62 @@ if TYPE_CHECKING:
 
 Source = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
-        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a log of nccl-tests or of OSU's "
+    argument(
+        "A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a log of nccl-tests or of OSU's "
         "micro-benchmarks, a profiler's trace (.json, .xplane.pb, .sqlite), a model (.onnx), a record of a run "
         "(.json, log), a wall meter's log (.csv).",
+        "FILE",
     ),
 ]
 FileFormat = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Its format, or that of an installed adapter; default: by its content.",
         "--format",
         metavar="deepbench|deepbench-log|nccl-tests|osu|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof"
         "|onnx|benchmarker|dawnbench|mllog|meter",
-        help="Its format, or that of an installed adapter; default: by its content.",
     ),
 ]
 OneDevice = Annotated[
-    str | None, typer.Option("--device", metavar="NAME", help="The device to read from a table of several.")
+    str | None, option("The device to read from a table of several.", "--device", metavar="NAME")
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "A model's named size, for example batch=64; ranks=N, nodes=N of a network's log.",
         "--set",
         metavar="NAME=N",
-        help="A model's named size, for example batch=64; ranks=N, nodes=N of a network's log.",
     ),
 ]
 Written = Annotated[
-    Path,
-    choices.output_option("The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv."),
+    Path, output_option("The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv.")
 ]
 Product = Annotated[
     str | None,
-    typer.Option(
-        "--as", metavar="machine|model|measurements", help="What to make of it; default: by its content."
-    ),
+    option("What to make of it; default: by its content.", "--as", metavar="machine|model|measurements"),
 ]
 Facts = Annotated[
-    Path | None,
-    typer.Option(help="What the file does not say: a machine file without timings, a model file without ops."),
+    Path | None, option("What the file does not say: a machine file without timings, a model file without ops.")
 ]
-Name = Annotated[
-    str | None, typer.Option(help="Name of the profile; default: that of the facts, or of the output.")
-]
-OfModel = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model profile that a record is a run of.")
-]
+Name = Annotated[str | None, option("Name of the profile; default: that of the facts, or of the output.")]
+OfModel = Annotated[str | None, option("The model profile that a record is a run of.", "--model", metavar="NAME")]
 OnMachine = Annotated[
-    str | None,
-    typer.Option("--machine", metavar="NAME", help="The machine profile that a record or a trace ran on."),
+    str | None, option("The machine profile that a record or a trace ran on.", "--machine", metavar="NAME")
 ]
 Graph = Annotated[
     Path | None,
-    typer.Option(
-        metavar="MODEL.py", help="The Keras model that a trace of TensorFlow is of, for its sizes. It is run."
-    ),
+    option("The Keras model that a trace of TensorFlow is of, for its sizes. It is run.", metavar="MODEL.py"),
 ]
 Start = Annotated[
-    str | None, typer.Option("--start", metavar="TIME", help="A meter's log: from here, in the form of its times.")
+    str | None, option("A meter's log: from here, in the form of its times.", "--start", metavar="TIME")
 ]
-End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="A meter's log: up to here.")]
+End = Annotated[str | None, option("A meter's log: up to here.", "--end", metavar="TIME")]
 Mode = Annotated[
     Literal["train", "infer"] | None,
-    typer.Option(help="Of an ONNX file: a training step, or the forward pass only; default: train."),
+    option("Of an ONNX file: a training step, or the forward pass only; default: train."),
 ]
 Optimizer = Annotated[
-    str | None,
-    typer.Option(metavar="RULE", help="Of an ONNX file's training step: sgd, adam, …, none; default: sgd."),
+    str | None, option("Of an ONNX file's training step: sgd, adam, …, none; default: sgd.", metavar="RULE")
 ]
 _OF_MODEL, _OF_GRAPH = ("sizes", "samples", "epochs", "graph"), ("mode", "optimizer")
 """Arguments that say something of a model, and of one that a file has the graph of."""
@@ -115,8 +102,8 @@ def import_file(
     facts: Facts = None,
     name: Name = None,
     sizes: Sizes = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="A model's training samples in an epoch.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="A model's epochs in a run.")] = None,
+    samples: Annotated[int | None, option("A model's training samples in an epoch.", min=1)] = None,
+    epochs: Annotated[int | None, option("A model's epochs in a run.", min=1)] = None,
     mode: Mode = None,
     optimizer: Optimizer = None,
     model: OfModel = None,
@@ -124,7 +111,7 @@ def import_file(
     graph: Graph = None,
     start: Start = None,
     end: End = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
+    force: Annotated[bool, option("Replace files that exist already.", "--force")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Import timings as a machine profile; ops, a trace or ONNX as a model profile; records as measurements.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -22,44 +23,33 @@ if TYPE_CHECKING:
     from fomkit.core.machine import Link
 
 
-Network = Annotated[
-    bool, typer.Option("--network", help="Time messages and collectives between processes instead of ops.")
-]
-RankCount = Annotated[
-    int | None,
-    typer.Option("--ranks", min=2, help="With --network: processes to start here; default: 2."),
-]
+Network = Annotated[bool, option("Time messages and collectives between processes instead of ops.", "--network")]
+RankCount = Annotated[int | None, option("With --network: processes to start here; default: 2.", "--ranks", min=2)]
 Backends = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "With --network: what carries the messages; may be repeated. Default: nccl with --device cuda, else gloo.",
         "--backend",
         metavar="gloo|nccl|mpi",
-        help="With --network: what carries the messages; may be repeated. Default: nccl with --device cuda, "
-        "else gloo.",
     ),
 ]
 SlurmFile = Annotated[
-    Path | None,
-    typer.Option("--slurm", metavar="FILE", help="With --network: only write a Slurm job script that does it."),
+    Path | None, option("With --network: only write a Slurm job script that does it.", "--slurm", metavar="FILE")
 ]
-Nodes = Annotated[int | None, typer.Option("--nodes", min=1, help="With --slurm: nodes of the job; default: 2.")]
+Nodes = Annotated[int | None, option("With --slurm: nodes of the job; default: 2.", "--nodes", min=1)]
 InputFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Time the input pipeline of this file instead of ops: its loader (a DataLoader, a tf.data.Dataset) "
+        "or its dataset. The file is run.",
         "--input",
         metavar="FILE.py",
-        help="Time the input pipeline of this file instead of ops: its loader (a DataLoader, a tf.data.Dataset) "
-        "or its dataset. The file is run.",
     ),
 ]
 Workers = Annotated[
-    int | None,
-    typer.Option("--workers", min=0, help="With --input: worker processes of the loader made of a dataset."),
+    int | None, option("With --input: worker processes of the loader made of a dataset.", "--workers", min=0)
 ]
-Add = Annotated[
-    bool,
-    typer.Option("--add", help="With --network, --input: add to the machine profile that is there."),
-]
+Add = Annotated[bool, option("With --network, --input: add to the machine profile that is there.", "--add")]
 
 
 def _check_beside(given: Mapping[str, Any]) -> bool:
@@ -173,34 +163,34 @@ def _measure_input(plan: str, given: Mapping[str, Any]) -> None:
 
 Models = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Time the ops of this model, by profile name or path, at their exact sizes; may be repeated.",
         "--for",
         metavar="MODEL",
-        help="Time the ops of this model, by profile name or path, at their exact sizes; may be repeated.",
         autocompletion=choices.complete_model,
     ),
 ]
 
 LibraryName = Annotated[
     Literal["torch", "tensorflow"] | None,
-    typer.Option(help="What runs the ops; default: PyTorch, or TensorFlow where only that is here."),
+    option("What runs the ops; default: PyTorch, or TensorFlow where only that is here."),
 ]
 
 
 def measure(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Machine profile to write.")],
-    quick: Annotated[bool, typer.Option("--quick", help="About 2 minutes.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="About an hour; default: about 10 minutes.")] = False,
+    output: Annotated[Path, option("Machine profile to write.", "--output", "-o", metavar="FILE")],
+    quick: Annotated[bool, option("About 2 minutes.", "--quick")] = False,
+    full: Annotated[bool, option("About an hour; default: about 10 minutes.", "--full")] = False,
     models: Models = None,
     batch: choices.Batch = None,
     sizes: choices.Sizes = None,
     precision: choices.Precisions = None,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What is measured.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="Threads on a CPU; 1 is timed by process time.")] = 1,
+    device: Annotated[Literal["cpu", "cuda"], option("What is measured.")] = "cpu",
+    threads: Annotated[int, option("Threads on a CPU; 1 is timed by process time.", min=1)] = 1,
     library: LibraryName = None,
-    name: Annotated[str, typer.Option(help="Name of the machine; default: the file's.")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of the random order in which ops are timed.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from what an earlier run kept.")] = False,
+    name: Annotated[str, option("Name of the machine; default: the file's.")] = "",
+    seed: Annotated[int, option("Of the random order in which ops are timed.", min=0)] = 0,
+    resume: Annotated[bool, option("Go on from what an earlier run kept.", "--resume")] = False,
     network: Network = False,
     ranks: RankCount = None,
     backend: Backends = None,
@@ -209,8 +199,8 @@ def measure(
     input_file: InputFile = None,
     workers: Workers = None,
     add: Add = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/measured/1 instead of text.")] = False,
+    force: Annotated[bool, option("Replace the file if it exists.", "--force")] = False,
+    as_json: Annotated[bool, option("Print fomkit/measured/1 instead of text.", "--json")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Time ops on this machine with PyTorch, or TensorFlow, and write its profile.

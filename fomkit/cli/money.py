@@ -10,20 +10,17 @@ from typing import Annotated, Literal
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, machine_option, option
 
 CampaignScopes = Annotated[
-    Literal["device", "node", "system"],
-    typer.Option(help="What a phase has to itself: the whole system, or less."),
+    Literal["device", "node", "system"], option("What a phase has to itself: the whole system, or less.")
 ]
-CampaignJson = Annotated[bool, typer.Option("--json", help="Print fomkit/campaign-cost/1 instead of tables.")]
+CampaignJson = Annotated[bool, option("Print fomkit/campaign-cost/1 instead of tables.", "--json")]
 
 
 def campaign(
     file: Annotated[
-        str,
-        typer.Argument(
-            metavar="CAMPAIGN", help="Campaign by name or path.", autocompletion=choices.complete_campaign
-        ),
+        str, argument("Campaign by name or path.", "CAMPAIGN", autocompletion=choices.complete_campaign)
     ],
     target: Annotated[list[str], choices.MACHINES],
     scope: CampaignScopes = "system",
@@ -77,26 +74,21 @@ def campaign(
 
 
 CostScopes = Annotated[
-    Literal["device", "node", "system"] | None,
-    typer.Option(help="What runs fill side by side; default: one device."),
+    Literal["device", "node", "system"] | None, option("What runs fill side by side; default: one device.")
 ]
-Baseline = Annotated[str | None, choices.machine_option("Machine to model the speed-up over.")]
+Baseline = Annotated[str | None, machine_option("Machine to model the speed-up over.")]
 Once = Annotated[
     list[str] | None,
-    typer.Option(
-        "--once",
-        metavar="NAME=TIME|SHARE",
-        help="Paid once a run: compile=40s, or scheduler=15.5% of it as it is.",
+    option(
+        "Paid once a run: compile=40s, or scheduler=15.5% of it as it is.", "--once", metavar="NAME=TIME|SHARE"
     ),
 ]
 InferBatch = Annotated[
-    int | None, typer.Option("--infer-batch", min=1, help="Samples of one inference; default: the step's.")
+    int | None, option("Samples of one inference; default: the step's.", "--infer-batch", min=1)
 ]
 Claimed = Annotated[
     list[str] | None,
-    typer.Option(
-        "--claimed", metavar="NAME=FACTOR", help="A speed-up that others claim, beside the modelled one."
-    ),
+    option("A speed-up that others claim, beside the modelled one.", "--claimed", metavar="NAME=FACTOR"),
 ]
 
 
@@ -119,7 +111,7 @@ def cost(
     to_wall: choices.ToWall = None,
     pue: choices.Pue = None,
     claimed: Claimed = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/cost/1 instead of text.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/cost/1 instead of text.", "--json")] = False,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
 ) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, machine_option, option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -31,44 +30,35 @@ def _complete(incomplete: str) -> list[str]:
 
 Name = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[MODEL|MACHINE]", help="A profile by name or path; none = list them.", autocompletion=_complete
-    ),
+    argument("A profile by name or path; none = list them.", "[MODEL|MACHINE]", autocompletion=_complete),
 ]
 By = Annotated[
     Literal["kind", "op", "shape", "module", "pass", "scope", "code"] | None,
-    typer.Option(help="Group a model's ops by this; default: kind, which also counts its layers."),
+    option("Group a model's ops by this; default: kind, which also counts its layers."),
 ]
-Top = Annotated[
-    str | None, typer.Option(metavar="SHARE", help="Only the fewest groups that reach this share, such as 95%.")
-]
+Top = Annotated[str | None, option("Only the fewest groups that reach this share, such as 95%.", metavar="SHARE")]
 MeasureOption = Annotated[
     Literal["time", "flop", "byte"] | None,
-    typer.Option(help="Order and cut by this; default: time where every op has one, else flop."),
+    option("Order and cut by this; default: time where every op has one, else flop."),
 ]
 Depth = Annotated[
     int | None,
-    typer.Option(
-        min=ALL_LEVELS, help="Levels of a tree; default: 2, all of code and with --json and -o; 0 = all."
-    ),
+    option("Levels of a tree; default: 2, all of code and with --json and -o; 0 = all.", min=ALL_LEVELS),
 ]
 Timeline = Annotated[
-    Path | None,
-    typer.Option(help="Write the projected step as trace events, for ui.perfetto.dev; replaces the file."),
+    Path | None, option("Write the projected step as trace events, for ui.perfetto.dev; replaces the file.")
 ]
-Target = Annotated[str | None, choices.machine_option("Machine to predict times on.", "--target", "-t")]
+Target = Annotated[str | None, machine_option("Machine to predict times on.", "--target", "-t")]
 
 Convolutions = Annotated[
-    bool, typer.Option("--convolutions", help="Each convolution by method: work, depth, workspace, the best.")
+    bool, option("Each convolution by method: work, depth, workspace, the best.", "--convolutions")
 ]
 Formula = Annotated[
-    bool, typer.Option("--formula", help="The work of a step, by pass, as formulas of its batch and other sizes.")
+    bool, option("The work of a step, by pass, as formulas of its batch and other sizes.", "--formula")
 ]
 Workspace = Annotated[
     str | None,
-    typer.Option(
-        metavar="SIZE", help="Most that a method of --convolutions may take besides its operands: 256MiB."
-    ),
+    option("Most that a method of --convolutions may take besides its operands: 256MiB.", metavar="SIZE"),
 ]
 
 
@@ -97,8 +87,8 @@ def show(
     convolutions: Convolutions = False,
     workspace: Workspace = None,
     formula: Formula = False,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Every figure that fomkit gives, explained.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
+    metrics: Annotated[bool, option("Every figure that fomkit gives, explained.", "--metrics")] = False,
+    as_json: Annotated[bool, option("Print fomkit/show/1 instead of tables.", "--json")] = False,
     timeline: Timeline = None,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
@@ -158,9 +148,9 @@ def _look(given: Mapping[str, Any]) -> tuple[Answer, str]:
 
 
 def _check_options(named: list[str]) -> None:
-    for option, about in _OF_MACHINES.items():
-        if option in named and "--target" not in named:
-            raise FomkitError(option, f"{about}. Add, for example, --target v100.")
+    for name, about in _OF_MACHINES.items():
+        if name in named and "--target" not in named:
+            raise FomkitError(name, f"{about}. Add, for example, --target v100.")
     if "--convolutions" in named and (others := [option for option in _OF_GROUPS if option in named]):
         raise FomkitError("--convolutions", f"is a view of its own, without {', '.join(others)}. Leave that out.")
     if "--formula" in named and (others := [one for one in named if one not in ("--formula", "--batch", "--set")]):

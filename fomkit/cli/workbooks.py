@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, machine_option, model_argument, option, output_option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -28,17 +29,14 @@ if TYPE_CHECKING:
 
 
 def accept(
-    suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="Suite by name or path.", autocompletion=choices.complete_suite)
-    ],
-    committed: Annotated[str, choices.machine_option("Machine profile that was committed to.", metavar="MACHINE")],
-    measured: Annotated[Path, typer.Option(metavar="FILE.csv", help="Measurements of the delivered machine.")],
+    suite: Annotated[str, argument("Suite by name or path.", "SUITE", autocompletion=choices.complete_suite)],
+    committed: Annotated[str, machine_option("Machine profile that was committed to.", metavar="MACHINE")],
+    measured: Annotated[Path, option("Measurements of the delivered machine.", metavar="FILE.csv")],
     measured_on: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The machine's name in the measurements; default: the profile's."),
+        str | None, option("The machine's name in the measurements; default: the profile's.", metavar="NAME")
     ] = None,
     interval: choices.Interval = 0.8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/accept/1 instead of a table.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/accept/1 instead of a table.", "--json")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Say for each line of a suite whether what was committed is met.
@@ -67,13 +65,13 @@ def accept(
 
 
 def review(
-    workbook: Annotated[Path, typer.Argument(metavar="WORKBOOK", help="The workbook that came back (.xlsx).")],
-    issued: Annotated[Path, typer.Option("--issued", help="The workbook that was sent.")],
+    workbook: Annotated[Path, argument("The workbook that came back (.xlsx).", "WORKBOOK")],
+    issued: Annotated[Path, option("The workbook that was sent.", "--issued")],
     output: Annotated[
-        Path | None, choices.output_option("Keep the changed machine as a profile (.yaml) whose party is vendor.")
+        Path | None, output_option("Keep the changed machine as a profile (.yaml) whose party is vendor.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/review/1 instead of text.")] = False,
+    force: Annotated[bool, option("Replace files that exist.", "--force")] = False,
+    as_json: Annotated[bool, option("Print fomkit/review/1 instead of text.", "--json")] = False,
 ) -> None:
     """Show what a vendor changed in a workbook, cell by cell, and what each change does.
 
@@ -126,9 +124,9 @@ def _keep(found: Review, output: Path, force: bool) -> None:
 
 
 def pack(
-    models: Annotated[list[str], choices.model_argument("Model profiles by name or path.", "MODEL...")],
+    models: Annotated[list[str], model_argument("Model profiles by name or path.", "MODEL...")],
     target: choices.Target,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="New folder to write.")],
+    output: Annotated[Path, option("New folder to write.", "--output", "-o", metavar="FOLDER")],
     batch: choices.Batch = None,
     sizes: choices.Sizes = None,
     precision: choices.Precisions = None,
@@ -185,30 +183,27 @@ def write_and_report(sheet_model: SheetModel, path: Path, only: str | None) -> N
 
 
 Source = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MEASURED", help="A table of measurements (.csv), or a measured model profile (.yaml)."
-    ),
+    Path, argument("A table of measurements (.csv), or a measured model profile (.yaml).", "MEASURED")
 ]
 FileFormat = Annotated[
     Literal["benchmarker", "measurements"] | None,
-    typer.Option(
-        "--format",
-        help="The modular benchmarker's JSON, or a profile's row for a table of measurements; default: by the "
+    option(
+        "The modular benchmarker's JSON, or a profile's row for a table of measurements; default: by the "
         "output's ending.",
+        "--format",
     ),
 ]
 OnMachine = Annotated[
-    str | None, typer.Option("--machine", metavar="NAME", help="The machine profile that a measured one ran on.")
+    str | None, option("The machine profile that a measured one ran on.", "--machine", metavar="NAME")
 ]
 
 
 def export(
     source: Source,
-    output: Annotated[Path, choices.output_option("The file to write.")],
+    output: Annotated[Path, output_option("The file to write.")],
     file_format: FileFormat = None,
     machine: OnMachine = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists already.")] = False,
+    force: Annotated[bool, option("Replace a file that exists already.", "--force")] = False,
 ) -> None:
     """Write measurements as records of the modular benchmarker, with all that an import kept of one.
 
