@@ -85,35 +85,25 @@ def _subject_of(given: Mapping[str, Any]) -> Subject:
     `given`: the options of the command by name. Raises FomkitError when neither a model nor a suite is given, or
     both, or options do not go together.
     """
-    from fomkit.plan.scaling import with_links
     from fomkit.profiles.declared import spread_of
-    from fomkit.profiles.suites import load_suite
-    from fomkit.readers.measurements import all_measured
-    from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
+    from fomkit.verbs.decisions import subject_of
 
-    model, suite = given["model"], given["suite"]
+    model, suite, baseline, nodes = (given[name] for name in ("model", "suite", "baseline", "nodes"))
     if (model is None) == (suite is None):
         raise FomkitError("MODEL", "or --suite: give one of them, not both or neither.")
     named = ("batch", "interval", "scope", "allow_uncovered", "sizes", "precision")
     options = choices.options_of(**{name: given[name] for name in named})
     target = choices.load_machine(given["target"])
     spread = {name: given[name] for name in ("nodes", "layout", "links", "node_devices") if given[name]}
-    if suite is not None:
-        if spread:
-            raise FomkitError("--suite", f"and {', '.join(spread)} do not go together. Ask of a model.")
-        lines = load_suite(suite)
-        baseline = choices.load_machine(given["baseline"] or lines.baseline)
-        return subject_of_suite(lines, baseline, target, options, choices.load_model, all_measured()[0])
-    if given["baseline"] is not None:
+    if suite is not None and spread:
+        raise FomkitError("--suite", f"and {', '.join(spread)} do not go together. Ask of a model.")
+    if suite is None and baseline is not None:
         raise FomkitError("--baseline", "is the machine that a suite's FOM is over. Add --suite, or leave it out.")
-    profile = choices.load_model(model)
-    if given["nodes"] is None:
-        if spread:
-            raise FomkitError(f"--{next(iter(spread))}".replace("_", "-"), "is about nodes. Add --nodes.")
-        return subject_of_model(profile, target, options)
-    layout, links = spread_of(given["layout"] or (), given["links"] or ())
-    machine = with_links(target, links, given["node_devices"])
-    return subject_of_model(profile, machine, options, given["nodes"], layout)
+    profile = None if model is None else choices.load_model(model)
+    if nodes is None and suite is None and spread:
+        raise FomkitError(f"--{next(iter(spread))}".replace("_", "-"), "is about nodes. Add --nodes.")
+    layout, links = spread_of(given["layout"] or (), given["links"] or ()) if nodes else (None, [])
+    return subject_of(profile, target, suite, baseline, options, nodes, layout, links, given["node_devices"])
 
 
 Output = Annotated[

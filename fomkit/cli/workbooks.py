@@ -142,23 +142,11 @@ def pack(
 
       fomkit pack resnet50 gpt2 --target v100 -o for-vendor
     """
-    from fomkit.files.write import write_whole
-    from fomkit.plan.estimate import estimate
-    from fomkit.workbook.vendor import make_pack
+    from fomkit.verbs.suites import write_pack
 
-    if output.exists():
-        raise FomkitError(str(output), "is there already. Name a new folder.")
     chosen = choices.options_of(batch=batch, sizes=sizes, precision=precision, allow_uncovered=True)
-    machine = choices.load_machine(target)
     with choices.progress("estimating", len(models), quiet=quiet) as advance:
-        estimates = []
-        for name in models:
-            estimates.append(estimate(choices.load_model(name), machine, chosen))
-            advance()
-    made = make_pack(estimates)
-    output.mkdir(parents=True)
-    for name, text in made.files.items():
-        write_whole(output / name, text)
+        made = write_pack(models, target, output, chosen, advance)
     for line in made.lines:
         print(line)
     print(f"{output}: {', '.join(made.files)}")
@@ -215,13 +203,7 @@ def export(
 
       fomkit export timed.yaml --machine knl-7250 -o step.csv
     """
-    from fomkit.files.write import check_absent, write_whole
-    from fomkit.readers.measurements import format_measurements
-    from fomkit.readers.records import format_benchmarker
-    from fomkit.verbs.measured_run import rows_to_export
+    from fomkit.verbs.measurements import write_rows
 
-    check_absent([output], force)
-    chosen = file_format or ("measurements" if output.suffix == ".csv" else "benchmarker")
-    rows = rows_to_export(source, machine, chosen)
-    write_whole(output, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
-    print(f"Written: {output} ({len(rows)} of {len(rows)} rows)")
+    count = write_rows(source, output, machine, file_format, force)
+    print(f"Written: {output} ({count} of {count} rows)")

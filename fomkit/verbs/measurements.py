@@ -208,14 +208,21 @@ def export_measurements(
     FomkitError
         When the source holds no measurement, or the file is there and ``force`` is not given.
     """
+    write_rows(source, Path(output), machine, file_format, force)
+    return Path(output)
+
+
+def write_rows(
+    source: str | Path | ModelProfile, output: Path, machine: str | None, file_format: str | None, force: bool
+) -> int:
+    """Write measurements as `export_measurements` does; give how many there are."""
     from fomkit.files.write import check_absent, write_whole
     from fomkit.readers.measurements import format_measurements
     from fomkit.readers.records import format_benchmarker
     from fomkit.verbs.measured_run import rows_to_export
 
-    target = Path(output)
-    check_absent([target], force)
-    chosen = file_format or ("measurements" if target.suffix == ".csv" else "benchmarker")
+    check_absent([output], force)
+    chosen = file_format or ("measurements" if output.suffix == ".csv" else "benchmarker")
     rows = rows_to_export(source, machine, chosen)
-    write_whole(target, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
-    return target
+    write_whole(output, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
+    return len(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,9 @@ from fomkit.verbs.compare import Comparison
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
+    from fomkit.plan.options import Options
     from fomkit.workbook.review import Review
+    from fomkit.workbook.vendor import Pack
 
 
 def rate_suite(
@@ -199,15 +201,28 @@ def pack(
     FomkitError
         When the folder is there already, a profile is unknown, or nothing has a time.
     """
+    options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
+    return [Path(folder) / name for name in write_pack(models, machine, Path(folder), options).files]
+
+
+def write_pack(
+    models: Sequence[str | Path | ModelProfile],
+    machine: str | Path | Machine,
+    folder: Path,
+    options: Options,
+    after_each: Callable[[], None] = lambda: None,
+) -> Pack:
+    """Write a pack as `pack` does; `after_each`: called after each estimate."""
     from fomkit.workbook.vendor import make_pack
 
-    options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
-    place = Path(folder)
-    if place.exists():
-        raise FomkitError(str(place), "is there already. Name a new folder.")
-    target = as_machine(machine)
-    files = make_pack([estimate(as_model(model), target, options) for model in models]).files
-    place.mkdir(parents=True)
-    for name, text in files.items():
-        write_whole(place / name, text)
-    return [place / name for name in files]
+    if folder.exists():
+        raise FomkitError(str(folder), "is there already. Name a new folder.")
+    target, estimates = as_machine(machine), []
+    for model in models:
+        estimates.append(estimate(as_model(model), target, options))
+        after_each()
+    made = make_pack(estimates)
+    folder.mkdir(parents=True)
+    for name, text in made.files.items():
+        write_whole(folder / name, text)
+    return made
