@@ -7,9 +7,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,52 +28,6 @@ SuiteName = Annotated[
 ]
 Baseline = Annotated[str | None, machine_option("With --suite: machine to compare with; default: its own.")]
 Nodes = Annotated[int | None, option("Ask of a training on so many nodes, the batch that of one replica.", min=1)]
-
-SubjectLoader = Callable[[], "Subject"]
-"""Loads what is asked of."""
-
-
-def _shared(
-    target: choices.Target,
-    model: Model = None,
-    suite: SuiteName = None,
-    baseline: Baseline = None,
-    *,
-    batch: choices.Batch = None,
-    sizes: choices.Sizes = None,
-    precision: choices.Precisions = None,
-    scope: choices.Scopes = None,
-    nodes: Nodes = None,
-    layout: Layouts = None,
-    links: Links = None,
-    node_devices: NodeDevices = None,
-    interval: choices.Interval = 0.8,
-    allow_uncovered: choices.Uncovered = False,
-    allow_oversize: choices.Oversize = False,
-) -> None:
-    """List the options in the order in which the help shows them."""
-
-
-def with_subject_options(verb: Callable[..., str]) -> Callable[..., None]:
-    """Give a verb the options that say what it asks of, and end as it must where a step fits no device.
-
-    `verb`: takes `SubjectLoader` and its own options; those before its ``*`` are shown among the first, the others
-    last. It answers, and gives which step the device's memory does not hold, or "".
-    """
-    shared = inspect.signature(_shared, eval_str=True).parameters.values()
-    own = [*inspect.signature(verb, eval_str=True).parameters.values()][1:]
-    # Of each the positional ones come first; a stable order keeps all others as they are written.
-    options = [one.replace(kind=one.KEYWORD_ONLY) for one in sorted([*shared, *own], key=lambda one: one.kind)]
-
-    @wraps(verb)
-    def command(**given: Any) -> None:
-        of_verb = {one.name: given.pop(one.name) for one in own}
-        unfit = verb(partial(_subject_of, given), **of_verb)
-        choices.end_if_oversize([unfit], allowed=given["allow_oversize"])
-
-    command.__annotations__ = {option.name: option.annotation for option in options}
-    vars(command)["__signature__"] = inspect.Signature(options)
-    return command
 
 
 def _subject_of(given: Mapping[str, Any]) -> Subject:
@@ -125,14 +76,26 @@ def _check(path: Path | None) -> None:
     check_drawable(str(path))
 
 
-@with_subject_options
 def sensitivity(
-    subject: SubjectLoader,
-    *,
+    target: choices.Target,
+    model: Model = None,
+    suite: SuiteName = None,
+    baseline: Baseline = None,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    scope: choices.Scopes = None,
+    nodes: Nodes = None,
+    layout: Layouts = None,
+    links: Links = None,
+    node_devices: NodeDevices = None,
+    interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
     as_json: Annotated[bool, option("Print fomkit/sensitivity/1 instead of tables.", "--json")] = False,
     output: Output = None,
     quiet: choices.Quiet = False,
-) -> str:
+) -> None:
     """Tell what units/day or a FOM hang on: each parameter's elasticity and swing, and what to measure.
 
     An elasticity is taken over 1 % of a parameter and held against half of it; a star marks a kink. The swing is
@@ -150,9 +113,10 @@ def sensitivity(
     from fomkit.output.decisions import format_sensitivity
     from fomkit.whatif.sensitivity import sensitivity as find
 
+    given = locals()
     _check(output)
     with choices.progress("varying parameters", quiet=quiet):
-        found = find(subject())
+        found = find(_subject_of(given))
     content = found.content
     if output is not None and output.suffix not in (".json", ".csv"):
         from fomkit.files.write import write_whole
@@ -162,7 +126,7 @@ def sensitivity(
         write_whole(output, chart_file(tornado_of(found), output.suffix))
         output = None
     choices.write_answer(content, format_sensitivity, as_json=as_json, output=output, rows=content["parameters"])
-    return str(content["does_not_fit"])
+    choices.end_if_oversize([content["does_not_fit"] or ""], allowed=allow_oversize)
 
 
 UnitsPerDay = Annotated[float | None, option("At least so many units a day.", "--units-per-day")]
@@ -180,20 +144,32 @@ Together = Annotated[
 ]
 
 
-@with_subject_options
 def solve(
-    subject: SubjectLoader,
+    target: choices.Target,
+    model: Model = None,
+    suite: SuiteName = None,
+    baseline: Baseline = None,
     units_per_day: UnitsPerDay = None,
     step: Step = None,
     fom: Fom = None,
     probability: Probability = 0.5,
     change: Changes = None,
     together: Together = None,
-    *,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    scope: choices.Scopes = None,
+    nodes: Nodes = None,
+    layout: Layouts = None,
+    links: Links = None,
+    node_devices: NodeDevices = None,
+    interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
     as_json: Annotated[bool, option("Print fomkit/solve/1 instead of tables.", "--json")] = False,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
-) -> str:
+) -> None:
     """Find the smallest change that reaches a target: of each parameter alone, or of several together.
 
     That nothing reaches it is an answer, with the reason and exit code 0; exit code 1 where the device's memory
@@ -213,11 +189,12 @@ def solve(
     from fomkit.whatif.cases import OPTIONS, make_goal
     from fomkit.whatif.solve import solve as find
 
+    given = locals()
     choices.check_output(output, "solve")
     step_s = None if step is None else parse_quantity(step, "time_s", "--step", "time")
     goal = make_goal(unit_per_day=units_per_day, step_s=step_s, fom=fom, probability=probability, names=OPTIONS)
     names = tuple(name.strip() for name in together.split(",")) if together is not None else ()
     with choices.progress("changing parameters", quiet=quiet):
-        content = find(subject(), goal, tuple(change or ()), names).content
+        content = find(_subject_of(given), goal, tuple(change or ()), names).content
     choices.write_answer(content, format_solution, as_json=as_json, output=output, rows=content["changes"])
-    return str(content["does_not_fit"])
+    choices.end_if_oversize([content["does_not_fit"] or ""], allowed=allow_oversize)

@@ -144,11 +144,7 @@ def _with_paid_once(model: ModelProfile, machine: Machine, options: Options, pai
 
 
 def cost(
-    model: ModelProfile,
-    machine: Machine,
-    options: Options,
-    declared: Declared,
-    baseline: Machine | None = None,
+    model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None
 ) -> Cost:
     """Work out what a model costs on a machine.
 

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def compare_measured(
-    table: str | Path = "candle-lecture",
-    *,
-    baseline: str | None = "p100",
-    interval: float = DEFAULT_LEVEL,
+    table: str | Path = "candle-lecture", *, baseline: str | None = "p100", interval: float = DEFAULT_LEVEL
 ) -> pd.DataFrame:
     """Put projections beside a table of measurements, one row for each model on each machine.
 
