@@ -83,7 +83,6 @@ def compare(
 
 def _answer(given: Mapping[str, Any]) -> Answer:
     """Choose the rows of the table, and project them; `given`: the arguments of ``compare``."""
-    from fomkit.plan.options import Options
     from fomkit.profiles.locate import locate
     from fomkit.readers.measurements import read_measurements
     from fomkit.validation.cells import counted_once
@@ -101,7 +100,9 @@ def _answer(given: Mapping[str, Any]) -> Answer:
     rows = tuple(row for row in rows if not models or row.model in (*models, calibrate_on))
     wanted = {*targets, baseline, host_from} if targets else None
     found = counted_once([row for row in rows if wanted is None or row.machine in wanted])
-    study = _Study(*found, model.load, machine.load, Options(interval=given["interval"]), given["quiet"])
+    study = _Study(
+        *found, model.load, machine.load, choices.options_of(interval=given["interval"]), given["quiet"]
+    )
     if given["grid"]:
         return study.grid(models, targets, given["latency"])
     return study.compared(baseline, calibrate_on, host_from)
@@ -196,8 +197,6 @@ Sheets = Annotated[
     list[str] | None,
     option("A DeepBench sheet, such as 'v100 fp32/vector'; default: all.", "--sheet", metavar="NAME"),
 ]
-
-
 Here = Annotated[
     bool,
     option("Measure this machine, estimate ten models' steps on its profile and time them: minutes.", "--here"),

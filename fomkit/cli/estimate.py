@@ -32,8 +32,6 @@ Measured = Annotated[
         metavar="CSV",
     ),
 ]
-
-
 Partial = Annotated[Literal["drop", "keep"] | None, option("Drop or keep a partial last batch.")]
 Explained = Annotated[bool, option("Print the nine steps, each with its number.", "--explain")]
 EstimateOutput = Annotated[

@@ -116,7 +116,6 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
     from fomkit import __version__
     from fomkit.files.write import write_whole
     from fomkit.merit.suites import freeze_rates
-    from fomkit.plan.options import Options
     from fomkit.profiles.suites import freeze_text, read_unfrozen
 
     if given := [name for name, value in others.items() if value]:
@@ -128,7 +127,7 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
     text, lines = read_unfrozen(suite)
     lines = replace(lines, version=lines.version + 1 if lines.frozen else lines.version, frozen={})
     with choices.progress(f"rating {lines.baseline}", quiet=quiet):
-        rates = freeze_rates(lines, choices.load_machine(lines.baseline), Options(), choices.load_model)
+        rates = freeze_rates(lines, choices.load_machine(lines.baseline), choices.options_of(), choices.load_model)
     write_whole(path, freeze_text(text, lines, rates, __version__))
     print(f"{path}: version {lines.version} of {lines.name}, {len(rates)} rates of {lines.baseline} frozen")
 
@@ -186,7 +185,6 @@ def fom(
       fomkit fom lecture --for a -o vendor.xlsx
     """
     from fomkit.merit.suites import run_suite
-    from fomkit.plan.options import Options
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
     from fomkit.workbook.from_studies import sheet_model_of_suite
@@ -201,7 +199,7 @@ def fom(
     lines = lines if threshold is None else replace(lines, threshold=threshold)
     old = choices.load_machine(baseline or lines.baseline)
     new = choices.load_machine(_target(lines, old.name, target))
-    proposed, options = parse_proposals(propose or []), Options(interval=interval)
+    proposed, options = parse_proposals(propose or []), choices.options_of(interval=interval)
     with choices.progress(f"rating {suite}", quiet=quiet):
         measured, unread = all_measured()
         result = run_suite(lines, old, new, options, choices.load_model, proposed, measured, allow_excluded)

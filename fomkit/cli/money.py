@@ -49,7 +49,6 @@ def campaign(
     from fomkit.merit.campaign import run_campaign
     from fomkit.output.money import format_campaign
     from fomkit.plan.footprint import check_grid
-    from fomkit.plan.options import Options
     from fomkit.profiles.campaigns import load_campaign
     from fomkit.profiles.declared import parse_grid, parse_price
     from fomkit.profiles.suites import load_suite
@@ -58,7 +57,7 @@ def campaign(
 
     choices.check_output(output, "campaign")
     workflow = load_campaign(file)
-    options = Options(interval=interval, scope=scope, allow_uncovered=allow_uncovered)
+    options = choices.options_of(interval=interval, scope=scope, allow_uncovered=allow_uncovered)
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
     check_grid(declared)
     with choices.progress("working out", len(target), quiet=quiet) as advance:

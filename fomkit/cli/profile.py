@@ -19,8 +19,6 @@ Sizes = Annotated[
     list[str] | None,
     option("A size that inputs names, traced at this value; default: its own.", "--set", metavar="NAME=N"),
 ]
-
-
 Source = Annotated[
     Path,
     argument(

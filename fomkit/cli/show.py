@@ -60,8 +60,6 @@ Workspace = Annotated[
     str | None,
     option("Most that a method of --convolutions may take besides its operands: 256MiB.", metavar="SIZE"),
 ]
-
-
 _OPTIONS = {
     **{name: f"--{name}" for name in ("by", "top", "measure", "depth", "batch")},
     "sizes": "--set",

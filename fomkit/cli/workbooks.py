@@ -49,7 +49,6 @@ def accept(
     """
     from fomkit.merit.suites import accept as accept_lines
     from fomkit.output.suites import format_acceptance
-    from fomkit.plan.options import Options
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import read_measurements
     from fomkit.verbs.suite_content import acceptance_content, all_required_met
@@ -57,7 +56,9 @@ def accept(
     lines_of, machine = load_suite(suite), choices.load_machine(committed)
     rows, name = read_measurements(measured), measured_on or machine.name
     with choices.progress(f"rating {suite}", quiet=quiet):
-        lines = accept_lines(lines_of, machine, rows, name, Options(interval=interval), choices.load_model)
+        lines = accept_lines(
+            lines_of, machine, rows, name, choices.options_of(interval=interval), choices.load_model
+        )
     content = acceptance_content(lines_of, name, lines, interval)
     choices.write_answer(content, format_acceptance, as_json=as_json)
     if not all_required_met(lines):

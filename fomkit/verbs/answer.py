@@ -26,14 +26,9 @@ if TYPE_CHECKING:
 class Answer:
     """What a command says.
 
-    Attributes
-    ----------
-    content : mapping
-        Everything, as ``--json`` prints it; ``content["schema"]`` names its form.
-    rows : sequence of mapping
-        Its main list, as ``-o FILE.csv`` writes it.
-    write : function of the content, and of a screen where there is one
-        Makes the text that the command line prints.
+    `content`: everything, as ``--json`` prints it; ``content["schema"]`` names its form.
+    `rows`: its main list, as ``-o FILE.csv`` writes it.
+    `write`: of the content, and of a screen where there is one, the text that the command line prints.
     """
 
     content: Mapping[str, Any]

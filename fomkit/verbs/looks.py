@@ -340,13 +340,9 @@ def _products(ops: pd.DataFrame) -> str:
     return f"{work}; longest (m × n × k): {'; '.join(sizes)}"
 
 
-def _time(span: Span | None) -> tuple[str, str]:
-    if span is None:
-        return "unknown", "the profile does not say"
+def _ends(span: Span) -> str:
     low, high = (format_quantity(end, "time_s") for end in (span.low, span.high))
-    if span.low == span.high:
-        return format_quantity(span.value, "time_s", 7), "no spread stated"
-    return format_quantity(span.value, "time_s", 7), f"{low} … {high}, {span.level:.0%} interval"
+    return "no spread stated" if span.low == span.high else f"{low} … {high}, {span.level:.0%} interval"
 
 
 def method_steps(estimate: Estimate, merit: FigureOfMerit | None = None) -> list[Step]:
@@ -365,28 +361,19 @@ def method_steps(estimate: Estimate, merit: FigureOfMerit | None = None) -> list
     interval = "" if per_day is None else f"{format_number(per_day.low)} … {format_number(per_day.high)}; "
     bound = upper_bounds(estimate.excludes) or "nothing excluded"
     fom = "needs --baseline" if merit is None else format_number(merit.value.value, 6)
+    longest = ", ".join(f"{name} {format_quantity(time_s, 'time_s')}" for name, time_s in top.items())
+    step, step_ends = f"{estimate.step.value * 1e3:.4f} ms", _ends(estimate.step)
+    at_once = f"{estimate.runs_at_once:,} at once, scope {estimate.scope}"
     return [
         Step(
             "profile the model", f"{ops['count'].sum():,.0f} op executions", f"{parameters} parameters; {traced}"
         ),
-        Step(
-            "take the dominant ops",
-            f"{reached:.2%} of the step",
-            ", ".join(f"{name} {format_quantity(s, 'time_s')}" for name, s in top.items()),
-        ),
+        Step("take the dominant ops", f"{reached:.2%} of the step", longest),
         Step("size the matrix products", f"{int((ops['kind'] == 'gemm').sum())} rows", _products(ops)),
-        Step("map onto the target's timings", sources, f"{estimate.machine.title}"),
-        Step(
-            "add up one pass",
-            f"{estimate.step.value * 1e3:.4f} ms",
-            f"{_time(estimate.step)[1]}; bound: {estimate.step_time.bound}",
-        ),
+        Step("map onto the target's timings", sources, estimate.machine.title),
+        Step("add up one pass", step, f"{step_ends}; bound: {estimate.step_time.bound}"),
         Step("roll up an epoch", epoch, f"{steps} of batch {estimate.sizes.get('batch', 'unknown')}"),
         Step("roll up a run", hours, epochs),
-        Step(
-            "units of work per day",
-            rate,
-            f"{interval}{estimate.runs_at_once:,} at once, scope {estimate.scope}; {bound}",
-        ),
+        Step("units of work per day", rate, f"{interval}{at_once}; {bound}"),
         Step("figure of merit", fom, "" if merit is None else f"over {merit.baseline.machine}, {merit.mean}"),
     ]

@@ -10,8 +10,11 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
+from fomkit.readers.measurements import ImportedMeasurements, format_measurements, read_measurements
+from fomkit.readers.measurements import import_measurements as _import
 from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.compare import Comparison, estimates_content
 from fomkit.verbs.from_measurements import from_measurements, measured_content
@@ -19,8 +22,6 @@ from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from fomkit.readers.measurements import ImportedMeasurements
 
 
 def compare_measured(
@@ -50,8 +51,6 @@ def compare_measured(
     """
     import pandas as pd
 
-    from fomkit.profiles.locate import locate
-    from fomkit.readers.measurements import read_measurements
     from fomkit.validation.cells import make_cells
     from fomkit.validation.grid import compare_content
     from fomkit.validation.verdicts import cell_verdicts
@@ -86,8 +85,6 @@ def project_measured(comparison: Comparison, table: str | Path, *, last_batch: L
         When there is no baseline, or no row is a measurement of any of its estimates.
     """
     from fomkit.output.estimates import format_from_measurements, with_ways
-    from fomkit.profiles.locate import locate
-    from fomkit.readers.measurements import read_measurements
 
     rows = read_measurements(locate(str(table), "measurements"))
     block = measured_content(from_measurements(comparison, rows, str(table), last_batch), str(table))
@@ -166,7 +163,6 @@ def import_measurements(
         When the file is of no known format, broken, or holds no measurement.
     """
     from fomkit.readers.imports import choose_import
-    from fomkit.readers.measurements import import_measurements as _import
     from fomkit.readers.meters import import_meter
 
     path = Path(source)
@@ -214,7 +210,6 @@ def write_rows(
 ) -> int:
     """Write measurements as `export_measurements` does; give how many there are."""
     from fomkit.files.write import check_absent, write_whole
-    from fomkit.readers.measurements import format_measurements
     from fomkit.readers.records import format_benchmarker
     from fomkit.verbs.measured_run import rows_to_export
 

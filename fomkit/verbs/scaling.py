@@ -39,6 +39,8 @@ from fomkit.verbs.profiles import as_machine, as_model
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.parallel.step import ParallelStep
+
 
 SCHEMA = "fomkit/scaling/1"
 ASSUMED = (
@@ -129,22 +131,13 @@ def _link(link: Link) -> dict[str, Any]:
     }
 
 
-def _notes(scaling: Scaling) -> list[str]:
+def _notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
     """Say what was chosen or done otherwise than is usual, each once."""
-    steps = [point.step.notes for curve in scaling.curves for point in curve.points]
     found = [
         *link_notes(scaling.machine, scaling.spec.layout.channel),
-        *(note for notes in steps for note in notes),
+        *(one for step in steps for one in step.notes),
     ]
-    if scaling.spec.layout.expert > 1:
-        found.append(NOT_OF_EXPERTS)
-    return list(dict.fromkeys(found))
-
-
-def _excluded(scaling: Scaling) -> list[str]:
-    """Name what the steps are without, though it may take time."""
-    steps = [point.step.excludes for curve in scaling.curves for point in curve.points]
-    return list(dict.fromkeys(name for names in steps for name in names))
+    return [*dict.fromkeys([*found, NOT_OF_EXPERTS] if scaling.spec.layout.expert > 1 else found)]
 
 
 def _assumed(scaling: Scaling) -> list[str]:
@@ -188,6 +181,7 @@ def scaling_content(
     serves = service or Service()
     capacity = scaling.machine.device.capacity_byte
     points = [_point(point, curve, scaling, serves, epochs) for curve in scaling.curves for point in curve.points]
+    steps = [point.step for curve in scaling.curves for point in curve.points]
     refused = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
                for nodes, why in curve.refused]  # fmt: skip
     return {
@@ -211,9 +205,9 @@ def scaling_content(
         "least_bandwidth": bandwidth_content(scaling),
         "to_target": None if epochs is None else curve_content(epochs),
         "stack": stack_content(once),
-        "excludes": _excluded(scaling),
+        "excludes": list(dict.fromkeys(name for step in steps for name in step.excludes)),
         "no_run": no_run(scaling.model),
-        "notes": _notes(scaling),
+        "notes": _notes(scaling, steps),
         "assumed": [*_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
     }
 

@@ -15,9 +15,10 @@ from fomkit.core.units import Precision
 from fomkit.files.write import write_whole
 from fomkit.merit.suites import SuiteResult, run_suite
 from fomkit.plan.estimate import estimate
+from fomkit.profiles.locate import locate
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
-from fomkit.readers.measurements import all_measured
+from fomkit.readers.measurements import all_measured, read_measurements
 from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.profiles import as_machine, as_model
@@ -158,8 +159,6 @@ def accept(
     """
     from fomkit.merit.suites import accept as _accept
     from fomkit.output.suites import format_acceptance
-    from fomkit.profiles.locate import locate
-    from fomkit.readers.measurements import read_measurements
     from fomkit.verbs.suite_content import acceptance_content
 
     options = options_of(interval=interval)
