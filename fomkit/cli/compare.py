@@ -233,9 +233,7 @@ def validate(
 
       fomkit validate --here --quick
     """
-    from fomkit.output.comparisons import format_proof, format_validation
-    from fomkit.validation.here import content_of, prove_here
-    from fomkit.validation.validate import validate as run
+    from fomkit.verbs.measuring import prove_here, validate_predictions
 
     choices.check_output(output, "validate")
     if here:
@@ -244,13 +242,12 @@ def validate(
                 "--here", "takes no --data, --full or --sheet: it times this machine. Leave them out."
             )
         with choices.status_line("starting", quiet=quiet) as tell:
-            content = content_of(prove_here(quick=quick, tell=tell))
-        choices.write_answer(content, format_proof, as_json=as_json, output=output, rows=content["models"])
+            answer = prove_here(quick=quick, tell=tell)
     else:
         if quick:
             raise FomkitError("--quick", "is a plan of --here. Add --here, or leave it out.")
         with choices.progress("validating", quiet=quiet):
-            content = run(data, full=full, sheets=sheets).content()
-        choices.write_answer(content, format_validation, as_json=as_json, output=output, rows=content["lines"])
-    if content["regressed"]:
+            answer = validate_predictions(data, full=full, sheets=sheets)
+    choices.show_answer(answer, as_json=as_json, output=output)
+    if answer.content["regressed"]:
         raise typer.Exit(1)

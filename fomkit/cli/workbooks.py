@@ -47,21 +47,18 @@ def accept(
 
       fomkit accept suite.yaml --committed round2.yaml --measured m.csv
     """
-    from fomkit.merit.suites import accept as accept_lines
-    from fomkit.output.suites import format_acceptance
     from fomkit.profiles.suites import load_suite
-    from fomkit.readers.measurements import read_measurements
-    from fomkit.verbs.suite_content import acceptance_content, all_required_met
+    from fomkit.verbs.suites import acceptance
 
-    lines_of, machine = load_suite(suite), choices.load_machine(committed)
-    rows, name = read_measurements(measured), measured_on or machine.name
+    lines, machine, options = (
+        load_suite(suite),
+        choices.load_machine(committed),
+        choices.options_of(interval=interval),
+    )
     with choices.progress(f"rating {suite}", quiet=quiet):
-        lines = accept_lines(
-            lines_of, machine, rows, name, choices.options_of(interval=interval), choices.load_model
-        )
-    content = acceptance_content(lines_of, name, lines, interval)
-    choices.write_answer(content, format_acceptance, as_json=as_json)
-    if not all_required_met(lines):
+        found = acceptance(lines, machine, measured, measured_on, options)
+    choices.show_answer(found, as_json=as_json)
+    if any(line["required"] and line["verdict"] != "met" for line in found.rows):
         raise typer.Exit(1)
 
 

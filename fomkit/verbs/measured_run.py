@@ -185,7 +185,7 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
 def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelProfile:
     """Time the model of a file that was profiled, at the profile's sizes.
 
-    `model`: of that file; `asked`: as `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of
+    `model`: of that file; `options`: as `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of
     `fomkit.bench.step_energy`. Raises FomkitError when the model does not run, does not fit, or its loss is no
     finite number.
     """

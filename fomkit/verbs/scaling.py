@@ -179,7 +179,8 @@ def scaling_content(
     times already (`with_once`); `epochs`: how many epochs a target needs, by batch.
     """
     serves = service or Service()
-    capacity = scaling.machine.device.capacity_byte
+    fact = scaling.machine.device.capacity_byte
+    capacity_byte = None if fact is None else fact.value
     points = [_point(point, curve, scaling, serves, epochs) for curve in scaling.curves for point in curve.points]
     steps = [point.step for curve in scaling.curves for point in curve.points]
     refused = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
@@ -194,11 +195,9 @@ def scaling_content(
         "layout": vars(scaling.spec.layout),
         "layout_said": describe_layout(scaling.spec.layout),
         "links": [_link(link) for link in scaling.machine.links],
-        "capacity_byte": None if capacity is None else capacity.value,
+        "capacity_byte": capacity_byte,
         "unit": scaling.model.unit.name,
-        "references": [
-            _reference(curve, None if capacity is None else capacity.value) for curve in scaling.curves
-        ],
+        "references": [_reference(curve, capacity_byte) for curve in scaling.curves],
         "points": points,
         "not_estimated": refused,
         "does_not_fit": _does_not_fit(scaling),

@@ -24,6 +24,7 @@ from fomkit.verbs.compare import Comparison
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
+    from fomkit.core.suite import Suite
     from fomkit.plan.options import Options
     from fomkit.workbook.review import Review
     from fomkit.workbook.vendor import Pack
@@ -157,15 +158,22 @@ def accept(
     FomkitError
         When a profile or the table is unknown or wrong.
     """
+    options = options_of(interval=interval)
+    lines, machine = load_suite(suite), as_machine(committed, "committed")
+    return acceptance(lines, machine, locate(str(measured), "measurements"), measured_on, options)
+
+
+def acceptance(
+    suite: Suite, machine: Machine, measured: Path, measured_on: str | None, options: Options
+) -> Answer:
+    """Say as `accept` does whether what was committed is met."""
     from fomkit.merit.suites import accept as _accept
     from fomkit.output.suites import format_acceptance
     from fomkit.verbs.suite_content import acceptance_content
 
-    options = options_of(interval=interval)
-    lines_of, machine = load_suite(suite), as_machine(committed, "committed")
-    rows, name = read_measurements(locate(str(measured), "measurements")), measured_on or machine.name
-    lines = _accept(lines_of, machine, rows, name, options, load_model)
-    content = acceptance_content(lines_of, name, lines, interval)
+    rows, name = read_measurements(measured), measured_on or machine.name
+    lines = _accept(suite, machine, rows, name, options, load_model)
+    content = acceptance_content(suite, name, lines, options.interval)
     return Answer(content, content["lines"], format_acceptance)
 
 
