@@ -137,7 +137,9 @@ def _look(given: Mapping[str, Any]) -> tuple[Answer, str]:
     options = choices.options_of(**of_step, allow_uncovered=True)
     model, machine = choices.load_model(path), None if target is None else choices.load_machine(target)
     if given["formula"]:
-        answer = looks.formulas_of(model, options)
+        from fomkit.plan.work_formulas import formulas_content
+
+        answer = looks.formulas_of(formulas_content(model, options))
     elif given["convolutions"]:
         answer = looks.methods_of(model, options, machine, _limit(given["workspace"]))
     else:

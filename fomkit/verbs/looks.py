@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -224,16 +224,16 @@ def work_formulas(
     >>> work_formulas("candle/p1b3").table["flop"].tolist()
     ['60177401*batch', '61289152*batch', '60177402', '121466553*batch + 60177402']
     """
-    options = options_of(batch, sizes=sizes)
-    return formulas_of(as_model(model), options)
-
-
-def formulas_of(model: ModelProfile, options: Options) -> Answer:
-    """Show the work of a step as formulas."""
-    from fomkit.output.models import format_formulas, formula_rows
     from fomkit.plan.work_formulas import formulas_content
 
-    content = formulas_content(model, options)
+    options = options_of(batch, sizes=sizes)
+    return formulas_of(formulas_content(as_model(model), options))
+
+
+def formulas_of(content: dict[str, Any]) -> Answer:
+    """Show the work of a step as formulas."""
+    from fomkit.output.models import format_formulas, formula_rows
+
     return Answer(content, formula_rows(content), format_formulas)
 
 
