@@ -22,8 +22,8 @@ from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import read_measurements
+from fomkit.readers.profilers.joined_times import Joined, join_times
 from fomkit.readers.profilers.xplane import with_node_times
-from fomkit.verbs.joined_times import Joined, join_times
 
 
 def run_content(run: MeasuredRun) -> dict[str, Any]:
