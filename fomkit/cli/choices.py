@@ -214,9 +214,9 @@ Sizes = Annotated[
 Precisions = Annotated[
     Precision | None, option("Number formats of the step; default: what the framework would do on the machine.")
 ]
+ScopeName = Literal["device", "node", "system"]
 Scopes = Annotated[
-    Literal["device", "node", "system"] | None,
-    option("What the rates count; default: the narrowest that all machines state."),
+    ScopeName | None, option("What the rates count; default: the narrowest that all machines state.")
 ]
 Interval = Annotated[float, option("Level of the intervals.", min=0.01, max=0.999)]
 Uncovered = Annotated[

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from fomkit.cli import choices
 from fomkit.cli.choices import argument, machine_option, option
 
-CampaignScopes = Annotated[
-    Literal["device", "node", "system"], option("What a phase has to itself: the whole system, or less.")
-]
+CampaignScopes = Annotated[choices.ScopeName, option("What a phase has to itself: the whole system, or less.")]
 CampaignJson = Annotated[bool, option("Print fomkit/campaign-cost/1 instead of tables.", "--json")]
 
 
@@ -72,9 +70,7 @@ def campaign(
         raise typer.Exit(1)
 
 
-CostScopes = Annotated[
-    Literal["device", "node", "system"] | None, option("What runs fill side by side; default: one device.")
-]
+CostScopes = Annotated[choices.ScopeName | None, option("What runs fill side by side; default: one device.")]
 Baseline = Annotated[str | None, machine_option("Machine to model the speed-up over.")]
 Once = Annotated[
     list[str] | None,

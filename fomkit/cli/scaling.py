@@ -151,8 +151,7 @@ Output = Annotated[
     Path | None, output_option("Write every point as .csv or .parquet, or .json; replaces the file.")
 ]
 ScopeOf = Annotated[
-    Literal["device", "node", "system"] | None,
-    option("What of the machine does the work; default: the narrowest that it states."),
+    choices.ScopeName | None, option("What of the machine does the work; default: the narrowest that it states.")
 ]
 
 

@@ -106,8 +106,7 @@ def _known(name: str) -> Machine | None:
 
 
 def _keep(found: Review, output: Path, force: bool) -> None:
-    from fomkit.files.write import check_absent
-    from fomkit.profiles.save_machine import save_machine
+    from fomkit.verbs.profiles import save
     from fomkit.workbook.review import changed_machine, not_recorded, round_machine
 
     impossible = next((finding for finding in found.findings if finding.kind == "range"), None)
@@ -115,8 +114,7 @@ def _keep(found: Review, output: Path, force: bool) -> None:
         raise FomkitError(
             str(output), f"is not written, because {impossible.where} cannot be: {impossible.message}"
         )
-    check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
-    save_machine(round_machine(found, _known(changed_machine(found))), output)
+    save(round_machine(found, _known(changed_machine(found))), output, force=force)
     for message in not_recorded(found):
         typer.echo(message, err=True)
 

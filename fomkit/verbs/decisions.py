@@ -56,6 +56,11 @@ def _subject(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
     baseline: str | Path | Machine | None, nodes: int | None, layout: str, links: Sequence[str], options: Options,
 ) -> Subject:  # fmt: skip
+    of_nodes = [name for name, value in (("nodes", nodes), ("layout", layout), ("links", links)) if value]
+    if suite is not None and of_nodes:
+        raise FomkitError("suite", f"and {', '.join(of_nodes)} do not go together. Ask of a model.")
+    if suite is None and baseline is not None:
+        raise FomkitError("baseline", "is the machine that a suite's FOM is over. Add suite, or leave it out.")
     spread = parse_layout([layout]) if layout else None
     return subject_of(
         model, as_machine(machine), suite, baseline, options, nodes, spread, [*map(parse_link, links)]
