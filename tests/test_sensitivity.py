@@ -390,3 +390,16 @@ def test_figures_without_a_run_are_those_of_a_step() -> None:
     assert found.figure == "sample_per_s"
     assert set(figures_of(fomkit.estimate(model, made_machine()))) == {"sample_per_s", "step_s"}
     assert isinstance(found.figures["sample_per_s"], Span)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"suite": "lecture", "nodes": 4, "layout": "zero=1"}, "suite: and nodes, layout do not go together"),
+        ({"model": "p1b3-lecture", "baseline": "titan"}, "baseline: is the machine that a suite's FOM is over"),
+        ({}, "model: or suite: give one of them"),
+    ],
+)
+def test_options_of_something_else_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(FomkitError, match=message):
+        fomkit.sensitivity(**{"model": None, "machine": "x86-lecture", **options})

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, machine_option, option, output_option
 from fomkit.core.errors import FomkitError
 
 
@@ -28,9 +29,9 @@ def advise(
     precision: choices.Precisions = None,
     interval: choices.Interval = 0.8,
     tried: Annotated[
-        bool, typer.Option("--all", help="List too what was tried and rejected, and what does not apply.")
+        bool, option("List too what was tried and rejected, and what does not apply.", "--all")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/advise/1 instead of text.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/advise/1 instead of text.", "--json")] = False,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
 ) -> None:
@@ -56,22 +57,19 @@ def advise(
 
 
 Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", help="Write as well: .json everything, .csv the ops to time; replaces the file."
-    ),
+    Path | None, output_option("Write as well: .json everything, .csv the ops to time; replaces the file.")
 ]
 
 
 def explain(
     model: choices.Model,
     target: choices.Target,
-    top: Annotated[int, typer.Option(min=1, help="Ops, and measurements, to list.")] = 10,
+    top: Annotated[int, option("Ops, and measurements, to list.", min=1)] = 10,
     batch: choices.Batch = None,
     sizes: choices.Sizes = None,
     precision: choices.Precisions = None,
     interval: choices.Interval = 0.8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/explain/1 instead of text.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/explain/1 instead of text.", "--json")] = False,
     output: Output = None,
     quiet: choices.Quiet = False,
 ) -> None:
@@ -103,13 +101,8 @@ def memory(
     model: choices.Model,
     batch: choices.Batch = None,
     sizes: choices.Sizes = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", "-t", help="Machine whose device is to hold it.", autocompletion=choices.complete_machine
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/memory/1 instead of tables.")] = False,
+    target: Annotated[str | None, machine_option("Machine whose device is to hold it.", "--target", "-t")] = None,
+    as_json: Annotated[bool, option("Print fomkit/memory/1 instead of tables.", "--json")] = False,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
 ) -> None:
@@ -138,20 +131,16 @@ STDOUT = Path("-")
 
 
 def predict(
-    source: Annotated[Path, typer.Argument(metavar="OPS.csv", help="The table, .csv or .csv.gz.")],
+    source: Annotated[Path, argument("The table, .csv or .csv.gz.", "OPS.csv")],
     target: choices.Target,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The table to write (.csv); - is standard output.")
-    ] = STDOUT,
+    output: Annotated[Path, output_option("The table to write (.csv); - is standard output.")] = STDOUT,
     sizes: choices.Sizes = None,
     interval: choices.Interval = 0.8,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="A column of yours whose name looks like one of fomkit's.")
-    ] = None,
+    keep: Annotated[list[str] | None, option("A column of yours whose name looks like one of fomkit's.")] = None,
     allow_uncovered: Annotated[
-        bool, typer.Option("--allow-uncovered", help="Exit with 0 even where rows have no time.")
+        bool, option("Exit with 0 even where rows have no time.", "--allow-uncovered")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists already.")] = False,
+    force: Annotated[bool, option("Replace a file that exists already.", "--force")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Predict every op of a table on a machine.

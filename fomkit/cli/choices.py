@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fomkit.core.machine import Machine, Scope
     from fomkit.core.model import LastBatch, ModelProfile
     from fomkit.plan.options import Options
+    from fomkit.verbs.answer import Answer
 
 
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(\d{1,15})")
@@ -92,10 +93,35 @@ def complete_campaign(incomplete: str) -> list[str]:
     return _with_ending(".campaign", incomplete)
 
 
+def option(text: str, *names: str, **more: Any) -> Any:
+    """Declare an option: what it says, its names where they are not the parameter's, and what else typer takes."""
+    return typer.Option(*names, help=text, **more)
+
+
+def argument(text: str, metavar: str, **more: Any) -> Any:
+    """Declare an argument, likewise."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
+def machine_option(text: str, *names: str, metavar: str | None = None) -> Any:
+    """Declare an option that names machine profiles, completed by the shell."""
+    return typer.Option(*names, metavar=metavar, help=text, autocompletion=complete_machine)
+
+
+def model_argument(text: str = "Model profile by name or path.", metavar: str = "MODEL") -> Any:
+    """Declare an argument that names model profiles, completed by the shell."""
+    return argument(text, metavar=metavar, autocompletion=complete_model)
+
+
+def output_option(text: str) -> Any:
+    """Declare the option ``-o``."""
+    return option(text, "--output", "-o")
+
+
 DELAY_S = 1.0
 """Work that ends sooner shows no progress."""
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Quiet = Annotated[bool, option("Show no progress.", "--quiet", "-q")]
 Advance = Callable[[], None]
 Reporter = Callable[[str], None]
 
@@ -178,72 +204,55 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         shown.join()
 
 
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-]
-Target = Annotated[
-    str,
-    typer.Option("--target", "-t", help="Machine profile by name or path.", autocompletion=complete_machine),
-]
-Batch = Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")]
+Model = Annotated[str, model_argument()]
+Target = Annotated[str, machine_option("Machine profile by name or path.", "--target", "-t")]
+MACHINES = machine_option("Machine profile by name or path; may be repeated.", "--target", "-t")
+Batch = Annotated[int | None, option("Samples in one step; default: the profile's.", min=1)]
 Sizes = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=N", help="Another size that dimensions use, for example seq=512."),
+    list[str] | None, option("Another size that dimensions use, for example seq=512.", "--set", metavar="NAME=N")
 ]
 Precisions = Annotated[
-    Precision | None,
-    typer.Option(help="Number formats of the step; default: what the framework would do on the machine."),
+    Precision | None, option("Number formats of the step; default: what the framework would do on the machine.")
 ]
+ScopeName = Literal["device", "node", "system"]
 Scopes = Annotated[
-    Literal["device", "node", "system"] | None,
-    typer.Option(help="What the rates count; default: the narrowest that all machines state."),
+    ScopeName | None, option("What the rates count; default: the narrowest that all machines state.")
 ]
-Interval = Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")]
+Interval = Annotated[float, option("Level of the intervals.", min=0.01, max=0.999)]
 Uncovered = Annotated[
-    bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
+    bool, option("Leave work without a time out; times are then lower bounds.", "--allow-uncovered")
 ]
 Oversize = Annotated[
     bool,
-    typer.Option(
-        "--allow-oversize",
-        help="End with exit code 0 though the device's memory does not hold a step; it is marked.",
+    option(
+        "End with exit code 0 though the device's memory does not hold a step; it is marked.", "--allow-oversize"
     ),
 ]
 Only = Annotated[
     str | None,
-    typer.Option(
-        "--for", metavar="TARGET", help="Leave every other machine's name and figures out of the workbook."
-    ),
+    option("Leave every other machine's name and figures out of the workbook.", "--for", metavar="TARGET"),
 ]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
-]
+Output = Annotated[Path | None, output_option("Write .json or .csv as well; replaces the file.")]
 ToAccuracy = Annotated[
-    Path | None,
-    typer.Option("--to-accuracy", metavar="CSV", help="Epochs to a target by batch, as somebody measured them."),
+    Path | None, option("Epochs to a target by batch, as somebody measured them.", "--to-accuracy", metavar="CSV")
 ]
 Price = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "For example '4.56 USD/h per node, 2018-04-01'; default: that of the machine's profile.",
         metavar="'RATE per PART, DATE[, SOURCE]'",
-        help="For example '4.56 USD/h per node, 2018-04-01'; default: that of the machine's profile.",
     ),
 ]
 Carbon = Annotated[
     str | None,
-    typer.Option(
-        metavar="'INTENSITY, SOURCE'", help="Carbon of the grid's energy: '0.38 kg/kWh, grid operator 2024'."
-    ),
+    option("Carbon of the grid's energy: '0.38 kg/kWh, grid operator 2024'.", metavar="'INTENSITY, SOURCE'"),
 ]
 ToWall = Annotated[
     str | None,
-    typer.Option(
-        "--to-wall", metavar="'FACTOR, SOURCE'", help="Energy at the wall over that of a chip's or node's figures."
-    ),
+    option("Energy at the wall over that of a chip's or node's figures.", "--to-wall", metavar="'FACTOR, SOURCE'"),
 ]
 Pue = Annotated[
-    str | None,
-    typer.Option(metavar="'FACTOR, SOURCE'", help="Energy of the building over that of its machines."),
+    str | None, option("Energy of the building over that of its machines.", metavar="'FACTOR, SOURCE'")
 ]
 
 
@@ -265,6 +274,15 @@ def write_answer(
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(list(rows)))
     print(to_json(content) if as_json else write(content, standard_output()), end="")
+
+
+def show_answer(answer: Answer, *, as_json: bool, output: Path | None = None, note: str = "") -> None:
+    """Write what the Python interface answers, likewise; `note`: what the text ends with."""
+
+    def write(content: dict[str, Any], screen: Screen) -> str:
+        return answer.write(content, screen) + note
+
+    write_answer(dict(answer.content), write, as_json=as_json, output=output, rows=answer.rows)
 
 
 def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:

@@ -7,15 +7,11 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from fomkit.cli import choices
+from fomkit.cli.choices import machine_option, model_argument, option, output_option
 from fomkit.cli.scaling import Layouts, Links, NodeDevices
 from fomkit.core.errors import FomkitError
 
@@ -25,71 +21,13 @@ if TYPE_CHECKING:
     from fomkit.whatif.cases import Subject
 
 
-Model = Annotated[
-    str | None,
-    typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=choices.complete_model),
-]
+Model = Annotated[str | None, model_argument()]
 SuiteName = Annotated[
     str | None,
-    typer.Option(
-        "--suite", help="Ask of this suite's FOM instead of a model.", autocompletion=choices.complete_suite
-    ),
+    option("Ask of this suite's FOM instead of a model.", "--suite", autocompletion=choices.complete_suite),
 ]
-Baseline = Annotated[
-    str | None,
-    typer.Option(
-        help="With --suite: machine to compare with; default: its own.", autocompletion=choices.complete_machine
-    ),
-]
-Nodes = Annotated[
-    int | None, typer.Option(min=1, help="Ask of a training on so many nodes, the batch that of one replica.")
-]
-
-SubjectLoader = Callable[[], "Subject"]
-"""Loads what is asked of."""
-
-
-def _shared(
-    target: choices.Target,
-    model: Model = None,
-    suite: SuiteName = None,
-    baseline: Baseline = None,
-    *,
-    batch: choices.Batch = None,
-    sizes: choices.Sizes = None,
-    precision: choices.Precisions = None,
-    scope: choices.Scopes = None,
-    nodes: Nodes = None,
-    layout: Layouts = None,
-    links: Links = None,
-    node_devices: NodeDevices = None,
-    interval: choices.Interval = 0.8,
-    allow_uncovered: choices.Uncovered = False,
-    allow_oversize: choices.Oversize = False,
-) -> None:
-    """List the options in the order in which the help shows them."""
-
-
-def with_subject_options(verb: Callable[..., str]) -> Callable[..., None]:
-    """Give a verb the options that say what it asks of, and end as it must where a step fits no device.
-
-    `verb`: takes `SubjectLoader` and its own options; those before its ``*`` are shown among the first, the others
-    last. It answers, and gives which step the device's memory does not hold, or "".
-    """
-    shared = inspect.signature(_shared, eval_str=True).parameters.values()
-    own = [*inspect.signature(verb, eval_str=True).parameters.values()][1:]
-    # Of each the positional ones come first; a stable order keeps all others as they are written.
-    options = [one.replace(kind=one.KEYWORD_ONLY) for one in sorted([*shared, *own], key=lambda one: one.kind)]
-
-    @wraps(verb)
-    def command(**given: Any) -> None:
-        of_verb = {one.name: given.pop(one.name) for one in own}
-        unfit = verb(partial(_subject_of, given), **of_verb)
-        choices.end_if_oversize([unfit], allowed=given["allow_oversize"])
-
-    command.__annotations__ = {option.name: option.annotation for option in options}
-    vars(command)["__signature__"] = inspect.Signature(options)
-    return command
+Baseline = Annotated[str | None, machine_option("With --suite: machine to compare with; default: its own.")]
+Nodes = Annotated[int | None, option("Ask of a training on so many nodes, the batch that of one replica.", min=1)]
 
 
 def _subject_of(given: Mapping[str, Any]) -> Subject:
@@ -98,43 +36,31 @@ def _subject_of(given: Mapping[str, Any]) -> Subject:
     `given`: the options of the command by name. Raises FomkitError when neither a model nor a suite is given, or
     both, or options do not go together.
     """
-    from fomkit.plan.scaling import with_links
     from fomkit.profiles.declared import spread_of
-    from fomkit.profiles.suites import load_suite
-    from fomkit.readers.measurements import all_measured
-    from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
+    from fomkit.verbs.decisions import subject_of
 
-    model, suite = given["model"], given["suite"]
+    model, suite, baseline, nodes = (given[name] for name in ("model", "suite", "baseline", "nodes"))
     if (model is None) == (suite is None):
         raise FomkitError("MODEL", "or --suite: give one of them, not both or neither.")
     named = ("batch", "interval", "scope", "allow_uncovered", "sizes", "precision")
     options = choices.options_of(**{name: given[name] for name in named})
     target = choices.load_machine(given["target"])
     spread = {name: given[name] for name in ("nodes", "layout", "links", "node_devices") if given[name]}
-    if suite is not None:
-        if spread:
-            raise FomkitError("--suite", f"and {', '.join(spread)} do not go together. Ask of a model.")
-        lines = load_suite(suite)
-        baseline = choices.load_machine(given["baseline"] or lines.baseline)
-        return subject_of_suite(lines, baseline, target, options, choices.load_model, all_measured()[0])
-    if given["baseline"] is not None:
+    if suite is not None and spread:
+        raise FomkitError("--suite", f"and {', '.join(spread)} do not go together. Ask of a model.")
+    if suite is None and baseline is not None:
         raise FomkitError("--baseline", "is the machine that a suite's FOM is over. Add --suite, or leave it out.")
-    profile = choices.load_model(model)
-    if given["nodes"] is None:
-        if spread:
-            raise FomkitError(f"--{next(iter(spread))}".replace("_", "-"), "is about nodes. Add --nodes.")
-        return subject_of_model(profile, target, options)
-    layout, links = spread_of(given["layout"] or (), given["links"] or ())
-    machine = with_links(target, links, given["node_devices"])
-    return subject_of_model(profile, machine, options, given["nodes"], layout)
+    profile = None if model is None else choices.load_model(model)
+    if nodes is None and suite is None and spread:
+        raise FomkitError(f"--{next(iter(spread))}".replace("_", "-"), "is about nodes. Add --nodes.")
+    layout, links = spread_of(given["layout"] or (), given["links"] or ()) if nodes else (None, [])
+    return subject_of(profile, target, suite, baseline, options, nodes, layout, links, given["node_devices"])
 
 
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="Write as well: a tornado as .html, .png or .svg; .csv the parameters; .json all. Replaces the file.",
+    output_option(
+        "Write as well: a tornado as .html, .png or .svg; .csv the parameters; .json all. Replaces the file."
     ),
 ]
 
@@ -150,14 +76,26 @@ def _check(path: Path | None) -> None:
     check_drawable(str(path))
 
 
-@with_subject_options
 def sensitivity(
-    subject: SubjectLoader,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sensitivity/1 instead of tables.")] = False,
+    target: choices.Target,
+    model: Model = None,
+    suite: SuiteName = None,
+    baseline: Baseline = None,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    scope: choices.Scopes = None,
+    nodes: Nodes = None,
+    layout: Layouts = None,
+    links: Links = None,
+    node_devices: NodeDevices = None,
+    interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
+    as_json: Annotated[bool, option("Print fomkit/sensitivity/1 instead of tables.", "--json")] = False,
     output: Output = None,
     quiet: choices.Quiet = False,
-) -> str:
+) -> None:
     """Tell what units/day or a FOM hang on: each parameter's elasticity and swing, and what to measure.
 
     An elasticity is taken over 1 % of a parameter and held against half of it; a star marks a kink. The swing is
@@ -175,9 +113,10 @@ def sensitivity(
     from fomkit.output.decisions import format_sensitivity
     from fomkit.whatif.sensitivity import sensitivity as find
 
+    given = locals()
     _check(output)
     with choices.progress("varying parameters", quiet=quiet):
-        found = find(subject())
+        found = find(_subject_of(given))
     content = found.content
     if output is not None and output.suffix not in (".json", ".csv"):
         from fomkit.files.write import write_whole
@@ -187,41 +126,50 @@ def sensitivity(
         write_whole(output, chart_file(tornado_of(found), output.suffix))
         output = None
     choices.write_answer(content, format_sensitivity, as_json=as_json, output=output, rows=content["parameters"])
-    return str(content["does_not_fit"])
+    choices.end_if_oversize([content["does_not_fit"] or ""], allowed=allow_oversize)
 
 
-UnitsPerDay = Annotated[float | None, typer.Option("--units-per-day", help="At least so many units a day.")]
-Step = Annotated[
-    str | None, typer.Option("--step", metavar="TIME", help="A step of at most, for example '20 ms'.")
-]
-Fom = Annotated[float | None, typer.Option("--fom", help="With --suite: a FOM of at least.")]
+UnitsPerDay = Annotated[float | None, option("At least so many units a day.", "--units-per-day")]
+Step = Annotated[str | None, option("A step of at most, for example '20 ms'.", "--step", metavar="TIME")]
+Fom = Annotated[float | None, option("With --suite: a FOM of at least.", "--fom")]
 Probability = Annotated[
-    float, typer.Option(help="With which it is to be reached, above 0 and below 1; 0.5 asks of the value itself.")
+    float, option("With which it is to be reached, above 0 and below 1; 0.5 asks of the value itself.")
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--change", metavar="NAME", help="Change this parameter alone; may be repeated; default: each."),
+    option("Change this parameter alone; may be repeated; default: each.", "--change", metavar="NAME"),
 ]
 Together = Annotated[
-    str | None,
-    typer.Option("--frontier", metavar="NAME,NAME,…", help="Change two or more together, for a frontier."),
+    str | None, option("Change two or more together, for a frontier.", "--frontier", metavar="NAME,NAME,…")
 ]
 
 
-@with_subject_options
 def solve(
-    subject: SubjectLoader,
+    target: choices.Target,
+    model: Model = None,
+    suite: SuiteName = None,
+    baseline: Baseline = None,
     units_per_day: UnitsPerDay = None,
     step: Step = None,
     fom: Fom = None,
     probability: Probability = 0.5,
     change: Changes = None,
     together: Together = None,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/solve/1 instead of tables.")] = False,
+    batch: choices.Batch = None,
+    sizes: choices.Sizes = None,
+    precision: choices.Precisions = None,
+    scope: choices.Scopes = None,
+    nodes: Nodes = None,
+    layout: Layouts = None,
+    links: Links = None,
+    node_devices: NodeDevices = None,
+    interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False,
+    allow_oversize: choices.Oversize = False,
+    as_json: Annotated[bool, option("Print fomkit/solve/1 instead of tables.", "--json")] = False,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
-) -> str:
+) -> None:
     """Find the smallest change that reaches a target: of each parameter alone, or of several together.
 
     That nothing reaches it is an answer, with the reason and exit code 0; exit code 1 where the device's memory
@@ -243,11 +191,12 @@ def solve(
     from fomkit.whatif.cases import OPTIONS, make_goal
     from fomkit.whatif.solve import solve as find
 
+    given = locals()
     choices.check_output(output, "solve")
     step_s = None if step is None else parse_quantity(step, "time_s", "--step", "time")
     goal = make_goal(unit_per_day=units_per_day, step_s=step_s, fom=fom, probability=probability, names=OPTIONS)
     names = tuple(name.strip() for name in together.split(",")) if together is not None else ()
     with choices.progress("changing parameters", quiet=quiet):
-        content = find(subject(), goal, tuple(change or ()), names).content
+        content = find(_subject_of(given), goal, tuple(change or ()), names).content
     choices.write_answer(content, format_solution, as_json=as_json, output=output, rows=content["changes"])
-    return str(content["does_not_fit"])
+    choices.end_if_oversize([content["does_not_fit"] or ""], allowed=allow_oversize)

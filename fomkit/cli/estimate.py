@@ -5,69 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from fomkit.cli import choices
+from fomkit.cli.choices import machine_option, model_argument, option, output_option
 from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fomkit.core.machine import Machine
     from fomkit.core.measurement import Measurement
     from fomkit.core.model import LastBatch
-    from fomkit.merit.measured_steps import MeasuredRuns
     from fomkit.plan.options import Options
     from fomkit.verbs.compare import Comparison
 
 
 Models = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="Model profiles by name or path, or a folder of them; none = all right in ./model_profiles.",
-        autocompletion=choices.complete_model,
-    ),
+    model_argument("Model profiles by name or path, or a folder of them; none = all right in ./model_profiles."),
 ]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        "-t",
-        help="Machine profile by name or path; may be repeated.",
-        autocompletion=choices.complete_machine,
-    ),
-]
-Baseline = Annotated[
-    str | None,
-    typer.Option(help="Machine to compare with; gives ratios and a FOM.", autocompletion=choices.complete_machine),
-]
+Baseline = Annotated[str | None, machine_option("Machine to compare with; gives ratios and a FOM.")]
 Measured = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Measurements of the baseline, by path or name: tells them times the predicted ratio as well.",
         "--from",
         metavar="CSV",
-        help="Measurements of the baseline, by path or name: tells them times the predicted ratio as well.",
     ),
 ]
-
-
-Partial = Annotated[Literal["drop", "keep"] | None, typer.Option(help="Drop or keep a partial last batch.")]
-Explained = Annotated[bool, typer.Option("--explain", help="Print the nine steps, each with its number.")]
+Partial = Annotated[Literal["drop", "keep"] | None, option("Drop or keep a partial last batch.")]
+Explained = Annotated[bool, option("Print the nine steps, each with its number.", "--explain")]
 EstimateOutput = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="Write .json, .csv, a workbook that computes (.xlsx) or a report (.html) as well; replaces the file.",
+    output_option(
+        "Write .json, .csv, a workbook that computes (.xlsx) or a report (.html) as well; replaces the file."
     ),
 ]
 
 
 def estimate(
     models: Models = None,
-    target: Targets = None,
+    target: Annotated[list[str] | None, choices.MACHINES] = None,
     baseline: Baseline = None,
     measurements: Measured = None,
     batch: choices.Batch = None,
@@ -79,7 +56,7 @@ def estimate(
     allow_uncovered: choices.Uncovered = False,
     allow_oversize: choices.Oversize = False,
     explain: Explained = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/estimate/1 instead of a table.", "--json")] = False,
     output: EstimateOutput = None,
     only: choices.Only = None,
     quiet: choices.Quiet = False,
@@ -122,7 +99,8 @@ def estimate(
     if output is not None:
         _write(result, output, only, rows, block, quiet)
     _show(content := estimates_content(result, block), output, as_json)
-    _show_steps(result, content if explain and not as_json else None)
+    if explain and not as_json:
+        _show_steps(result, content)
     choices.end_if_oversize(result.unfit, allowed=allow_oversize)
 
 
@@ -136,15 +114,16 @@ def _estimated(
     *,
     skip_failures: bool,
 ) -> Comparison:
-    """Load what is named and estimate each model on each machine."""
+    """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
+    from fomkit.merit.measured_steps import NOTHING_MEASURED
+    from fomkit.readers.measurements import all_measured
     from fomkit.verbs.compare import compare
 
-    machines, base = (
-        [choices.load_machine(name) for name in target],
-        choices.load_machine(baseline) if baseline else None,
-    )
+    machines = [choices.load_machine(name) for name in target]
+    base = choices.load_machine(baseline) if baseline else None
     models = [choices.load_model(name) for name in names]
-    measured = _runs(rows, base)
+    known = all_measured()[0] if base else NOTHING_MEASURED
+    measured = known._replace(rows=(*known.rows, *rows))
     return compare(
         models, machines, base, chosen, skip_failures=skip_failures, after_each=after_each, measured=measured
     )
@@ -199,23 +178,11 @@ def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ..
     return read_measurements(locate(str(path), "measurements"))
 
 
-def _runs(rows: tuple[Measurement, ...], baseline: Machine | None) -> MeasuredRuns:
-    """Give what a figure of merit is held against; nothing where there is no baseline, and so no figure."""
-    from fomkit.merit.measured_steps import NOTHING_MEASURED
-
-    if baseline is None:
-        return NOTHING_MEASURED
-    from fomkit.readers.measurements import all_measured
-
-    known = all_measured()[0]
-    return known._replace(rows=(*known.rows, *rows))
-
-
 def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
     from fomkit.output.estimates import format_from_measurements, with_ways
     from fomkit.output.terminal import format_estimates
 
-    of_content = output if output is not None and output.suffix in (".json", ".csv") else None
+    of_content = output if output and output.suffix in (".json", ".csv") else None
     choices.write_answer(content, format_estimates, as_json=as_json, output=of_content, rows=with_ways(content))
     if "from_measurements" in content and not as_json:
         print(format_from_measurements(content["from_measurements"], choices.standard_output()), end="")
@@ -229,9 +196,7 @@ def _measured_block(
     return measured_content(from_measurements(result, rows, path, last_batch), path) if rows else None
 
 
-def _show_steps(result: Comparison, content: dict[str, Any] | None) -> None:
-    if content is None:
-        return
+def _show_steps(result: Comparison, content: dict[str, Any]) -> None:
     from fomkit.output.terminal import format_explanation, format_terms
     from fomkit.verbs.looks import method_steps
 
@@ -240,7 +205,6 @@ def _show_steps(result: Comparison, content: dict[str, Any] | None) -> None:
     for one, block in zip(result.estimates, blocks, strict=True):
         steps = method_steps(one, merits.get(one.machine.name))
         title = f"\n{one.model.name} on {one.machine.name}, in nine steps"
-        lines = [(step.title, step.number, step.detail) for step in steps]
-        print(format_explanation(title, lines, choices.standard_output()), end="")
+        print(format_explanation(title, steps, choices.standard_output()), end="")
         if block["energy_j"] is not None:
             print(format_terms(block), end="")

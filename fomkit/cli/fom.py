@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, machine_option, option, output_option
 from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
 from fomkit.core.suite import Conditions
@@ -69,60 +70,42 @@ def parse_proposals(texts: Sequence[str]) -> dict[str, Conditions]:
 
 
 Suites = Annotated[
-    str,
-    typer.Argument(
-        metavar="SUITE", help="Suite by name or path, for example lecture.", autocompletion=choices.complete_suite
-    ),
+    str, argument("Suite by name or path, for example lecture.", "SUITE", autocompletion=choices.complete_suite)
 ]
 Target = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        help="Machine to rate; default: the only other one given.",
-        autocompletion=choices.complete_machine,
-    ),
+    str | None, machine_option("Machine to rate; default: the only other one given.", "--target", "-t")
 ]
-Baseline = Annotated[
-    str | None,
-    typer.Option(help="Machine to compare with; default: the suite's.", autocompletion=choices.complete_machine),
-]
+Baseline = Annotated[str | None, machine_option("Machine to compare with; default: the suite's.")]
 Propose = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Change batch, precision, epochs, samples, quality or a size of a line on the target.",
         metavar="LINE.CONDITION=VALUE",
-        help="Change batch, precision, epochs, samples, quality or a size of a line on the target.",
     ),
 ]
 Threshold = Annotated[
-    float | None,
-    typer.Option(min=1e-12, max=1e12, help="Figure of merit to reach; default: the suite's, if it has one."),
+    float | None, option("Figure of merit to reach; default: the suite's, if it has one.", min=1e-12, max=1e12)
 ]
 Excluded = Annotated[
     bool,
-    typer.Option(
+    option(
+        "Give the verdict on a threshold though the device explains less than half of a measured run.",
         "--allow-excluded",
-        help="Give the verdict on a threshold though the device explains less than half of a measured run.",
     ),
 ]
 Workbook = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Write a workbook that computes (.xlsx) as well; replaces the file."),
+    Path | None, output_option("Write a workbook that computes (.xlsx) as well; replaces the file.")
 ]
 Freeze = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="Write the suite's next version with the baseline's rates frozen; replaces the file."
-    ),
+    option("Write the suite's next version with the baseline's rates frozen; replaces the file.", metavar="FILE"),
 ]
-
-
 From = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Measurements of the baseline, by path or name: works the suite out from them as well.",
         "--from",
         metavar="CSV",
-        help="Measurements of the baseline, by path or name: works the suite out from them as well.",
     ),
 ]
 
@@ -141,7 +124,6 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
     from fomkit import __version__
     from fomkit.files.write import write_whole
     from fomkit.merit.suites import freeze_rates
-    from fomkit.plan.options import Options
     from fomkit.profiles.suites import freeze_text, read_unfrozen
 
     if given := [name for name, value in others.items() if value]:
@@ -153,7 +135,7 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
     text, lines = read_unfrozen(suite)
     lines = replace(lines, version=lines.version + 1 if lines.frozen else lines.version, frozen={})
     with choices.progress(f"rating {lines.baseline}", quiet=quiet):
-        rates = freeze_rates(lines, choices.load_machine(lines.baseline), Options(), choices.load_model)
+        rates = freeze_rates(lines, choices.load_machine(lines.baseline), choices.options_of(), choices.load_model)
     write_whole(path, freeze_text(text, lines, rates, __version__))
     print(f"{path}: version {lines.version} of {lines.name}, {len(rates)} rates of {lines.baseline} frozen")
 
@@ -188,13 +170,13 @@ def fom(
     threshold: Threshold = None,
     allow_excluded: Excluded = False,
     allow_oversize: choices.Oversize = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse deviations from what the lines fix.")] = False,
+    strict: Annotated[bool, option("Refuse deviations from what the lines fix.", "--strict")] = False,
     interval: choices.Interval = 0.8,
     from_: From = None,
     freeze: Freeze = None,
     output: Workbook = None,
     only: choices.Only = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/fom/1 instead of a table.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/fom/1 instead of a table.", "--json")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Rate a target machine over a baseline on a suite of work.
@@ -214,7 +196,6 @@ def fom(
       fomkit fom candle --target v100 --from candle-lecture
     """
     from fomkit.merit.suites import run_suite
-    from fomkit.plan.options import Options
     from fomkit.profiles.locate import locate
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured, read_measurements
@@ -230,7 +211,7 @@ def fom(
     lines = lines if threshold is None else replace(lines, threshold=threshold)
     old = choices.load_machine(baseline or lines.baseline)
     new = choices.load_machine(_target(lines, old.name, target))
-    proposed, options = parse_proposals(propose or []), Options(interval=interval)
+    proposed, options = parse_proposals(propose or []), choices.options_of(interval=interval)
     taken = () if from_ is None else read_measurements(locate(str(from_), "measurements"))
     with choices.progress(f"rating {suite}", quiet=quiet):
         measured, unread = all_measured()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, option, output_option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -18,78 +17,65 @@ if TYPE_CHECKING:
 
 Source = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
-        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a log of nccl-tests or of OSU's "
+    argument(
+        "A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a log of nccl-tests or of OSU's "
         "micro-benchmarks, a profiler's trace (.json, .xplane.pb, .sqlite), a model (.onnx), a record of a run "
         "(.json, log), a wall meter's log (.csv).",
+        "FILE",
     ),
 ]
 FileFormat = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Its format, or that of an installed adapter; default: by its content.",
         "--format",
         metavar="deepbench|deepbench-log|nccl-tests|osu|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof"
         "|onnx|benchmarker|dawnbench|mllog|meter",
-        help="Its format, or that of an installed adapter; default: by its content.",
     ),
 ]
 OneDevice = Annotated[
-    str | None, typer.Option("--device", metavar="NAME", help="The device to read from a table of several.")
+    str | None, option("The device to read from a table of several.", "--device", metavar="NAME")
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "A model's named size, for example batch=64; ranks=N, nodes=N of a network's log.",
         "--set",
         metavar="NAME=N",
-        help="A model's named size, for example batch=64; ranks=N, nodes=N of a network's log.",
     ),
 ]
 Written = Annotated[
-    Path,
-    typer.Option(
-        "--output", "-o", help="The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv."
-    ),
+    Path, output_option("The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv.")
 ]
 Product = Annotated[
     str | None,
-    typer.Option(
-        "--as", metavar="machine|model|measurements", help="What to make of it; default: by its content."
-    ),
+    option("What to make of it; default: by its content.", "--as", metavar="machine|model|measurements"),
 ]
 Facts = Annotated[
-    Path | None,
-    typer.Option(help="What the file does not say: a machine file without timings, a model file without ops."),
+    Path | None, option("What the file does not say: a machine file without timings, a model file without ops.")
 ]
-Name = Annotated[
-    str | None, typer.Option(help="Name of the profile; default: that of the facts, or of the output.")
-]
-OfModel = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model profile that a record is a run of.")
-]
+Name = Annotated[str | None, option("Name of the profile; default: that of the facts, or of the output.")]
+OfModel = Annotated[str | None, option("The model profile that a record is a run of.", "--model", metavar="NAME")]
 OnMachine = Annotated[
-    str | None,
-    typer.Option("--machine", metavar="NAME", help="The machine profile that a record or a trace ran on."),
+    str | None, option("The machine profile that a record or a trace ran on.", "--machine", metavar="NAME")
 ]
 Graph = Annotated[
     Path | None,
-    typer.Option(
-        metavar="MODEL.py", help="The Keras model that a trace of TensorFlow is of, for its sizes. It is run."
-    ),
+    option("The Keras model that a trace of TensorFlow is of, for its sizes. It is run.", metavar="MODEL.py"),
 ]
 Start = Annotated[
-    str | None, typer.Option("--start", metavar="TIME", help="A meter's log: from here, in the form of its times.")
+    str | None, option("A meter's log: from here, in the form of its times.", "--start", metavar="TIME")
 ]
-End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="A meter's log: up to here.")]
+End = Annotated[str | None, option("A meter's log: up to here.", "--end", metavar="TIME")]
 Mode = Annotated[
     Literal["train", "infer"] | None,
-    typer.Option(help="Of an ONNX file: a training step, or the forward pass only; default: train."),
+    option("Of an ONNX file: a training step, or the forward pass only; default: train."),
 ]
 Optimizer = Annotated[
-    str | None,
-    typer.Option(metavar="RULE", help="Of an ONNX file's training step: sgd, adam, …, none; default: sgd."),
+    str | None, option("Of an ONNX file's training step: sgd, adam, …, none; default: sgd.", metavar="RULE")
 ]
-_NOT_OF_A_RUN = "says nothing of a record of a run; --model and --machine do"
+_OF_MODEL, _OF_GRAPH = ("sizes", "samples", "epochs", "graph"), ("mode", "optimizer")
+"""Arguments that say something of a model, and of one that a file has the graph of."""
 _HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
 
 
@@ -116,8 +102,8 @@ def import_file(
     facts: Facts = None,
     name: Name = None,
     sizes: Sizes = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="A model's training samples in an epoch.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="A model's epochs in a run.")] = None,
+    samples: Annotated[int | None, option("A model's training samples in an epoch.", min=1)] = None,
+    epochs: Annotated[int | None, option("A model's epochs in a run.", min=1)] = None,
     mode: Mode = None,
     optimizer: Optimizer = None,
     model: OfModel = None,
@@ -125,7 +111,7 @@ def import_file(
     graph: Graph = None,
     start: Start = None,
     end: End = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
+    force: Annotated[bool, option("Replace files that exist already.", "--force")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Import timings as a machine profile; ops, a trace or ONNX as a model profile; records as measurements.
@@ -152,62 +138,59 @@ def import_file(
 
       fomkit import meter.csv --model resnet50 --machine v100 -o energy.csv
     """
-    chosen, product = _choose(source, product, file_format)
-    of_model = {"--set": sizes, "--samples": samples, "--epochs": epochs, "--graph": graph}
-    of_graph = _of_format(chosen, {"mode": mode, "optimizer": optimizer}, {"--start": start, "--end": end})
+    _import(locals())
+
+
+def _import(given: Mapping[str, Any]) -> None:
+    """Import a file; `given`: the arguments of ``import``."""
+    from fomkit.readers.imports import choose_import
+
+    chosen, product = choose_import(given["source"], given["product"], given["file_format"])
+    if chosen != "meter":
+        _refuse(given, ("start", "end"), "cuts a meter's log, and this is none")
+    if chosen != "onnx":
+        _refuse(given, _OF_GRAPH, "is for an ONNX file, and this is none")
     if product == "measurements":
-        _refuse({"--device": device, "--facts": facts, "--name": name, **of_model}, _NOT_OF_A_RUN)
-        _import_measurements(source, output, chosen, model, machine, (start, end), force=force)
+        why = "says nothing of a record of a run; --model and --machine do"
+        _refuse(given, ("device", "facts", "name", *_OF_MODEL), why)
+        _import_measurements(chosen, given)
         return
-    _check_product(chosen, product, {"--model": model, "--machine": machine}, of_model, device)
-    named = _named_sizes(output, facts, product, sizes)
+    _check_product(chosen, product, given)
+    _check_profile(product, given["output"], given["facts"])
+    sizes = choices.parse_sizes(given["sizes"] or ())
     if product == "machine":
-        _import_machine(source, output, chosen, device, facts, name, named, force=force, quiet=quiet)
+        _import_machine(chosen, sizes, given)
     else:
-        more: dict[str, Any] = {"train_samples": samples, "epochs": epochs, "machine": machine, **of_graph}
-        more |= {"graph": graph} if graph else {}
-        _import_model(source, output, chosen, facts, name, named, more, force=force)
+        _import_model(chosen, sizes, given)
 
 
-def _check_product(
-    chosen: str,
-    product: str,
-    of_record: Mapping[str, str | None],
-    of_model: Mapping[str, object],
-    device: str | None,
-) -> None:
+def _refuse(given: Mapping[str, Any], names: Iterable[str], why: str) -> None:
+    if wrong := [name for name in names if given[name]]:
+        raise FomkitError(_option(wrong[0]), f"{why}. Leave it out.")
+
+
+def _option(name: str) -> str:
+    return "--set" if name == "sizes" else f"--{name}"
+
+
+def _check_product(chosen: str, product: str, given: Mapping[str, Any]) -> None:
     """Refuse options that say something of another thing than what is made."""
     from fomkit.readers.imports import TRACES
     from fomkit.readers.tables.registry import READERS
 
-    of_run = {(name, "--set") for name, reader in READERS.items() if reader.takes == "run"}
-    _refuse({"--model": of_record["--model"]}, "names what a record of a run is of, and this is none")
+    _refuse(given, ("model",), "names what a record of a run is of, and this is none")
     if chosen not in TRACES or product == "machine":
-        _refuse(of_record, "names where a record, or a trace that becomes a model, was made")
-    if product == "machine" and any(value for name, value in of_model.items() if (chosen, name) not in of_run):
-        raise FomkitError("import", f"{', '.join(of_model)} say something of a model, not of a machine.")
-    if product == "model" and device:
-        raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
+        _refuse(given, ("machine",), "names where a record, or a trace that becomes a model, was made")
+    of_run = ("sizes",) if chosen in READERS and READERS[chosen].takes == "run" else ()
+    if product == "machine" and any(given[name] for name in _OF_MODEL if name not in of_run):
+        listed = ", ".join(map(_option, _OF_MODEL))
+        raise FomkitError("import", f"{listed} say something of a model, not of a machine.")
+    if product == "model" and given["device"]:
+        raise FomkitError(f"--device {given['device']}", "says something of a table of timings, not of a model.")
 
 
-def _choose(source: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
-    from fomkit.readers.imports import choose_import
-
-    return choose_import(source, product, file_format)
-
-
-def _of_format(chosen: str, of_graph: Mapping[str, str | None], cut: Mapping[str, str | None]) -> dict[str, str]:
-    """Refuse options that only another format has, and give those that only a file with a graph has."""
-    given = {name: value for name, value in of_graph.items() if value}
-    if chosen != "meter":
-        _refuse(cut, "cuts a meter's log, and this is none")
-    if chosen != "onnx":
-        _refuse({f"--{name}": value for name, value in given.items()}, "is for an ONNX file, and this is none")
-    return given
-
-
-def _named_sizes(output: Path, facts: Path | None, product: str, sizes: list[str] | None) -> dict[str, int]:
-    """Give the sizes that the user named, where profile and facts can be what was said of them."""
+def _check_profile(product: str, output: Path, facts: Path | None) -> None:
+    """Raise where profile and facts cannot be what was said of them."""
     if output.suffix not in (".yaml", ".yml"):
         raise FomkitError(str(output), "a profile is a YAML file. Write, for example, '-o machine.yaml'.")
     if facts is not None and not facts.is_file():
@@ -215,67 +198,39 @@ def _named_sizes(output: Path, facts: Path | None, product: str, sizes: list[str
         raise FomkitError(
             str(facts), f"is not a file. Give a {product} file without {table}; see docs/profiles.md."
         )
-    return choices.parse_sizes(sizes or ())
 
 
-def _refuse(options: Mapping[str, object], why: str) -> None:
-    if given := [name for name, value in options.items() if value]:
-        raise FomkitError(given[0], f"{why}. Leave it out.")
-
-
-def _import_measurements(
-    source: Path,
-    output: Path,
-    file_format: str,
-    model: str | None,
-    machine: str | None,
-    cut: tuple[str | None, str | None],
-    *,
-    force: bool,
-) -> None:
+def _import_measurements(chosen: str, given: Mapping[str, Any]) -> None:
     from fomkit.files.write import check_absent, write_table
-    from fomkit.readers.measurements import import_measurements
-    from fomkit.readers.meters import import_meter
+    from fomkit.verbs.measurements import import_measurements
 
+    source, output = given["source"], given["output"]
     if output.suffix != ".csv":
         raise FomkitError(str(output), "measurements are a CSV file. Write, for example, '-o measured.csv'.")
-    check_absent([output], force)
-    if file_format == "meter":
-        imported = import_meter(source, model=model, machine=machine, start=cut[0], end=cut[1])
-    else:
-        imported = import_measurements(source, file_format, model=model, machine=machine)
-    table = imported.table
-    write_table(table, output, "MEASUREMENTS")
+    check_absent([output], given["force"])
+    named = {name: given[name] for name in ("model", "machine", "start", "end")}
+    imported = import_measurements(source, file_format=chosen, **named)
+    write_table(imported.table, output, "MEASUREMENTS")
     for line in imported.said:
         print(f"{source}: {line}", file=sys.stderr)
-    for row in table.to_dict("records"):
+    for row in imported.table.to_dict("records"):
         print(f"{row['model']} on {row['machine']}: {row['quantity']} {row['value']:g}")
     print(f"Written: {output}")
 
 
-def _import_machine(
-    source: Path,
-    output: Path,
-    file_format: str,
-    device: str | None,
-    facts: Path | None,
-    name: str | None,
-    run: dict[str, int],
-    *,
-    force: bool,
-    quiet: bool,
-) -> None:
+def _import_machine(chosen: str, sizes: dict[str, int], given: Mapping[str, Any]) -> None:
     from fomkit.files.write import check_absent
     from fomkit.profiles.evidence import verdict_on, without_implausible
     from fomkit.profiles.save_machine import save_machine
     from fomkit.readers.imports import import_timings
     from fomkit.readers.tables.registry import as_machine
 
-    check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
-    stated = choices.load_machine(facts) if facts else None
-    with choices.progress(f"reading {source.name}", quiet=quiet):
-        imported = import_timings(source, file_format, device=device, sizes=run)
-    machine = as_machine(imported, name or (stated.name if stated else output.stem), stated)
+    source, output = given["source"], given["output"]
+    check_absent([output, output.with_name(f"{output.stem}.timings.csv")], given["force"])
+    stated = choices.load_machine(given["facts"]) if given["facts"] else None
+    with choices.progress(f"reading {source.name}", quiet=given["quiet"]):
+        imported = import_timings(source, chosen, device=given["device"], sizes=sizes)
+    machine = as_machine(imported, given["name"] or (stated.name if stated else output.stem), stated)
     verdict = verdict_on(without_implausible(machine))
     written = save_machine(machine, output)
     print(f"{machine.title}: {len(imported.timings)} timings from {source.name}")
@@ -290,25 +245,19 @@ def _import_machine(
     print(f"Written: {', '.join(map(str, written))}")
 
 
-def _import_model(
-    source: Path,
-    output: Path,
-    file_format: str,
-    facts: Path | None,
-    name: str | None,
-    sizes: dict[str, int],
-    more: dict[str, Any],
-    *,
-    force: bool,
-) -> None:
+def _import_model(chosen: str, sizes: dict[str, int], given: Mapping[str, Any]) -> None:
     from fomkit.files.write import check_absent
     from fomkit.profiles.models import save_model, tables_beside
     from fomkit.readers.imports import import_model
 
-    check_absent([output, *tables_beside(output)], force)
-    more["machine"] = choices.load_machine(more["machine"]) if more["machine"] else None
-    named = name or (None if facts else output.stem)
-    model, said = import_model(source, facts, name=named, file_format=file_format, sizes=sizes, **more)
+    source, output, facts = given["source"], given["output"], given["facts"]
+    check_absent([output, *tables_beside(output)], given["force"])
+    machine = choices.load_machine(given["machine"]) if given["machine"] else None
+    more = {name: given[name] for name in (*_OF_GRAPH, "graph") if given[name]}
+    model, said = import_model(
+        source, facts, name=given["name"] or (None if facts else output.stem), file_format=chosen, sizes=sizes,
+        train_samples=given["samples"], epochs=given["epochs"], machine=machine, **more,
+    )  # fmt: skip
     written = save_model(model, output)
     for line in (*said, *(f"unsupported: {one}" for one in model.unsupported)):
         print(f"{source}: {line}", file=sys.stderr)

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -23,147 +23,103 @@ if TYPE_CHECKING:
     from fomkit.core.machine import Link
 
 
-Network = Annotated[
-    bool, typer.Option("--network", help="Time messages and collectives between processes instead of ops.")
-]
-RankCount = Annotated[
-    int | None,
-    typer.Option("--ranks", min=2, help="With --network: processes to start here; default: 2."),
-]
+Network = Annotated[bool, option("Time messages and collectives between processes instead of ops.", "--network")]
+RankCount = Annotated[int | None, option("With --network: processes to start here; default: 2.", "--ranks", min=2)]
 Backends = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "With --network: what carries the messages; may be repeated. Default: nccl with --device cuda, else gloo.",
         "--backend",
         metavar="gloo|nccl|mpi",
-        help="With --network: what carries the messages; may be repeated. Default: nccl with --device cuda, "
-        "else gloo.",
     ),
 ]
 SlurmFile = Annotated[
-    Path | None,
-    typer.Option("--slurm", metavar="FILE", help="With --network: only write a Slurm job script that does it."),
+    Path | None, option("With --network: only write a Slurm job script that does it.", "--slurm", metavar="FILE")
 ]
-Nodes = Annotated[int | None, typer.Option("--nodes", min=1, help="With --slurm: nodes of the job; default: 2.")]
+Nodes = Annotated[int | None, option("With --slurm: nodes of the job; default: 2.", "--nodes", min=1)]
 InputFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Time the input pipeline of this file instead of ops: its loader (a DataLoader, a tf.data.Dataset) "
+        "or its dataset. The file is run.",
         "--input",
         metavar="FILE.py",
-        help="Time the input pipeline of this file instead of ops: its loader (a DataLoader, a tf.data.Dataset) "
-        "or its dataset. The file is run.",
     ),
 ]
 Workers = Annotated[
-    int | None,
-    typer.Option("--workers", min=0, help="With --input: worker processes of the loader made of a dataset."),
+    int | None, option("With --input: worker processes of the loader made of a dataset.", "--workers", min=0)
 ]
-Add = Annotated[
-    bool,
-    typer.Option("--add", help="With --network, --input: add to the machine profile that is there."),
-]
+Add = Annotated[bool, option("With --network, --input: add to the machine profile that is there.", "--add")]
 
 
-@dataclass(frozen=True)
-class Beside:
-    """The options of `measure` that ask for something besides ops, and those it shares with them."""
+def _check_beside(given: Mapping[str, Any]) -> bool:
+    """Tell whether something besides ops is to be measured; `given`: the arguments of ``measure``.
 
-    output: Path
-    plan: str
-    device: str
-    network: bool
-    ranks: int | None
-    backends: tuple[str, ...]
-    slurm: Path | None
-    nodes: int | None
-    input_file: Path | None
-    workers: int | None
-    batch: int | None
-    add: bool
-    force: bool
-    resume: bool
-    name: str
-    seed: int
-    quiet: bool
-
-    @classmethod
-    def of(cls, plan: str, given: Mapping[str, Any]) -> Beside | None:
-        """Take the arguments of ``measure``; None where ops are to be measured.
-
-        Raises FomkitError when options do not go together.
-        """
-        names = [field.name for field in fields(cls) if field.name in given]
-        backends = tuple(given["backend"] or ())
-        spec = cls(**{**{name: given[name] for name in names}, "plan": plan, "backends": backends})
-        spec.check()
-        return spec if spec.network or spec.input_file is not None else None
-
-    def check(self) -> None:
-        """Raise where an option says something of what is not measured."""
-        network = {"--ranks": self.ranks, "--backend": self.backends, "--slurm": self.slurm}
-        wrong = [name for name, value in network.items() if value and not self.network]
-        if wrong:
-            raise FomkitError(wrong[0], "says something of a network. Add --network, or leave it out.")
-        if self.nodes and not self.slurm:
-            raise FomkitError("--nodes", "says something of a job script. Add --slurm FILE, or leave it out.")
-        if self.workers is not None and self.input_file is None:
-            raise FomkitError("--workers", "says something of an input pipeline. Add --input, or leave it out.")
-        if self.add and not self.network and self.input_file is None:
-            raise FomkitError("--add", "goes with --network or --input. Leave it out.")
-        if self.network and self.input_file is not None:
-            raise FomkitError("--network, --input", "are two measurements. Run one after the other, with --add.")
-
-    def measure(self) -> None:
-        """Measure the network or the input pipeline, and say what was found."""
-        if self.slurm is not None:
-            _write_job(self, self.slurm)
-        elif self.network:
-            _measure_network(self)
-        else:
-            _measure_input(self)
+    Raises FomkitError where an option says something of what is not measured.
+    """
+    network, source = given["network"], given["input_file"]
+    of_network = {"--ranks": given["ranks"], "--backend": given["backend"], "--slurm": given["slurm"]}
+    if not network and (wrong := [name for name, value in of_network.items() if value]):
+        raise FomkitError(wrong[0], "says something of a network. Add --network, or leave it out.")
+    if given["nodes"] and not given["slurm"]:
+        raise FomkitError("--nodes", "says something of a job script. Add --slurm FILE, or leave it out.")
+    if given["workers"] is not None and source is None:
+        raise FomkitError("--workers", "says something of an input pipeline. Add --input, or leave it out.")
+    if given["add"] and not network and source is None:
+        raise FomkitError("--add", "goes with --network or --input. Leave it out.")
+    if network and source is not None:
+        raise FomkitError("--network, --input", "are two measurements. Run one after the other, with --add.")
+    return network or source is not None
 
 
-def _backends(spec: Beside) -> tuple[str, ...]:
-    return spec.backends or (("nccl",) if spec.device == "cuda" else ("gloo",))
+def _measure_beside(plan: str, given: Mapping[str, Any]) -> None:
+    """Measure the network or the input pipeline, and say what was found; `given`: the arguments of ``measure``."""
+    backends = tuple(given["backend"] or (("nccl",) if given["device"] == "cuda" else ("gloo",)))
+    if given["slurm"] is not None:
+        _write_job(plan, backends, given)
+    elif given["network"]:
+        _measure_network(plan, backends, given)
+    else:
+        _measure_input(plan, given)
 
 
-def _check_output(spec: Beside) -> None:
+def _check_output(given: Mapping[str, Any]) -> None:
     from fomkit.files.write import check_absent
 
-    check_absent([spec.output], spec.force or spec.add or spec.resume)
+    check_absent([given["output"]], given["force"] or given["add"] or given["resume"])
 
 
-def _write_job(spec: Beside, path: Path) -> None:
+def _write_job(plan: str, backends: tuple[str, ...], given: Mapping[str, Any]) -> None:
     from fomkit.bench.network import Job, slurm_job
     from fomkit.files.write import check_absent, write_whole
 
-    nodes = spec.nodes or 2
-    job = Job(nodes, spec.ranks or nodes, spec.plan, _backends(spec), str(spec.output), spec.add)
-    text = slurm_job(job)
-    check_absent([path], spec.force)
+    nodes, path = given["nodes"] or 2, given["slurm"]
+    text = slurm_job(Job(nodes, given["ranks"] or nodes, plan, backends, str(given["output"]), given["add"]))
+    check_absent([path], given["force"])
     write_whole(path, text)
     print(f"Written: {path}; submit it with: sbatch {path}")
 
 
-def _measure_network(spec: Beside) -> None:
+def _measure_network(plan: str, backends: tuple[str, ...], given: Mapping[str, Any]) -> None:
     from fomkit.bench.network import NetworkSpec, measure_network
     from fomkit.bench.network_ranks import place_of
 
     place = place_of(os.environ)
     if place is not None and place.ranks < 2:
         place = None
-    if place is not None and (spec.ranks or spec.resume):
-        wrong = "--ranks" if spec.ranks else "--resume"
+    if place is not None and (given["ranks"] or given["resume"]):
+        wrong = "--ranks" if given["ranks"] else "--resume"
         raise FomkitError(wrong, f"cannot be had where {place.launcher} started the processes. Leave it out.")
+    named = {name: given[name] for name in ("output", "add", "resume", "seed", "name")}
     wanted = NetworkSpec(
-        output=spec.output, ranks=spec.ranks or 2, backends=_backends(spec), plan=spec.plan, add=spec.add,
-        resume=spec.resume, seed=spec.seed, name=spec.name, place=place, environment=os.environ,
-    )  # fmt: skip
+        **named, ranks=given["ranks"] or 2, backends=backends, plan=plan, place=place, environment=os.environ
+    )
     if wanted.writes:
-        _check_output(spec)
-    with choices.status_line("starting the processes", quiet=spec.quiet or not wanted.writes) as report:
+        _check_output(given)
+    with choices.status_line("starting the processes", quiet=given["quiet"] or not wanted.writes) as report:
         found = measure_network(wanted, report)
     if found is not None:
-        _report_network(found, spec.output)
+        _report_network(found, wanted.output)
 
 
 def _link_line(link: Link) -> str:
@@ -193,16 +149,13 @@ def _report_network(found: NetworkMeasured, output: Path) -> None:
         print(f"interrupted; to go on: fomkit measure --network --resume -o {output}, with the same options")
 
 
-def _measure_input(spec: Beside) -> None:
+def _measure_input(plan: str, given: Mapping[str, Any]) -> None:
     from fomkit.bench.input_rate import InputSpec, measure_input
 
-    _check_output(spec)
-    wanted = InputSpec(
-        file=spec.input_file or Path(), output=spec.output, plan=spec.plan, workers=spec.workers,
-        batch=spec.batch, add=spec.add, name=spec.name,
-    )  # fmt: skip
-    with choices.status_line("reading batches", quiet=spec.quiet):
-        found = measure_input(wanted)
+    _check_output(given)
+    named = {name: given[name] for name in ("output", "workers", "batch", "add", "name")}
+    with choices.status_line("reading batches", quiet=given["quiet"]):
+        found = measure_input(InputSpec(file=given["input_file"], plan=plan, **named))
     for line in found.lines():
         print(line)
     print(f"Written: {', '.join(map(str, found.files))}")
@@ -210,34 +163,34 @@ def _measure_input(spec: Beside) -> None:
 
 Models = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Time the ops of this model, by profile name or path, at their exact sizes; may be repeated.",
         "--for",
         metavar="MODEL",
-        help="Time the ops of this model, by profile name or path, at their exact sizes; may be repeated.",
         autocompletion=choices.complete_model,
     ),
 ]
 
 LibraryName = Annotated[
     Literal["torch", "tensorflow"] | None,
-    typer.Option(help="What runs the ops; default: PyTorch, or TensorFlow where only that is here."),
+    option("What runs the ops; default: PyTorch, or TensorFlow where only that is here."),
 ]
 
 
 def measure(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Machine profile to write.")],
-    quick: Annotated[bool, typer.Option("--quick", help="About 2 minutes.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="About an hour; default: about 10 minutes.")] = False,
+    output: Annotated[Path, option("Machine profile to write.", "--output", "-o", metavar="FILE")],
+    quick: Annotated[bool, option("About 2 minutes.", "--quick")] = False,
+    full: Annotated[bool, option("About an hour; default: about 10 minutes.", "--full")] = False,
     models: Models = None,
     batch: choices.Batch = None,
     sizes: choices.Sizes = None,
     precision: choices.Precisions = None,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What is measured.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="Threads on a CPU; 1 is timed by process time.")] = 1,
+    device: Annotated[Literal["cpu", "cuda"], option("What is measured.")] = "cpu",
+    threads: Annotated[int, option("Threads on a CPU; 1 is timed by process time.", min=1)] = 1,
     library: LibraryName = None,
-    name: Annotated[str, typer.Option(help="Name of the machine; default: the file's.")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of the random order in which ops are timed.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from what an earlier run kept.")] = False,
+    name: Annotated[str, option("Name of the machine; default: the file's.")] = "",
+    seed: Annotated[int, option("Of the random order in which ops are timed.", min=0)] = 0,
+    resume: Annotated[bool, option("Go on from what an earlier run kept.", "--resume")] = False,
     network: Network = False,
     ranks: RankCount = None,
     backend: Backends = None,
@@ -246,8 +199,8 @@ def measure(
     input_file: InputFile = None,
     workers: Workers = None,
     add: Add = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/measured/1 instead of text.")] = False,
+    force: Annotated[bool, option("Replace the file if it exists.", "--force")] = False,
+    as_json: Annotated[bool, option("Print fomkit/measured/1 instead of text.", "--json")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Time ops on this machine with PyTorch, or TensorFlow, and write its profile.
@@ -271,8 +224,9 @@ def measure(
       fomkit measure --input loader.py -o here.yaml --add
     """
     plan = _plan(output, quick, full)
-    if beside := Beside.of(plan, locals()):
-        beside.measure()
+    given = locals()
+    if _check_beside(given):
+        _measure_beside(plan, given)
         return
     from fomkit.bench.run import MeasureSpec
     from fomkit.files.write import check_absent
@@ -294,24 +248,12 @@ def _plan(output: Path, quick: bool, full: bool) -> str:
 
 
 def _measured(spec: MeasureSpec, quiet: bool) -> Measured:
+    """Time the ops, telling the one that is timed and the time that is left at most."""
     from fomkit.bench.run import measure
 
-    with _op_status(quiet) as report:
-        return measure(spec, report)
-
-
-@contextmanager
-def _op_status(quiet: bool) -> Iterator[choices.Reporter]:
-    """Tell the op that is timed and the time that is left at most."""
-    count = 0
+    done = count(1)
     with choices.status_line("starting the process that times", quiet=quiet) as report:
-
-        def advance(text: str) -> None:
-            nonlocal count
-            count += 1
-            report(f"op {count}, {text}")
-
-        yield advance
+        return measure(spec, lambda text: report(f"op {next(done)}, {text}"))
 
 
 def _report(found: Measured, as_json: bool) -> None:

@@ -5,36 +5,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, machine_option, option
 
-Targets = Annotated[
-    list[str],
-    typer.Option(
-        "--target",
-        "-t",
-        help="Machine profile by name or path; may be repeated.",
-        autocompletion=choices.complete_machine,
-    ),
-]
-CampaignScopes = Annotated[
-    Literal["device", "node", "system"],
-    typer.Option(help="What a phase has to itself: the whole system, or less."),
-]
-CampaignJson = Annotated[bool, typer.Option("--json", help="Print fomkit/campaign-cost/1 instead of tables.")]
+CampaignScopes = Annotated[choices.ScopeName, option("What a phase has to itself: the whole system, or less.")]
+CampaignJson = Annotated[bool, option("Print fomkit/campaign-cost/1 instead of tables.", "--json")]
 
 
 def campaign(
     file: Annotated[
-        str,
-        typer.Argument(
-            metavar="CAMPAIGN", help="Campaign by name or path.", autocompletion=choices.complete_campaign
-        ),
+        str, argument("Campaign by name or path.", "CAMPAIGN", autocompletion=choices.complete_campaign)
     ],
-    target: Targets,
+    target: Annotated[list[str], choices.MACHINES],
     scope: CampaignScopes = "system",
     interval: choices.Interval = 0.8,
     allow_uncovered: choices.Uncovered = False,
@@ -61,7 +47,6 @@ def campaign(
     from fomkit.merit.campaign import run_campaign
     from fomkit.output.money import format_campaign
     from fomkit.plan.footprint import check_grid
-    from fomkit.plan.options import Options
     from fomkit.profiles.campaigns import load_campaign
     from fomkit.profiles.declared import parse_grid, parse_price
     from fomkit.profiles.suites import load_suite
@@ -70,7 +55,7 @@ def campaign(
 
     choices.check_output(output, "campaign")
     workflow = load_campaign(file)
-    options = Options(interval=interval, scope=scope, allow_uncovered=allow_uncovered)
+    options = choices.options_of(interval=interval, scope=scope, allow_uncovered=allow_uncovered)
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
     check_grid(declared)
     with choices.progress("working out", len(target), quiet=quiet) as advance:
@@ -85,29 +70,20 @@ def campaign(
         raise typer.Exit(1)
 
 
-CostScopes = Annotated[
-    Literal["device", "node", "system"] | None,
-    typer.Option(help="What runs fill side by side; default: one device."),
-]
-Baseline = Annotated[
-    str | None, typer.Option(help="Machine to model the speed-up over.", autocompletion=choices.complete_machine)
-]
+CostScopes = Annotated[choices.ScopeName | None, option("What runs fill side by side; default: one device.")]
+Baseline = Annotated[str | None, machine_option("Machine to model the speed-up over.")]
 Once = Annotated[
     list[str] | None,
-    typer.Option(
-        "--once",
-        metavar="NAME=TIME|SHARE",
-        help="Paid once a run: compile=40s, or scheduler=15.5% of it as it is.",
+    option(
+        "Paid once a run: compile=40s, or scheduler=15.5% of it as it is.", "--once", metavar="NAME=TIME|SHARE"
     ),
 ]
 InferBatch = Annotated[
-    int | None, typer.Option("--infer-batch", min=1, help="Samples of one inference; default: the step's.")
+    int | None, option("Samples of one inference; default: the step's.", "--infer-batch", min=1)
 ]
 Claimed = Annotated[
     list[str] | None,
-    typer.Option(
-        "--claimed", metavar="NAME=FACTOR", help="A speed-up that others claim, beside the modelled one."
-    ),
+    option("A speed-up that others claim, beside the modelled one.", "--claimed", metavar="NAME=FACTOR"),
 ]
 
 
@@ -130,7 +106,7 @@ def cost(
     to_wall: choices.ToWall = None,
     pue: choices.Pue = None,
     claimed: Claimed = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/cost/1 instead of text.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/cost/1 instead of text.", "--json")] = False,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
 ) -> None:

@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, option, output_option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -18,54 +17,40 @@ if TYPE_CHECKING:
 
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=N", help="A size that inputs names, traced at this value; default: its own."
-    ),
+    option("A size that inputs names, traced at this value; default: its own.", "--set", metavar="NAME=N"),
 ]
-
-
 Source = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
-        help="The .py file with the model, or the program, which is run; an ONNX file; a transformer's sizes.",
+    argument(
+        "The .py file with the model, or the program, which is run; an ONNX file; a transformer's sizes.", "FILE"
     ),
 ]
-Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="ARGUMENTS", help="With --script, after '--': the program's own.")
-]
-Script = Annotated[
-    bool, typer.Option("--script", help="The file is a training program: run it, take one of its steps.")
-]
-Written = Annotated[
-    Path | None, typer.Option("--output", "-o", help="The profile to write; default: ./NAME.yaml.")
-]
-Mode = Annotated[Literal["train", "infer"], typer.Option(help="A training step, or the forward pass only.")]
+Arguments = Annotated[list[str] | None, argument("With --script, after '--': the program's own.", "ARGUMENTS")]
+Script = Annotated[bool, option("The file is a training program: run it, take one of its steps.", "--script")]
+Written = Annotated[Path | None, output_option("The profile to write; default: ./NAME.yaml.")]
+Mode = Annotated[Literal["train", "infer"], option("A training step, or the forward pass only.")]
 MemoryLimit = Annotated[
-    float | None,
-    typer.Option(min=0.1, metavar="GB", help="Memory that it may take; default: 8, where it really runs 16."),
+    float | None, option("Memory that it may take; default: 8, where it really runs 16.", min=0.1, metavar="GB")
 ]
 Measured = Annotated[
     Literal["step", "ops"] | None,
-    typer.Option(
+    option(
+        "Run it for real, too: time the plain step, or its ops as well, by the profiler.",
         "--measure",
         metavar="<step|ops>",
-        help="Run it for real, too: time the plain step, or its ops as well, by the profiler.",
     ),
 ]
 Threads = Annotated[
-    int | None,
-    typer.Option(min=1, help="With --measure: threads on the CPU; default: the framework's own number."),
+    int | None, option("With --measure: threads on the CPU; default: the framework's own number.", min=1)
 ]
 Precision = Annotated[
     Literal["bf16"] | None,
-    typer.Option(help="With --measure step: time it under torch.autocast to this format; default: as it is."),
+    option("With --measure step: time it under torch.autocast to this format; default: as it is."),
 ]
 Optimizer = Annotated[
     str | None,
-    typer.Option(
-        metavar="RULE",
-        help="With an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.",
+    option(
+        "With an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.", metavar="RULE"
     ),
 ]
 _OF_FILE = "file"
@@ -84,16 +69,16 @@ def profile(
     script: Script = False,
     output: Written = None,
     mode: Mode = "train",
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples in the step; default: the file's own.")] = None,
+    batch: Annotated[int | None, option("Samples in the step; default: the file's own.", min=1)] = None,
     sizes: Sizes = None,
     optimizer: Optimizer = None,
-    name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
+    name: Annotated[str | None, option("Name of the profile; default: that of the file.")] = None,
     measure: Measured = None,
     threads: Threads = None,
     precision: Precision = None,
-    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
+    time_limit: Annotated[float, option("Seconds that one attempt may take.", min=0.1)] = 300.0,
     memory_limit: MemoryLimit = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
+    force: Annotated[bool, option("Replace files that exist already.", "--force")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Trace a PyTorch or Keras model by shapes alone: no data, no accelerator, no memory for weights.

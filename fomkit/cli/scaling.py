@@ -9,9 +9,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from fomkit.cli import choices
+from fomkit.cli.choices import option, output_option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -20,43 +19,32 @@ if TYPE_CHECKING:
 
 
 _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
-Nodes = Annotated[
-    str, typer.Option(metavar="N,N|N..N", help="Numbers of nodes; a range doubles from its first to its last.")
-]
+Nodes = Annotated[str, option("Numbers of nodes; a range doubles from its first to its last.", metavar="N,N|N..N")]
 Layouts = Annotated[
     list[str] | None,
-    typer.Option(
-        "--layout", metavar="NAME=VALUE,…|FILE", help="For example tensor=8,pipeline=8,sequence; or a YAML file."
-    ),
+    option("For example tensor=8,pipeline=8,sequence; or a YAML file.", "--layout", metavar="NAME=VALUE,…|FILE"),
 ]
 Links = Annotated[
     list[str] | None,
-    typer.Option("--link", metavar="'TIER, ALPHA, BANDWIDTH, DIRECTION'", help="A link; before the profile's."),
+    option("A link; before the profile's.", "--link", metavar="'TIER, ALPHA, BANDWIDTH, DIRECTION'"),
 ]
 
-Mode = Annotated[
-    Literal["strong", "weak", "both"], typer.Option(help="One batch shared out, or one for each replica.")
-]
+Mode = Annotated[Literal["strong", "weak", "both"], option("One batch shared out, or one for each replica.")]
 WholeBatch = Annotated[
-    int | None,
-    typer.Option(min=1, help="Samples of a strong step; default: --batch for each replica of the fewest nodes."),
+    int | None, option("Samples of a strong step; default: --batch for each replica of the fewest nodes.", min=1)
 ]
 Once = Annotated[
     list[str] | None,
-    typer.Option(
-        "--once",
-        metavar="NAME=SHARE|TIME",
-        help="Paid once a job: scheduler=15.5% of it as it is, or compile=40s.",
+    option(
+        "Paid once a job: scheduler=15.5% of it as it is, or compile=40s.", "--once", metavar="NAME=SHARE|TIME"
     ),
 ]
-NodeDevices = Annotated[int | None, typer.Option(min=1, help="Devices in a node; default: the profile's.")]
-Slots = Annotated[int | None, typer.Option(min=1, help="Jobs that the queue lets run side by side.")]
-Checkpoint = Annotated[str | None, typer.Option(metavar="TIME", help="To write a checkpoint: '60 s'.")]
-Restart = Annotated[str | None, typer.Option(metavar="TIME", help="To start again after a failure.")]
-DeviceMtbf = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Mean time between failures of one device: '50000 h'.")
-]
-Every = Annotated[str | None, typer.Option(metavar="TIME", help="Between checkpoints; default: Daly's best.")]
+NodeDevices = Annotated[int | None, option("Devices in a node; default: the profile's.", min=1)]
+Slots = Annotated[int | None, option("Jobs that the queue lets run side by side.", min=1)]
+Checkpoint = Annotated[str | None, option("To write a checkpoint: '60 s'.", metavar="TIME")]
+Restart = Annotated[str | None, option("To start again after a failure.", metavar="TIME")]
+DeviceMtbf = Annotated[str | None, option("Mean time between failures of one device: '50000 h'.", metavar="TIME")]
+Every = Annotated[str | None, option("Between checkpoints; default: Daly's best.", metavar="TIME")]
 
 
 def parse_nodes(text: str) -> list[int]:
@@ -108,7 +96,7 @@ def scaling(
     checkpoint_every: Every = None,
     once: Once = None,
     to_accuracy: choices.ToAccuracy = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/scaling/1 instead of tables.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/scaling/1 instead of tables.", "--json")] = False,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
 ) -> None:
@@ -148,31 +136,22 @@ def scaling(
 
 Vary = Annotated[
     list[str],
-    typer.Option(
-        "--vary", metavar="NAME=VALUES", help="A parameter and its values: 16,32 or LOW..HIGH:STEPS[:log]."
-    ),
+    option("A parameter and its values: 16,32 or LOW..HIGH:STEPS[:log].", "--vary", metavar="NAME=VALUES"),
 ]
-Way = Annotated[
-    Literal["grid", "random", "sobol"], typer.Option(help="Every combination, or points drawn from the ranges.")
-]
-Points = Annotated[
-    int | None, typer.Option(min=1, help="Points to draw, with --way random or sobol.  [default: 4096]")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Of the random numbers, or of the Sobol sequence.")]
+Way = Annotated[Literal["grid", "random", "sobol"], option("Every combination, or points drawn from the ranges.")]
+Points = Annotated[int | None, option("Points to draw, with --way random or sobol.  [default: 4096]", min=1)]
+Seed = Annotated[int, option("Of the random numbers, or of the Sobol sequence.", min=0)]
 Scheduler = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Of a Dask scheduler whose workers do it: tcp://HOST:8786.")
+    str | None, option("Of a Dask scheduler whose workers do it: tcp://HOST:8786.", metavar="ADDRESS")
 ]
 Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Go on where a sweep into the same -o was ended: its whole stretches are kept."),
+    bool, option("Go on where a sweep into the same -o was ended: its whole stretches are kept.", "--resume")
 ]
 Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Write every point as .csv or .parquet, or .json; replaces the file."),
+    Path | None, output_option("Write every point as .csv or .parquet, or .json; replaces the file.")
 ]
 ScopeOf = Annotated[
-    Literal["device", "node", "system"] | None,
-    typer.Option(help="What of the machine does the work; default: the narrowest that it states."),
+    choices.ScopeName | None, option("What of the machine does the work; default: the narrowest that it states.")
 ]
 
 
@@ -216,7 +195,7 @@ def sweep(
     node_devices: NodeDevices = None,
     scheduler: Scheduler = None,
     resume: Resume = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sweep/1 instead of text.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/sweep/1 instead of text.", "--json")] = False,
     output: Output = None,
     quiet: choices.Quiet = False,
 ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, machine_option, option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fomkit.core.model import ModelProfile
     from fomkit.ops.groups import Grouping
     from fomkit.plan.options import Options
-    from fomkit.verbs.model_view import Measure
+    from fomkit.verbs.answer import Answer
+    from fomkit.verbs.model_view import View
 
 
 ALL_LEVELS = 0
@@ -29,51 +30,42 @@ def _complete(incomplete: str) -> list[str]:
 
 Name = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[MODEL|MACHINE]", help="A profile by name or path; none = list them.", autocompletion=_complete
-    ),
+    argument("A profile by name or path; none = list them.", "[MODEL|MACHINE]", autocompletion=_complete),
 ]
 By = Annotated[
     Literal["kind", "op", "shape", "module", "pass", "scope", "code"] | None,
-    typer.Option(help="Group a model's ops by this; default: kind, which also counts its layers."),
+    option("Group a model's ops by this; default: kind, which also counts its layers."),
 ]
-Top = Annotated[
-    str | None, typer.Option(metavar="SHARE", help="Only the fewest groups that reach this share, such as 95%.")
-]
+Top = Annotated[str | None, option("Only the fewest groups that reach this share, such as 95%.", metavar="SHARE")]
 MeasureOption = Annotated[
     Literal["time", "flop", "byte"] | None,
-    typer.Option(help="Order and cut by this; default: time where every op has one, else flop."),
+    option("Order and cut by this; default: time where every op has one, else flop."),
 ]
 Depth = Annotated[
     int | None,
-    typer.Option(
-        min=ALL_LEVELS, help="Levels of a tree; default: 2, all of code and with --json and -o; 0 = all."
-    ),
+    option("Levels of a tree; default: 2, all of code and with --json and -o; 0 = all.", min=ALL_LEVELS),
 ]
 Timeline = Annotated[
-    Path | None,
-    typer.Option(help="Write the projected step as trace events, for ui.perfetto.dev; replaces the file."),
+    Path | None, option("Write the projected step as trace events, for ui.perfetto.dev; replaces the file.")
 ]
-Target = Annotated[
-    str | None,
-    typer.Option("--target", "-t", help="Machine to predict times on.", autocompletion=choices.complete_machine),
-]
-
+Target = Annotated[str | None, machine_option("Machine to predict times on.", "--target", "-t")]
 
 Convolutions = Annotated[
-    bool, typer.Option("--convolutions", help="Each convolution by method: work, depth, workspace, the best.")
+    bool, option("Each convolution by method: work, depth, workspace, the best.", "--convolutions")
 ]
 Formula = Annotated[
-    bool, typer.Option("--formula", help="The work of a step, by pass, as formulas of its batch and other sizes.")
+    bool, option("The work of a step, by pass, as formulas of its batch and other sizes.", "--formula")
 ]
 Workspace = Annotated[
     str | None,
-    typer.Option(
-        metavar="SIZE", help="Most that a method of --convolutions may take besides its operands: 256MiB."
-    ),
+    option("Most that a method of --convolutions may take besides its operands: 256MiB.", metavar="SIZE"),
 ]
-
-
+_OPTIONS = {
+    **{name: f"--{name}" for name in ("by", "top", "measure", "depth", "batch")},
+    "sizes": "--set",
+    **{name: f"--{name}" for name in ("precision", "target", "timeline", "workspace", "convolutions", "formula")},
+}
+"""Options that say how to look at a model, by their arguments."""
 _OF_MACHINES = {"--precision": "depends on what a machine has", "--timeline": "is of times on a machine"}
 """Options that make sense with a machine only."""
 _OF_GROUPS = ("--by", "--top", "--measure", "--depth", "--timeline")
@@ -93,8 +85,8 @@ def show(
     convolutions: Convolutions = False,
     workspace: Workspace = None,
     formula: Formula = False,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Every figure that fomkit gives, explained.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
+    metrics: Annotated[bool, option("Every figure that fomkit gives, explained.", "--metrics")] = False,
+    as_json: Annotated[bool, option("Print fomkit/show/1 instead of tables.", "--json")] = False,
     timeline: Timeline = None,
     output: choices.Output = None,
     quiet: choices.Quiet = False,
@@ -117,39 +109,48 @@ def show(
 
       fomkit show --metrics
     """
-    from fomkit.profiles.campaigns import find_profile
-
     choices.check_output(output, "show")
-    given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
-             "--precision": precision, "--target": target, "--timeline": timeline, "--workspace": workspace,
-             "--convolutions": convolutions or None, "--formula": formula or None}  # fmt: skip
-    named = [option for option, value in given.items() if value is not None]
     with choices.progress("looking", quiet=quiet):
-        path, what = (None, "list") if name is None else find_profile(name)
-        if metrics:
-            text, rows, content = _metrics(name is not None or bool(named))
-        elif path is None:
-            text, rows, content = _list(named)
-        elif what == "machine":
-            text, rows, content = _machine(path, named)
-        else:
-            _check_options(named)
-            subject = _loaded(path, target, batch=batch, sizes=sizes, precision=precision)
-            levels = _levels(depth, everything=as_json or output is not None or by == "code")
-            view = _formulas(subject) if formula else _convolutions(subject, workspace) if convolutions else None
-            text, rows, content = view or _model(subject, by or "kind", measure, top, levels)
-            text += _project(subject, timeline)
-    choices.write_answer(content, lambda _content, _screen: text, as_json=as_json, output=output, rows=rows)
+        answer, note = _look(locals())
+    choices.show_answer(answer, as_json=as_json, output=output, note=note)
 
 
-Shown = tuple[str, list[Any], dict[str, Any]]
-"""Text, rows for a CSV file, and content."""
+def _look(given: Mapping[str, Any]) -> tuple[Answer, str]:
+    """Look at what is named; give what is shown, and what the text ends with.
+
+    `given`: the arguments of ``show``.
+    """
+    from fomkit.profiles.campaigns import find_profile
+    from fomkit.verbs import looks
+
+    name, target = given["name"], given["target"]
+    named = [option for key, option in _OPTIONS.items() if given[key] is not None and given[key] is not False]
+    path, what = (None, "list") if name is None else find_profile(name)
+    if given["metrics"]:
+        return _metrics(name is not None or bool(named)), ""
+    if path is None:
+        return _list(named), ""
+    if what == "machine":
+        return _machine(path, named), ""
+    _check_options(named)
+    of_step = {name: given[name] for name in ("batch", "sizes", "precision")}
+    options = choices.options_of(**of_step, allow_uncovered=True)
+    model, machine = choices.load_model(path), None if target is None else choices.load_machine(target)
+    if given["formula"]:
+        from fomkit.plan.work_formulas import formulas_content
+
+        answer = looks.formulas_of(formulas_content(model, options))
+    elif given["convolutions"]:
+        answer = looks.methods_of(model, options, machine, _limit(given["workspace"]))
+    else:
+        answer = looks.groups_of(model, _view(given), options, machine)
+    return answer, _project(model, machine, options, given["timeline"])
 
 
 def _check_options(named: list[str]) -> None:
-    for option, about in _OF_MACHINES.items():
-        if option in named and "--target" not in named:
-            raise FomkitError(option, f"{about}. Add, for example, --target v100.")
+    for name, about in _OF_MACHINES.items():
+        if name in named and "--target" not in named:
+            raise FomkitError(name, f"{about}. Add, for example, --target v100.")
     if "--convolutions" in named and (others := [option for option in _OF_GROUPS if option in named]):
         raise FomkitError("--convolutions", f"is a view of its own, without {', '.join(others)}. Leave that out.")
     if "--formula" in named and (others := [one for one in named if one not in ("--formula", "--batch", "--set")]):
@@ -158,94 +159,59 @@ def _check_options(named: list[str]) -> None:
         raise FomkitError("--workspace", "limits the methods of convolutions. Add --convolutions.")
 
 
-def _list(options: list[str]) -> Shown:
-    from fomkit.output.screen import format_profiles
-    from fomkit.profiles.campaigns import list_profiles
+def _list(options: list[str]) -> Answer:
+    from fomkit.verbs.looks import names
 
     if options:
         raise FomkitError("show", "its options are for a model, and none is named. Name one, or leave them.")
-    rows = [profile._asdict() for profile in list_profiles()]
-    return format_profiles(rows, choices.standard_output()), rows, {"schema": "fomkit/show/1", "profiles": rows}
+    return names()
 
 
-def _metrics(more: bool) -> Shown:
+def _metrics(more: bool) -> Answer:
     from fomkit.output.glossary import format_metrics, metrics_content
+    from fomkit.verbs.answer import Answer
 
     if more:
         raise FomkitError("--metrics", "lists figures, of no profile. Leave the name and options out.")
     content = metrics_content()
-    return format_metrics(content, choices.standard_output()), content["metrics"], content
+    return Answer(content, content["metrics"], format_metrics)
 
 
-def _machine(path: Path, options: list[str]) -> Shown:
-    from fomkit.output.machines import format_machine_view
-    from fomkit.profiles.campaigns import shipped_models
-    from fomkit.verbs.machine_view import show_machine
+def _machine(path: Path, options: list[str]) -> Answer:
+    from fomkit.verbs.looks import facts_of
 
     if options:
         raise FomkitError(str(path), f"is a machine, and {', '.join(options)} is for models. Leave it out.")
-    reference = [choices.load_model(model) for model in shipped_models()]
-    content = show_machine(choices.load_machine(path), reference)
-    rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
-    return format_machine_view(content, choices.standard_output()), rows, content
+    return facts_of(choices.load_machine(path))
 
 
-class _Subject(NamedTuple):
-    """A model at its options, and the machine to predict its times on."""
-
-    model: ModelProfile
-    machine: Machine | None
-    options: Options
-
-
-def _loaded(path: Path, target: str | None, **of_step: Any) -> _Subject:
-    options = choices.options_of(**of_step, allow_uncovered=True)
-    return _Subject(choices.load_model(path), None if target is None else choices.load_machine(target), options)
-
-
-def _levels(depth: int | None, *, everything: bool) -> int:
-    return depth if depth is not None else ALL_LEVELS if everything else LEVELS
-
-
-def _model(of: _Subject, by: Grouping, measure: Measure | None, top: str | None, depth: int) -> Shown:
+def _view(given: Mapping[str, Any]) -> View:
     from fomkit.core.units import parse_quantity
-    from fomkit.output.models import format_model_view, view_rows
-    from fomkit.verbs.model_view import View, show_model
+    from fomkit.verbs.model_view import View
 
+    by: Grouping = given["by"] or "kind"
+    top, depth = given["top"], given["depth"]
     share = None if top is None else parse_quantity(top, "share", f"--top {top}", "the share")
-    view = View(by, measure, share, depth or None)
-    content = show_model(of.model, view, of.options, of.machine)
-    return format_model_view(content, choices.standard_output()), list(view_rows(content)), content
+    if depth is None:
+        depth = ALL_LEVELS if given["as_json"] or given["output"] is not None or by == "code" else LEVELS
+    return View(by, given["measure"], share, depth or None)
 
 
-def _convolutions(of: _Subject, workspace: str | None) -> Shown:
+def _limit(workspace: str | None) -> float | None:
     from fomkit.core.units import parse_quantity
-    from fomkit.output.models import format_convolutions
-    from fomkit.plan.convolutions import convolutions_content, method_rows
 
     where = f"--workspace {workspace}"
-    limit = None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
-    content = convolutions_content(of.model, of.options, of.machine, limit)
-    return format_convolutions(content, choices.standard_output()), method_rows(content), content
+    return None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
 
 
-def _formulas(of: _Subject) -> Shown:
-    from fomkit.output.models import format_formulas, formula_rows
-    from fomkit.plan.work_formulas import formulas_content
-
-    content = formulas_content(of.model, of.options)
-    return format_formulas(content, choices.standard_output()), list(formula_rows(content)), content
-
-
-def _project(of: _Subject, timeline: Path | None) -> str:
+def _project(model: ModelProfile, machine: Machine | None, options: Options, timeline: Path | None) -> str:
     from fomkit.files.write import write_whole
     from fomkit.output.files import timeline_text
     from fomkit.plan.timeline import timeline_content
 
-    if timeline is None or of.machine is None:  # --timeline asks for --target
+    if timeline is None or machine is None:  # --timeline asks for --target
         return ""
     if timeline.suffix != ".json":
         raise FomkitError(str(timeline), "has an ending that a timeline cannot have. Use .json.")
-    content = timeline_content(of.model, of.machine, of.options)
-    write_whole(timeline, timeline_text(content))
+    write_whole(timeline, timeline_text(timeline_content(model, machine, options)))
     return f"timeline: {timeline}, projected, for ui.perfetto.dev\n"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fomkit.cli import choices
+from fomkit.cli.choices import argument, machine_option, model_argument, option, output_option
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -28,24 +29,14 @@ if TYPE_CHECKING:
 
 
 def accept(
-    suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="Suite by name or path.", autocompletion=choices.complete_suite)
-    ],
-    committed: Annotated[
-        str,
-        typer.Option(
-            metavar="MACHINE",
-            help="Machine profile that was committed to.",
-            autocompletion=choices.complete_machine,
-        ),
-    ],
-    measured: Annotated[Path, typer.Option(metavar="FILE.csv", help="Measurements of the delivered machine.")],
+    suite: Annotated[str, argument("Suite by name or path.", "SUITE", autocompletion=choices.complete_suite)],
+    committed: Annotated[str, machine_option("Machine profile that was committed to.", metavar="MACHINE")],
+    measured: Annotated[Path, option("Measurements of the delivered machine.", metavar="FILE.csv")],
     measured_on: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The machine's name in the measurements; default: the profile's."),
+        str | None, option("The machine's name in the measurements; default: the profile's.", metavar="NAME")
     ] = None,
     interval: choices.Interval = 0.8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/accept/1 instead of a table.")] = False,
+    as_json: Annotated[bool, option("Print fomkit/accept/1 instead of a table.", "--json")] = False,
     quiet: choices.Quiet = False,
 ) -> None:
     """Say for each line of a suite whether what was committed is met.
@@ -56,34 +47,29 @@ def accept(
 
       fomkit accept suite.yaml --committed round2.yaml --measured m.csv
     """
-    from fomkit.merit.suites import accept as accept_lines
-    from fomkit.output.suites import format_acceptance
-    from fomkit.plan.options import Options
     from fomkit.profiles.suites import load_suite
-    from fomkit.readers.measurements import read_measurements
-    from fomkit.verbs.suite_content import acceptance_content, all_required_met
+    from fomkit.verbs.suites import acceptance
 
-    lines_of, machine = load_suite(suite), choices.load_machine(committed)
-    rows, name = read_measurements(measured), measured_on or machine.name
+    lines, machine, options = (
+        load_suite(suite),
+        choices.load_machine(committed),
+        choices.options_of(interval=interval),
+    )
     with choices.progress(f"rating {suite}", quiet=quiet):
-        lines = accept_lines(lines_of, machine, rows, name, Options(interval=interval), choices.load_model)
-    content = acceptance_content(lines_of, name, lines, interval)
-    choices.write_answer(content, format_acceptance, as_json=as_json)
-    if not all_required_met(lines):
+        found = acceptance(lines, machine, measured, measured_on, options)
+    choices.show_answer(found, as_json=as_json)
+    if any(line["required"] and line["verdict"] != "met" for line in found.rows):
         raise typer.Exit(1)
 
 
 def review(
-    workbook: Annotated[Path, typer.Argument(metavar="WORKBOOK", help="The workbook that came back (.xlsx).")],
-    issued: Annotated[Path, typer.Option("--issued", help="The workbook that was sent.")],
+    workbook: Annotated[Path, argument("The workbook that came back (.xlsx).", "WORKBOOK")],
+    issued: Annotated[Path, option("The workbook that was sent.", "--issued")],
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Keep the changed machine as a profile (.yaml) whose party is vendor."
-        ),
+        Path | None, output_option("Keep the changed machine as a profile (.yaml) whose party is vendor.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/review/1 instead of text.")] = False,
+    force: Annotated[bool, option("Replace files that exist.", "--force")] = False,
+    as_json: Annotated[bool, option("Print fomkit/review/1 instead of text.", "--json")] = False,
 ) -> None:
     """Show what a vendor changed in a workbook, cell by cell, and what each change does.
 
@@ -120,8 +106,7 @@ def _known(name: str) -> Machine | None:
 
 
 def _keep(found: Review, output: Path, force: bool) -> None:
-    from fomkit.files.write import check_absent
-    from fomkit.profiles.save_machine import save_machine
+    from fomkit.verbs.profiles import save
     from fomkit.workbook.review import changed_machine, not_recorded, round_machine
 
     impossible = next((finding for finding in found.findings if finding.kind == "range"), None)
@@ -129,21 +114,15 @@ def _keep(found: Review, output: Path, force: bool) -> None:
         raise FomkitError(
             str(output), f"is not written, because {impossible.where} cannot be: {impossible.message}"
         )
-    check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
-    save_machine(round_machine(found, _known(changed_machine(found))), output)
+    save(round_machine(found, _known(changed_machine(found))), output, force=force)
     for message in not_recorded(found):
         typer.echo(message, err=True)
 
 
 def pack(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL...", help="Model profiles by name or path.", autocompletion=choices.complete_model
-        ),
-    ],
+    models: Annotated[list[str], model_argument("Model profiles by name or path.", "MODEL...")],
     target: choices.Target,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="New folder to write.")],
+    output: Annotated[Path, option("New folder to write.", "--output", "-o", metavar="FOLDER")],
     batch: choices.Batch = None,
     sizes: choices.Sizes = None,
     precision: choices.Precisions = None,
@@ -159,23 +138,11 @@ def pack(
 
       fomkit pack resnet50 gpt2 --target v100 -o for-vendor
     """
-    from fomkit.files.write import write_whole
-    from fomkit.plan.estimate import estimate
-    from fomkit.workbook.vendor import make_pack
+    from fomkit.verbs.suites import write_pack
 
-    if output.exists():
-        raise FomkitError(str(output), "is there already. Name a new folder.")
     chosen = choices.options_of(batch=batch, sizes=sizes, precision=precision, allow_uncovered=True)
-    machine = choices.load_machine(target)
     with choices.progress("estimating", len(models), quiet=quiet) as advance:
-        estimates = []
-        for name in models:
-            estimates.append(estimate(choices.load_model(name), machine, chosen))
-            advance()
-    made = make_pack(estimates)
-    output.mkdir(parents=True)
-    for name, text in made.files.items():
-        write_whole(output / name, text)
+        made = write_pack(models, target, output, chosen, advance)
     for line in made.lines:
         print(line)
     print(f"{output}: {', '.join(made.files)}")
@@ -200,30 +167,27 @@ def write_and_report(sheet_model: SheetModel, path: Path, only: str | None) -> N
 
 
 Source = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MEASURED", help="A table of measurements (.csv), or a measured model profile (.yaml)."
-    ),
+    Path, argument("A table of measurements (.csv), or a measured model profile (.yaml).", "MEASURED")
 ]
 FileFormat = Annotated[
     Literal["benchmarker", "measurements"] | None,
-    typer.Option(
-        "--format",
-        help="The modular benchmarker's JSON, or a profile's row for a table of measurements; default: by the "
+    option(
+        "The modular benchmarker's JSON, or a profile's row for a table of measurements; default: by the "
         "output's ending.",
+        "--format",
     ),
 ]
 OnMachine = Annotated[
-    str | None, typer.Option("--machine", metavar="NAME", help="The machine profile that a measured one ran on.")
+    str | None, option("The machine profile that a measured one ran on.", "--machine", metavar="NAME")
 ]
 
 
 def export(
     source: Source,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    output: Annotated[Path, output_option("The file to write.")],
     file_format: FileFormat = None,
     machine: OnMachine = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists already.")] = False,
+    force: Annotated[bool, option("Replace a file that exists already.", "--force")] = False,
 ) -> None:
     """Write measurements as records of the modular benchmarker, with all that an import kept of one.
 
@@ -235,13 +199,7 @@ def export(
 
       fomkit export timed.yaml --machine knl-7250 -o step.csv
     """
-    from fomkit.files.write import check_absent, write_whole
-    from fomkit.readers.measurements import format_measurements
-    from fomkit.readers.records import format_benchmarker
-    from fomkit.verbs.measured_run import rows_to_export
+    from fomkit.verbs.measurements import write_rows
 
-    check_absent([output], force)
-    chosen = file_format or ("measurements" if output.suffix == ".csv" else "benchmarker")
-    rows = rows_to_export(source, machine, chosen)
-    write_whole(output, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
-    print(f"Written: {output} ({len(rows)} of {len(rows)} rows)")
+    count = write_rows(source, output, machine, file_format, force)
+    print(f"Written: {output} ({count} of {count} rows)")

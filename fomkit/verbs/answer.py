@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Scope
+from fomkit.core.model import LastBatch
+from fomkit.core.units import Precision
+from fomkit.plan.options import Options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,19 +26,14 @@ if TYPE_CHECKING:
 class Answer:
     """What a command says.
 
-    Attributes
-    ----------
-    content : mapping
-        Everything, as ``--json`` prints it; ``content["schema"]`` names its form.
-    rows : sequence of mapping
-        Its main list, as ``-o FILE.csv`` writes it.
-    write : function of the content
-        Makes the text that the command line prints.
+    `content`: everything, as ``--json`` prints it; ``content["schema"]`` names its form.
+    `rows`: its main list, as ``-o FILE.csv`` writes it.
+    `write`: of the content, and of a screen where there is one, the text that the command line prints.
     """
 
     content: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
-    write: Callable[[dict[str, Any]], str]
+    write: Callable[..., str]
 
     @property
     def table(self) -> pd.DataFrame:
@@ -94,6 +93,20 @@ def check_options(
         raise FomkitError("interval", f"is {interval!r}. Give a share between 0 and 1, for example 0.8.")
     if scope is not None and scope not in get_args(Scope):
         raise FomkitError("scope", f"is {scope!r}. Give device, node or system.")
+
+
+def options_of(
+    batch: int | None = None,
+    interval: float = DEFAULT_LEVEL,
+    scope: Scope | None = None,
+    last_batch: LastBatch | None = None,
+    allow_uncovered: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+) -> Options:
+    """Give the options of a study, checked by `check_options`."""
+    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
+    return Options(batch, interval, scope, last_batch, allow_uncovered, sizes or {}, precision)
 
 
 def check_frame(table: object) -> pd.DataFrame:

@@ -29,19 +29,12 @@ from fomkit.plan.options import Options, choose_scope
 class Comparison(Shown):
     """Estimates of the same models on the targets and on a baseline.
 
-    Attributes
-    ----------
-    estimates : tuple of Estimate
-        Target by target, model by model.
-    baseline : tuple of Estimate
-        The same models on the baseline; empty without one.
-    merits : tuple of FigureOfMerit
-        One for each target; empty without a baseline or without runs.
-    failures : tuple of FomkitError
-        Why some models have no estimate; empty unless failures were to be skipped.
-    explained : mapping of str to tuple of Explained
-        By target with a figure of merit: of models that somebody measured a run of, how much of it the device
-        explains.
+    `estimates`: target by target, model by model.
+    `baseline`: the same models on the baseline; empty without one.
+    `merits`: one for each target; empty without a baseline or without runs.
+    `failures`: why some models have no estimate; empty unless failures were to be skipped.
+    `explained`: by target with a figure of merit: of models that somebody measured a run of, how much of it the
+      device explains.
     """
 
     estimates: tuple[Estimate, ...]

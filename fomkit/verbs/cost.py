@@ -66,15 +66,9 @@ class ToTarget:
 class Cost(Shown):
     """What one model costs on one machine.
 
-    Attributes
-    ----------
-    estimate : Estimate
-        On the machine with what is paid once.
-    inference : Estimate or None
-        Its forward pass; None where it has none.
-    price : Price or None
-    run_money, inference_money : Span or None
-        Of one run, and of one batch of inference, in the price's currency.
+    `estimate`: on the machine with what is paid once.
+    `inference`: its forward pass; None where it has none.
+    `run_money`, `inference_money`: of one run, and of one batch of inference, in the price's currency.
     """
 
     estimate: Estimate
@@ -144,11 +138,7 @@ def _with_paid_once(model: ModelProfile, machine: Machine, options: Options, pai
 
 
 def cost(
-    model: ModelProfile,
-    machine: Machine,
-    options: Options,
-    declared: Declared,
-    baseline: Machine | None = None,
+    model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None
 ) -> Cost:
     """Work out what a model costs on a machine.
 

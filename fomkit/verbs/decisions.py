@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Machine, Scope
+from fomkit.core.job import Layout
+from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision
 from fomkit.plan.options import Options
@@ -17,7 +18,7 @@ from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_grid, parse_layout, parse_link, parse_price
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
-from fomkit.verbs.answer import as_name, check_options
+from fomkit.verbs.answer import check_options, options_of
 from fomkit.verbs.cost import Cost, Declared
 from fomkit.verbs.cost import cost as _cost
 from fomkit.verbs.profiles import as_machine, as_model
@@ -34,24 +35,38 @@ if TYPE_CHECKING:
     from fomkit.whatif.sweep_axes import Given
 
 
-def _subject(
-    model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
-    baseline: str | Path | Machine | None, nodes: int | None, layout: str, links: Sequence[str], options: Options,
+def subject_of(
+    model: str | Path | ModelProfile | None, target: Machine, suite: str | Path | None,
+    baseline: str | Path | Machine | None, options: Options, nodes: int | None = None,
+    layout: Layout | None = None, links: Sequence[Link] = (), node_devices: int | None = None,
 ) -> Subject:  # fmt: skip
+    """Load what is asked of: a model on the target or on nodes of it, or the FOM of a suite."""
     from fomkit.plan.scaling import with_links
     from fomkit.readers.measurements import all_measured
     from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
 
-    if (model is None) == (suite is None):
+    if model is not None and suite is None:
+        return subject_of_model(as_model(model), with_links(target, links, node_devices), options, nodes, layout)
+    if suite is None or model is not None:
         raise FomkitError("model", "or suite: give one of them, not both or neither.")
-    target = as_machine(machine)
-    if suite is not None:
-        lines = load_suite(suite)
-        old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
-        return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])
-    profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
+    lines = load_suite(suite)
+    old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
+    return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])
+
+
+def _subject(
+    model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
+    baseline: str | Path | Machine | None, nodes: int | None, layout: str, links: Sequence[str], options: Options,
+) -> Subject:  # fmt: skip
+    of_nodes = [name for name, value in (("nodes", nodes), ("layout", layout), ("links", links)) if value]
+    if suite is not None and of_nodes:
+        raise FomkitError("suite", f"and {', '.join(of_nodes)} do not go together. Ask of a model.")
+    if suite is None and baseline is not None:
+        raise FomkitError("baseline", "is the machine that a suite's FOM is over. Add suite, or leave it out.")
     spread = parse_layout([layout]) if layout else None
-    return subject_of_model(profile, with_links(target, [*map(parse_link, links)]), options, nodes, spread)
+    return subject_of(
+        model, as_machine(machine), suite, baseline, options, nodes, spread, [*map(parse_link, links)]
+    )
 
 
 def sensitivity(
@@ -108,8 +123,7 @@ def sensitivity(
     """
     from fomkit.whatif.sensitivity import sensitivity as _sensitivity
 
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
-    options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
+    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     return _sensitivity(_subject(model, machine, suite, baseline, nodes, layout, links, options))
 
 
@@ -169,9 +183,8 @@ def solve(
     from fomkit.whatif.cases import make_goal
     from fomkit.whatif.solve import solve as _solve
 
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
     goal = make_goal(unit_per_day=unit_per_day, step_s=step_s, fom=fom, probability=probability)
-    options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
+    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     return _solve(_subject(model, machine, suite, baseline, nodes, layout, links, options), goal, change, frontier)
 
 
@@ -273,8 +286,7 @@ def sweep(
     >>> len(swept.table), f"batch {swept.best['batch']:g} at {swept.best['byte_per_s']:.3g} byte/s"
     (4, 'batch 100 at 2.5e+11 byte/s')
     """
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
-    options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
+    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     profile, target = as_model(model), as_machine(machine)
     spec = make_sweep(profile, target, vary, way=way, points=points, seed=seed, options=options)
     return run_sweep(spec, scheduler)

@@ -16,9 +16,8 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.estimate import estimate as _estimate
 from fomkit.plan.op_tables import Prediction
 from fomkit.plan.op_tables import predict_ops as _predict_ops
-from fomkit.plan.options import Options
 from fomkit.readers.measurements import all_measured
-from fomkit.verbs.answer import check_frame, check_options
+from fomkit.verbs.answer import check_frame, check_options, options_of
 from fomkit.verbs.compare import Comparison, compare
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -71,8 +70,7 @@ def estimate(
     >>> round(one.step.value * 1e3, 4), one.run_time.steps_per_epoch, round(one.unit_per_day.value, 5)
     (287.2917, 8001, 1.87939)
     """
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
-    options = Options(batch, interval, scope, last_batch, allow_uncovered, sizes or {}, precision)
+    options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     return _estimate(as_model(model), as_machine(machine), options)
 
 
@@ -116,11 +114,10 @@ def estimate_all(
     >>> round(sum(both.merits[0].weights.values()), 12)
     1.0
     """
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
+    options = options_of(batch, interval, scope, sizes=sizes, precision=precision)
     for what, given in (("models", models), ("machines", machines)):
         if isinstance(given, str | Path):
             raise FomkitError(what, f"is one name, {str(given)!r}. Give a list, for example [{str(given)!r}].")
-    options = Options(batch, interval, scope, sizes=sizes or {}, precision=precision)
     return compare(
         [as_model(model) for model in models],
         [as_machine(machine) for machine in machines],
@@ -165,8 +162,7 @@ def advise(
     """
     from fomkit.whatif.advice.advise import advise as _advise
 
-    check_options(batch=batch, sizes=sizes, interval=interval)
-    options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
+    options = options_of(batch, interval, sizes=sizes, precision=precision)
     return _advise(as_model(model), as_machine(machine), options)
 
 

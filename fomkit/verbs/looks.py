@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -19,7 +19,8 @@ from fomkit.ops.groups import GROUPINGS, Grouping, fewest
 from fomkit.plan.convolutions import convolutions_content, method_rows
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
-from fomkit.verbs.answer import Answer, as_name, check_options
+from fomkit.profiles.campaigns import find_profile, list_profiles, shipped_models
+from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.model_view import COLUMNS, Measure, View, show_model
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -62,8 +63,7 @@ def explain(
     from fomkit.output.estimates import format_evidence
     from fomkit.plan.evidence import explain_ops
 
-    check_options(batch=batch, sizes=sizes, interval=interval)
-    options = Options(batch, interval, allow_uncovered=True, sizes=sizes or {}, precision=precision)
+    options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     content = explain_ops(as_model(model), as_machine(machine), options, top)
     return Answer(content, content["ops"], format_evidence)
 
@@ -104,9 +104,9 @@ def follow_memory(
     from fomkit.output.machines import format_memory
     from fomkit.verbs.machine_view import memory_content
 
-    check_options(batch=batch, sizes=sizes)
+    options = options_of(batch, sizes=sizes)
     device = None if machine is None else as_machine(machine)
-    content = memory_content(as_model(model), Options(batch, sizes=sizes or {}), device)
+    content = memory_content(as_model(model), options, device)
     return Answer(content, content["live"], format_memory)
 
 
@@ -156,42 +156,41 @@ def show(
     >>> [peak["dtype"] for peak in show("titan").content["facts"]["peaks"]]
     ['fp32', 'fp64']
     """
-    from fomkit.profiles.campaigns import find_profile
-
     if profile is None:
-        return _names()
+        return names()
     if isinstance(profile, str | Path):
-        path, what = find_profile(str(as_name(profile, "profile")))
+        path, what = find_profile(str(profile))
         profile = as_model(path) if what == "model" else as_machine(path)
     if isinstance(profile, Machine):
-        return _show_machine(profile)
-    check_options(batch=batch, sizes=sizes)
-    _check_view(by, measure, top)
-    options = Options(batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
-    return _show_model(profile, View(by, measure, top, depth), options, machine)
+        return facts_of(profile)
+    options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
+    view, target = _view(by, measure, top, depth), None if machine is None else as_machine(machine)
+    if precision is not None and machine is None:
+        raise FomkitError("precision", "depends on what a machine has. Add, for example, machine='v100'.")
+    return groups_of(profile, view, options, target)
 
 
-def _show_model(model: ModelProfile, view: View, options: Options, machine: str | Path | Machine | None) -> Answer:
+def groups_of(model: ModelProfile, view: View, options: Options, machine: Machine | None) -> Answer:
+    """Show a model's ops by group."""
     from fomkit.output.models import format_model_view, view_rows
 
-    if options.precision is not None and machine is None:
-        raise FomkitError("precision", "depends on what a machine has. Add, for example, machine='v100'.")
-    content = show_model(model, view, options, None if machine is None else as_machine(machine))
+    content = show_model(model, view, options, machine)
     return Answer(content, view_rows(content), format_model_view)
 
 
-def _check_view(by: str, measure: str | None, top: float | None) -> None:
+def _view(by: Grouping, measure: Measure | None, top: float | None, depth: int | None) -> View:
     if by not in GROUPINGS:
         raise FomkitError("by", f"is {by!r}. Give one of {', '.join(GROUPINGS)}.")
     if measure is not None and measure not in COLUMNS:
         raise FomkitError("measure", f"is {measure!r}. Give one of {', '.join(COLUMNS)}.")
     if top is not None and not 0 < top <= 1:
         raise FomkitError("top", f"is {top!r}. Give a share above 0 and up to 1, for example 0.95.")
+    return View(by, measure, top, depth)
 
 
-def _show_machine(machine: Machine) -> Answer:
+def facts_of(machine: Machine) -> Answer:
+    """Show what is known of a machine, beside the ops of the shipped models."""
     from fomkit.output.machines import format_machine_view
-    from fomkit.profiles.campaigns import shipped_models
     from fomkit.verbs.machine_view import show_machine
 
     content = show_machine(machine, [as_model(model) for model in shipped_models()])
@@ -225,20 +224,27 @@ def work_formulas(
     >>> work_formulas("candle/p1b3").table["flop"].tolist()
     ['60177401*batch', '61289152*batch', '60177402', '121466553*batch + 60177402']
     """
-    from fomkit.output.models import format_formulas, formula_rows
     from fomkit.plan.work_formulas import formulas_content
 
-    check_options(batch=batch, sizes=sizes)
-    content = formulas_content(as_model(model), Options(batch, sizes=sizes or {}))
+    options = options_of(batch, sizes=sizes)
+    return formulas_of(formulas_content(as_model(model), options))
+
+
+def formulas_of(content: dict[str, Any]) -> Answer:
+    """Show the work of a step as formulas."""
+    from fomkit.output.models import format_formulas, formula_rows
+
     return Answer(content, formula_rows(content), format_formulas)
 
 
-def _names() -> Answer:
+def names() -> Answer:
+    """List the profiles that there are to name."""
     from fomkit.output.screen import format_profiles
-    from fomkit.profiles.campaigns import list_profiles
 
     rows = [profile._asdict() for profile in list_profiles()]
-    return Answer({"schema": "fomkit/show/1", "profiles": rows}, rows, lambda _content: format_profiles(rows))
+    return Answer(
+        {"schema": "fomkit/show/1", "profiles": rows}, rows, lambda _, *screen: format_profiles(rows, *screen)
+    )
 
 
 def convolution_methods(
@@ -287,20 +293,26 @@ def convolution_methods(
     >>> one.loc["direct", ["multiply_adds", "work_depth"]].tolist()
     [1849688064.0, 13.0]
     """
-    check_options(batch=batch, sizes=sizes, interval=interval)
+    options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     if precision is not None and machine is None:
         raise FomkitError("precision", "depends on what a machine has. Name one.")
     profile, target = as_model(model), None if machine is None else as_machine(machine)
     limit = None if workspace is None else parse_quantity(workspace, "byte", "workspace", "the workspace")
-    options = Options(batch=batch, interval=interval, allow_uncovered=True, sizes=sizes or {}, precision=precision)
-    return pd.json_normalize(method_rows(convolutions_content(profile, options, target, limit)))
+    return pd.json_normalize([dict(row) for row in methods_of(profile, options, target, limit).rows])
+
+
+def methods_of(model: ModelProfile, options: Options, machine: Machine | None, limit: float | None) -> Answer:
+    """Show each convolution by each method; `limit`: bytes that a method may take beside its operands."""
+    from fomkit.output.models import format_convolutions
+
+    content = convolutions_content(model, options, machine, limit)
+    return Answer(content, method_rows(content), format_convolutions)
 
 
 DOMINANT_SHARE = 0.95
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One step of the method: what is done, its number, and where the number comes from."""
 
     title: str
@@ -328,13 +340,9 @@ def _products(ops: pd.DataFrame) -> str:
     return f"{work}; longest (m × n × k): {'; '.join(sizes)}"
 
 
-def _time(span: Span | None) -> tuple[str, str]:
-    if span is None:
-        return "unknown", "the profile does not say"
+def _ends(span: Span) -> str:
     low, high = (format_quantity(end, "time_s") for end in (span.low, span.high))
-    if span.low == span.high:
-        return format_quantity(span.value, "time_s", 7), "no spread stated"
-    return format_quantity(span.value, "time_s", 7), f"{low} … {high}, {span.level:.0%} interval"
+    return "no spread stated" if span.low == span.high else f"{low} … {high}, {span.level:.0%} interval"
 
 
 def method_steps(estimate: Estimate, merit: FigureOfMerit | None = None) -> list[Step]:
@@ -353,28 +361,19 @@ def method_steps(estimate: Estimate, merit: FigureOfMerit | None = None) -> list
     interval = "" if per_day is None else f"{format_number(per_day.low)} … {format_number(per_day.high)}; "
     bound = upper_bounds(estimate.excludes) or "nothing excluded"
     fom = "needs --baseline" if merit is None else format_number(merit.value.value, 6)
+    longest = ", ".join(f"{name} {format_quantity(time_s, 'time_s')}" for name, time_s in top.items())
+    step, step_ends = f"{estimate.step.value * 1e3:.4f} ms", _ends(estimate.step)
+    at_once = f"{estimate.runs_at_once:,} at once, scope {estimate.scope}"
     return [
         Step(
             "profile the model", f"{ops['count'].sum():,.0f} op executions", f"{parameters} parameters; {traced}"
         ),
-        Step(
-            "take the dominant ops",
-            f"{reached:.2%} of the step",
-            ", ".join(f"{name} {format_quantity(s, 'time_s')}" for name, s in top.items()),
-        ),
+        Step("take the dominant ops", f"{reached:.2%} of the step", longest),
         Step("size the matrix products", f"{int((ops['kind'] == 'gemm').sum())} rows", _products(ops)),
-        Step("map onto the target's timings", sources, f"{estimate.machine.title}"),
-        Step(
-            "add up one pass",
-            f"{estimate.step.value * 1e3:.4f} ms",
-            f"{_time(estimate.step)[1]}; bound: {estimate.step_time.bound}",
-        ),
+        Step("map onto the target's timings", sources, estimate.machine.title),
+        Step("add up one pass", step, f"{step_ends}; bound: {estimate.step_time.bound}"),
         Step("roll up an epoch", epoch, f"{steps} of batch {estimate.sizes.get('batch', 'unknown')}"),
         Step("roll up a run", hours, epochs),
-        Step(
-            "units of work per day",
-            rate,
-            f"{interval}{estimate.runs_at_once:,} at once, scope {estimate.scope}; {bound}",
-        ),
+        Step("units of work per day", rate, f"{interval}{at_once}; {bound}"),
         Step("figure of merit", fom, "" if merit is None else f"over {merit.baseline.machine}, {merit.mean}"),
     ]

@@ -22,8 +22,8 @@ from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import read_measurements
+from fomkit.readers.profilers.joined_times import Joined, join_times
 from fomkit.readers.profilers.xplane import with_node_times
-from fomkit.verbs.joined_times import Joined, join_times
 
 
 def run_content(run: MeasuredRun) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
 def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelProfile:
     """Time the model of a file that was profiled, at the profile's sizes.
 
-    `model`: of that file; `asked`: as `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of
+    `model`: of that file; `options`: as `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of
     `fomkit.bench.step_energy`. Raises FomkitError when the model does not run, does not fit, or its loss is no
     finite number.
     """

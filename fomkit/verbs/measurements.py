@@ -10,10 +10,12 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import LastBatch, ModelProfile
-from fomkit.plan.options import Options
+from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.verbs.answer import Answer, check_options
+from fomkit.readers.measurements import ImportedMeasurements, format_measurements, read_measurements
+from fomkit.readers.measurements import import_measurements as _import
+from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.compare import Comparison, estimates_content
 from fomkit.verbs.from_measurements import from_measurements, measured_content
 from fomkit.verbs.profiles import as_machine, as_model
@@ -21,14 +23,9 @@ from fomkit.verbs.profiles import as_machine, as_model
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fomkit.readers.measurements import ImportedMeasurements
-
 
 def compare_measured(
-    table: str | Path = "candle-lecture",
-    *,
-    baseline: str | None = "p100",
-    interval: float = DEFAULT_LEVEL,
+    table: str | Path = "candle-lecture", *, baseline: str | None = "p100", interval: float = DEFAULT_LEVEL
 ) -> pd.DataFrame:
     """Put projections beside a table of measurements, one row for each model on each machine.
 
@@ -54,15 +51,13 @@ def compare_measured(
     """
     import pandas as pd
 
-    from fomkit.profiles.locate import locate
-    from fomkit.readers.measurements import read_measurements
     from fomkit.validation.cells import make_cells
     from fomkit.validation.grid import compare_content
     from fomkit.validation.verdicts import cell_verdicts
 
-    check_options(interval=interval)
+    options = options_of(interval=interval)
     rows = read_measurements(locate(str(table), "measurements"))
-    cells = make_cells(rows, Options(interval=interval), load_model, load_machine)
+    cells = make_cells(rows, options, load_model, load_machine)
     return pd.json_normalize(compare_content(cell_verdicts(cells, baseline), baseline, interval)["cells"], sep="_")
 
 
@@ -90,8 +85,6 @@ def project_measured(comparison: Comparison, table: str | Path, *, last_batch: L
         When there is no baseline, or no row is a measurement of any of its estimates.
     """
     from fomkit.output.estimates import format_from_measurements, with_ways
-    from fomkit.profiles.locate import locate
-    from fomkit.readers.measurements import read_measurements
 
     rows = read_measurements(locate(str(table), "measurements"))
     block = measured_content(from_measurements(comparison, rows, str(table), last_batch), str(table))
@@ -129,11 +122,11 @@ def compare_rates(
     from fomkit.output.files import to_frame
     from fomkit.validation.grid import grid_content, make_grid
 
-    check_options(interval=interval)
+    options = options_of(interval=interval)
     if not 0 < latency_s < float("inf"):
         raise FomkitError("latency_s", f"is {latency_s!r}. Give seconds above 0, for example 0.007.")
     profiles, targets = [as_model(model) for model in models], [as_machine(machine) for machine in machines]
-    cells = make_grid(profiles, targets, (), Options(interval=interval), latency_s)
+    cells = make_grid(profiles, targets, (), options, latency_s)
     return to_frame(grid_content(cells, interval, latency_s)["cells"])
 
 
@@ -170,7 +163,6 @@ def import_measurements(
         When the file is of no known format, broken, or holds no measurement.
     """
     from fomkit.readers.imports import choose_import
-    from fomkit.readers.measurements import import_measurements as _import
     from fomkit.readers.meters import import_meter
 
     path = Path(source)
@@ -209,14 +201,20 @@ def export_measurements(
     FomkitError
         When the source holds no measurement, or the file is there and ``force`` is not given.
     """
+    write_rows(source, Path(output), machine, file_format, force)
+    return Path(output)
+
+
+def write_rows(
+    source: str | Path | ModelProfile, output: Path, machine: str | None, file_format: str | None, force: bool
+) -> int:
+    """Write measurements as `export_measurements` does; give how many there are."""
     from fomkit.files.write import check_absent, write_whole
-    from fomkit.readers.measurements import format_measurements
     from fomkit.readers.records import format_benchmarker
     from fomkit.verbs.measured_run import rows_to_export
 
-    target = Path(output)
-    check_absent([target], force)
-    chosen = file_format or ("measurements" if target.suffix == ".csv" else "benchmarker")
+    check_absent([output], force)
+    chosen = file_format or ("measurements" if output.suffix == ".csv" else "benchmarker")
     rows = rows_to_export(source, machine, chosen)
-    write_whole(target, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
-    return target
+    write_whole(output, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
+    return len(rows)

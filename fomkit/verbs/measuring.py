@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import Precision
 from fomkit.files.write import check_absent
-from fomkit.plan.options import Options
-from fomkit.verbs.answer import Answer, check_options
+from fomkit.verbs.answer import Answer, check_options, options_of
 
 if TYPE_CHECKING:
     from fomkit.bench.input_rate import InputMeasured
@@ -91,9 +90,8 @@ def measure_machine(
     """
     from fomkit.bench.run import MeasureSpec, measure
 
-    check_options(batch=batch, sizes=sizes)
+    options = options_of(batch, sizes=sizes, precision=precision)
     target = _output(output, plan, force or resume)
-    options = Options(batch=batch, sizes=sizes or {}, precision=precision)
     spec = MeasureSpec(target, plan, tuple(models), options, device, threads, seed, resume, library=library or "")
     return measure(spec, tell)
 

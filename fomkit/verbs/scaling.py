@@ -17,7 +17,6 @@ from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import curve_content, span_content
 from fomkit.plan.job import Service, no_run, parse_service, system_content, target_content
-from fomkit.plan.options import Options
 from fomkit.plan.scaling import (
     MODES,
     NOT_OF_EXPERTS,
@@ -34,11 +33,13 @@ from fomkit.plan.scaling import (
 from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_once
 from fomkit.prediction.links import link_notes
 from fomkit.profiles.declared import spread_of
-from fomkit.verbs.answer import check_options
+from fomkit.verbs.answer import check_options, options_of
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fomkit.parallel.step import ParallelStep
 
 
 SCHEMA = "fomkit/scaling/1"
@@ -130,22 +131,13 @@ def _link(link: Link) -> dict[str, Any]:
     }
 
 
-def _notes(scaling: Scaling) -> list[str]:
+def _notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
     """Say what was chosen or done otherwise than is usual, each once."""
-    steps = [point.step.notes for curve in scaling.curves for point in curve.points]
     found = [
         *link_notes(scaling.machine, scaling.spec.layout.channel),
-        *(note for notes in steps for note in notes),
+        *(one for step in steps for one in step.notes),
     ]
-    if scaling.spec.layout.expert > 1:
-        found.append(NOT_OF_EXPERTS)
-    return list(dict.fromkeys(found))
-
-
-def _excluded(scaling: Scaling) -> list[str]:
-    """Name what the steps are without, though it may take time."""
-    steps = [point.step.excludes for curve in scaling.curves for point in curve.points]
-    return list(dict.fromkeys(name for names in steps for name in names))
+    return [*dict.fromkeys([*found, NOT_OF_EXPERTS] if scaling.spec.layout.expert > 1 else found)]
 
 
 def _assumed(scaling: Scaling) -> list[str]:
@@ -187,8 +179,10 @@ def scaling_content(
     times already (`with_once`); `epochs`: how many epochs a target needs, by batch.
     """
     serves = service or Service()
-    capacity = scaling.machine.device.capacity_byte
+    fact = scaling.machine.device.capacity_byte
+    capacity_byte = None if fact is None else fact.value
     points = [_point(point, curve, scaling, serves, epochs) for curve in scaling.curves for point in curve.points]
+    steps = [point.step for curve in scaling.curves for point in curve.points]
     refused = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
                for nodes, why in curve.refused]  # fmt: skip
     return {
@@ -201,20 +195,18 @@ def scaling_content(
         "layout": vars(scaling.spec.layout),
         "layout_said": describe_layout(scaling.spec.layout),
         "links": [_link(link) for link in scaling.machine.links],
-        "capacity_byte": None if capacity is None else capacity.value,
+        "capacity_byte": capacity_byte,
         "unit": scaling.model.unit.name,
-        "references": [
-            _reference(curve, None if capacity is None else capacity.value) for curve in scaling.curves
-        ],
+        "references": [_reference(curve, capacity_byte) for curve in scaling.curves],
         "points": points,
         "not_estimated": refused,
         "does_not_fit": _does_not_fit(scaling),
         "least_bandwidth": bandwidth_content(scaling),
         "to_target": None if epochs is None else curve_content(epochs),
         "stack": stack_content(once),
-        "excludes": _excluded(scaling),
+        "excludes": list(dict.fromkeys(name for step in steps for name in step.excludes)),
         "no_run": no_run(scaling.model),
-        "notes": _notes(scaling),
+        "notes": _notes(scaling, steps),
         "assumed": [*_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
     }
 
@@ -320,10 +312,9 @@ def scaling(
     """
     stated = {"node_devices": node_devices, "whole_batch": whole_batch}
     check_options(sizes={name: size for name, size in stated.items() if size is not None})
-    check_options(batch=batch, sizes=sizes, interval=interval)
+    options = options_of(batch, interval, sizes=sizes, precision=precision)
     profile, machine = as_model(model), as_machine(target, "target")
     spread, given = spread_of([str(layout)], links)
-    options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     spec = ScalingSpec(_whole(nodes), spread, _modes(mode), whole_batch, options)

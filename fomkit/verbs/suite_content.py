@@ -113,18 +113,12 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> dict[s
 def _campaigns(result: SuiteResult) -> list[dict[str, Any]]:
     found = []
     for campaign in result.suite.campaigns:
-        days = {
-            machine.name: span_content(next(one.unit_per_day for one in side if one.line.name == campaign.line))
+        rates = {
+            machine.name: next(one.unit_per_day for one in side if one.line.name == campaign.line)
             for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
         }
-        found.append(
-            {
-                "name": campaign.name,
-                "line": campaign.line,
-                "units": campaign.units,
-                "days": {name: campaign.units / rate["value"] if rate else None for name, rate in days.items()},
-            }
-        )
+        days = {name: campaign.units / rate.value if rate else None for name, rate in rates.items()}
+        found.append({**vars(campaign), "days": days})
     return found
 
 
@@ -253,11 +247,6 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
             for line in lines
         ],
     }
-
-
-def all_required_met(lines: Sequence[AcceptedLine]) -> bool:
-    """Tell whether every required line is met."""
-    return all(line.verdict == "met" for line in lines if line.committed.line.required)
 
 
 SCHEMA = "fomkit/campaign-cost/1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +15,19 @@ from fomkit.core.units import Precision
 from fomkit.files.write import write_whole
 from fomkit.merit.suites import SuiteResult, run_suite
 from fomkit.plan.estimate import estimate
-from fomkit.plan.options import Options
 from fomkit.profiles.locate import locate
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.readers.measurements import all_measured, read_measurements
-from fomkit.verbs.answer import Answer, check_options
+from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
+    from fomkit.core.suite import Suite
+    from fomkit.plan.options import Options
     from fomkit.workbook.review import Review
+    from fomkit.workbook.vendor import Pack
 
 
 def rate_suite(
@@ -69,12 +71,12 @@ def rate_suite(
     >>> round(rated.merit.value.value, 6), round(rated.merit.weights["P1"], 3)
     (82.597332, 0.769)
     """
-    check_options(interval=interval)
+    options = options_of(interval=interval)
     lines = load_suite(suite)
     new = as_machine(target, "target")
     old = as_machine(baseline if baseline is not None else lines.baseline, "baseline")
-    options, known = Options(interval=interval), all_measured()[0]
     taken = () if measured is None else read_measurements(locate(str(measured), "measurements"))
+    known = all_measured()[0]
     return run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken)
 
 
@@ -161,15 +163,22 @@ def accept(
     FomkitError
         When a profile or the table is unknown or wrong.
     """
+    options = options_of(interval=interval)
+    lines, machine = load_suite(suite), as_machine(committed, "committed")
+    return acceptance(lines, machine, locate(str(measured), "measurements"), measured_on, options)
+
+
+def acceptance(
+    suite: Suite, machine: Machine, measured: Path, measured_on: str | None, options: Options
+) -> Answer:
+    """Say as `accept` does whether what was committed is met."""
     from fomkit.merit.suites import accept as _accept
     from fomkit.output.suites import format_acceptance
     from fomkit.verbs.suite_content import acceptance_content
 
-    check_options(interval=interval)
-    lines_of, machine = load_suite(suite), as_machine(committed, "committed")
-    rows, name = read_measurements(locate(str(measured), "measurements")), measured_on or machine.name
-    lines = _accept(lines_of, machine, rows, name, Options(interval=interval), load_model)
-    content = acceptance_content(lines_of, name, lines, interval)
+    rows, name = read_measurements(measured), measured_on or machine.name
+    lines = _accept(suite, machine, rows, name, options, load_model)
+    content = acceptance_content(suite, name, lines, options.interval)
     return Answer(content, content["lines"], format_acceptance)
 
 
@@ -204,16 +213,28 @@ def pack(
     FomkitError
         When the folder is there already, a profile is unknown, or nothing has a time.
     """
+    options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
+    return [Path(folder) / name for name in write_pack(models, machine, Path(folder), options).files]
+
+
+def write_pack(
+    models: Sequence[str | Path | ModelProfile],
+    machine: str | Path | Machine,
+    folder: Path,
+    options: Options,
+    after_each: Callable[[], None] = lambda: None,
+) -> Pack:
+    """Write a pack as `pack` does; `after_each`: called after each estimate."""
     from fomkit.workbook.vendor import make_pack
 
-    check_options(batch=batch, sizes=sizes)
-    place = Path(folder)
-    if place.exists():
-        raise FomkitError(str(place), "is there already. Name a new folder.")
-    options = Options(batch=batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
-    target = as_machine(machine)
-    files = make_pack([estimate(as_model(model), target, options) for model in models]).files
-    place.mkdir(parents=True)
-    for name, text in files.items():
-        write_whole(place / name, text)
-    return [place / name for name in files]
+    if folder.exists():
+        raise FomkitError(str(folder), "is there already. Name a new folder.")
+    target, estimates = as_machine(machine), []
+    for model in models:
+        estimates.append(estimate(as_model(model), target, options))
+        after_each()
+    made = make_pack(estimates)
+    folder.mkdir(parents=True)
+    for name, text in made.files.items():
+        write_whole(folder / name, text)
+    return made

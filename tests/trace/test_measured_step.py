@@ -46,8 +46,8 @@ from fomkit.output.estimates import measured_lines  # noqa: E402
 from fomkit.output.models import format_model_view  # noqa: E402
 from fomkit.plan.options import Options  # noqa: E402
 from fomkit.profiles.models import load_model, save_model  # noqa: E402
+from fomkit.readers.profilers.joined_times import NO_ROW, NO_WORK, join_times  # noqa: E402
 from fomkit.readers.profilers.kineto import time_spent  # noqa: E402
-from fomkit.verbs.joined_times import NO_ROW, NO_WORK, join_times  # noqa: E402
 from fomkit.verbs.measured_run import measure_profile, measurement_of, run_content, with_times  # noqa: E402
 from fomkit.verbs.model_view import View, show_model  # noqa: E402
 

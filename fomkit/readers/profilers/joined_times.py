@@ -90,8 +90,9 @@ def _exact(cells: Mapping[str, Any]) -> object:
     return canonical(cells["op"]), kind, cells["dtype"], cells["pass_name"], _sizes(kind, cells)
 
 
-def _either_gradient(cells: Mapping[str, Any]) -> object:
-    return _exact({**cells, "pass_name": _broad_pass(cells)})
+def _either_gradient(key: Key) -> Key:
+    """Hold both gradients of a backward pass to be the same."""
+    return lambda cells: key({**cells, "pass_name": _broad_pass(cells)})
 
 
 def _by_sizes(cells: Mapping[str, Any]) -> object:
@@ -101,10 +102,6 @@ def _by_sizes(cells: Mapping[str, Any]) -> object:
     # A recurrent layer whose input needs no gradient has an input_size of 0 there, which no profiler tells.
     loose = {**cells, "input_size": 0.0} if kind == "rnn" else cells
     return (kind, cells["pass_name"], _sizes(kind, loose))
-
-
-def _by_sizes_either_gradient(cells: Mapping[str, Any]) -> object:
-    return _by_sizes({**cells, "pass_name": _broad_pass(cells)})
 
 
 def _by_numel(cells: Mapping[str, Any]) -> object:
@@ -136,7 +133,8 @@ def _updates(cells: Mapping[str, Any]) -> object:
 
 
 ROUNDS: Sequence[Key] = (
-    _exact, _either_gradient, _by_sizes, _by_sizes_either_gradient, _by_numel, _in_pieces, _whatever_pass, _updates
+    _exact, _either_gradient(_exact), _by_sizes, _either_gradient(_by_sizes), _by_numel, _in_pieces,
+    _whatever_pass, _updates,
 )  # fmt: skip
 """By what rows and times are held to be the same, round by round."""
 
@@ -186,7 +184,7 @@ def _part_by_work(rows: Sequence[Mapping[str, Any]], found: _Found) -> None:
     """Part what was told as one time of two gradients by their work: of data that need none, one has less."""
     pairs: dict[object, list[int]] = defaultdict(list)
     for place in sorted(found.parted):
-        pairs[_by_sizes_either_gradient(rows[place])].append(place)
+        pairs[_either_gradient(_by_sizes)(rows[place])].append(place)
     for pair in pairs.values():
         if len({rows[place]["pass_name"] for place in pair}) == len(pair) == 2:
             whole = sum(found.spent[place] for place in pair)
