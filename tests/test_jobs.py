@@ -315,6 +315,19 @@ def test_a_suite_rates_small_runs_and_one_on_64_nodes(own: Path) -> None:
     assert "LARGE on old does not fit" in " ".join(content["fom"]["does_not_fit"])
 
 
+def test_a_suites_workbook_says_what_a_job_leaves_out_and_that_no_device_holds_it(own: Path) -> None:
+    from openpyxl import load_workbook
+
+    path = own.with_name("own.xlsx")
+    new, old = (own.with_name(f"{name}.yaml") for name in ("new", "old"))
+    assert run("fom", own, "-t", new, "--baseline", old, "--allow-oversize", "-o", path)[0] == 0
+    rows = [[cell.value for cell in row] for row in load_workbook(path)["Summary"].iter_rows()]
+    said = {(row[0], row[1]): str(row[12]) for row in rows if row[0] == "LARGE" and row[2] == "given"}
+    assert said["LARGE", "old"].startswith("does not fit the memory, ")
+    assert "start_up" in said["LARGE", "new"]
+    assert any("nobody can have this rate: LARGE does not fit" in str(row[0]) for row in rows)
+
+
 @pytest.mark.parametrize(("scope", "devices", "at_once"), [("node", 4, 2), ("system", 4, 256), ("system", 16, 64)])
 def test_a_models_own_number_of_devices_is_a_job(own: Path, scope: str, devices: int, at_once: int) -> None:
     model = load_model("resnet50")

@@ -148,19 +148,18 @@ def rounds_of(machines: Sequence[Machine]) -> tuple[tuple[str, str], ...]:
 
 
 def caveats_of(
-    excludes: Sequence[str], estimates: Iterable[tuple[str, Estimate]], little: Sequence[str] = ()
-) -> tuple[tuple[str, str], ...]:
+    excludes: Sequence[str], estimates: Iterable[Estimate], unfit: Iterable[tuple[str, str]],
+    little: Sequence[str] = (),
+) -> tuple[tuple[str, str], ...]:  # fmt: skip
     """Say what a workbook's rates leave out, which work no device holds, and of which measured runs tell more.
 
     What of a machine's table or facts cannot be is said once. The shares of ``little`` are left out: who may see
-    the workbook need not see what other machines took.
+    the workbook need not see what other machines took. `unfit` (machine, what): work that no device holds.
     """
-    estimates = list(estimates)
     bounds = (("", upper_bounds(excludes)),) if excludes else ()
-    unfit = ((one.machine.name, f"{name} {one.fit.message}") for name, one in estimates if one.fit.message)
     listed = ", ".join(little)
     runs = (("", f"the device explains less than half of a measured run of {listed}"),) if listed else ()
-    verdicts = dict.fromkeys((one.machine.name, said) for _, one in estimates for said in verdict_on(one.machine))
+    verdicts = dict.fromkeys((one.machine.name, said) for one in estimates for said in verdict_on(one.machine))
     nobody = ((machine, f"nobody can have this rate: {message}") for machine, message in unfit)
     return (*bounds, *nobody, *runs, *verdicts)
 
@@ -183,7 +182,8 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
         worst_basis=worst_basis(every) if result.merits else "",
         caveats=caveats_of(
             sorted({term for one in every for term in one.excludes}),
-            ((one.model.name, one) for one in every),
+            every,
+            ((one.machine.name, f"{one.model.name} {one.fit.message}") for one in every if one.fit.message),
             result.little_explained,
         ),
         notes=tuple(f"not estimated: {error}" for error in result.failures),
@@ -206,7 +206,7 @@ def _given(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | N
     if rated.unit_per_day is None:
         return None
     time = rated.unit_per_day.per(DAY_S * up_devices(machine, result.suite))
-    return Given(time, rated.basis, rated.party, rated.source)
+    return Given(time, rated.basis, rated.party, rated.source, rated.excludes or (), rated.unfit)
 
 
 def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[WorkloadFacts, dict[str, RatedLine]]:
@@ -247,8 +247,12 @@ def _deviations(result: SuiteResult) -> tuple[tuple[str, str], ...]:
 
 def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     """Say what the figure of merit leaves out, what no device holds, and what measured runs say of it."""
-    estimated = [(one.line.name, one.estimate) for one in (*result.target, *result.baseline) if one.estimate]
-    found = caveats_of(result.excludes, estimated, [one.line for one in result.little_explained])
+    sides = list(zip(reversed(result.machines), (result.target, result.baseline), strict=True))
+    estimates = [one.estimate for _, side in sides for one in side if one.estimate]
+    unfit = [
+        (machine.name, f"{one.line.name} {one.unfit}") for machine, side in sides for one in side if one.unfit
+    ]
+    found = caveats_of(result.excludes, estimates, unfit, [one.line for one in result.little_explained])
     if result.withheld and result.suite.threshold is not None:
         found += (("", f"threshold {result.suite.threshold:g}: no verdict is given, it rests on these lines"),)
     return found

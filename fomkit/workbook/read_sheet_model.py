@@ -90,8 +90,8 @@ def _workload(row: Row, given: Iterable[Row], level: float) -> WorkloadFacts:
     times = {}
     for one in (one for one in given if one.get("workload") == row.get("workload")):
         if (ends := _ends(one, "hours", lambda hours: hours * HOUR_S)) is not None:
-            words = [_text(one, key) for key in ("basis", "party", "source")]
-            times[_text(one, "machine")] = Given(Span(*ends, level), *words)
+            basis, party, source = (_text(one, key) for key in ("basis", "party", "source"))
+            times[_text(one, "machine")] = Given(Span(*ends, level), basis, party, source)
     last: Literal["drop", "keep"] = "keep" if _text(row, "last_batch") == "keep" else "drop"
     return WorkloadFacts(
         name=_text(row, "workload"),

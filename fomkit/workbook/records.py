@@ -21,12 +21,17 @@ from fomkit.plan.step import StepTime, roll_up_step
 
 @dataclass(frozen=True)
 class Given:
-    """The time of one unit of work on one device set, as somebody stated it or as it was computed elsewhere."""
+    """The time of one unit of work on one device set, as somebody stated it or as it was computed elsewhere.
+
+    `excludes`, `unfit`: of a computed one, as of a case.
+    """
 
     unit_s: Span
     basis: str
     party: str
     source: str = ""
+    excludes: tuple[str, ...] = ()
+    unfit: str = ""
 
 
 @dataclass(frozen=True)

@@ -210,8 +210,9 @@ def _answer_row(key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:
     yield "given" if step is None else 1000 * step.value
     yield known(values.unit_per_day[key].value if rated else None)
     yield Formula(_state(key, sheets), AS_ISSUED)
-    unfit = ("does not fit the memory",) if case is not None and case.unfit else ()
-    yield "" if case is None else ", ".join((*unfit, *case.excludes))
+    behind = case or sheets.sheet_model.workload(key[0]).given.get(key[1])
+    unfit = ("does not fit the memory",) if behind is not None and behind.unfit else ()
+    yield "" if behind is None else ", ".join((*unfit, *behind.excludes))
 
 
 def _first_lines(page: Page, sheet_model: SheetModel) -> None:
