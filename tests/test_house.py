@@ -64,9 +64,9 @@ def test_the_readme_names_what_ci_runs(root: Path) -> None:
 
 
 def test_every_documented_verb_of_the_readme_exists(root: Path) -> None:
-    from fomkit.cli.main import app
+    from fomkit.cli.main import VERBS
 
-    verbs = {command.name for command in app.registered_commands}
+    verbs = set(VERBS)
     readme = (root / "README.md").read_text()
     assert set(re.findall(r"`fomkit (\w+)", readme)) == verbs
 

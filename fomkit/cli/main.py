@@ -8,25 +8,26 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+import typer.main
 from typer.core import TyperGroup
 
-from fomkit.cli.advise import advise, explain, memory, predict
 from fomkit.cli.choices import complain
-from fomkit.cli.compare import compare, validate
-from fomkit.cli.decisions import sensitivity, solve
-from fomkit.cli.estimate import estimate
-from fomkit.cli.fom import fom
-from fomkit.cli.import_ import import_file
-from fomkit.cli.measure import measure
-from fomkit.cli.money import campaign, cost
-from fomkit.cli.profile import profile
-from fomkit.cli.scaling import scaling, sweep
-from fomkit.cli.show import show
-from fomkit.cli.workbooks import accept, export, pack, review
 from fomkit.core.errors import FomkitError
+
+VERBS: Mapping[str, str] = {
+    "estimate": "estimate", "fom": "fom", "compare": "compare", "pack": "workbooks", "accept": "workbooks",
+    "predict": "advise", "profile": "profile", "import": "import_", "export": "workbooks", "show": "show",
+    "measure": "measure", "memory": "advise", "advise": "advise", "scaling": "scaling", "cost": "money",
+    "campaign": "money", "sensitivity": "decisions", "solve": "decisions", "sweep": "scaling",
+    "explain": "advise", "validate": "compare", "review": "workbooks",
+}  # fmt: skip
+"""The file of each verb here, in the order of the help; it is loaded when the verb is asked for."""
 
 _UsageError: Any = typer.BadParameter.__mro__[1]
 """What the parser raises of words that it cannot take; which package has it depends on the version of typer."""
@@ -44,8 +45,27 @@ def _what_it_takes(verb: Any, name: str) -> str:
     return f"has no value. It takes {' or '.join(words)}. Write, for example, '{name} {words[0]}'."
 
 
+@cache
+def verb_command(name: str) -> Any:
+    """Make the command of a verb, from the function of its name (``import_file`` for import)."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    function = getattr(import_module(f"fomkit.cli.{VERBS[name]}"), "import_file" if name == "import" else name)
+    alone.command(name)(function)
+    return typer.main.get_command(alone)
+
+
 class Verbs(TyperGroup):
-    """The verbs of the command line."""
+    """The verbs of the command line, each made when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - its parser gives it
+        """Name the verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as above
+        """Give a verb; of an unknown name nothing, but all verbs are then known, for the nearest to be told."""
+        for name in (cmd_name,) if cmd_name in VERBS else VERBS:
+            self.commands[name] = verb_command(name)
+        return self.commands.get(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a verb.
@@ -71,29 +91,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a check failed or work has no time, "
     "2 a mistake in the input (one message on stderr).",
 )
-app.command("estimate")(estimate)
-app.command("fom")(fom)
-app.command("compare")(compare)
-app.command("pack")(pack)
-app.command("accept")(accept)
-app.command("predict")(predict)
-app.command("profile")(profile)
-app.command("import")(import_file)
-app.command("export")(export)
-app.command("show")(show)
-app.command("measure")(measure)
-app.command("memory")(memory)
-app.command("advise")(advise)
-app.command("scaling")(scaling)
-app.command("cost")(cost)
-app.command("campaign")(campaign)
-app.command("sensitivity")(sensitivity)
-app.command("solve")(solve)
-app.command("sweep")(sweep)
-app.command("explain")(explain)
-app.command("validate")(validate)
-app.command("review")(review)
-
 _debug = False
 
 

@@ -9,11 +9,10 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
-from typer.main import get_command
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli.main import app
+from fomkit.cli.main import VERBS, app, verb_command
 from fomkit.output.glossary import glossary_page, metrics_page
 
 _PAGE = """# Python
@@ -125,8 +124,7 @@ mistake.
 
 def verbs() -> dict[str, Any]:
     """Give the commands by name."""
-    commands: dict[str, Any] = getattr(get_command(app), "commands", {})
-    return commands
+    return {name: verb_command(name) for name in VERBS}
 
 
 def help_of(*verb: str) -> str:

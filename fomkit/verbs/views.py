@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, View
-from fomkit.output.advice import format_advice
-from fomkit.output.decisions import format_sensitivity, format_solution, title_line
-from fomkit.output.estimates import format_prediction
-from fomkit.output.files import estimates_html
-from fomkit.output.money import format_cost
-from fomkit.output.suites import format_suite
-from fomkit.output.sweeps import format_sweep
 from fomkit.output.terminal import format_estimates
 from fomkit.verbs.compare import Comparison, estimates_content
-from fomkit.verbs.suite_content import suite_content
 
 if TYPE_CHECKING:
     import altair as alt
@@ -97,22 +89,72 @@ class Plots:
         return draw_memory(memory_table(self.estimate), None if capacity is None else capacity.value)
 
 
+def _advice(found: Any, *, tried: bool) -> str:
+    from fomkit.output.advice import format_advice
+
+    return format_advice(found.content, tried=tried)
+
+
 def _cost_content(found: Cost) -> dict[str, Any]:
     from fomkit.verbs.cost import cost_content
 
     return cost_content(found)
 
 
-def _review_text(found: Review) -> str:
+def _cost(found: Any) -> str:
+    from fomkit.output.money import format_cost
+
+    return format_cost(found.content)
+
+
+def _comparison_page(found: Comparison) -> str:
+    from fomkit.output.files import estimates_html
+
+    return estimates_html(estimates_content(found))
+
+
+def _prediction(found: Any) -> str:
+    from fomkit.output.estimates import format_prediction
+
+    return "".join(f"{line}\n" for line in found.said) + format_prediction(found.content(), "table")
+
+
+def _review(found: Review) -> str:
     from fomkit.output.suites import format_review
     from fomkit.workbook.review import review_content
 
     return format_review(review_content(found))
 
 
+def _sensitivity(found: Any) -> str:
+    from fomkit.output.decisions import format_sensitivity
+
+    return format_sensitivity(found.content)
+
+
+def _solution(found: Any) -> str:
+    from fomkit.output.decisions import format_solution
+
+    return format_solution(found.content)
+
+
+def _suite(found: Any) -> str:
+    from fomkit.output.suites import format_suite
+    from fomkit.verbs.suite_content import suite_content
+
+    return format_suite(suite_content(found))
+
+
+def _sweep(found: Any) -> str:
+    from fomkit.output.sweeps import format_sweep
+
+    return format_sweep(found.content)
+
+
 def tornado_of(found: Sensitivity) -> alt.LayerChart:
     """Draw the tornado of a sensitivity."""
     from fomkit.core.figure_table import title_of
+    from fomkit.output.decisions import title_line
     from fomkit.output.plots.charts import tornado
 
     middle = found.figures[found.figure].value
@@ -120,25 +162,21 @@ def tornado_of(found: Sensitivity) -> alt.LayerChart:
 
 
 VIEWS: Mapping[str, View] = {
-    "Advice": View(lambda found, *, tried: format_advice(found.content, tried=tried)),
+    "Advice": View(_advice),
     "Comparison": View(
-        lambda found: format_estimates(estimates_content(found)),
-        content=estimates_content,
-        html=lambda found: estimates_html(estimates_content(found)),
+        lambda found: format_estimates(estimates_content(found)), content=estimates_content, html=_comparison_page
     ),
-    "Cost": View(lambda found: format_cost(found.content), content=_cost_content),
+    "Cost": View(_cost, content=_cost_content),
     "Estimate": View(
         lambda one: Comparison((one,), (), ()).summary(),
         html=lambda one: Comparison((one,), (), ())._repr_html_(),
         figure=Plots,
     ),
-    "Prediction": View(
-        lambda found: "".join(f"{line}\n" for line in found.said) + format_prediction(found.content(), "table")
-    ),
-    "Review": View(_review_text),
-    "Sensitivity": View(lambda found: format_sensitivity(found.content), figure=tornado_of),
-    "Solution": View(lambda found: format_solution(found.content)),
-    "SuiteResult": View(lambda result: format_suite(suite_content(result))),
-    "Swept": View(lambda swept: format_sweep(swept.content)),
+    "Prediction": View(_prediction),
+    "Review": View(_review),
+    "Sensitivity": View(_sensitivity, figure=tornado_of),
+    "Solution": View(_solution),
+    "SuiteResult": View(_suite),
+    "Swept": View(_sweep),
 }
 """By the name of a class that derives from `fomkit.core.errors.Shown`; a test finds one that is missing."""
