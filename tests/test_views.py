@@ -217,6 +217,11 @@ def test_layers_by_type_are_the_lectures(census, name):
         assert total["multiply_adds"] + total["other_operations"] == operations
 
 
+def test_a_layer_that_only_moves_data_does_no_operation(census):
+    joined = census("googlenet").types.loc["concat", ["layers", "multiply_adds", "other_operations"]]
+    assert joined.tolist() == [9.0, 0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
