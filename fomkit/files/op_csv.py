@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -292,4 +293,9 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], table: str, extra: Collecti
 
 def empty_table(table: str) -> pd.DataFrame:
     """Make a table without rows."""
+    return _without_rows(table).copy()
+
+
+@cache
+def _without_rows(table: str) -> pd.DataFrame:
     return table_of_rows((), table)
