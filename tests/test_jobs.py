@@ -455,6 +455,11 @@ def test_a_job_that_cannot_be_is_a_missing_line(own: Path, scope: str, nodes: st
 
 
 def test_mistakes_in_a_lines_job_are_told_with_their_line(own: Path) -> None:
+    for nodes in ("0", "lots"):
+        path = own.with_name("nodes.suite.yaml")
+        path.write_text(own.read_text().replace("nodes: 64", f"nodes: {nodes}"), encoding="utf-8")
+        with pytest.raises(FomkitError, match=r"nodes is .*Expected: a whole number of 1 or more, or fill"):
+            load_suite(path)
     own.write_text(own.read_text().replace("tensor: 8", "tensors: 8"), encoding="utf-8")
     with pytest.raises(FomkitError, match=r"own\.suite\.yaml:\d+, layout: 'tensors' is not part of a layout"):
         load_suite(own)

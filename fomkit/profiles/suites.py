@@ -177,7 +177,13 @@ def _as_mapping(stated: object) -> object:
 Given = Annotated[GivenRecord, BeforeValidator(_as_mapping)]
 
 
-Nodes = Annotated[int, Field(ge=1)] | Literal["fill"]
+def _nodes(stated: object) -> object:
+    if stated == "fill" or (isinstance(stated, int) and not isinstance(stated, bool) and stated >= 1):
+        return stated
+    raise ValueError("a whole number of 1 or more, or fill")
+
+
+Nodes = Annotated[int | Literal["fill"], BeforeValidator(_nodes)]
 LayoutRecord = str | dict[str, Any]
 """A layout as text, ``tensor=8,zero=1``, or as a mapping."""
 
