@@ -16,7 +16,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.shapes import step_ops, times_at
-from fomkit.prediction import prior
+from fomkit.prediction import monotone, prior
 from fomkit.profiles.evidence import with_fits
 
 MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
@@ -108,3 +108,13 @@ def test_a_dip_that_timings_show_stays_and_is_said() -> None:
 @pytest.mark.parametrize(("model", "machine", "batch"), [("candle/p1b3", "titan", 1000), ("vgg16", "v100", 33)])
 def test_nothing_is_said_where_no_smaller_batch_is_slower(model: str, machine: str, batch: int) -> None:
     assert slower(model, machine, batch) == []
+
+
+@pytest.mark.parametrize(("octave", "size"), [(2, 5), (2, 7), (3, 9), (3, 11), (3, 15), (4, 18), (4, 30)])
+def test_between_two_powers_of_two_each_rung_is_what_was_told_of_it(octave: int, size: int) -> None:
+    powers, steps = 2.0 ** np.arange(7), min(2**octave, monotone.STEPS)
+    inside = 2.0**octave * (1 + np.arange(1.0, monotone.STEPS) / steps)
+    inside[steps - 1 :] = np.nan  # an octave of few whole sizes has as many rungs
+    told = np.log(np.concatenate([powers, inside]))[None, :]
+    at = (np.array([float(size)]), np.array([64.0]), np.array([octave]))
+    assert monotone._climbed(told, np.ones_like(told), *at) == pytest.approx([float(size)])
