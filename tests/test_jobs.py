@@ -128,6 +128,14 @@ def test_a_small_layer_waits_for_its_host_and_a_stated_host_counts(a100: Machine
     assert wide[0].wall_s == wide[1].wall_s
 
 
+def test_a_device_shares_the_gradients_of_what_it_holds(a100: Machine) -> None:
+    # 12·h² and 13·h of each of 24 blocks, the words and positions, and the last norm; four bytes each, or two.
+    parameters = 24 * (12 * 2048**2 + 13 * 2048) + (51200 + 2048) * 2048 + 2 * 2048
+    assert stepper(a100, Layout()).gradient_byte() == pytest.approx(4 * parameters, rel=1e-5)
+    halves = stepper(a100, Layout(tensor=2, gradient_byte=2))
+    assert halves.gradient_byte() == pytest.approx(parameters, rel=1e-5)
+
+
 def test_gradients_that_stay_whole_are_held_whole(a100: Machine) -> None:
     large = {"hidden": 4096, "heads": 32, "blocks": 32}
     layout = Layout(zero=3, microbatch=1, recompute="full")
