@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.tables import TIME_SOURCES
 
@@ -101,7 +101,7 @@ class Spread(NamedTuple):
         >>> [round(end, 3) for end in Spread(0.0, 0.1).widen(1.0, 0.9, 1.0, 0.8)]
         [0.9, 1.137]
         """
-        z = NormalDist().inv_cdf(0.5 + level / 2)
+        z = half_width(level)
         below = math.hypot(math.log(value / low), z * self.faster)
         above = math.hypot(math.log(high / value), z * self.slower)
         return value * math.exp(-below), value * math.exp(above)
