@@ -35,7 +35,7 @@ from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.whatif import cluster, sweep_figures
 from fomkit.whatif import sweep as sweep_room
-from fomkit.whatif.sweep import linked, make_sweep
+from fomkit.whatif.sweep import make_sweep, with_own_link
 from fomkit.whatif.sweep_axes import Kind, Plan, make_axis, make_plan
 from fomkit.whatif.sweep_result import Tally, pareto_front, run_sweep
 
@@ -367,7 +367,7 @@ def test_nodes_and_links_are_those_of_scaling() -> None:
     swept = run_sweep(make_sweep(model, machine, vary))
     assert len(swept.table) == 4
     for row in swept.table.to_dict("records"):
-        wired = linked(machine, "", 5e-6, row["link_byte_per_s"])
+        wired = with_own_link(machine, "", {"link_alpha_s": 5e-6, "link_byte_per_s": row["link_byte_per_s"]})
         one = scale(model, wired, ScalingSpec([int(row["nodes"])], modes=("weak",))).curves[0].points[0].step
         assert row["step_s"] == one.wall_s.value
         assert row["step_s_high"] == one.wall_s.high

@@ -156,6 +156,16 @@ def multiply_independent(span: Span, other: Span) -> Span:
     return _spread(span.value * other.value, below, above, span.level)
 
 
+def shrinks(now: Span, then: Span) -> float:
+    """Give the part of an interval's width that goes where it becomes another one; 0 where it has none.
+
+    >>> shrinks(Span(3.0, 1.0, 5.0), Span(3.0, 2.0, 5.0))
+    0.25
+    """
+    width = now.high - now.low
+    return (width - (then.high - then.low)) / width if width > 0 else 0.0
+
+
 def probability_above(span: Span, threshold: float) -> float:
     """Give the probability that a quantity reaches a threshold above 0; 0 or 1 where nobody stated a spread.
 

@@ -69,12 +69,7 @@ def mismatch(row: Measurement, estimated: Estimate) -> str:
             return f"its {name} is not stated; the estimate's is {wanted}"
         if stated != wanted:
             return f"its {name} is {stated}, the estimate's is {wanted}"
-    changed = [
-        name
-        for name, size in estimated.sizes.items()
-        if name != "batch" and size != estimated.model.sizes.get(name)
-    ]
-    if changed:
+    if changed := [name for name in estimated.model.resized(estimated.sizes) if name != "batch"]:
         return f"it does not say {', '.join(changed)}, and the estimate's is not the profile's"
     return ""
 

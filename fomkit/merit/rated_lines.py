@@ -281,9 +281,9 @@ class LineRating:
             excludes=one.excludes,
         )
         if not isinstance(one, Estimate):
-            return replace(found, job=one, source=f"{name} on {one.step.devices:,} devices")
-        measured = one.coverage["measured"] > 1 - 1e-12
-        return replace(found, estimate=one, basis="measured" if measured else "modelled")
+            many = "s" if one.step.devices > 1 else ""
+            return replace(found, job=one, source=f"{name} on {one.step.devices:,} device{many}")
+        return replace(found, estimate=one, basis=one.basis)
 
     def _frozen(self, line: SuiteLine) -> RatedLine:
         if line.name in self.proposals:

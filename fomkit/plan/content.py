@@ -61,7 +61,7 @@ def _workload(estimate: Estimate) -> Workload:
         batch=estimate.sizes.get("batch"),
         precision=estimate.precision,
         busy_share=estimate.step_time.device_s.value / estimate.step.value if estimate.step.value else 1.0,
-        time_measured=estimate.coverage["measured"] > 1 - 1e-12,
+        time_measured=estimate.basis == "measured",
     )
 
 
@@ -132,9 +132,7 @@ def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
 
 
 def _span(spent: Spent | None) -> dict[str, float] | None:
-    if spent is None:
-        return None
-    return {"value": spent.energy_j.value, "low": spent.energy_j.low, "high": spent.energy_j.high}
+    return None if spent is None else span_content(spent.energy_j)
 
 
 def energy_content(estimate: Estimate) -> dict[str, Any] | None:
@@ -156,8 +154,7 @@ def energy_content(estimate: Estimate) -> dict[str, Any] | None:
         "process_m": method.process_m if method else None,
         "devices": found.devices,
         "idle_share": share,
-        "terms_step": {name: {"value": term.value, "low": term.low, "high": term.high}
-                       for name, term in step.terms.items()} if step else {},
+        "terms_step": {name: span_content(term) for name, term in step.terms.items()} if step else {},
         "step_at_most": found.most_step_j,
         "limit_w": found.limit_w,
         "missing": list(found.missing),

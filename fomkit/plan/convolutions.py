@@ -235,7 +235,7 @@ def _total(rows: pd.DataFrame, layers: list[dict[str, Any]], machine: Machine, l
     return {
         "direct_s": _number(sums["direct"]),
         "best_s": _number(sums["best"]),
-        "time_s": None if span is None else span_content(span),
+        "time_s": span_content(span),
         "time_sources": {name: share for name, share in coverage(timed).items() if share > 0 and len(timed)},
         "without_time": int(len(rows) - len(timed)),
     }

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -186,6 +186,11 @@ class Estimate(Shown):
         return (*self.run_time.excludes, *self.model.missing, *((UNPRICED,) if unpriced else ()))
 
     @property
+    def basis(self) -> Literal["measured", "modelled"]:
+        """Measured only where every op is a measured one."""
+        return "measured" if self.coverage["measured"] > 1 - 1e-12 else "modelled"
+
+    @property
     def precision(self) -> str:
         """The precision that was asked for, else the number formats that its products are priced in."""
         return name_precision(self.formats, self.ops)
@@ -285,7 +290,7 @@ def _deviations(
     notes = [*machine.said_of_name, *verdict_on(machine, named=False)]
     if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
         notes.append(f"{machine.name} states no peak; rates are fitted to its table")
-    changed = [name for name, value in options.sizes.items() if name != "batch" and value != model.sizes.get(name)]
+    changed = [name for name in model.resized(options.sizes) if name != "batch"]
     if changed and run.run_s is not None:
         notes.append(
             f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"

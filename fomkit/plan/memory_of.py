@@ -88,12 +88,12 @@ def _used(order: pd.DataFrame | None) -> set[str]:
 
 def _check_resizable(model: ModelProfile, sizes: Mapping[str, int]) -> None:
     used = _used(model.order)
-    for name, value in sizes.items():
-        if value != model.sizes.get(name) and name not in used:
+    for name in model.resized(sizes):
+        if name not in used:
             raise FomkitError(
                 model.name,
                 f"the order of its ops is fixed at {name} {model.sizes.get(name, 'unknown')}, so the memory at "
-                f"{value} needs a new trace. Run 'fomkit profile' on its file with that size.",
+                f"{sizes[name]} needs a new trace. Run 'fomkit profile' on its file with that size.",
             )
 
 
@@ -105,8 +105,7 @@ def _workspace(model: ModelProfile, sizes: Mapping[str, int]) -> NDArray[np.floa
 
 def can_follow(model: ModelProfile, sizes: Mapping[str, int]) -> bool:
     """Tell whether the memory of a step is known at these sizes."""
-    changed = {name for name, value in sizes.items() if value != model.sizes.get(name)}
-    return model.order is not None and changed <= _used(model.order)
+    return model.order is not None and _used(model.order).issuperset(model.resized(sizes))
 
 
 def step_memory(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fomkit.core.interval import Span
+from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Device, Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.plan.content import span_content
@@ -53,17 +53,12 @@ def _known(machine: Machine, name: str) -> Machine:
     return replace(machine, device=replace(device, peaks=peaks), overheads=overheads)
 
 
-def _width(span: Span) -> float:
-    return span.high - span.low
-
-
 def _entry(estimated: Estimate, kind: str, what: str, step: Span, command: str, **more: Any) -> dict[str, Any]:
-    now = _width(estimated.step)
     return {
         "kind": kind,
         "what": what,
         "step_s": span_content(step),
-        "shrinks": (now - _width(step)) / now if now > 0 else 0.0,
+        "shrinks": shrinks(estimated.step, step),
         "command": command,
         **more,
     }

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span
+from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Machine
 from fomkit.core.suite import Conditions, Suite, SuiteLine
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
@@ -291,7 +291,6 @@ class OfSuite(OnMachine):
         merit = self.result.merit
         if merit is None:
             return {}
-        now = merit.value.high - merit.value.low
         found = []
         sides = ((self.result.baseline, self._with_baseline), (self.result.target, self._with_target))
         for machine, (rated, with_rated) in zip(self.result.machines, sides, strict=True):
@@ -309,7 +308,7 @@ class OfSuite(OnMachine):
                         "kind": "line",
                         "what": f"{one.line.name} on {machine.name}",
                         "fom": span_content(again.value),
-                        "shrinks": (now - (again.value.high - again.value.low)) / now,
+                        "shrinks": shrinks(merit.value, again.value),
                         "command": command,
                     }
                 )

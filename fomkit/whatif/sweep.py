@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pandas as pd
 
@@ -19,12 +19,11 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
-from fomkit.parallel.step import ParallelStep
 from fomkit.plan.estimate import estimate
-from fomkit.plan.job import Service, system_content
+from fomkit.plan.job import NodesJob
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_machine, choose_scope
-from fomkit.plan.scaling import Stepper, stepper_of, with_links
-from fomkit.plan.scenarios import RESULTS, Study, blocks_of, in_order, prepare_study
+from fomkit.plan.scaling import with_links
+from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, in_order, prepare_study
 from fomkit.prediction.exchange import Network
 from fomkit.prediction.interpolate import threads
 from fomkit.whatif.sweep_axes import (
@@ -66,28 +65,23 @@ if TYPE_CHECKING:
 
 MOST_WITH_NODES = 20_000
 """Points of a sweep over nodes: about ten a second (benchmarks/sweeps.py), so half an hour."""
-_UNKNOWN = math.nan, math.nan, math.nan
 
 
-def linked(machine: Machine, channel: str, alpha_s: float | None, byte_per_s: float | None) -> Machine:
-    """Give a machine whose link between nodes has another start-up time [s] or rate of a device [byte/s].
+def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -> Machine:
+    """Give a machine that has a link between nodes: where it states none, one of the figures that are wanted.
 
     Raises FomkitError when one of the two is known from nowhere.
     """
-    if alpha_s is None and byte_per_s is None:
+    lacking = [name for name in (LINK_ALPHA, LINK_RATE) if name not in wanted]
+    if len(lacking) == 2 or any((link.tier, link.channel) == ("system", channel) for link in machine.links):
         return machine
-    stated = next((link for link in machine.links if (link.tier, link.channel) == ("system", channel)), None)
-    if stated is None and (alpha_s is None or byte_per_s is None):
-        lacking = LINK_ALPHA if alpha_s is None else LINK_RATE
+    if lacking:
         raise FomkitError(
             machine.name,
-            f"states no link of tier 'system', so both its figures are needed. Add --vary {lacking}=…",
+            f"states no link of tier 'system', so both its figures are needed. Add --vary {lacking[0]}=…",
         )
-    link = stated or Link("system", 0.0, 1.0, "each", "", channel)
-    changed: dict[str, Any] = {"source": "given by the user", "basis": "assumed"}
-    changed |= {} if alpha_s is None else {"alpha_s": alpha_s, "alpha_range_s": None}
-    changed |= {} if byte_per_s is None else {"byte_per_s": byte_per_s, "range_byte_per_s": None}
-    return with_links(machine, [replace(link, **changed)])
+    alpha_s, byte_per_s, source = wanted[LINK_ALPHA], wanted[LINK_RATE], "given by the user"
+    return with_links(machine, [Link("system", alpha_s, byte_per_s, "each", source, channel, basis="assumed")])
 
 
 def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
@@ -112,71 +106,35 @@ def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class OnNodes:
-    """A model that is spread over the devices of nodes, a batch for each copy of it."""
-
-    model: ModelProfile
-    machine: Machine
-    layout: Layout
-    options: Options
-
-    def _stepper(self, sizes: Mapping[str, int], machine_values: Mapping[str, float],
-                 link: tuple[float | None, float | None]) -> tuple[Stepper, Machine, int]:  # fmt: skip
-        machine = change_machine(self.machine, machine_values) if machine_values else self.machine
-        machine = linked(machine, self.layout.channel, *link)
-        options = replace(self.options, sizes={**self.options.sizes, **sizes})
-        batch = options.wanted_sizes.get("batch") or self.model.batch
-        if batch is None:
-            raise FomkitError(self.model.name, "does not say its batch. Give --batch, or vary it.")
-        # The options of a step have no batch: each asks with its own.
-        rest = {name: value for name, value in options.sizes.items() if name != "batch"}
-        return (
-            stepper_of(self.model, machine, self.layout, replace(options, batch=None, sizes=rest)),
-            machine,
-            batch,
-        )
-
-    def _point(self, stepper: Stepper, machine: Machine, batch: int, nodes: int) -> dict[str, object]:
-        devices = nodes * Network(machine).node_devices
-        step = stepper.at(devices, batch * self.layout.replicas(devices))
-        system = system_content(self.model, machine, step, nodes, Service())
-        peak_byte = math.nan if step.memory_byte is None else step.memory_byte
-        jobs = system["runs_at_once"] if system else 1
-        excludes = (*step.excludes, *(system["excludes"] if system else ()))
-        return {**_spans(step, system), "excludes": excludes, "peak_byte": peak_byte, "devices": devices,
-                "jobs": jobs, "basis": "modelled"}  # fmt: skip
-
-    def estimate(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Estimate the points of a table; its results, peak_byte [byte], devices of a job, and jobs at once."""
-        sizes = [name for name in table.columns if name == "batch" or name in self.model.sizes]
-        facts = [name for name in table.columns if name not in (*sizes, *OF_LAYOUT)]
-        steppers: dict[Hashable, tuple[Stepper, Machine, int]] = {}
-        found = []
-        for row in table.to_dict("records"):
-            key = tuple(value for name, value in row.items() if name != NODES)
-            if key not in steppers:
-                steppers[key] = self._stepper(
-                    {name: int(row[name]) for name in sizes},
-                    {name: row[name] for name in facts},
-                    (row.get(LINK_ALPHA), row.get(LINK_RATE)),
-                )
-            found.append(self._point(*steppers[key], nodes=int(row[NODES])))
-        return pd.DataFrame(found, index=table.index)
-
-
-def _spans(step: ParallelStep, system: Mapping[str, Any] | None) -> dict[str, object]:
-    per_day = system["unit_per_day"] if system else None
-    ends = {
-        "step_s": (step.wall_s.value, step.wall_s.low, step.wall_s.high),
-        "sample_per_s": (step.sample_per_s.value, step.sample_per_s.low, step.sample_per_s.high),
-        "unit_per_day": _UNKNOWN if per_day is None else (per_day["value"], per_day["low"], per_day["high"]),
-    }
+def _point(job: NodesJob, nodes: int) -> dict[str, object]:
+    step, run = job.at(nodes)
+    spans = ends_of((step.wall_s, step.sample_per_s, None if run is None else run.unit_per_day))
     return {
-        f"{name}{end}": value
-        for name, values in ends.items()
-        for end, value in zip(("", "_low", "_high"), values, strict=True)
+        **dict(zip(RESULTS, spans, strict=True)),
+        "excludes": (*step.excludes, *(() if run is None else run.excludes)),
+        "peak_byte": math.nan if step.memory_byte is None else step.memory_byte,
+        "devices": step.devices,
+        "jobs": 1 if run is None else run.at_once,
+        "basis": "modelled",
     }
+
+
+def estimate_on_nodes(
+    model: ModelProfile, machine: Machine, layout: Layout, options: Options, table: pd.DataFrame
+) -> pd.DataFrame:
+    """Estimate the points of a table; its results, peak_byte [byte], devices of a job, and jobs at once."""
+    jobs: dict[Hashable, NodesJob] = {}
+    found = []
+    for row in table.to_dict("records"):
+        nodes, key = int(row.pop(NODES)), tuple(row.values())
+        if key not in jobs:
+            values = {str(name): value for name, value in row.items()}
+            own = [name for name in values if name == "batch" or name in model.sizes]
+            sizes = {name: int(values.pop(name)) for name in own}
+            changed = change_machine(with_own_link(machine, layout.channel, values), values, layout.channel)
+            jobs[key] = NodesJob(model, changed, layout, replace(options, sizes={**options.sizes, **sizes}))
+        found.append(_point(jobs[key], nodes))
+    return pd.DataFrame(found, index=table.index)
 
 
 CHUNK = 16_384
@@ -250,7 +208,7 @@ class Sweep:
         # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
         with threads().limit(limits=1), pd.option_context("mode.string_storage", "python"):
             if self.on_nodes:
-                found = OnNodes(self.model, self.machine, self.layout, self.options).estimate(wanted)
+                found = estimate_on_nodes(self.model, self.machine, self.layout, self.options, wanted)
             else:
                 found = in_order(blocks_of(self._study, wanted), wanted)[[*RESULTS, "basis"]]
                 found = found.assign(devices=self.model.run.devices_per_run, jobs=self._study.at_once)
