@@ -22,6 +22,8 @@ from typing import TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, divide_independent
+from fomkit.core.machine import Machine
+from fomkit.core.suite import Suite
 from fomkit.core.units import DAY_S
 
 Numbers = Sequence[float]
@@ -205,6 +207,23 @@ def figure_of_merit(
         with_whole_rates=_whole(new) / _whole(old) if mean == MEAN else math.nan,
         mean=mean,
     )
+
+
+def merit_of_rates(
+    suite: Suite, machines: tuple[Machine, Machine], sides: Sequence[Mapping[str, Span]]
+) -> FigureOfMerit | None:
+    """Compare a baseline and a target over the lines of a suite that both have a rate of; None where none has.
+
+    `sides`: units a day by line, on each machine.
+    """
+    both = [line.name for line in suite.lines if all(line.name in side for side in sides)]
+    if not both:
+        return None
+    old, new = (
+        Rates(machine.name, suite.scope, {name: side[name] for name in both})
+        for machine, side in zip(machines, sides, strict=True)
+    )
+    return figure_of_merit(old, new, suite.mean, {line.name: line.weight for line in suite.lines})
 
 
 Word = TypeVar("Word", bound=str)

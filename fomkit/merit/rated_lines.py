@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Literal
@@ -160,6 +160,11 @@ class RatedLine:
     def unfit(self) -> str:
         """What does not fit the device's memory, in words; "" where it does or nobody knows."""
         return self.fit.message
+
+
+def rates_of(side: Iterable[RatedLine]) -> dict[str, Span]:
+    """Give the units a day of those lines that have a rate, by line."""
+    return {one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None}
 
 
 def up_devices(machine: Machine, suite: Suite) -> float:

@@ -15,7 +15,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.suite import Conditions, FrozenRate, Suite
 from fomkit.merit.calibrated import Calibration, Calibrator
-from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit, unit_per_day, verdict
+from fomkit.merit.fom import FigureOfMerit, merit_of_rates, unit_per_day, verdict
 from fomkit.merit.measured_steps import (
     MEASURED_LEVEL,
     NOTHING_MEASURED,
@@ -27,7 +27,7 @@ from fomkit.merit.measured_steps import (
     measured_step,
     read_row,
 )
-from fomkit.merit.rated_lines import LineRating, Load, RatedLine, up_devices
+from fomkit.merit.rated_lines import LineRating, Load, RatedLine, rates_of, up_devices
 from fomkit.plan.estimate import Estimate, with_step
 from fomkit.plan.options import Options, choose_scope
 
@@ -36,18 +36,11 @@ from fomkit.plan.options import Options, choose_scope
 class SuiteResult(Shown):
     """A suite compared on a target and its baseline.
 
-    Attributes
-    ----------
-    baseline, target : tuple of RatedLine
-        Line by line.
-    merit : FigureOfMerit or None
-        Over the lines that both machines have a rate for; None where a required one is missing.
-    explained : tuple of Explained
-        Of modelled lines that somebody measured a run of, how much of it the device's work explains.
-    allow_excluded : bool
-        Give a verdict on the threshold though the device explains little of what was measured.
-    calibration : Calibration or None
-        The same from what was measured on the baseline, where that was asked for.
+    `baseline`, `target`: line by line.
+    `merit`: over the lines that both machines have a rate for; None where a required one is missing.
+    `explained`: of modelled lines that somebody measured a run of, how much of it the device's work explains.
+    `allow_excluded`: give a verdict on the threshold though the device explains little of what was measured.
+    `calibration`: the same from what was measured on the baseline, where that was asked for.
     """
 
     suite: Suite
@@ -169,16 +162,9 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
 
 def merit_of(result: SuiteResult) -> FigureOfMerit | None:
     """Take the figure of merit over the lines rated on both; None where there is none, or a required one lacks."""
-    suite, sides = result.suite, (result.baseline, result.target)
-    rates = [{one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None} for side in sides]
-    both = [line.name for line in suite.lines if all(line.name in side for side in rates)]
-    if result.incomplete or not both:
+    if result.incomplete:
         return None
-    old, new = (
-        Rates(machine.name, suite.scope, {name: side[name] for name in both})
-        for machine, side in zip(result.machines, rates, strict=True)
-    )
-    return figure_of_merit(old, new, suite.mean, {line.name: line.weight for line in suite.lines})
+    return merit_of_rates(result.suite, result.machines, [rates_of(result.baseline), rates_of(result.target)])
 
 
 def run_suite(
@@ -327,22 +313,9 @@ def accept(
 ) -> tuple[AcceptedLine, ...]:
     """Compare each line of a suite as committed with what was measured.
 
-    Parameters
-    ----------
-    suite : Suite
-    committed : Machine
-        The profile that a vendor committed to, or the machine that the suite gives committed times of.
-    rows : sequence of Measurement
-    measured_on : str
-        Name of the machine in the rows.
-    options : Options
-    load : function
-        Gives the model profile of a name.
-
-    Raises
-    ------
-    FomkitError
-        When no row is of the machine, or a workload is unknown.
+    `committed`: the profile that a vendor committed to, or the machine that the suite gives committed times of;
+    `measured_on`: name of the machine in the rows; `load`: gives the model profile of a name. Raises FomkitError
+    when no row is of the machine, or a workload is unknown.
     """
     about = [row for row in rows if row.machine == measured_on]
     if not about:

@@ -56,12 +56,8 @@ def _flop_sums(costed: pd.DataFrame) -> dict[tuple[str, str], float]:
 def figures_for(costed: pd.DataFrame, energy: Energy) -> tuple[Figures, tuple[str, ...]]:
     """Choose the energy of a flop for each number format and engine of a step.
 
-    Returns
-    -------
-    figures : mapping
-        Without the formats that have no figure and more than a negligible share of the flop.
-    messages : tuple of str
-        What took another format's figure.
+    Gives the figures, without the formats that have none and more than a negligible share of the flop, and what
+    took another format's figure.
     """
     sums = _flop_sums(costed)
     whole = math.fsum(sums.values())
@@ -119,11 +115,6 @@ def add_work(parts: Sequence[tuple[Work, float]]) -> Work:
     return Work(terms, tuple(dict.fromkeys(message for work, _ in parts for message in work.missing)))
 
 
-def total(terms: Mapping[str, Span]) -> Span:
-    """Add terms whose figures know nothing of each other."""
-    return add_independent(terms.values())
-
-
 MethodName = Literal["average_power", "power_of_ops", "per_work"]
 Basis = Literal["measured", "modelled"]
 FULL = 1 - 1e-9
@@ -133,12 +124,8 @@ FULL = 1 - 1e-9
 class Workload:
     """What runs: the conditions that a measured power must have been taken under.
 
-    Attributes
-    ----------
-    busy_share : float
-        Share of the step's time that the device computes; it waits for the rest.
-    time_measured : bool
-        Whether all of its time is a measured one.
+    `busy_share`: share of the step's time that the device computes; it waits for the rest.
+    `time_measured`: whether all of its time is a measured one.
     """
 
     model: str
@@ -208,11 +195,7 @@ def choose_method(
 ) -> tuple[Method | None, tuple[str, ...]]:
     """Choose how the energy of a workload is known: its own measured power, that of timed ops, or its work.
 
-    Returns
-    -------
-    method : Method or None
-    missing : tuple of str
-        What would have to be stated; empty where a method was found.
+    Gives the method, else None and what would have to be stated.
     """
     for method in (_average(energy, workload, level), _of_ops(energy, workload, level)):
         if method is not None:
@@ -263,7 +246,7 @@ def spend(method: Method, time_s: Span, work: Work, most_j: float | None = None)
     terms = {"idle power" if method.counts_work else "power": lasting}
     if method.counts_work:
         terms |= work.terms
-    found = total(terms)
+    found = add_independent(terms.values())  # their figures know nothing of each other
     if most_j is not None and method.scope == "chip":
         found = Span(found.value, found.low, max(found.value, min(found.high, most_j)), found.level)
     return Spent(found, terms)

@@ -144,20 +144,12 @@ class _Priced(NamedTuple):
 class Estimate(Shown):
     """One model on one machine: the answer and every table on the way to it.
 
-    Attributes
-    ----------
-    ops : DataFrame
-        The TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence.
-    step_time, run_time : StepTime, RunTime
-        The roll-up, term by term.
-    unit_per_day : Span or None
-        None where the profile does not say what a run is.
-    coverage : mapping
-        Share of the predicted time by time source; sums to 1.
-    deviations : tuple of str
-        What was done differently from what was asked or is usual.
-    fit : Fit
-        Whether a device's memory holds the step; where it does not, the rate is nobody's to have.
+    `ops`: the TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence.
+    `step_time`, `run_time`: the roll-up, term by term.
+    `unit_per_day`: None where the profile does not say what a run is.
+    `coverage`: share of the predicted time by time source; sums to 1.
+    `deviations`: what was done differently from what was asked or is usual.
+    `fit`: whether a device's memory holds the step; where it does not, the rate is nobody's to have.
     """
 
     model: ModelProfile
@@ -342,10 +334,7 @@ def _smaller_batch_notes(
 def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimate:
     """Estimate one model on one machine.
 
-    Raises
-    ------
-    FomkitError
-        When work has no time, the batch cannot be had, or the scope is not stated.
+    Raises FomkitError when work has no time, the batch cannot be had, or the scope is not stated.
     """
     machine = without_implausible(machine)
     sizes = choose_sizes(model, options.wanted_sizes)

@@ -6,7 +6,6 @@ From what a person asks for to what is asked of: a model, a model on nodes, or a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -29,7 +28,7 @@ from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import verdict_on
-from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Subject
+from fomkit.whatif.cases import Figures, OneModel, OnMachine, Point, Subject
 from fomkit.whatif.measurements import MEASUREMENTS_NOTE, OUT, measure_command
 from fomkit.whatif.parameters import (
     Parameter,
@@ -116,16 +115,6 @@ class OnNodes(OnMachine):
             )
         rate = None if run is None else run.unit_per_day
         return found if rate is None else {"unit_per_day": rate, **found}
-
-    def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Give the figures at each point."""
-        found: list[Outcome] = []
-        for point in points:
-            try:
-                found.append(self.again(point))
-            except FomkitError as error:
-                found.append(error)
-        return found
 
     def binding(self, point: Point) -> str:
         """Say which part of the step is the longest."""

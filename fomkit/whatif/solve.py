@@ -361,19 +361,9 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
     numbers of which some values are tried (`fomkit.whatif.solve_one.solve_one`): another may do, or do with less.
     Peaks that no op runs at are named as not tried.
 
-    Parameters
-    ----------
-    subject : Subject
-    goal : Goal
-    changes : sequence of str
-        Parameters to change, each alone; default: all, of a suite those of the machine.
-    together : sequence of str
-        Two or more to change together, for a frontier; none by default.
-
-    Raises
-    ------
-    FomkitError
-        When the goal's figure or a parameter is not known.
+    `changes`: parameters to change, each alone; default: all, of a suite those of the machine; `together`: two or
+    more to change together, for a frontier; none by default. Raises FomkitError when the goal's figure or a
+    parameter is not known.
     """
     here = subject.again({})
     known = subject.parameters()

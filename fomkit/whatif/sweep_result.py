@@ -80,11 +80,8 @@ def pareto_front(values: Array) -> Mask:
     """Tell which points no other is at least as good as in everything and better in something.
 
     `values` (n, k): lower is better in each of k ≥ 1 objectives. A point with NaN is never on the front and beats
-    nobody; equal points are on it together. Gives array (n,) of bool.
-
-    Notes
-    -----
-    One objective takes n steps, two n log n; more go by blocks, at most n times the size of the front.
+    nobody; equal points are on it together. Gives array (n,) of bool. One objective takes n steps, two n log n;
+    more go by blocks, at most n times the size of the front.
 
     >>> pareto_front(np.array([[1.0, 4.0], [2.0, 2.0], [3.0, 3.0], [4.0, 1.0]])).tolist()
     [True, True, False, True]

@@ -190,13 +190,7 @@ SURE, LIKELY = 0.95, 0.8
 
 @dataclass(frozen=True)
 class Advice(Shown):
-    """What to change, and what is at stake.
-
-    Attributes
-    ----------
-    content : mapping
-        ``fomkit/advise/1``.
-    """
+    """What to change, and what is at stake; its content is ``fomkit/advise/1``."""
 
     content: Mapping[str, Any]
 
@@ -285,10 +279,7 @@ def _least(case: Case) -> dict[str, Any] | None:
 def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
     """Ask every rule about one model on one machine.
 
-    Raises
-    ------
-    FomkitError
-        When no op has a time, or the estimate cannot be made.
+    Raises FomkitError when no op has a time, or the estimate cannot be made.
     """
     options = replace(options, allow_uncovered=True)
     before = estimate(model, machine, options)
