@@ -1,15 +1,9 @@
-"""Figure of merit: how many times more units of work a day one machine does than another.
+"""Figure of merit: how many times more units of work a day one machine does than another, by several means.
 
-The lecture's mean (Foster & Stevens 2018, lecture 10) is the ratio of the two machines' harmonic mean rates. It is
-a harmonic mean of the ratios, weighted by the time each line takes on the baseline.
-
-The means that figures of merit are taken by, each as a function of both machines' rates and the weights.
-
-The lecture's is the ratio of harmonic mean rates (Foster & Stevens 2018, lecture 10). Weighted by line it is the
-ratio of two sustained rates P_tot = 3600 / Σ(w·t·n/N) of procurements; the weighted geometric mean of speed-ups is
-NERSC's sustained system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw), where the ratios hold N already at system scope.
-
-What is said of a chance to reach a bar: the same two limits wherever a proposal or a delivery is judged.
+The lecture's mean is the ratio of harmonic mean rates (Foster & Stevens 2018, lecture 10): a harmonic mean of the
+ratios, weighted by the time each line takes on the baseline. Weighted by line it is the ratio of two sustained
+rates P_tot = 3600 / Σ(w·t·n/N) of procurements; the weighted geometric mean of speed-ups is NERSC's sustained
+system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw), where the ratios hold N already at system scope.
 """
 
 from __future__ import annotations

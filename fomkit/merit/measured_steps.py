@@ -1,7 +1,4 @@
-"""From rows of measurements to the measured step of one estimate: which rows are meant, and the step of each.
-
-How much of what was measured of a model the device's work explains: the rest is what nobody stated.
-"""
+"""From measured rows to the step of an estimate, and how much of what was measured the device's work explains."""
 
 from __future__ import annotations
 

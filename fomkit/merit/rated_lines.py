@@ -1,7 +1,4 @@
-"""One line of a suite on one machine: rated as frozen, as given, as estimated, or missing with a reason.
-
-What a line of a suite fixes, what a proposal does instead, and how the difference is told.
-"""
+"""One line of a suite on one machine: what it fixes, and its rate as frozen, given, estimated, or missing."""
 
 from __future__ import annotations
 

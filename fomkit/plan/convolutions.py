@@ -1,7 +1,4 @@
-"""The convolutions of a model by each method that computes them, as plain content (``fomkit/convolutions/1``).
-
-The least that a convolution takes by each method at a machine's rates, within a limit of workspace.
-"""
+"""The convolutions of a model by each method, and the least that each takes (``fomkit/convolutions/1``)."""
 
 from __future__ import annotations
 

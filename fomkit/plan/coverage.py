@@ -1,13 +1,9 @@
-"""How much of the predicted time rests on what kind of evidence, and what has no time at all.
-
-What it adds to the error of a time from a table of single kernels that the kernel runs in a step.
+"""What kind of evidence the predicted time rests on, what has no time, and what use in a step adds to the error.
 
 A benchmark repeats one kernel on its own operands; in a step the caches hold what the op before left, the clock
 follows the mean load, and the library may find its operands at another place. No table of single kernels can tell
 how much that is, so ``benchmarks/use_in_steps.py`` tells it from calls inside models on several machines: what
 their errors have beyond the tables' own intervals.
-
-Work of one step by pass, before any machine is named.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The pipeline in a page: resize, cost, predict, roll up; every intermediate table is kept.
 
-Whether a step of a smaller batch takes longer on a machine with timings, and whether these show it.
-
-Only products do: a library takes another kernel for sixteen rows than for thirty. On facts alone no batch does
-(`fomkit.prediction.prior`).
+Beside it stands whether a step of a smaller batch takes longer on a machine with timings. Only products do: a
+library takes another kernel for sixteen rows than for thirty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A job on a machine: its step on many devices, its run, and the units of work a day that the machine ends.
-
-A system trains in jobs of so many nodes side by side: queue, failures and checkpoints.
-"""
+"""A job on a machine: its step on many devices, its run, and the units of work a day that the machine ends."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The memory of a model's step at any batch, and whether a machine's device holds it.
-
-Whether a machine profile stands for a GPU or a processor, as far as its words tell.
-
-The largest number for which something still fits.
-
-What a step on a processor does otherwise: its update by default, and pages that its own memory gets anew.
+"""The memory of a model's step at any batch, whether a device holds it, and what a processor does otherwise.
 
 PyTorch updates tensor by tensor on a processor where nobody asked for anything else. And what a step makes and
 frees lies on the heap of the process: the C library gives pages back to the system when enough of them are free

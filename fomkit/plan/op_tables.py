@@ -1,7 +1,4 @@
-"""A table of somebody else's ops on a machine: filled, sized, costed and timed, row by row.
-
-The tables behind an estimate's figures: longest ops, passes in parts, memory by role.
-"""
+"""A table of somebody else's ops on a machine, timed row by row; and the tables behind an estimate's figures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a user may choose for a study, checked against the model and the machines.
-
-Machines that nobody built: one of the profiles with other rates or another launch cost.
-"""
+"""What a user may choose for a study, checked; and machines that nobody built, from a profile with other rates."""
 
 from __future__ import annotations
 

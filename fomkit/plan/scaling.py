@@ -1,7 +1,4 @@
-"""Strong and weak scaling of a training over the nodes of a machine, and what limits it.
-
-Which bandwidth replicas need to gain anything, of the whole model and layer by layer, as plain content.
-"""
+"""Strong and weak scaling of a training over nodes, what limits it, and the bandwidth that it needs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The ops of one model at many sizes at once: their times on one machine, as arrays.
-
-Which ops are worth timing on a machine: those that shrink the interval of a step most.
-"""
+"""The ops of one model at many sizes at once, as arrays; and which of them are worth timing on a machine."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""What is paid once a job: times (compile, autotune, staging) or shares of a job as it is (layers of a stack).
+"""What is paid once a job, as times or shares, how long a training makes it 1 %; and inference as an estimate.
 
 Shares: Lu et al., "DLoBD: A comprehensive study of deep learning over big data stacks", IEEE TMSCS 4(4), 2018.
-
-How long a training must be for what is paid once to be 1 % of it: in runs like this one, epochs, steps.
-
-Inference as an estimate: the forward pass of a step, and a run that is one pass over some samples.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""What is asked of: something that gives figures with intervals at any values of its parameters.
-
-What is to be reached: a figure at a value, with a probability.
-
-A model on a machine, asked at other values of its parameters.
-"""
+"""What is asked of at other values of its parameters, a model on a machine among it; and what is to be reached."""
 
 from __future__ import annotations
 
@@ -23,17 +18,8 @@ from fomkit.plan.options import Options, change_machine
 from fomkit.plan.options import parameters as device_names
 from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.whatif import parameters as varied
 from fomkit.whatif.measurements import measurements
-from fomkit.whatif.parameters import (
-    Parameter,
-    changed_model,
-    device_parameters,
-    fixed_sizes,
-    model_parameters,
-    peaks_in_use,
-    scope_parameters,
-    unstated,
-)
 
 Point = Mapping[str, float]
 """Parameters at other values; what is not named stays as it is."""
@@ -63,7 +49,7 @@ class Subject(Protocol):
         """About how many values of one whole number may be tried; what an estimate costs decides."""
         ...
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[varied.Parameter, ...]:
         """List the parameters that are known."""
         ...
 
@@ -256,18 +242,21 @@ class OneModel(OnMachine):
         """The estimate as it is."""
         return estimate(self.model, self._fitted, self.options)
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[varied.Parameter, ...]:
         """List rates, costs and overheads of the machine, sizes and run of the model."""
         one = self.estimate
         return (
-            *device_parameters(self.machine, peaks_in_use([one])),
-            *scope_parameters(self.machine, one.scope),
-            *model_parameters(self.model, self.options),
+            *varied.device_parameters(self.machine, varied.peaks_in_use([one])),
+            *varied.scope_parameters(self.machine, one.scope),
+            *varied.model_parameters(self.model, self.options),
         )
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated and sizes that are fixed."""
-        return [*unstated(self.machine, peaks_in_use([self.estimate])), *fixed_sizes(self.model)]
+        return [
+            *varied.unstated(self.machine, varied.peaks_in_use([self.estimate])),
+            *varied.fixed_sizes(self.model),
+        ]
 
     def estimate_at(self, point: Point) -> Estimate:
         """Estimate at one point.
@@ -281,7 +270,7 @@ class OneModel(OnMachine):
         }
         machine = change_machine(self._fitted, {name: value for name, value in point.items() if name in ours})
         others = {name: value for name, value in point.items() if name not in ours}
-        model, options = changed_model(self.model, self.options, others)
+        model, options = varied.changed_model(self.model, self.options, others)
         return estimate(model, machine, options)
 
     @cached_property

@@ -1,7 +1,4 @@
-"""A training spread over the nodes of a machine, asked at other values of its parameters.
-
-From what a person asks for to what is asked of: a model, a model on nodes, or a suite.
-"""
+"""A training spread over nodes, asked at other values of its parameters; and the choice of what is asked of."""
 
 from __future__ import annotations
 
@@ -28,19 +25,9 @@ from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import verdict_on
+from fomkit.whatif import parameters as varied
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Point, Subject
 from fomkit.whatif.measurements import MEASUREMENTS_NOTE, OUT, measure_command
-from fomkit.whatif.parameters import (
-    Parameter,
-    changed_model,
-    device_parameters,
-    fixed_sizes,
-    link_parameters,
-    model_parameters,
-    peaks_in_use,
-    unstated,
-    whole,
-)
 from fomkit.whatif.suite_cases import OfSuite
 
 
@@ -73,23 +60,23 @@ class OnNodes(OnMachine):
         """The peaks in use; None is all, of a transformer by its sizes, whose ops differ from device to device."""
         if self.model.transformer is not None:
             return None
-        return peaks_in_use([estimate(on_one_device(self.model), self._fitted, self.options)])
+        return varied.peaks_in_use([estimate(on_one_device(self.model), self._fitted, self.options)])
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[varied.Parameter, ...]:
         """List rates, costs, overheads and links of the machine, nodes, sizes and run of the model."""
         devices = Network(self.machine, self.layout.channel).node_devices
         replicas = self.layout.replicas(self.nodes * devices)
         of_a_copy = math.lcm(self.layout.fewest_devices, devices) // devices
         return (
-            *device_parameters(self.machine, self._peaks),
-            *link_parameters(self.machine, self.layout.channel),
-            whole("nodes", self.nodes, "machine", of_a_copy),
-            *model_parameters(self.model, self.options, replicas),
+            *varied.device_parameters(self.machine, self._peaks),
+            *varied.link_parameters(self.machine, self.layout.channel),
+            varied.whole("nodes", self.nodes, "machine", of_a_copy),
+            *varied.model_parameters(self.model, self.options, replicas),
         )
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated and sizes that are fixed."""
-        return [*unstated(self.machine, self._peaks or frozenset()), *fixed_sizes(self.model)]
+        return [*varied.unstated(self.machine, self._peaks or frozenset()), *varied.fixed_sizes(self.model)]
 
     def _step(self, point: Point) -> tuple[NodesJob, ParallelStep, SystemRun | None]:
         """Give the job, its step and its run at one point."""
@@ -97,7 +84,7 @@ class OnNodes(OnMachine):
         of_machine = {name: value for name, value in point.items() if name in ours}
         others = {name: value for name, value in point.items() if name not in {*ours, "nodes"}}
         machine = change_machine(self._fitted, of_machine, self.layout.channel)
-        model, options = changed_model(self.model, self.options, others)
+        model, options = varied.changed_model(self.model, self.options, others)
         job = NodesJob(model, machine, self.layout, options)
         return job, *job.at(round(point.get("nodes", self.nodes)))
 

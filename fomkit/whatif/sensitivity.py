@@ -1,7 +1,4 @@
-"""What a result hangs on (``fomkit/sensitivity/1``): elasticities, swings, and what to measure.
-
-How much a figure moves with one parameter: its elasticity here, and its swing between two ends.
-"""
+"""What a result hangs on (``fomkit/sensitivity/1``): elasticities, swings, and what to measure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The smallest change that reaches a goal (``fomkit/solve/1``): of one parameter, or of several together.
-
-Combinations of several parameters that reach a goal, where less of one needs more of another.
-"""
+"""The smallest change that reaches a goal (``fomkit/solve/1``): of one parameter, or of several together."""
 
 from __future__ import annotations
 
@@ -325,15 +322,13 @@ def _change(change: Change) -> dict[str, Any]:
     }
 
 
-def _solved_combination(combination: Combination) -> dict[str, Any]:
-    return {"values": combination.values, "factors": combination.factors, "total": combination.total,
-            "then": span_content(combination.figure), "probability": combination.probability}  # fmt: skip
-
-
 def _frontier(found: Frontier) -> dict[str, Any]:
-    return {"parameters": list(found.names), "reached": bool(found.points),
-            "points": [_solved_combination(point) for point in found.points],
-            "why": found.why or None}  # fmt: skip
+    points = [
+        {"values": one.values, "factors": one.factors, "total": one.total, "then": span_content(one.figure),
+         "probability": one.probability}
+        for one in found.points
+    ]  # fmt: skip
+    return {"parameters": list(found.names), "reached": bool(points), "points": points, "why": found.why or None}
 
 
 def _by_size(change: Change) -> tuple[bool, float, float]:

@@ -1,7 +1,4 @@
-"""The smallest change of one parameter that reaches a goal, or why none does.
-
-A whole number of which more may help or hinder: many values tried, and the nearest that reaches a goal.
-"""
+"""The smallest change of one parameter that reaches a goal, or why none does; of whole numbers many are tried."""
 
 from __future__ import annotations
 

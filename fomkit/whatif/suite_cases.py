@@ -18,17 +18,9 @@ from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import LINKS, Options, change_machine
 from fomkit.profiles.evidence import verdict_on
+from fomkit.whatif import parameters as varied
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point
 from fomkit.whatif.measurements import MEASUREMENTS_NOTE, measure_command
-from fomkit.whatif.parameters import (
-    Parameter,
-    device_parameters,
-    link_parameters,
-    peaks_in_use,
-    scope_parameters,
-    unstated,
-    whole,
-)
 
 _OF_MODEL = {"samples": "train_samples"}
 """A line's conditions that a model's parameters call otherwise."""
@@ -105,13 +97,13 @@ class OfSuite(OnMachine):
     def _is_estimated(self) -> bool:
         return any(one.kind == "estimated" for one in self.result.target)
 
-    def _line_parameters(self, line: RatedLine) -> Iterator[Parameter]:
+    def _line_parameters(self, line: RatedLine) -> Iterator[varied.Parameter]:
         if line.kind == "given":
             given = line.line.given[self.machine.name]
             for name in GAINS:
                 gain = getattr(given, name)
-                yield Parameter(f"{line.line.name}.{name}", "factor", gain, "line", gain, gain, 0, given.basis,
-                                given.source)  # fmt: skip
+                ends = (gain, gain, 0, given.basis, given.source)
+                yield varied.Parameter(f"{line.line.name}.{name}", "factor", gain, "line", *ends)
         if line.kind != "estimated" or line.line.model is None:
             return
         model = line.estimate.model if line.estimate is not None else self.load(line.line.model)
@@ -119,28 +111,32 @@ class OfSuite(OnMachine):
         for name, value in fixed.stated().items():
             if isinstance(value, int) and (name in RATED or value != 0):
                 grain = fixed.batch if name == "samples" and fixed.batch is not None else 1
-                yield whole(f"{line.line.name}.{name}", value, grain=grain)
+                yield varied.whole(f"{line.line.name}.{name}", value, grain=grain)
 
     @cached_property
     def _peaks(self) -> frozenset[str] | None:
         """The peaks in use; None is all, of jobs whose ops differ from device to device."""
         if any(one.job is not None for one in self.result.target):
             return None
-        return peaks_in_use(one.estimate for one in self.result.target if one.estimate is not None)
+        return varied.peaks_in_use(one.estimate for one in self.result.target if one.estimate is not None)
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated."""
-        return list(unstated(self.machine, self._peaks or frozenset())) if self._is_estimated else []
+        return list(varied.unstated(self.machine, self._peaks or frozenset())) if self._is_estimated else []
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[varied.Parameter, ...]:
         """List rates, costs and overheads of the target, what estimated lines fix, and gains of given ones."""
         target = self.result.target
         channels = dict.fromkeys(_channel(one.line) for one in target if one.job is not None)
-        links = {one.name: one for channel in reversed(channels) for one in link_parameters(self.machine, channel)}
+        links = {
+            one.name: one
+            for channel in reversed(channels)
+            for one in varied.link_parameters(self.machine, channel)
+        }
         return (
-            *(device_parameters(self.machine, self._peaks) if self._is_estimated else ()),
+            *(varied.device_parameters(self.machine, self._peaks) if self._is_estimated else ()),
             *links.values(),
-            *scope_parameters(self.machine, self.suite.scope),
+            *varied.scope_parameters(self.machine, self.suite.scope),
             *(parameter for one in target for parameter in self._line_parameters(one)),
         )
 
@@ -173,7 +169,7 @@ class OfSuite(OnMachine):
 
     def _changed(self, of_machine: Point, line: SuiteLine) -> Machine:
         """Give the target at other values, of links those that the job of a line uses."""
-        own = {parameter.name for parameter in link_parameters(self.machine, _channel(line))}
+        own = {parameter.name for parameter in varied.link_parameters(self.machine, _channel(line))}
         values = {name: value for name, value in of_machine.items() if name not in LINKS or name in own}
         return change_machine(self._fitted, values, _channel(line))
 

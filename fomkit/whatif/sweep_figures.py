@@ -1,9 +1,4 @@
-"""The memory of a sweep's points: peaks where sizes are few, else the largest batch that fits.
-
-The money of a sweep's points, by the rules of `fomkit.merit.campaign`: at a price asked for or the machine's.
-
-What points of a sweep are compared by, and the energy of those with a power.
-"""
+"""Memory, money and energy of a sweep's points, and what they are compared by."""
 
 from __future__ import annotations
 

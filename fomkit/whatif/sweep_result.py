@@ -1,11 +1,4 @@
-"""A sweep that was worked out: its points as a table, the front, and everything else as content.
-
-What cannot be bettered in one thing without losing in another: the front of Pareto.
-
-What is kept of a sweep while its points go by: ranges, the best points and the front of Pareto.
-
-A sweep as plain content (``fomkit/sweep/1``): what was varied, the best points and the front.
-"""
+"""A sweep that was worked out: its points as a table, the front of Pareto, and all of it as ``fomkit/sweep/1``."""
 
 from __future__ import annotations
 

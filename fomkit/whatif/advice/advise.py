@@ -1,9 +1,4 @@
-"""Advice on one model on one machine (``fomkit/advise/1``): three questions, then what the rules found.
-
-The first question: does the training use the accelerator well.
-
-The second question: which layers and structures carry the memory.
-"""
+"""Advice on one model on one machine (``fomkit/advise/1``): its use, its memory, what the rules found."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""What all rules look at: a model on a machine, its estimate, and the same once more with something changed.
-
-The interval of a result of several uncertain quantities, each moved to its ends alone.
-
-The time at stake: a step against the same step changed, with what both have in common left out of the error.
-
-What a rule answers: a finding with the time at stake, or why it does not apply.
-"""
+"""What all rules look at, the time at stake when something changes, and what a rule answers."""
 
 from __future__ import annotations
 
