@@ -123,7 +123,7 @@ def test_energy_and_carbon_of_phases() -> None:
     (known,) = content(*words, "--to-wall", "2, me", "--pue", "1.5, me")["machines"]
     assert known["carbon"]["kg"]["value"] == pytest.approx(known["energy_j"]["value"] * 2 * 1.5 * 1e-7)
     mine, p1b3 = load_machine("mine.yaml"), load_model("candle/p1b3")
-    from fomkit.plan.content import energy_of_estimate
+    from fomkit.plan.energy import energy_of_estimate
 
     one = inference_of(estimate(p1b3, mine, Options(100)), 1_000_000)
     each = energy_of_estimate(one).run.energy_j.value

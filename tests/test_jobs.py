@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.core.job import Layout
+from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import Transformer
 from fomkit.parallel.layout import check_layout
@@ -446,6 +446,23 @@ def test_what_moves_a_suite_of_jobs_is_what_rating_it_again_says(own: Path) -> N
         (quick,), whole = subject.at([point]), subject.again(point)
         assert not isinstance(quick, FomkitError)
         assert quick["fom"].ends == pytest.approx(whole["fom"].ends, rel=1e-9)
+
+
+def test_a_rate_of_links_is_that_of_each_jobs_own_transport(own: Path) -> None:
+    from fomkit.whatif.suite_cases import OfSuite
+
+    machines = [load_machine(own.with_name(f"{name}.yaml")) for name in ("old", "new")]
+    old, new = (with_links(one, [replace(link, channel="nccl") for link in one.links]) for one in machines)
+    suite = load_suite(own)
+    pictures, large = suite.lines
+    conditions = replace(pictures.conditions, batch=1024)
+    more = replace(pictures, name="MORE", job=Job(2, Layout(channel="nccl")), conditions=conditions)
+    subject = OfSuite(replace(suite, lines=(large, more)), old, new, Options(), load_model)
+    now, then = subject.result.target, subject.result_at({"link_byte_per_s": 5e10}).target
+    for before, after in zip(now, then, strict=True):
+        assert before.unit_per_day is not None
+        assert after.unit_per_day is not None
+        assert after.unit_per_day.value > before.unit_per_day.value, before.line.name
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from typer.testing import CliRunner
 import fomkit
 from fomkit.cli.main import app, main
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Fact, Price
+from fomkit.core.job import Layout
+from fomkit.core.machine import Fact, Link, Price
 from fomkit.files.write import whole_file
 from fomkit.output import points
 from fomkit.output.points import write_blocks
@@ -35,7 +36,8 @@ from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.whatif import cluster, sweep_figures
 from fomkit.whatif import sweep as sweep_room
-from fomkit.whatif.sweep import linked, make_sweep
+from fomkit.whatif.node_cases import OnNodes
+from fomkit.whatif.sweep import make_sweep, with_own_link
 from fomkit.whatif.sweep_axes import Kind, Plan, make_axis, make_plan
 from fomkit.whatif.sweep_result import Tally, pareto_front, run_sweep
 
@@ -367,7 +369,7 @@ def test_nodes_and_links_are_those_of_scaling() -> None:
     swept = run_sweep(make_sweep(model, machine, vary))
     assert len(swept.table) == 4
     for row in swept.table.to_dict("records"):
-        wired = linked(machine, "", 5e-6, row["link_byte_per_s"])
+        wired = with_own_link(machine, "", {"link_alpha_s": 5e-6, "link_byte_per_s": row["link_byte_per_s"]})
         one = scale(model, wired, ScalingSpec([int(row["nodes"])], modes=("weak",))).curves[0].points[0].step
         assert row["step_s"] == one.wall_s.value
         assert row["step_s_high"] == one.wall_s.high
@@ -381,6 +383,17 @@ def test_nodes_and_links_are_those_of_scaling() -> None:
     bare = with_links(replace(machine, links=()), ())
     with pytest.raises(FomkitError, match=r"so both its figures are needed\. Add --vary link_alpha_s"):
         make_sweep(model, bare, {"nodes": "1", "link_byte_per_s": "1 GB/s"})
+
+
+def test_a_link_is_changed_as_a_study_changes_it() -> None:
+    model, machine = fomkit.model("p1b3"), fomkit.machine("a100-sxm")
+    small = Link("system", 5e-6, 10e9, "each", "made up", most_byte=1e4, range_byte_per_s=(8e9, 11e9))
+    large = replace(small, least_byte=1e4, most_byte=None, byte_per_s=20e9, range_byte_per_s=(15e9, 21e9))
+    wired = with_links(machine, [small, large])
+    row = run_sweep(make_sweep(model, wired, {"nodes": "4", "link_byte_per_s": "40 GB/s"})).table.iloc[0]
+    figures = OnNodes(model, wired, Options(), Layout(), 4).again({"link_byte_per_s": 40e9})
+    names = ("step_s", "step_s_low", "step_s_high")
+    assert [row[name] for name in names] == pytest.approx(list(figures["step_s"].ends), rel=1e-12)
 
 
 def test_a_random_sweep_is_the_same_in_other_stretches(monkeypatch) -> None:

@@ -43,6 +43,15 @@ class Span:
         return Span(numerator / self.value, numerator / self.high, numerator / self.low, self.level)
 
 
+def half_width(level: float) -> float:
+    """Give how far a normal's interval at a level reaches to each side of its value, in standard deviations.
+
+    >>> round(half_width(0.8), 3)
+    1.282
+    """
+    return NormalDist().inv_cdf(0.5 + level / 2)
+
+
 def _sum_of_ends(terms: Sequence[float]) -> float:
     # Arrays of variants add one after the other; plain numbers without any rounding between them.
     return math.fsum(terms) if all(isinstance(term, float | int) for term in terms) else sum(terms)
@@ -59,12 +68,12 @@ def _longest_end(terms: Sequence[float]) -> float:
 
 def _deviations(span: Span) -> tuple[float, float]:
     """Give the standard deviations of the logarithm below and above the value."""
-    z = NormalDist().inv_cdf(0.5 + span.level / 2)
+    z = half_width(span.level)
     return math.log(span.value / span.low) / z, math.log(span.high / span.value) / z
 
 
 def _spread(value: float, below: float, above: float, level: float) -> Span:
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+    z = half_width(level)
     return Span(value, value * math.exp(-z * below), value * math.exp(z * above), level)
 
 
@@ -145,6 +154,16 @@ def multiply_independent(span: Span, other: Span) -> Span:
     first, second = _deviations(span), _deviations(other)
     below, above = math.hypot(first[0], second[0]), math.hypot(first[1], second[1])
     return _spread(span.value * other.value, below, above, span.level)
+
+
+def shrinks(now: Span, then: Span) -> float:
+    """Give the part of an interval's width that goes where it becomes another one; 0 where it has none.
+
+    >>> shrinks(Span(3.0, 1.0, 5.0), Span(3.0, 2.0, 5.0))
+    0.25
+    """
+    width = now.high - now.low
+    return (width - (then.high - then.low)) / width if width > 0 else 0.0
 
 
 def probability_above(span: Span, threshold: float) -> float:

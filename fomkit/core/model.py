@@ -223,6 +223,10 @@ class ModelProfile:
         """Whether work of the step is not in ``ops``, so that every total is a lower bound."""
         return bool(self.unsupported or self.missing)
 
+    def resized(self, sizes: Mapping[str, int]) -> list[str]:
+        """Name those of some sizes that are others than the profile's."""
+        return [name for name, value in sizes.items() if value != self.sizes.get(name)]
+
     @property
     def batch(self) -> int | None:
         """Samples in one step."""

@@ -6,7 +6,7 @@ another machine nobody knows that rest; the baseline's stands in for it, with an
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot
 from typing import NamedTuple
@@ -16,9 +16,9 @@ from fomkit.core.interval import Span, add_independent, at_level, divide_indepen
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.suite import Suite
-from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
+from fomkit.merit.fom import FigureOfMerit, merit_of_rates
 from fomkit.merit.measured_steps import MeasuredStep, Reading, measured_step, read_row
-from fomkit.merit.rated_lines import RatedLine
+from fomkit.merit.rated_lines import RatedLine, rates_of
 from fomkit.plan.estimate import Estimate, with_step
 
 WITHIN = 2.0
@@ -154,12 +154,6 @@ def _line(rated: RatedLine, old: _Side, new: _Side, level: float) -> CalibratedL
     return CalibratedLine(rated.line.name, device, measured, rest, step, rates[1], rates[0], found, there)
 
 
-def _rates_of(side: Sequence[RatedLine], names: Container[str]) -> dict[str, Span]:
-    """Give the rates of some lines as they are rated."""
-    known = ((one.line.name, one.unit_per_day) for one in side if one.line.name in names)
-    return {name: rate for name, rate in known if rate is not None}
-
-
 @dataclass(frozen=True)
 class Calibrator:
     """A suite's lines on a baseline and a target, rated, and what was measured of them.
@@ -175,16 +169,7 @@ class Calibrator:
     level: float
 
     def _merit(self, old: dict[str, Span], new: dict[str, Span]) -> FigureOfMerit | None:
-        """Take the figure of merit of the lines that have both rates."""
-        both = [line.name for line in self.suite.lines if line.name in old and line.name in new]
-        if not both:
-            return None
-        before, after = (
-            Rates(machine.name, self.suite.scope, {name: rates[name] for name in both})
-            for machine, rates in zip(self.machines, (old, new), strict=True)
-        )
-        weights = {line.name: line.weight for line in self.suite.lines}
-        return figure_of_merit(before, after, self.suite.mean, weights)
+        return merit_of_rates(self.suite, self.machines, (old, new))
 
     def calibrate(self) -> Calibration:
         """Work the suite out from what was measured on its baseline.
@@ -206,10 +191,11 @@ class Calibrator:
             raise FomkitError(f"--from, suite {self.suite.name}", f"no line is calibrated by it. {reasons}.")
         old_rates = {one.name: one.baseline_per_day for one in lines}
         found = {one.name: one.found_per_day for one in lines if one.found_per_day is not None}
+        projected = [rates_of(one for one in side if one.line.name in old_rates) for side in self.sides]
         return Calibration(
             tuple(lines),
             tuple(left_out),
             self._merit(old_rates, {one.name: one.unit_per_day for one in lines}),
-            self._merit(*(_rates_of(side, old_rates) for side in self.sides)),
+            merit_of_rates(self.suite, self.machines, projected),
             self._merit(old_rates, found),
         )

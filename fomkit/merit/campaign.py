@@ -1,9 +1,4 @@
-"""A campaign on a machine: each phase's rate, days, money, energy, and their sums.
-
-Money: a price times the time that something is paid for, whole devices, nodes or systems at a time.
-
-Speed-ups that several changes are said to give: their product is naive, and never stands alone.
-"""
+"""A campaign on a machine: each phase's rate, days, money and energy; and speed-ups that are claimed."""
 
 from __future__ import annotations
 
@@ -17,24 +12,9 @@ from fomkit.core.interval import Span, multiply_independent
 from fomkit.core.machine import EnergyScope, Machine, Price, Scope
 from fomkit.core.suite import Phase, Suite, Workflow
 from fomkit.core.units import DAY_S
-from fomkit.merit.measured_steps import (
-    NOTHING_MEASURED,
-    Explained,
-    MeasuredRuns,
-    explained_lines,
-    explained_models,
-    little_explained,
-)
-from fomkit.merit.rated_lines import (
-    NO_RUN,
-    LineRating,
-    Load,
-    fixed_conditions,
-    time_work,
-    under_conditions,
-    up_devices,
-)
-from fomkit.plan.content import energy_of_estimate
+from fomkit.merit import measured_steps, rated_lines
+from fomkit.merit.measured_steps import Explained, MeasuredRuns
+from fomkit.plan.energy import energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options, choose_scope
@@ -143,7 +123,7 @@ class CampaignCost:
     def little_explained(self) -> tuple[Explained, ...]:
         """Those of its phases with days whose measured runs the device explains less than half."""
         held = [phase.explained for phase in self.phases if phase.days is not None and phase.explained is not None]
-        return little_explained(held, [one.line for one in held])
+        return measured_steps.little_explained(held, [one.line for one in held])
 
 
 def _days(phase: Phase, per_day: Span, run_s: Span, notes: tuple[str, ...] = ()) -> tuple[Span, tuple[str, ...]]:
@@ -158,7 +138,7 @@ def _line(
     phase: Phase,
     machine: Machine,
     options: Options,
-    load: Load,
+    load: rated_lines.Load,
     suites: LoadSuite,
     measured: MeasuredRuns,
 ) -> PhaseCost:
@@ -172,14 +152,17 @@ def _line(
             phase.name,
             f"suite {suite.name!r} rates the scope {suite.scope!r}, not {options.scope!r}. Use its scope.",
         )
-    rated = LineRating(suite, machine, options, load).rate(line)
+    rated = rated_lines.LineRating(suite, machine, options, load).rate(line)
     if rated.unit_per_day is None:
         return PhaseCost(phase, None, None, missing=rated.missing)
-    held = [replace(line, line=phase.name) for line in explained_lines([machine], [[rated]], measured, load)]
+    held = [
+        replace(line, line=phase.name)
+        for line in measured_steps.explained_lines([machine], [[rated]], measured, load)
+    ]
     explained = next(iter(held), None)
     if rated.job is not None:
         return _of_job(phase, rated.job, rated.unit_per_day, line.runs, explained, rated.deviations)
-    unit_s = rated.unit_per_day.per(DAY_S * up_devices(machine, suite))
+    unit_s = rated.unit_per_day.per(DAY_S * rated_lines.up_devices(machine, suite))
     nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
     found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
                       basis=rated.basis, excludes=rated.excludes or (), fit=rated.fit, explained=explained,
@@ -217,29 +200,29 @@ def _model(
     name: str,
     machine: Machine,
     options: Options,
-    load: Load,
+    load: rated_lines.Load,
     measured: MeasuredRuns,
 ) -> PhaseCost:
     model = load(name)
-    fixed = fixed_conditions(phase.conditions, model)
+    fixed = rated_lines.fixed_conditions(phase.conditions, model)
     chosen = replace(options, batch=fixed.batch, sizes=fixed.sizes, precision=fixed.precision)
     try:
-        chosen_model = under_conditions(model, fixed)
+        chosen_model = rated_lines.under_conditions(model, fixed)
         one = (
             inference_of(estimate(chosen_model, machine, chosen), phase.conditions.samples)
             if phase.mode == "infer"
-            else time_work(chosen_model, machine, chosen, phase.job)
+            else rated_lines.time_work(chosen_model, machine, chosen, phase.job)
         )
     except FomkitError as error:
         return PhaseCost(phase, None, None, missing=str(error))
     if one.unit_per_day is None:
-        return PhaseCost(phase, None, None, missing=NO_RUN.format(name))
+        return PhaseCost(phase, None, None, missing=rated_lines.NO_RUN.format(name))
     if not isinstance(one, Estimate):
         return _of_job(phase, one, one.unit_per_day.scaled(model.unit.runs), 1.0, None)
     per_day, run_s = one.unit_per_day.scaled(one.model.unit.runs), one.run_time.run_s or one.step
     # Measured rates and epochs are of training: they say nothing of a phase of inference.
-    runs = measured if phase.mode != "infer" else NOTHING_MEASURED
-    held = next(iter(explained_models([one], chosen, runs, phase.name)), None)
+    runs = measured if phase.mode != "infer" else measured_steps.NOTHING_MEASURED
+    held = next(iter(measured_steps.explained_models([one], chosen, runs, phase.name)), None)
     return _with_energy(PhaseCost(phase, per_day, *_days(phase, per_day, run_s), explained=held), one)
 
 
@@ -248,9 +231,9 @@ def run_campaign(
     machine: Machine,
     options: Options,
     price: Price | None,
-    load: Load,
+    load: rated_lines.Load,
     suites: LoadSuite,
-    measured: MeasuredRuns = NOTHING_MEASURED,
+    measured: MeasuredRuns = measured_steps.NOTHING_MEASURED,
 ) -> CampaignCost:
     """Work out a campaign, phase by phase, each on the whole scope.
 

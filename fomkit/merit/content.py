@@ -51,4 +51,4 @@ def merit_content(
 
 def worst_basis(estimates: Sequence[Estimate]) -> str:
     """Name the weakest basis of some estimates: measured only where every op is a measured one."""
-    return "measured" if all(estimate.coverage["measured"] > 1 - 1e-12 for estimate in estimates) else "modelled"
+    return "measured" if all(estimate.basis == "measured" for estimate in estimates) else "modelled"

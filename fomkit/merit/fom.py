@@ -1,15 +1,9 @@
-"""Figure of merit: how many times more units of work a day one machine does than another.
+"""Figure of merit: how many times more units of work a day one machine does than another, by several means.
 
-The lecture's mean (Foster & Stevens 2018, lecture 10) is the ratio of the two machines' harmonic mean rates. It is
-a harmonic mean of the ratios, weighted by the time each line takes on the baseline.
-
-The means that figures of merit are taken by, each as a function of both machines' rates and the weights.
-
-The lecture's is the ratio of harmonic mean rates (Foster & Stevens 2018, lecture 10). Weighted by line it is the
-ratio of two sustained rates P_tot = 3600 / Σ(w·t·n/N) of procurements; the weighted geometric mean of speed-ups is
-NERSC's sustained system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw), where the ratios hold N already at system scope.
-
-What is said of a chance to reach a bar: the same two limits wherever a proposal or a delivery is judged.
+The lecture's mean is the ratio of harmonic mean rates (Foster & Stevens 2018, lecture 10): a harmonic mean of the
+ratios, weighted by the time each line takes on the baseline. Weighted by line it is the ratio of two sustained
+rates P_tot = 3600 / Σ(w·t·n/N) of procurements; the weighted geometric mean of speed-ups is NERSC's sustained
+system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw), where the ratios hold N already at system scope.
 """
 
 from __future__ import annotations
@@ -22,6 +16,8 @@ from typing import TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, divide_independent
+from fomkit.core.machine import Machine
+from fomkit.core.suite import Suite
 from fomkit.core.units import DAY_S
 
 Numbers = Sequence[float]
@@ -205,6 +201,23 @@ def figure_of_merit(
         with_whole_rates=_whole(new) / _whole(old) if mean == MEAN else math.nan,
         mean=mean,
     )
+
+
+def merit_of_rates(
+    suite: Suite, machines: tuple[Machine, Machine], sides: Sequence[Mapping[str, Span]]
+) -> FigureOfMerit | None:
+    """Compare a baseline and a target over the lines of a suite that both have a rate of; None where none has.
+
+    `sides`: units a day by line, on each machine.
+    """
+    both = [line.name for line in suite.lines if all(line.name in side for side in sides)]
+    if not both:
+        return None
+    old, new = (
+        Rates(machine.name, suite.scope, {name: side[name] for name in both})
+        for machine, side in zip(machines, sides, strict=True)
+    )
+    return figure_of_merit(old, new, suite.mean, {line.name: line.weight for line in suite.lines})
 
 
 Word = TypeVar("Word", bound=str)

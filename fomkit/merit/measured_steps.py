@@ -1,7 +1,4 @@
-"""From rows of measurements to the measured step of one estimate: which rows are meant, and the step of each.
-
-How much of what was measured of a model the device's work explains: the rest is what nobody stated.
-"""
+"""From measured rows to the step of an estimate, and how much of what was measured the device's work explains."""
 
 from __future__ import annotations
 
@@ -69,12 +66,7 @@ def mismatch(row: Measurement, estimated: Estimate) -> str:
             return f"its {name} is not stated; the estimate's is {wanted}"
         if stated != wanted:
             return f"its {name} is {stated}, the estimate's is {wanted}"
-    changed = [
-        name
-        for name, size in estimated.sizes.items()
-        if name != "batch" and size != estimated.model.sizes.get(name)
-    ]
-    if changed:
+    if changed := [name for name in estimated.model.resized(estimated.sizes) if name != "batch"]:
         return f"it does not say {', '.join(changed)}, and the estimate's is not the profile's"
     return ""
 

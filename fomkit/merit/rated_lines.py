@@ -1,13 +1,10 @@
-"""One line of a suite on one machine: rated as frozen, as given, as estimated, or missing with a reason.
-
-What a line of a suite fixes, what a proposal does instead, and how the difference is told.
-"""
+"""One line of a suite on one machine: what it fixes, and its rate as frozen, given, estimated, or missing."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Literal
@@ -162,6 +159,11 @@ class RatedLine:
         return self.fit.message
 
 
+def rates_of(side: Iterable[RatedLine]) -> dict[str, Span]:
+    """Give the units a day of those lines that have a rate, by line."""
+    return {one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None}
+
+
 def up_devices(machine: Machine, suite: Suite) -> float:
     """Count the devices at the suite's scope, by the share of the time that they are up."""
     return machine.devices(suite.scope) * (machine.availability if suite.scope == "system" else 1.0)
@@ -281,9 +283,9 @@ class LineRating:
             excludes=one.excludes,
         )
         if not isinstance(one, Estimate):
-            return replace(found, job=one, source=f"{name} on {one.step.devices:,} devices")
-        measured = one.coverage["measured"] > 1 - 1e-12
-        return replace(found, estimate=one, basis="measured" if measured else "modelled")
+            many = "s" if one.step.devices > 1 else ""
+            return replace(found, job=one, source=f"{name} on {one.step.devices:,} device{many}")
+        return replace(found, estimate=one, basis=one.basis)
 
     def _frozen(self, line: SuiteLine) -> RatedLine:
         if line.name in self.proposals:

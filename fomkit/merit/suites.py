@@ -1,7 +1,4 @@
-"""A suite on two machines: each line's rate, given, frozen or estimated, and the figure of merit over all.
-
-What a vendor committed to, held against what was measured on the delivered machine, line by line.
-"""
+"""A suite on two machines, its rates and figure of merit; and what was committed against what was measured."""
 
 from __future__ import annotations
 
@@ -14,20 +11,11 @@ from fomkit.core.interval import Span, at_level, probability_above
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.suite import Conditions, FrozenRate, Suite
+from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, Calibrator
-from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit, unit_per_day, verdict
-from fomkit.merit.measured_steps import (
-    MEASURED_LEVEL,
-    NOTHING_MEASURED,
-    Explained,
-    MeasuredRuns,
-    Reading,
-    explained_lines,
-    little_explained,
-    measured_step,
-    read_row,
-)
-from fomkit.merit.rated_lines import LineRating, Load, RatedLine, up_devices
+from fomkit.merit.fom import FigureOfMerit, merit_of_rates, unit_per_day, verdict
+from fomkit.merit.measured_steps import Explained, MeasuredRuns, Reading
+from fomkit.merit.rated_lines import LineRating, Load, RatedLine, rates_of, up_devices
 from fomkit.plan.estimate import Estimate, with_step
 from fomkit.plan.options import Options, choose_scope
 
@@ -36,18 +24,11 @@ from fomkit.plan.options import Options, choose_scope
 class SuiteResult(Shown):
     """A suite compared on a target and its baseline.
 
-    Attributes
-    ----------
-    baseline, target : tuple of RatedLine
-        Line by line.
-    merit : FigureOfMerit or None
-        Over the lines that both machines have a rate for; None where a required one is missing.
-    explained : tuple of Explained
-        Of modelled lines that somebody measured a run of, how much of it the device's work explains.
-    allow_excluded : bool
-        Give a verdict on the threshold though the device explains little of what was measured.
-    calibration : Calibration or None
-        The same from what was measured on the baseline, where that was asked for.
+    `baseline`, `target`: line by line.
+    `merit`: over the lines that both machines have a rate for; None where a required one is missing.
+    `explained`: of modelled lines that somebody measured a run of, how much of it the device's work explains.
+    `allow_excluded`: give a verdict on the threshold though the device explains little of what was measured.
+    `calibration`: the same from what was measured on the baseline, where that was asked for.
     """
 
     suite: Suite
@@ -85,7 +66,7 @@ class SuiteResult(Shown):
     def little_explained(self) -> tuple[Explained, ...]:
         """The lines of the figure of merit whose measured runs the device explains less than half."""
         names = self.merit.ratios if self.merit is not None else {}
-        return little_explained(self.explained, names)
+        return measured_steps.little_explained(self.explained, names)
 
     @property
     def withheld(self) -> str:
@@ -169,16 +150,9 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
 
 def merit_of(result: SuiteResult) -> FigureOfMerit | None:
     """Take the figure of merit over the lines rated on both; None where there is none, or a required one lacks."""
-    suite, sides = result.suite, (result.baseline, result.target)
-    rates = [{one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None} for side in sides]
-    both = [line.name for line in suite.lines if all(line.name in side for side in rates)]
-    if result.incomplete or not both:
+    if result.incomplete:
         return None
-    old, new = (
-        Rates(machine.name, suite.scope, {name: side[name] for name in both})
-        for machine, side in zip(result.machines, rates, strict=True)
-    )
-    return figure_of_merit(old, new, suite.mean, {line.name: line.weight for line in suite.lines})
+    return merit_of_rates(result.suite, result.machines, [rates_of(result.baseline), rates_of(result.target)])
 
 
 def run_suite(
@@ -188,7 +162,7 @@ def run_suite(
     options: Options,
     load: Load,
     proposals: Mapping[str, Conditions] | None = None,
-    measured: MeasuredRuns = NOTHING_MEASURED,
+    measured: MeasuredRuns = measured_steps.NOTHING_MEASURED,
     allow_excluded: bool = False,
     taken: Sequence[Measurement] = (),
 ) -> SuiteResult:
@@ -206,7 +180,7 @@ def run_suite(
         )
     old = rate_lines(suite, baseline, options, load)
     new = rate_lines(suite, target, options, load, proposals)
-    explained = explained_lines((baseline, target), (old, new), measured, load)
+    explained = measured_steps.explained_lines((baseline, target), (old, new), measured, load)
     calibration = None
     if taken:
         machines, unfrozen = (baseline, target), replace(suite, frozen={})
@@ -286,9 +260,9 @@ def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
     readings = []
     for row in rows:
         reason = _mismatch(row, line, suite)
-        step = None if reason else Span(row.value, row.low, row.high, MEASURED_LEVEL)
+        step = None if reason else Span(row.value, row.low, row.high, measured_steps.MEASURED_LEVEL)
         readings.append(Reading(row, step, reason or "a run"))
-    found = measured_step(readings)
+    found = measured_steps.measured_step(readings)
     rate = None
     if found is not None:
         rate = unit_per_day(found.step.scaled(line.line.runs), up_devices(machine, suite))
@@ -307,8 +281,8 @@ def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
     one = line.estimate
     if one is None:
         return _of_given(line, suite, machine, [row for row in rows if row.model == line.line.name])
-    readings = tuple(read_row(row, one) for row in rows if row.model == one.model.name)
-    found = measured_step(readings)
+    readings = tuple(measured_steps.read_row(row, one) for row in rows if row.model == one.model.name)
+    found = measured_steps.measured_step(readings)
     if found is None:
         return AcceptedLine(line, None, False, readings)
     rolled = with_step(one, found.step)
@@ -327,22 +301,9 @@ def accept(
 ) -> tuple[AcceptedLine, ...]:
     """Compare each line of a suite as committed with what was measured.
 
-    Parameters
-    ----------
-    suite : Suite
-    committed : Machine
-        The profile that a vendor committed to, or the machine that the suite gives committed times of.
-    rows : sequence of Measurement
-    measured_on : str
-        Name of the machine in the rows.
-    options : Options
-    load : function
-        Gives the model profile of a name.
-
-    Raises
-    ------
-    FomkitError
-        When no row is of the machine, or a workload is unknown.
+    `committed`: the profile that a vendor committed to, or the machine that the suite gives committed times of;
+    `measured_on`: name of the machine in the rows; `load`: gives the model profile of a name. Raises FomkitError
+    when no row is of the machine, or a workload is unknown.
     """
     about = [row for row in rows if row.machine == measured_on]
     if not about:

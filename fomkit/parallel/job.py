@@ -1,11 +1,8 @@
-"""What failures, checkpoints and queues leave of a system's time.
+"""What failures, checkpoints and one-off costs leave of a job's time; memory of a transformer's training.
 
-Overheads of a stack that are paid once a job: their share falls as the job gets longer.
-
-Memory of a transformer's training on the first stage, per device.
-
-Korthikanti et al., arXiv 2205.05198: equations 1 to 6 (activations), section 4.2.3 (pipeline). Activations are
-those kept for the backward pass, 2 bytes each, masks of dropouts 1 byte.
+Memory is that of the first stage, per device: Korthikanti et al., arXiv 2205.05198, equations 1 to 6
+(activations), section 4.2.3 (pipeline). Activations are those kept for the backward pass, 2 bytes each, masks of
+dropouts 1 byte.
 """
 
 from __future__ import annotations

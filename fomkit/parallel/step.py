@@ -1,9 +1,4 @@
-"""One step of a parallel training: what devices do, what they wait for, what they send and hold.
-
-What a device's links carry in a stretch of a step: busy, what no op hides, and where times are from.
-
-Pipelines: what the stages wait for at both ends of a step.
-"""
+"""One step of a parallel training: what devices do, wait for, send and hold; and the schedule of a pipeline."""
 
 from __future__ import annotations
 

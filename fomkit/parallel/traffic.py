@@ -1,25 +1,14 @@
 """What devices send each other in a parallel step, and what of it hides.
 
-The price of one message is `fomkit.prediction.links`' and `fomkit.prediction.exchange`'s.
+In a block: Shoeybi et al., arXiv 1909.08053, section 3; Korthikanti et al., arXiv 2205.05198, section 4.2: sums
+after each half of a block, or with sequence parallelism a gather before and a scatter after it. Backward, the sum
+of an input's gradient runs beside the product that gives the weight's (ibid., as remembered), and the gather of
+inputs that were not kept beside the product that gives the input's.
 
-What a tensor group, or replicas that share experts, send in one block, forward and backward, and what hides it.
-
-Shoeybi et al., arXiv 1909.08053, section 3; Korthikanti et al., arXiv 2205.05198, section 4.2: sums after each
-half of a block, or with sequence parallelism a gather before and a scatter after it. Backward, the sum of an
-input's gradient runs beside the product that gives the weight's (ibid., as remembered), and the gather of inputs
-that were not kept beside the product that gives the input's.
-
-Communication beside computation: what a link is busy, and what of it a step waits for.
-
-What replicas of a model send each other in a step: sums of gradients, and what zero scatters and gathers.
-
-Rajbhandari et al., SC 2020, section 7: stages 1 and 2 send as much as an all_reduce, stage 3 half as much again.
-
-A step whose replicas share gradients, or parameters too: sent for every microbatch, block by block.
-
-FSDP of PyTorch (Zhao et al., "PyTorch FSDP", VLDB 2023, section 3) and ZeRO 2 and 3 (Rajbhandari et al., SC 2020).
-A unit is a block; the root holds the words and what else is outside blocks. One unit is gathered while the one
-before it runs.
+Between replicas: Rajbhandari et al., SC 2020, section 7: stages 1 and 2 of zero send as much as an all_reduce,
+stage 3 half as much again. Where gradients are shared, or parameters too, they are sent for every microbatch,
+block by block, as FSDP does (Zhao et al., "PyTorch FSDP", VLDB 2023, section 3): a unit is a block, the root
+holds the words and what else is outside blocks, and one unit is gathered while the one before it runs.
 """
 
 from __future__ import annotations

@@ -1,22 +1,14 @@
-"""The op tables of a transformer's training by its sizes: blocks, both ends, update.
-
-Rows of an op table under construction: products, streams over elements, and the gradients of a product.
-
-The ops of a block's experts in place of its feed-forward layer, as one device of those that share them runs.
-
-Every token goes to ``top_k`` experts (Lepikhin et al., "GShard", arXiv 2006.16668, section 2.2; Fedus et al.,
-"Switch Transformers", arXiv 2101.03961, section 2.2). Each expert has as many places as the capacity factor says,
-which are sent and worked on whether a token is in them or not: how tokens spread is declared, not predicted. A
-tensor group splits each expert as it splits a feed-forward layer, and each of its devices routes and sends all
-tokens.
-
-The ops of one transformer block as one device of a tensor group runs them, by rule from its sizes.
+"""The op tables of a transformer's training by its sizes: blocks, both ends, update, as one device runs them.
 
 The kernels are those of Megatron-LM as published with arXiv 2205.05198 (2022): bias and GELU, bias, dropout and
 residual, scale, mask and softmax are one kernel each; products add their weight gradients to sums in fp32
-themselves, which costs them traffic that a table of products with short results does not hold;
-attention is batched products around a softmax, or one kernel where it is fused. What experts run in place of the
-feed-forward layer is in `fomkit.parallel.transformer`.
+themselves, which costs them traffic that a table of products with short results does not hold; attention is
+batched products around a softmax, or one kernel where it is fused.
+
+Of experts, every token goes to ``top_k`` (Lepikhin et al., "GShard", arXiv 2006.16668, section 2.2; Fedus et al.,
+"Switch Transformers", arXiv 2101.03961, section 2.2). Each has as many places as the capacity factor says, which
+are sent and worked on whether a token is in them or not: how tokens spread is declared, not predicted. A tensor
+group splits each expert as it splits a feed-forward layer, and each of its devices routes and sends all tokens.
 """
 
 from __future__ import annotations

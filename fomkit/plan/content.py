@@ -1,140 +1,21 @@
-"""An estimate as plain content: what JSON, terminal and page all show.
-
-The energy of an estimate: of its step, epoch, run and unit of work, as far as the machine states figures.
-"""
+"""An estimate as plain content: what JSON, terminal and page all show."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.interval import Span, divide_independent
-from fomkit.core.machine import Energy, Fact, Machine, Price
+from fomkit.core.machine import Fact, Machine, Price
 from fomkit.core.units import UNITS
-from fomkit.plan.energy import (
-    Figures,
-    Method,
-    Spent,
-    Work,
-    Workload,
-    add_work,
-    at_most,
-    choose_method,
-    figures_for,
-    price_work,
-    spend,
-)
+from fomkit.plan.energy import Spent, energy_of_estimate
 
 if TYPE_CHECKING:
     from fomkit.core.model import EpochsToTarget
     from fomkit.plan.estimate import Estimate
 
 
-_SHARED = {"node": "node's power", "wall": "power at the wall"}
-
-
-@dataclass(frozen=True)
-class EnergyEstimate:
-    """Energy [J] of an estimate, of all devices of one run.
-
-    `method`: none where the machine's figures do not reach; ``missing`` then says what is not stated.
-    `step`, `epoch`, `run`, `unit`: none where it, or its time, is not known.
-    `most_step_j`: upper bound of a chip's step [J], where its limit is stated.
-    `notes`: what a reader should know of the figures.
-    """
-
-    method: Method | None
-    missing: tuple[str, ...]
-    devices: int
-    step: Spent | None = None
-    epoch: Spent | None = None
-    run: Spent | None = None
-    unit: Spent | None = None
-    most_step_j: float | None = None
-    limit_w: float | None = None
-    notes: tuple[str, ...] = ()
-
-
-def _workload(estimate: Estimate) -> Workload:
-    return Workload(
-        model=estimate.model.name,
-        batch=estimate.sizes.get("batch"),
-        precision=estimate.precision,
-        busy_share=estimate.step_time.device_s.value / estimate.step.value if estimate.step.value else 1.0,
-        time_measured=estimate.coverage["measured"] > 1 - 1e-12,
-    )
-
-
-def _epoch_work(estimate: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:
-    """Add the work of an epoch's steps, and of the forward passes that validate."""
-    run, level = estimate.run_time, estimate.step.level
-    parts = [(step, float(run.steps_per_epoch or 0))]
-    forward = estimate.step_time.passes.get("forward")
-    if run.validation_s is not None and forward is not None and forward.value > 0:
-        rows = estimate.ops[estimate.ops["pass_name"].isin(["forward"])]
-        parts.append((price_work(rows, energy, figures, level), round(run.validation_s.value / forward.value)))
-    return add_work(parts)
-
-
-def _notes(estimate: Estimate, energy: Energy, method: Method, step: Spent) -> tuple[str, ...]:
-    messages = []
-    idle, limit = step.terms.get("idle power"), energy.limit_w
-    if not method.counts_work and method.power_w.low == method.power_w.high:
-        messages.append("the power states no spread: the interval is that of the time")
-    if idle is not None and all(
-        term.low == term.high for name, term in step.terms.items() if name != "idle power"
-    ):
-        messages.append(
-            "the figures per flop and byte state no spread: the interval is that of idle power and time"
-        )
-    mean_w = step.energy_j.value / estimate.step.value if estimate.step.value else 0.0
-    if limit is not None and method.scope == "chip" and mean_w > limit.value:
-        messages.append(
-            f"a mean power of {mean_w:.3g} W is above the chip's limit of {limit.value:.3g} W: "
-            "figures or predicted time cannot both be right"
-        )
-    if method.scope != "chip":
-        messages.append(f"each device has an equal share of the {_SHARED[method.scope]}, as if all did the same")
-    return tuple(messages)
-
-
-def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
-    """Give the energy of an estimate; None where the machine states nothing of energy.
-
-    The figures count the devices of one run. What the times leave out, the energy leaves out: while the host
-    starts up or validates, idle power is counted as far as these times are known.
-    """
-    energy, level = estimate.machine.energy, estimate.step.level
-    if energy is None:
-        return None
-    devices, run = estimate.model.run.devices_per_run, estimate.run_time
-    figures, formats_filled = figures_for(estimate.ops, energy)
-    work = price_work(estimate.ops, energy, figures, level)
-    method, missing = choose_method(energy, _workload(estimate), work, level)
-    most = at_most(energy, estimate.step)
-    limit = energy.limit_w.value if energy.limit_w else None
-    if method is None or estimate.coverage["unpriced"] > 0:
-        unpriced = ("some ops have no time",) if estimate.coverage["unpriced"] > 0 else ()
-        return EnergyEstimate(None, (*missing, *unpriced), devices, most_step_j=most, limit_w=limit)
-
-    def spent(time_s: Span | None, done: Work) -> Spent | None:
-        return None if time_s is None else spend(method, time_s, done, at_most(energy, time_s)).scaled(devices)
-
-    of_epoch = _epoch_work(estimate, energy, figures, work)
-    of_run = add_work([(of_epoch, float(estimate.model.run.epochs or 0))])
-    whole = spent(run.run_s, of_run)
-    step = spend(method, estimate.step, work, most)
-    return EnergyEstimate(
-        method, (), devices, step.scaled(devices), spent(run.epoch_s, of_epoch), whole,
-        whole and whole.scaled(estimate.model.unit.runs), most, limit,
-        (*_notes(estimate, energy, method, step), *(formats_filled if method.counts_work else ())),
-    )  # fmt: skip
-
-
 def _span(spent: Spent | None) -> dict[str, float] | None:
-    if spent is None:
-        return None
-    return {"value": spent.energy_j.value, "low": spent.energy_j.low, "high": spent.energy_j.high}
+    return None if spent is None else span_content(spent.energy_j)
 
 
 def energy_content(estimate: Estimate) -> dict[str, Any] | None:
@@ -156,8 +37,7 @@ def energy_content(estimate: Estimate) -> dict[str, Any] | None:
         "process_m": method.process_m if method else None,
         "devices": found.devices,
         "idle_share": share,
-        "terms_step": {name: {"value": term.value, "low": term.low, "high": term.high}
-                       for name, term in step.terms.items()} if step else {},
+        "terms_step": {name: span_content(term) for name, term in step.terms.items()} if step else {},
         "step_at_most": found.most_step_j,
         "limit_w": found.limit_w,
         "missing": list(found.missing),

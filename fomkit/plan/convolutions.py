@@ -1,7 +1,4 @@
-"""The convolutions of a model by each method that computes them, as plain content (``fomkit/convolutions/1``).
-
-The least that a convolution takes by each method at a machine's rates, within a limit of workspace.
-"""
+"""The convolutions of a model by each method, and the least that each takes (``fomkit/convolutions/1``)."""
 
 from __future__ import annotations
 
@@ -235,7 +232,7 @@ def _total(rows: pd.DataFrame, layers: list[dict[str, Any]], machine: Machine, l
     return {
         "direct_s": _number(sums["direct"]),
         "best_s": _number(sums["best"]),
-        "time_s": None if span is None else span_content(span),
+        "time_s": span_content(span),
         "time_sources": {name: share for name, share in coverage(timed).items() if share > 0 and len(timed)},
         "without_time": int(len(rows) - len(timed)),
     }

@@ -1,25 +1,21 @@
-"""How much of the predicted time rests on what kind of evidence, and what has no time at all.
-
-What it adds to the error of a time from a table of single kernels that the kernel runs in a step.
+"""What kind of evidence the predicted time rests on, what has no time, and what use in a step adds to the error.
 
 A benchmark repeats one kernel on its own operands; in a step the caches hold what the op before left, the clock
 follows the mean load, and the library may find its operands at another place. No table of single kernels can tell
 how much that is, so ``benchmarks/use_in_steps.py`` tells it from calls inside models on several machines: what
 their errors have beyond the tables' own intervals.
-
-Work of one step by pass, before any machine is named.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.tables import TIME_SOURCES
 
@@ -101,7 +97,7 @@ class Spread(NamedTuple):
         >>> [round(end, 3) for end in Spread(0.0, 0.1).widen(1.0, 0.9, 1.0, 0.8)]
         [0.9, 1.137]
         """
-        z = NormalDist().inv_cdf(0.5 + level / 2)
+        z = half_width(level)
         below = math.hypot(math.log(value / low), z * self.faster)
         above = math.hypot(math.log(high / value), z * self.slower)
         return value * math.exp(-below), value * math.exp(above)

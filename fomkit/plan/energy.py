@@ -1,11 +1,4 @@
-"""Energy of arithmetic and of memory traffic, besides the power that is there anyway.
-
-What a machine's figures allow: its measured power, or a model of its work; an ordered list, nothing guessed.
-
-Energy over a time: power × time, and what the work takes besides.
-
-The energy of each op, as columns.
-"""
+"""The energy of ops, a step and a run: a measured power, or idle power and the work's; nothing guessed."""
 
 from __future__ import annotations
 
@@ -21,6 +14,8 @@ from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, EnergyScope, Fa
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fomkit.plan.estimate import Estimate
 
 
 NEGLIGIBLE = 1e-3
@@ -56,12 +51,8 @@ def _flop_sums(costed: pd.DataFrame) -> dict[tuple[str, str], float]:
 def figures_for(costed: pd.DataFrame, energy: Energy) -> tuple[Figures, tuple[str, ...]]:
     """Choose the energy of a flop for each number format and engine of a step.
 
-    Returns
-    -------
-    figures : mapping
-        Without the formats that have no figure and more than a negligible share of the flop.
-    messages : tuple of str
-        What took another format's figure.
+    Gives the figures, without the formats that have none and more than a negligible share of the flop, and what
+    took another format's figure.
     """
     sums = _flop_sums(costed)
     whole = math.fsum(sums.values())
@@ -119,11 +110,6 @@ def add_work(parts: Sequence[tuple[Work, float]]) -> Work:
     return Work(terms, tuple(dict.fromkeys(message for work, _ in parts for message in work.missing)))
 
 
-def total(terms: Mapping[str, Span]) -> Span:
-    """Add terms whose figures know nothing of each other."""
-    return add_independent(terms.values())
-
-
 MethodName = Literal["average_power", "power_of_ops", "per_work"]
 Basis = Literal["measured", "modelled"]
 FULL = 1 - 1e-9
@@ -133,12 +119,8 @@ FULL = 1 - 1e-9
 class Workload:
     """What runs: the conditions that a measured power must have been taken under.
 
-    Attributes
-    ----------
-    busy_share : float
-        Share of the step's time that the device computes; it waits for the rest.
-    time_measured : bool
-        Whether all of its time is a measured one.
+    `busy_share`: share of the step's time that the device computes; it waits for the rest.
+    `time_measured`: whether all of its time is a measured one.
     """
 
     model: str
@@ -208,11 +190,7 @@ def choose_method(
 ) -> tuple[Method | None, tuple[str, ...]]:
     """Choose how the energy of a workload is known: its own measured power, that of timed ops, or its work.
 
-    Returns
-    -------
-    method : Method or None
-    missing : tuple of str
-        What would have to be stated; empty where a method was found.
+    Gives the method, else None and what would have to be stated.
     """
     for method in (_average(energy, workload, level), _of_ops(energy, workload, level)):
         if method is not None:
@@ -263,7 +241,7 @@ def spend(method: Method, time_s: Span, work: Work, most_j: float | None = None)
     terms = {"idle power" if method.counts_work else "power": lasting}
     if method.counts_work:
         terms |= work.terms
-    found = total(terms)
+    found = add_independent(terms.values())  # their figures know nothing of each other
     if most_j is not None and method.scope == "chip":
         found = Span(found.value, found.low, max(found.value, min(found.high, most_j)), found.level)
     return Spent(found, terms)
@@ -286,3 +264,104 @@ def add_energy(timed: pd.DataFrame, energy: Energy, method: Method, figures: Fig
         # No flop takes no energy, whatever its figure would have been.
         work = np.where(flop == 0, 0.0, flop * each) + np.where(byte == 0, 0.0, byte * per_byte)
     return timed.assign(work_j=work, energy_j=work + method.power_w.value * timed["time_s"].to_numpy(np.float64))
+
+
+_SHARED = {"node": "node's power", "wall": "power at the wall"}
+
+
+@dataclass(frozen=True)
+class EnergyEstimate:
+    """Energy [J] of an estimate, of all devices of one run.
+
+    `method`: none where the machine's figures do not reach; ``missing`` then says what is not stated.
+    `step`, `epoch`, `run`, `unit`: none where it, or its time, is not known.
+    `most_step_j`: upper bound of a chip's step [J], where its limit is stated.
+    `notes`: what a reader should know of the figures.
+    """
+
+    method: Method | None
+    missing: tuple[str, ...]
+    devices: int
+    step: Spent | None = None
+    epoch: Spent | None = None
+    run: Spent | None = None
+    unit: Spent | None = None
+    most_step_j: float | None = None
+    limit_w: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _workload(estimate: Estimate) -> Workload:
+    return Workload(
+        model=estimate.model.name,
+        batch=estimate.sizes.get("batch"),
+        precision=estimate.precision,
+        busy_share=estimate.step_time.device_s.value / estimate.step.value if estimate.step.value else 1.0,
+        time_measured=estimate.basis == "measured",
+    )
+
+
+def _epoch_work(estimate: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:
+    """Add the work of an epoch's steps, and of the forward passes that validate."""
+    run, level = estimate.run_time, estimate.step.level
+    parts = [(step, float(run.steps_per_epoch or 0))]
+    forward = estimate.step_time.passes.get("forward")
+    if run.validation_s is not None and forward is not None and forward.value > 0:
+        rows = estimate.ops[estimate.ops["pass_name"].isin(["forward"])]
+        parts.append((price_work(rows, energy, figures, level), round(run.validation_s.value / forward.value)))
+    return add_work(parts)
+
+
+def _notes(estimate: Estimate, energy: Energy, method: Method, step: Spent) -> tuple[str, ...]:
+    messages = []
+    idle, limit = step.terms.get("idle power"), energy.limit_w
+    if not method.counts_work and method.power_w.low == method.power_w.high:
+        messages.append("the power states no spread: the interval is that of the time")
+    if idle is not None and all(
+        term.low == term.high for name, term in step.terms.items() if name != "idle power"
+    ):
+        messages.append(
+            "the figures per flop and byte state no spread: the interval is that of idle power and time"
+        )
+    mean_w = step.energy_j.value / estimate.step.value if estimate.step.value else 0.0
+    if limit is not None and method.scope == "chip" and mean_w > limit.value:
+        messages.append(
+            f"a mean power of {mean_w:.3g} W is above the chip's limit of {limit.value:.3g} W: "
+            "figures or predicted time cannot both be right"
+        )
+    if method.scope != "chip":
+        messages.append(f"each device has an equal share of the {_SHARED[method.scope]}, as if all did the same")
+    return tuple(messages)
+
+
+def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
+    """Give the energy of an estimate; None where the machine states nothing of energy.
+
+    The figures count the devices of one run. What the times leave out, the energy leaves out: while the host
+    starts up or validates, idle power is counted as far as these times are known.
+    """
+    energy, level = estimate.machine.energy, estimate.step.level
+    if energy is None:
+        return None
+    devices, run = estimate.model.run.devices_per_run, estimate.run_time
+    figures, formats_filled = figures_for(estimate.ops, energy)
+    work = price_work(estimate.ops, energy, figures, level)
+    method, missing = choose_method(energy, _workload(estimate), work, level)
+    most = at_most(energy, estimate.step)
+    limit = energy.limit_w.value if energy.limit_w else None
+    if method is None or estimate.coverage["unpriced"] > 0:
+        unpriced = ("some ops have no time",) if estimate.coverage["unpriced"] > 0 else ()
+        return EnergyEstimate(None, (*missing, *unpriced), devices, most_step_j=most, limit_w=limit)
+
+    def spent(time_s: Span | None, done: Work) -> Spent | None:
+        return None if time_s is None else spend(method, time_s, done, at_most(energy, time_s)).scaled(devices)
+
+    of_epoch = _epoch_work(estimate, energy, figures, work)
+    of_run = add_work([(of_epoch, float(estimate.model.run.epochs or 0))])
+    whole = spent(run.run_s, of_run)
+    step = spend(method, estimate.step, work, most)
+    return EnergyEstimate(
+        method, (), devices, step.scaled(devices), spent(run.epoch_s, of_epoch), whole,
+        whole and whole.scaled(estimate.model.unit.runs), most, limit,
+        (*_notes(estimate, energy, method, step), *(formats_filled if method.counts_work else ())),
+    )  # fmt: skip

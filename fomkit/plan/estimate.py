@@ -1,9 +1,7 @@
 """The pipeline in a page: resize, cost, predict, roll up; every intermediate table is kept.
 
-Whether a step of a smaller batch takes longer on a machine with timings, and whether these show it.
-
-Only products do: a library takes another kernel for sixteen rows than for thirty. On facts alone no batch does
-(`fomkit.prediction.prior`).
+Beside it stands whether a step of a smaller batch takes longer on a machine with timings. Only products do: a
+library takes another kernel for sixteen rows than for thirty.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -144,20 +142,12 @@ class _Priced(NamedTuple):
 class Estimate(Shown):
     """One model on one machine: the answer and every table on the way to it.
 
-    Attributes
-    ----------
-    ops : DataFrame
-        The TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence.
-    step_time, run_time : StepTime, RunTime
-        The roll-up, term by term.
-    unit_per_day : Span or None
-        None where the profile does not say what a run is.
-    coverage : mapping
-        Share of the predicted time by time source; sums to 1.
-    deviations : tuple of str
-        What was done differently from what was asked or is usual.
-    fit : Fit
-        Whether a device's memory holds the step; where it does not, the rate is nobody's to have.
+    `ops`: the TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence.
+    `step_time`, `run_time`: the roll-up, term by term.
+    `unit_per_day`: None where the profile does not say what a run is.
+    `coverage`: share of the predicted time by time source; sums to 1.
+    `deviations`: what was done differently from what was asked or is usual.
+    `fit`: whether a device's memory holds the step; where it does not, the rate is nobody's to have.
     """
 
     model: ModelProfile
@@ -184,6 +174,11 @@ class Estimate(Shown):
         """Terms that nobody stated, work without a row or a time; because of them units/day is an upper bound."""
         unpriced = self.coverage[UNPRICED] > 0 or self.model.unsupported
         return (*self.run_time.excludes, *self.model.missing, *((UNPRICED,) if unpriced else ()))
+
+    @property
+    def basis(self) -> Literal["measured", "modelled"]:
+        """Measured only where every op is a measured one."""
+        return "measured" if self.coverage["measured"] > 1 - 1e-12 else "modelled"
 
     @property
     def precision(self) -> str:
@@ -285,7 +280,7 @@ def _deviations(
     notes = [*machine.said_of_name, *verdict_on(machine, named=False)]
     if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
         notes.append(f"{machine.name} states no peak; rates are fitted to its table")
-    changed = [name for name, value in options.sizes.items() if name != "batch" and value != model.sizes.get(name)]
+    changed = [name for name in model.resized(options.sizes) if name != "batch"]
     if changed and run.run_s is not None:
         notes.append(
             f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
@@ -337,10 +332,7 @@ def _smaller_batch_notes(
 def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimate:
     """Estimate one model on one machine.
 
-    Raises
-    ------
-    FomkitError
-        When work has no time, the batch cannot be had, or the scope is not stated.
+    Raises FomkitError when work has no time, the batch cannot be had, or the scope is not stated.
     """
     machine = without_implausible(machine)
     sizes = choose_sizes(model, options.wanted_sizes)

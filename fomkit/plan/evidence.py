@@ -1,9 +1,4 @@
-"""The longest ops of a step, and what the time of each rests on (``fomkit/explain/1``).
-
-The nine steps of the method, for one estimate, are in `fomkit.verbs.looks`.
-
-The distinct ops of a step as a table for people: sizes, time with its interval, rates, evidence.
-"""
+"""The longest ops of a step, what the time of each rests on (``fomkit/explain/1``), and all of them as a table."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Energy at the wall and carbon of an estimate, with what is declared of them, or what is missing.
-
-Energy at the wall and the carbon dioxide of making it: narrower energy is taken for neither.
-
-Power that was read now and then becomes energy: the trapezoid rule, with what lies between the readings.
-
-Counters of energy that run round: what lies between two readings.
-"""
+"""Energy at the wall and its carbon, as far as declared; energy from readings of power and counters."""
 
 from __future__ import annotations
 

@@ -1,28 +1,27 @@
-"""A job on a machine: its step on many devices, its run, and the units of work a day that the machine ends.
-
-A system trains in jobs of so many nodes side by side: queue, failures and checkpoints.
-"""
+"""A job on a machine: its step on many devices, its run, and the units of work a day that the machine ends."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common
-from fomkit.core.job import Job
+from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import DAY_S, parse_quantity
 from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import span_content
-from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options, choose_scope
 from fomkit.plan.run import steps_per_epoch, time_to_target
-from fomkit.plan.scaling import stepper_of
+from fomkit.plan.scaling import Stepper, step_fit, stepper_of
 from fomkit.plan.step import overheads
+from fomkit.prediction.exchange import Network
 
 
 @dataclass(frozen=True)
@@ -140,6 +139,18 @@ class SystemRun:
     unit_per_day: Span | None
     excludes: tuple[str, ...]
 
+    @property
+    def content(self) -> dict[str, Any]:
+        """Runs and units a day in the form of the JSON output."""
+        return {
+            "steps_per_epoch": self.steps_per_epoch,
+            "run_s": span_content(self.run_s),
+            "excludes": list(self.excludes),
+            "runs_at_once": self.at_once,
+            **self.useful,
+            "unit_per_day": span_content(self.unit_per_day),
+        }
+
 
 def system_run(
     model: ModelProfile, machine: Machine, step: ParallelStep, at_once: int, service: Service
@@ -161,26 +172,39 @@ def system_run(
     return SystemRun(steps, run_s, at_once, useful, per_day, tuple(_excluded_terms(model, machine)))
 
 
-def system_content(
+def run_on_nodes(
     model: ModelProfile, machine: Machine, step: ParallelStep, nodes: int, service: Service
-) -> dict[str, Any] | None:
-    """Give runs and units a day of the system; None where the profile does not say what a run is.
+) -> SystemRun | None:
+    """Roll a step up to the runs of a system, which is the nodes of one job where nobody says how many it has."""
+    return system_run(model, machine, step, (machine.system_nodes or nodes) // nodes, service)
 
-    Without ``system.nodes`` in the machine's profile the system is the nodes of one job.
 
-    Raises FomkitError when the options of the service cannot be.
-    """
-    found = system_run(model, machine, step, (machine.system_nodes or nodes) // nodes, service)
-    if found is None:
-        return None
-    return {
-        "steps_per_epoch": found.steps_per_epoch,
-        "run_s": span_content(found.run_s),
-        "excludes": list(found.excludes),
-        "runs_at_once": found.at_once,
-        **found.useful,
-        "unit_per_day": span_content(found.unit_per_day),
-    }
+@dataclass(frozen=True)
+class NodesJob:
+    """A training that is spread over nodes, with a batch of the options, else of the profile, for each copy."""
+
+    model: ModelProfile
+    machine: Machine
+    layout: Layout
+    options: Options
+
+    @cached_property
+    def stepper(self) -> Stepper:
+        """What gives its step; each asks with its own batch."""
+        sizes = {name: size for name, size in self.options.wanted_sizes.items() if name != "batch"}
+        return stepper_of(self.model, self.machine, self.layout, replace(self.options, batch=None, sizes=sizes))
+
+    def at(self, nodes: int) -> tuple[ParallelStep, SystemRun | None]:
+        """Give its step on so many nodes, and its run where the profile says what that is.
+
+        Raises FomkitError when nobody says the batch, or there is no such step.
+        """
+        batch = self.options.wanted_sizes.get("batch") or self.model.batch
+        if batch is None:
+            raise FomkitError(self.model.name, "does not say its batch. Give --batch.")
+        devices = nodes * Network(self.machine, self.layout.channel).node_devices
+        step = self.stepper.at(devices, batch * self.layout.replicas(devices))
+        return step, run_on_nodes(self.model, self.machine, step, nodes, Service())
 
 
 @dataclass(frozen=True)
@@ -238,14 +262,6 @@ def _runs_at_once(machine: Machine, devices: int, nodes: int, scope: Scope, wher
             "Rate it at a wider scope, or take fewer."
         )  # fmt: skip
     return at_once
-
-
-def step_fit(machine: Machine, step: ParallelStep) -> Fit:
-    """Tell whether a device holds its part of a step."""
-    if machine.device.capacity_byte is None or step.memory_byte is None:
-        return UNKNOWN_FIT
-    message = too_much(machine, step.memory_byte)
-    return Fit(not message, message)
 
 
 def time_job(model: ModelProfile, machine: Machine, job: Job, options: Options) -> JobTime:

@@ -1,7 +1,4 @@
-"""The memory that lives at each moment of a step, from the order of its ops.
-
-What stands in memory whatever the batch, from the update alone: a lower bound of any step.
-"""
+"""The memory that lives at each moment of a step, and what stands in it whatever the batch."""
 
 from __future__ import annotations
 

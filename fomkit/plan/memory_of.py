@@ -1,10 +1,4 @@
-"""The memory of a model's step at any batch, and whether a machine's device holds it.
-
-Whether a machine profile stands for a GPU or a processor, as far as its words tell.
-
-The largest number for which something still fits.
-
-What a step on a processor does otherwise: its update by default, and pages that its own memory gets anew.
+"""The memory of a model's step at any batch, whether a device holds it, and what a processor does otherwise.
 
 PyTorch updates tensor by tensor on a processor where nobody asked for anything else. And what a step makes and
 frees lies on the heap of the process: the C library gives pages back to the system when enough of them are free
@@ -88,12 +82,12 @@ def _used(order: pd.DataFrame | None) -> set[str]:
 
 def _check_resizable(model: ModelProfile, sizes: Mapping[str, int]) -> None:
     used = _used(model.order)
-    for name, value in sizes.items():
-        if value != model.sizes.get(name) and name not in used:
+    for name in model.resized(sizes):
+        if name not in used:
             raise FomkitError(
                 model.name,
                 f"the order of its ops is fixed at {name} {model.sizes.get(name, 'unknown')}, so the memory at "
-                f"{value} needs a new trace. Run 'fomkit profile' on its file with that size.",
+                f"{sizes[name]} needs a new trace. Run 'fomkit profile' on its file with that size.",
             )
 
 
@@ -105,8 +99,7 @@ def _workspace(model: ModelProfile, sizes: Mapping[str, int]) -> NDArray[np.floa
 
 def can_follow(model: ModelProfile, sizes: Mapping[str, int]) -> bool:
     """Tell whether the memory of a step is known at these sizes."""
-    changed = {name for name, value in sizes.items() if value != model.sizes.get(name)}
-    return model.order is not None and changed <= _used(model.order)
+    return model.order is not None and _used(model.order).issuperset(model.resized(sizes))
 
 
 def step_memory(

@@ -1,7 +1,4 @@
-"""A table of somebody else's ops on a machine: filled, sized, costed and timed, row by row.
-
-The tables behind an estimate's figures: longest ops, passes in parts, memory by role.
-"""
+"""A table of somebody else's ops on a machine, timed row by row; and the tables behind an estimate's figures."""
 
 from __future__ import annotations
 
@@ -42,13 +39,9 @@ _NUMBERS = frozenset(column_names("TIMED", "number"))
 class Prediction(Shown):
     """A table of ops with their times on one machine.
 
-    Attributes
-    ----------
-    ops : DataFrame
-        The rows and index of the table that was given: its columns, with numbers for expressions; what it left
-        unsaid; flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and evidence.
-    said : tuple of str
-        What was filled in, kept without being read, or made anew, a line each.
+    `ops`: the rows and index of the table that was given: its columns, with numbers for expressions; what it left
+      unsaid; flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and evidence.
+    `said`: what was filled in, kept without being read, or made anew, a line each.
     """
 
     ops: pd.DataFrame
@@ -116,23 +109,11 @@ def predict_ops(
 ) -> Prediction:
     """Predict each op of a table on a machine.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        At least ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md), as numbers or expressions
-        in named sizes; `fill_defaults` says what may be left out. Other columns ride along unread.
-    machine : Machine
-    sizes : mapping, optional
-        The value of each named size.
-    interval : float
-        Share of intervals that should contain the truth.
-    where : str
-        File or stage, for error messages.
-
-    Raises
-    ------
-    FomkitError
-        When a column, a dimension or a size is missing or a value cannot be.
+    `ops`: at least ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md), as numbers or
+    expressions in named sizes; `fill_defaults` says what may be left out; other columns ride along unread;
+    `sizes`: the value of each named size; `interval`: share of intervals that should contain the truth; `where`:
+    file or stage, for error messages. Raises FomkitError when a column, a dimension or a size is missing or a
+    value cannot be.
     """
     machine = without_implausible(machine)
     names = set(column_names("OPS"))

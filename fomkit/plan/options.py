@@ -1,21 +1,19 @@
-"""What a user may choose for a study, checked against the model and the machines.
-
-Machines that nobody built: one of the profiles with other rates or another launch cost.
-"""
+"""What a user may choose for a study, checked; and machines that nobody built, from a profile with other rates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Device, Fact, Link, Machine, Overhead, Peak, Scope
+from fomkit.core.machine import Device, Fact, Link, Machine, Overhead, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.ops.resize import sizes_used
 from fomkit.prediction.estimates import cached
+from fomkit.prediction.links import link_at
 
 
 @dataclass(frozen=True)
@@ -125,16 +123,24 @@ def restated(old: Fact | None, value: float) -> Fact:
     return Fact(value, value * ends[0], value * ends[1], "assumed", "changed by the user")
 
 
-def _changed(device: Device, name: str, value: float) -> Device:
+def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:
+    """Give a device with one of its facts changed (`parameters`)."""
     if name == "byte_per_s":
-        return replace(device, byte_per_s=restated(device.byte_per_s, value))
+        return replace(device, byte_per_s=change(device.byte_per_s))
     if name == "launch_s":
-        return replace(device, launch_s=restated(device.launch_s, value))
-    peaks: list[Peak] = []
-    for peak in device.peaks:
-        own = peak_name(peak.dtype, peak.engine) == name
-        peaks.append(replace(peak, rate=restated(peak.rate, value)) if own else peak)
+        return replace(device, launch_s=change(device.launch_s))
+    peaks = (
+        replace(peak, rate=change(peak.rate)) if peak_name(peak.dtype, peak.engine) == name else peak
+        for peak in device.peaks
+    )
     return replace(device, peaks=tuple(peaks))
+
+
+def change_overhead(overhead: Overhead, change: Callable[[Fact | None], Fact]) -> Overhead:
+    """Give an overhead with its time, else its share, changed."""
+    if overhead.time_s is not None:
+        return replace(overhead, time_s=change(overhead.time_s))
+    return replace(overhead, share=change(overhead.share))
 
 
 OF_A_RUN = ("train_samples", "validation_samples", "epochs")
@@ -165,15 +171,7 @@ def terms(machine: Machine) -> frozenset[str]:
 
 def _overhead(overhead: Overhead, values: Mapping[str, float]) -> Overhead:
     value = values.get(overhead_name(overhead))
-    if value is None:
-        return overhead
-    if overhead.time_s is not None:
-        return replace(overhead, time_s=restated(overhead.time_s, value))
-    return replace(overhead, share=restated(overhead.share, value))
-
-
-def _range(ends: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
-    return None if ends is None else (ends[0] * factor, ends[1] * factor)
+    return overhead if value is None else change_overhead(overhead, partial(restated, value=value))
 
 
 def _link(link: Link, values: Mapping[str, float]) -> Link:
@@ -181,10 +179,10 @@ def _link(link: Link, values: Mapping[str, float]) -> Link:
         return link
     rate, alpha = (values.get(name) for name in link_names(link))
     if rate is not None:
-        ends = _range(link.range_byte_per_s, rate / link.byte_per_s)
-        link = replace(link, byte_per_s=rate, range_byte_per_s=ends)
+        link = link_at(link, rate)
     if alpha is not None:
-        ends = _range(link.alpha_range_s, alpha / link.alpha_s if link.alpha_s else 1.0)
+        factor = alpha / link.alpha_s if link.alpha_s else 1.0
+        ends = link.alpha_range_s and (link.alpha_range_s[0] * factor, link.alpha_range_s[1] * factor)
         link = replace(link, alpha_s=alpha, alpha_range_s=ends)
     return link
 
@@ -211,7 +209,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
     for name, value in values.items():
         if name not in others:
             check_parameter(machine, name, value)
-            device = _changed(device, name, value)
+            device = change_fact(device, name, partial(restated, value=value))
     changed = machine if device is machine.device else machine.changed(device)
     if others.isdisjoint(values):
         return changed

@@ -1,9 +1,4 @@
-"""Steps to epochs, epochs to a run: validation, start-up and the partial last batch are terms of their own.
-
-Epochs to a target at any batch that a measured curve covers, and at no other.
-
-How many runs a machine has in progress at a time, and how many units of work it ends a day.
-"""
+"""Steps to epochs, epochs to a run or to a target, and how many units of work a day a machine ends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Strong and weak scaling of a training over the nodes of a machine, and what limits it.
-
-Which bandwidth replicas need to gain anything, of the whole model and layer by layer, as plain content.
-"""
+"""Strong and weak scaling of a training over nodes, what limits it, and the bandwidth that it needs."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import span_content
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.replica_step import ReplicaStep
 from fomkit.plan.transformer_step import TransformerStep
@@ -67,11 +65,12 @@ def _wall_s(step: ParallelStep, end: str) -> float:
     return step.wall_s.value - step.exposed_s.value + exposed_s
 
 
-def holds(capacity_byte: float | None, step: ParallelStep) -> bool | None:
-    """Tell whether a device holds what a step needs; None where nobody knows."""
-    if capacity_byte is None or step.memory_byte is None:
-        return None
-    return step.memory_byte <= capacity_byte
+def step_fit(machine: Machine, step: ParallelStep) -> Fit:
+    """Tell whether a device holds its part of a step."""
+    if machine.device.capacity_byte is None or step.memory_byte is None:
+        return UNKNOWN_FIT
+    message = too_much(machine, step.memory_byte)
+    return Fit(not message, message)
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Point:
     nodes: int
     step: ParallelStep
     reference: ParallelStep
-    capacity_byte: float | None
+    machine: Machine
 
     @property
     def speedup(self) -> Span:
@@ -100,7 +99,7 @@ class Point:
     @property
     def fits(self) -> bool | None:
         """Whether a device holds it; None where nobody knows."""
-        return holds(self.capacity_byte, self.step)
+        return step_fit(self.machine, self.step).fits
 
     @property
     def losses(self) -> dict[str, float]:
@@ -169,7 +168,6 @@ def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, ba
     fewest = next((nodes * per_node for nodes in sorted(spec.nodes) if nodes * per_node % copies == 0), copies)
     whole = spec.whole_batch or batch * max(1, fewest // spec.layout.model_devices)
     reference = stepper.at(copies, whole if mode == "strong" else batch * spec.layout.expert)
-    capacity = network.machine.device.capacity_byte
     points, refused = [], []
     for nodes in spec.nodes:
         devices = nodes * per_node
@@ -181,7 +179,7 @@ def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, ba
                 raise
             refused.append((nodes, error.what))
             continue
-        points.append(Point(nodes, step, reference, None if capacity is None else capacity.value))
+        points.append(Point(nodes, step, reference, network.machine))
     return Curve(mode, reference, tuple(points), tuple(refused))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -132,6 +132,11 @@ def _span_of_variants(ends: Array, level: float) -> Span:
     return Span(value, low, high, level)
 
 
+def ends_of(spans: Sequence[Span | None]) -> list[float]:
+    """Give value and ends of each, in the order of `RESULTS`; NaN where it is not known."""
+    return [end for span in spans for end in ((np.nan,) * 3 if span is None else span.ends)]
+
+
 def _figures_of(
     study: Study, case: _Case, device_s: Span, forward_s: Span | None, starts: Array, batch: Array | None
 ) -> Array:
@@ -148,8 +153,7 @@ def _figures_of(
     per_day = None
     if run_s is not None:
         per_day = runs_per_day(model, machine, run_s, study.scope, runs_at_once(model, machine, study.scope))
-    ends = [end for span in (wall_s, rate, per_day) for end in ((np.nan,) * 3 if span is None else span.ends)]
-    return np.stack([np.broadcast_to(end, starts.shape) for end in ends])
+    return np.stack([np.broadcast_to(end, starts.shape) for end in ends_of((wall_s, rate, per_day))])
 
 
 def _device_times(study: Study, timed: Timed, which: NDArray[np.bool_]) -> Array:
@@ -261,10 +265,8 @@ def _one_by_one(
         model = change_run(study.model, {name: row[name] for name in changes if name in OF_A_RUN})
         one = estimate(model, machine, replace(study.options, batch=None, sizes=sizes))
         batch = one.sizes.get("batch")
-        spans = (one.step, None if batch is None else one.step.per(batch), one.unit_per_day)
-        ends = [end for span in spans for end in ((np.nan,) * 3 if span is None else span.ends)]
-        basis = "measured" if one.coverage["measured"] > 1 - 1e-12 else "modelled"
-        yield pd.DataFrame([ends], [place], list(RESULTS)).assign(basis=basis)
+        ends = ends_of((one.step, None if batch is None else one.step.per(batch), one.unit_per_day))
+        yield pd.DataFrame([ends], [place], list(RESULTS)).assign(basis=one.basis)
 
 
 def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:

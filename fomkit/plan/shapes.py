@@ -1,7 +1,4 @@
-"""The ops of one model at many sizes at once: their times on one machine, as arrays.
-
-Which ops are worth timing on a machine: those that shrink the interval of a step most.
-"""
+"""The ops of one model at many sizes at once, as arrays; and which of them are worth timing on a machine."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span
+from fomkit.core.interval import Span, shrinks
 from fomkit.ops.check import check_table
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, UNNAMED_KINDS
@@ -260,13 +257,9 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _width(span: Span) -> float:
-    return span.high - span.low
-
-
 def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> dict[str, Any]:
     first = {str(name): cell for name, cell in rows.iloc[0].items()}
-    executions, now = float(rows["count"].sum()), _width(estimate.step)
+    executions = float(rows["count"].sum())
     return {
         "sizes": shape_label(first),
         "ops": sorted(set(rows["op"].astype("str"))),
@@ -275,7 +268,7 @@ def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> dict[str, A
         "executions": executions,
         "share": float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
         "step_s": span_content(step),
-        "shrinks": (now - _width(step)) / now if now > 0 else 0.0,
+        "shrinks": shrinks(estimate.step, step),
         "line": _line({**first, "count": executions}),
     }
 

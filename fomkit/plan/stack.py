@@ -1,10 +1,6 @@
-"""What is paid once a job: times (compile, autotune, staging) or shares of a job as it is (layers of a stack).
+"""What is paid once a job, as times or shares, how long a training makes it 1 %; and inference as an estimate.
 
 Shares: Lu et al., "DLoBD: A comprehensive study of deep learning over big data stacks", IEEE TMSCS 4(4), 2018.
-
-How long a training must be for what is paid once to be 1 % of it: in runs like this one, epochs, steps.
-
-Inference as an estimate: the forward pass of a step, and a run that is one pass over some samples.
 """
 
 from __future__ import annotations
@@ -195,11 +191,7 @@ def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     """Give each overhead of a run with the length that makes it 1 %.
 
     `estimate`: on a machine with all overheads (`fomkit.plan.stack.with_once`); `paid`: those of them that the
-    user stated.
-
-    Notes
-    -----
-    A share is left out where nobody says what a run is: it is a share of nothing known.
+    user stated. A share is left out where nobody says what a run is: it is a share of nothing known.
     """
     epoch_s, epochs = estimate.run_time.epoch_s, estimate.model.run.epochs
     work_s = epoch_s.scaled(epochs) if epoch_s is not None and epochs is not None else None

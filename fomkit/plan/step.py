@@ -1,10 +1,6 @@
 """One training step from its op times: device, host and input work at the same time, the longest decides.
 
-A machine's overheads as times: those stated in seconds as they are, shares of the time they add to.
-
-Device times of many variants of one step at once.
-
-What a step's interval would be if some of its ops were timed exactly.
+Many variants of a step are added up at once, and the interval can be had as if some ops were timed exactly.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from fomkit import __version__
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.ops.groups import shape_label
-from fomkit.ops.resize import resize_ops, sizes_used
+from fomkit.ops.resize import resize_ops
 from fomkit.ops.views import Execution, executions
 from fomkit.plan.content import span_content
 from fomkit.plan.coverage import uses_of, widen_calls
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.memory_of import step_memory
+from fomkit.plan.memory_of import can_follow, step_memory
 from fomkit.plan.options import Options
 
 if TYPE_CHECKING:
@@ -110,14 +110,14 @@ def _step(estimated: Estimate) -> Iterator[dict[str, Any]]:
 
 def _live_byte(estimated: Estimate) -> tuple[NDArray[np.float64] | None, str]:
     """Give the memory that stands at each id of the order; else None, and why."""
-    model, changed = (
-        estimated.model,
-        {name for name, value in estimated.sizes.items() if value != estimated.model.sizes.get(name)},
-    )
+    model = estimated.model
     if model.order is None:
         return None, "unknown: nobody recorded the order of the ops"
-    if not changed <= sizes_used(model.order):
-        return None, f"unknown: the order holds for the traced {', '.join(sorted(changed))} only"
+    if not can_follow(model, estimated.sizes):
+        return (
+            None,
+            f"unknown: the order holds for the traced {', '.join(sorted(model.resized(estimated.sizes)))} only",
+        )
     if estimated.formats.stream not in ("", "fp32"):
         return None, "unknown: it was traced in other number formats"
     use = step_memory(model, estimated.sizes)

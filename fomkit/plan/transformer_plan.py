@@ -16,19 +16,9 @@ from fomkit.core.job import Layout, Recompute
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import Transformer
 from fomkit.ops.pricing import add_costs
-from fomkit.parallel import traffic
+from fomkit.parallel import traffic, transformer
 from fomkit.parallel.step import Waits, add_waits, waits_for
 from fomkit.parallel.traffic import Sent
-from fomkit.parallel.transformer import (
-    CORE,
-    Row,
-    Split,
-    as_table,
-    block_rows,
-    embedding_rows,
-    head_rows,
-    update_rows,
-)
 from fomkit.plan.coverage import Uses, check_covered, uses_of
 from fomkit.plan.step import HOST_OP_S, Ops, device_times, ops_of
 from fomkit.prediction.cascade import add_times
@@ -125,7 +115,7 @@ class Work:
             return np.ones(len(self.table))
         again = self.forward
         if recompute == "selective":
-            again = again & self.table["module"].eq(CORE).to_numpy(bool)
+            again = again & self.table["module"].eq(transformer.CORE).to_numpy(bool)
         return 1.0 + again.astype(np.float64)
 
     def passes(self, recompute: Recompute, host_op_s: float) -> Pass:
@@ -188,7 +178,7 @@ class TransformerPlan:
     network: Network
     dtype: str
     where: str
-    _pieces: dict[tuple[Split, float | None], Pieces] = field(default_factory=dict, repr=False)
+    _pieces: dict[tuple[transformer.Split, float | None], Pieces] = field(default_factory=dict, repr=False)
     _stages: dict[tuple[object, ...], Stage] = field(default_factory=dict, repr=False)
     _updates: dict[tuple[float, float, bool], Timed] = field(default_factory=dict, repr=False)
 
@@ -206,20 +196,24 @@ class TransformerPlan:
     def _uses(self) -> Uses:
         return uses_of(self.machine)
 
-    def _timed(self, rows: list[Row], fraction: float | None = None) -> pd.DataFrame:
-        timed = add_times(add_costs(as_table(rows)), self.machine, interval=self.network.level)
+    def _timed(self, rows: list[transformer.Row], fraction: float | None = None) -> pd.DataFrame:
+        timed = add_times(add_costs(transformer.as_table(rows)), self.machine, interval=self.network.level)
         check_covered(timed, (), self.where)
         return timed if fraction is None else _stated_attention(timed, self.machine, fraction, self.network.level)
 
-    def _split(self, layout: Layout, samples: int) -> Split:
-        return Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert)
+    def _split(self, layout: Layout, samples: int) -> transformer.Split:
+        return transformer.Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert)
 
     def pieces(self, layout: Layout, samples: int) -> Pieces:
         """Time a block and both ends for a microbatch of so many samples."""
         split, fraction = self._split(layout, samples), layout.attention_peak_fraction
 
         def timed() -> Pieces:
-            rows = (block_rows(self.shape, split), embedding_rows(self.shape, split), head_rows(self.shape, split))
+            rows = (
+                transformer.block_rows(self.shape, split),
+                transformer.embedding_rows(self.shape, split),
+                transformer.head_rows(self.shape, split),
+            )
             timed, ends = (
                 self._timed([row for own in rows for row in own], fraction),
                 np.cumsum([0, *map(len, rows)]),
@@ -275,7 +269,7 @@ class TransformerPlan:
         """Time the update of so many parameters [s], and give it by time source."""
 
         def timed() -> Timed:
-            work = Work(self._timed(update_rows(parameters, tensors, clip=clip)))
+            work = Work(self._timed(transformer.update_rows(parameters, tensors, clip=clip)))
             runs = work.runs("none")
             return self._span([(work, runs)]), work.by_source(runs)
 

@@ -1,7 +1,4 @@
-"""A step of a transformer that is split by tensor, pipeline, sequence and replicas, from its sizes.
-
-A transformer's model profile from its sizes alone (``fomkit/transformer/1``).
-"""
+"""A step of a split transformer, from its sizes; and its profile from a recipe (``fomkit/transformer/1``)."""
 
 from __future__ import annotations
 
@@ -20,29 +17,8 @@ from fomkit.core.units import format_quantity
 from fomkit.files.op_csv import empty_table
 from fomkit.files.yaml import load_document
 from fomkit.ops.tables import TIME_SOURCES
-from fomkit.parallel import job
+from fomkit.parallel import job, step, traffic
 from fomkit.parallel.layout import microbatches_of
-from fomkit.parallel.step import (
-    ParallelStep,
-    Waits,
-    add_waits,
-    bare,
-    check_schedule,
-    of_traffic,
-    pipeline_s,
-    step_coverage,
-)
-from fomkit.parallel.traffic import (
-    Bucket,
-    Piece,
-    Sharding,
-    Traffic,
-    Unit,
-    replica_traffic,
-    sharded_traffic,
-    sharded_wait,
-    waited,
-)
 from fomkit.parallel.transformer import check_experts, check_split, profile_table, tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
@@ -105,14 +81,14 @@ class TransformerStep:
         host_s = 0.0 if self.layout.launch == "graphs" else self.plan.host_op_s.value
         return self.plan.pieces(self.layout, samples).block.passes(self.layout.recompute, host_s)
 
-    def _between(self, samples: int, replicas: int) -> tuple[Waits, float]:
+    def _between(self, samples: int, replicas: int) -> tuple[step.Waits, float]:
         """Give what a stage waits for its neighbours in one microbatch [s], and the bytes it sends.
 
         Devices of a tensor group stand side by side, then replicas, then stages (Megatron-LM's order).
         """
         layout = self.layout
         if layout.pipeline == 1:
-            return bare(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
+            return step.bare(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
         byte = self.plan.stream_byte(samples)
         far = self.network.node_devices <= layout.tensor * replicas
         sent = self.network.send(byte / layout.tensor, "system" if far else "node")
@@ -120,7 +96,7 @@ class TransformerStep:
         if not layout.sequence and layout.tensor > 1:
             one.append(self.network.exchange("all_gather", byte, self.network.group(layout.tensor)))
         times = 2 * layout.interleave
-        return add_waits(map(bare, one)).scaled(times), times * byte / layout.tensor
+        return step.add_waits(map(step.bare, one)).scaled(times), times * byte / layout.tensor
 
     def _device_parameters(self) -> tuple[float, float]:
         """Count the parameters of the device that has most, and those of them in experts where these are shared.
@@ -156,7 +132,7 @@ class TransformerStep:
         of_experts = shared / (self.shape.blocks // layout.pipeline)
         return self.shape.block_parameters_of(layout.expert) / layout.tensor - of_experts, of_experts
 
-    def _sums(self, replicas: int, passes: Pass) -> tuple[Group, list[Bucket], tuple[float, float], float]:
+    def _sums(self, replicas: int, passes: Pass) -> tuple[Group, list[traffic.Bucket], tuple[float, float], float]:
         """Give who adds up, the buckets, the passes that hide them, and bytes gathered over bytes added."""
         layout, each = self.layout, self.layout.gradient_byte
         blocks = self.shape.blocks // layout.pipeline
@@ -166,26 +142,28 @@ class TransformerStep:
         group, apart = self._replica_groups(replicas)
         pieces = []
         for at in range(blocks):
-            pieces.append(Bucket(each * rest, backward * (at + 1)))
-            pieces += [Bucket(each * of_experts, backward * (at + 1), apart)] if of_experts else []
-        pieces.append(Bucket(words, backward * blocks))
+            pieces.append(traffic.Bucket(each * rest, backward * (at + 1)))
+            pieces += [traffic.Bucket(each * of_experts, backward * (at + 1), apart)] if of_experts else []
+        pieces.append(traffic.Bucket(words, backward * blocks))
         return group, pieces, (forward * blocks, backward * blocks), SHORT_BYTE / each
 
-    def _shared(self, replicas: int, passes: Pass = NO_PASSES) -> Sharding:
+    def _shared(self, replicas: int, passes: Pass = NO_PASSES) -> traffic.Sharding:
         """Give what replicas share out, and the passes of a block that hide what is sent of it."""
         group, apart = self._replica_groups(replicas)
         rest, of_experts = self._block_pieces()
-        unit = Unit((Piece(rest, group), *([Piece(of_experts, apart)] if of_experts else [])))
+        unit = traffic.Unit(
+            (traffic.Piece(rest, group), *([traffic.Piece(of_experts, apart)] if of_experts else []))
+        )
         ends = self.shape.embedding_parameters + 2 * self.shape.hidden
-        root = Unit((Piece(ends / self.layout.tensor, group),))
-        return Sharding(unit, root, self.shape.blocks, SHORT_BYTE, self.layout.gradient_byte, *passes)
+        root = traffic.Unit((traffic.Piece(ends / self.layout.tensor, group),))
+        return traffic.Sharding(unit, root, self.shape.blocks, SHORT_BYTE, self.layout.gradient_byte, *passes)
 
-    def _traffic(self, replicas: int, samples: int, count: int) -> Traffic:
+    def _traffic(self, replicas: int, samples: int, count: int) -> traffic.Traffic:
         """Give what replicas send each other in a step of so many microbatches."""
         passes = self._passes(samples)
         if self.layout.zero > 1 and replicas > 1:
-            return sharded_traffic(self.layout, self.network, self._shared(replicas, passes), count)
-        return replica_traffic(self.layout, self.network, *self._sums(replicas, passes))
+            return traffic.sharded_traffic(self.layout, self.network, self._shared(replicas, passes), count)
+        return traffic.replica_traffic(self.layout, self.network, *self._sums(replicas, passes))
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
         """Give what a step waits for its replicas on a network at one end of its intervals, nothing hidden [s]."""
@@ -193,8 +171,8 @@ class TransformerStep:
         micro, count = self._schedule(samples, replicas)
         passes, bare_layout = self._passes(micro), replace(self.layout, overlap=False)
         if self.layout.zero > 1:
-            return sharded_wait(bare_layout, network, self._shared(replicas, passes), count, end).exposed_s
-        return waited(bare_layout, network, *self._sums(replicas, passes), end).exposed_s
+            return traffic.sharded_wait(bare_layout, network, self._shared(replicas, passes), count, end).exposed_s
+        return traffic.waited(bare_layout, network, *self._sums(replicas, passes), end).exposed_s
 
     def _shared_words(self, replicas: int) -> Exchange:
         """Give the sum of the words' gradients between first and last stage, which share them [s]."""
@@ -208,10 +186,10 @@ class TransformerStep:
     def _schedule(self, samples: int, replicas: int) -> tuple[int, int]:
         """Give samples of a microbatch and microbatches of a step."""
         micro, count = microbatches_of(samples, replicas, self.layout.microbatch)
-        check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
+        step.check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
         return micro, count
 
-    def at(self, devices: int, samples: int) -> ParallelStep:
+    def at(self, devices: int, samples: int) -> step.ParallelStep:
         """Give a step of so many samples on so many devices.
 
         Raises FomkitError when the layout does not divide.
@@ -221,16 +199,16 @@ class TransformerStep:
         micro, count = self._schedule(samples, replicas)
         stages = self._stages(micro)
         between, between_byte = self._between(micro, replicas)
-        waits = [add_waits([stage.waits, between]) for stage in stages]
+        waits = [step.add_waits([stage.waits, between]) for stage in stages]
         totals = [one.work_s.value + wait.exposed.value for one, wait in zip(stages, waits, strict=True)]
         all_stages = [totals[0], *[totals[1]] * (layout.pipeline - 2), totals[2]]
-        piped = pipeline_s(all_stages[: layout.pipeline], count, layout.interleave)
+        piped = step.pipeline_s(all_stages[: layout.pipeline], count, layout.interleave)
         slowest = max(range(3), key=totals.__getitem__)
         stretch = piped / (count * totals[slowest])
         (update, update_sources), sent = self._update(replicas), self._traffic(replicas, micro, count)
         work, inner = stages[slowest].work_s.scaled(count), waits[slowest].scaled(count)
-        tied = bare(self._shared_words(replicas))
-        links = add_waits([inner, of_traffic(sent), tied])
+        tied = step.bare(self._shared_words(replicas))
+        links = step.add_waits([inner, step.of_traffic(sent), tied])
         inside = add_independent([work, inner.exposed])
         bubble = inside.scaled(stretch - 1)
         compute = add_common([work, update])
@@ -238,14 +216,14 @@ class TransformerStep:
         wall = add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed])
         wall = add_common([wall if beside.input_s is None else latest([wall, beside.input_s]), beside.extra_s])
         covered = _shares(stages[slowest], count, update_sources, self.plan.host_op_s.basis)
-        return ParallelStep(
+        return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
             replicas_s=sent.exposed_s,
             wall_s=wall,
             sent_byte={**self._sent(micro, count), "pipeline": between_byte * count, "replicas": sent.sent_byte},
             memory_byte=self.memory_byte(micro, count, replicas),
-            coverage=step_coverage(covered, compute.value + bubble.value, links.sources),
+            coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES if beside.input_s is None else (),
             precision=self.plan.dtype, notes=(*self.notes, *self._host_notes(stages[slowest])),
         )  # fmt: skip

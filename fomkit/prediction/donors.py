@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Link, Machine
 from fomkit.core.units import format_quantity
 from fomkit.prediction import gp, interpolate
@@ -145,7 +145,7 @@ def _answers(rows: Rows, training: pd.DataFrame, followed: _Followed, kind: str,
     # What the donors do not know of an op that they never timed comes on top of how well they are followed.
     factor = _typical_error(known, precomputed.target, precomputed.noise, precomputed.hyper, interval)
     own = factor * np.sqrt(correction.variance)
-    width = np.hypot(own, NormalDist().inv_cdf(0.5 + interval / 2) * np.sqrt(share @ unsure))
+    width = np.hypot(own, half_width(interval) * np.sqrt(share @ unsure))
     first, _ = donors[int(share.argmax())]
     evidence = f"as {len(donors)} other tables, mostly {first}, follow {len(training)} own timings"
     times = np.exp([log_s, log_s - width, log_s + width])

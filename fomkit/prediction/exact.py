@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
 
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
@@ -130,14 +130,14 @@ def _stated_basis(first: Record) -> str:
 
 def _answers(pairs: pd.DataFrame, spread: float, interval: float) -> Answers:
     """Give the median over each row's hits, one answer for each row that has any."""
-    z = NormalDist().inv_cdf(0.5 + interval / 2)
+    z = half_width(interval)
     own = is_measured(pairs)
     pairs = pairs[own | ~pd.Series(own, pairs.index).groupby(pairs["_at"]).transform("any")]
     hits_of = pairs.groupby("_at")
     counts, numbers_of = hits_of.size().to_numpy(), hits_of[["_time_s", "_p25_s", "_p75_s"]]
     time_s, p25_s, p75_s = numbers_of.median().to_numpy(np.float64).T
     repeated = (numbers_of.count().to_numpy()[:, 1:] == counts[:, None]).all(1)
-    quartiles, typical = z / NormalDist().inv_cdf(0.75), math.exp(z * spread)
+    quartiles, typical = z / half_width(0.5), math.exp(z * spread)
     with np.errstate(invalid="ignore"):
         below = np.where(repeated, np.maximum(time_s / p25_s, 1.0) ** quartiles, typical)
         above = np.where(repeated, np.maximum(p75_s / time_s, 1.0) ** quartiles, typical)
@@ -217,7 +217,7 @@ def mix(first: Matrix, second: Matrix, share: Matrix, interval: float) -> Matrix
     >>> mix(same, same, np.array([0.5]), 0.8).ravel().tolist()
     [1.0, 0.5, 2.0]
     """
-    apart = NormalDist().inv_cdf(0.5 + interval / 2) * (second[0] - first[0])
+    apart = half_width(interval) * (second[0] - first[0])
     between = share * (1 - share) * apart**2
     value = (1 - share) * first[0] + share * second[0]
     below, above = (

@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, hypot, isnan, log
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
+from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level, half_width
 from fomkit.core.job import Algorithm
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.prediction import links
@@ -26,7 +25,7 @@ from fomkit.prediction.links import Collective, Ends, Taken
 MEASURED = (0.91, 1.06)
 """Ends of the interval of a measured collective over its value: deciles of sizes left out one at a time of the
 three NCCL tables that ship (a100-sxm, h200-sxm, l40s)."""
-_FROM_QUARTILES = NormalDist().inv_cdf(0.5 + links.DECILES / 2) / NormalDist().inv_cdf(0.75)
+_FROM_QUARTILES = half_width(links.DECILES) / half_width(0.5)
 
 
 def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> pd.DataFrame | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp, prior
@@ -185,7 +185,7 @@ def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
     ever off, no faster than a normal distribution's.
     """
     levels = (interval, min(interval, gp.QUANTILE_LEVEL))
-    most, quantile_z = (NormalDist().inv_cdf(0.5 + level / 2) for level in levels)
+    most, quantile_z = (half_width(level) for level in levels)
     normal = most / quantile_z
     found = []
     for side in (-1.0, 1.0):

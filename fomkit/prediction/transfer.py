@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import SAME_WIDTH
 from fomkit.ops.tables import PASSES
@@ -179,7 +179,7 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
         return estimates.join_answers([])
     chosen, orders = products.take(lacking), orders[lacking]
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2)
-    spread = math.exp(NormalDist().inv_cdf(0.5 + interval / 2) * ORDER_SPREAD)
+    spread = math.exp(half_width(interval) * ORDER_SPREAD)
     known = table(stored, machine, interval)
     order = orders[places_of(known.index, stored.index)]
 
@@ -241,7 +241,7 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     ratio = bounds(own, machine).floor_s / bounds(there, machine).floor_s
     rate = np.array([siblings(machine)[word].rate for word in own.text("dtype").cells()])
     ratio = np.where(rate == 1, 1.0, np.where(np.isnan(ratio), 1 / rate, ratio))
-    z = NormalDist().inv_cdf(0.5 + interval / 2)
+    z = half_width(interval)
     spread = np.exp(np.hypot(z * FORMAT_SPREAD, np.log(ratio)))
     formats = there.text("dtype").cells()
 

@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine, Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -234,7 +234,7 @@ def of_few(draws: int) -> float:
     >>> round(of_few(5), 3), round(of_few(30), 3)  # 1.533 and 1.311 over 1.282
     (1.196, 1.023)
     """
-    z, free = NormalDist().inv_cdf(0.9), draws - 1.0
+    z, free = half_width(0.8), draws - 1.0
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return 1 + (first / free + second / free**2 + third / free**3) / z

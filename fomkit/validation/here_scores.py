@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from fomkit.bench.libraries import cells_of, shape_of
 from fomkit.bench.model_steps import time_file
 from fomkit.bench.step_energy import watch_energy
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span
+from fomkit.core.interval import Span, half_width
 from fomkit.core.measurement import MeasuredRun, Repeated
 from fomkit.core.model import ModelProfile
 from fomkit.ops.pricing import split_recurrent
@@ -77,7 +76,7 @@ def use_spread(steps: Sequence[Compared]) -> Spread:
     above = [step for step in steps if step.log_error >= 0]
 
     def width(compared: Compared) -> float:
-        z = NormalDist().inv_cdf(0.5 + compared.span.level / 2)
+        z = half_width(compared.span.level)
         span = compared.span
         end = span.high / span.value if compared.log_error >= 0 else span.value / span.low
         return math.log(end) / z

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_common, at_level, divide_independent
+from fomkit.core.interval import Span, add_common, at_level, divide_independent, half_width
 from fomkit.merit.measured_steps import COMPARABLE, ENOUGH
 from fomkit.plan.estimate import Estimate
 from fomkit.validation.cells import Cell, ratio_to
@@ -298,7 +297,7 @@ def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tup
         if deviation is None:
             continue
         level = one.projected.level
-        factor = math.exp(NormalDist().inv_cdf(0.5 + level / 2) * deviation)
+        factor = math.exp(half_width(level) * deviation)
         term = Span(host, host / factor, host * factor, level)
         found.append(ExtendedProjection(one, add_common([one.projected, term]), reference))
     return tuple(found)

@@ -16,7 +16,7 @@ from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import curve_content, span_content
-from fomkit.plan.job import Service, no_run, parse_service, system_content, target_content
+from fomkit.plan.job import Service, no_run, parse_service, run_on_nodes, target_content
 from fomkit.plan.scaling import (
     MODES,
     NOT_OF_EXPERTS,
@@ -26,8 +26,8 @@ from fomkit.plan.scaling import (
     Scaling,
     ScalingSpec,
     bandwidth_content,
-    holds,
     scale,
+    step_fit,
     with_links,
 )
 from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_once
@@ -70,6 +70,7 @@ def _point(
     point: Point, curve: Curve, scaling: Scaling, service: Service, epochs: EpochsToTarget | None
 ) -> dict[str, Any]:
     step = point.step
+    run = run_on_nodes(scaling.model, scaling.machine, step, point.nodes, service)
     at_target = None if epochs is None else target_content(scaling.model, scaling.machine, step, epochs)
     return {
         "mode": curve.mode,
@@ -93,19 +94,19 @@ def _point(
         "fits": point.fits,
         "sent_byte": dict(step.sent_byte),
         "coverage": dict(step.coverage),
-        "system": system_content(scaling.model, scaling.machine, step, point.nodes, service),
+        "system": None if run is None else run.content,
         "to_target": at_target,
     }
 
 
-def _reference(curve: Curve, capacity_byte: float | None) -> dict[str, Any]:
+def _reference(curve: Curve, machine: Machine) -> dict[str, Any]:
     one = curve.reference
     return {
         "mode": curve.mode,
         "devices": one.devices,
         "batch": one.samples,
         "step_s": span_content(one.wall_s),
-        "fits": holds(capacity_byte, one),
+        "fits": step_fit(machine, one).fits,
     }
 
 
@@ -179,8 +180,7 @@ def scaling_content(
     times already (`with_once`); `epochs`: how many epochs a target needs, by batch.
     """
     serves = service or Service()
-    fact = scaling.machine.device.capacity_byte
-    capacity_byte = None if fact is None else fact.value
+    capacity = scaling.machine.device.capacity_byte
     points = [_point(point, curve, scaling, serves, epochs) for curve in scaling.curves for point in curve.points]
     steps = [point.step for curve in scaling.curves for point in curve.points]
     refused = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
@@ -195,9 +195,9 @@ def scaling_content(
         "layout": vars(scaling.spec.layout),
         "layout_said": describe_layout(scaling.spec.layout),
         "links": [_link(link) for link in scaling.machine.links],
-        "capacity_byte": capacity_byte,
+        "capacity_byte": None if capacity is None else capacity.value,
         "unit": scaling.model.unit.name,
-        "references": [_reference(curve, capacity_byte) for curve in scaling.curves],
+        "references": [_reference(curve, scaling.machine) for curve in scaling.curves],
         "points": points,
         "not_estimated": refused,
         "does_not_fit": _does_not_fit(scaling),

@@ -1,9 +1,4 @@
-"""What is asked of: something that gives figures with intervals at any values of its parameters.
-
-What is to be reached: a figure at a value, with a probability.
-
-A model on a machine, asked at other values of its parameters.
-"""
+"""What is asked of at other values of its parameters, a model on a machine among it; and what is to be reached."""
 
 from __future__ import annotations
 
@@ -23,17 +18,8 @@ from fomkit.plan.options import Options, change_machine
 from fomkit.plan.options import parameters as device_names
 from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.whatif import parameters as varied
 from fomkit.whatif.measurements import measurements
-from fomkit.whatif.parameters import (
-    Parameter,
-    changed_model,
-    device_parameters,
-    fixed_sizes,
-    model_parameters,
-    peaks_in_use,
-    scope_parameters,
-    unstated,
-)
 
 Point = Mapping[str, float]
 """Parameters at other values; what is not named stays as it is."""
@@ -63,7 +49,7 @@ class Subject(Protocol):
         """About how many values of one whole number may be tried; what an estimate costs decides."""
         ...
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[varied.Parameter, ...]:
         """List the parameters that are known."""
         ...
 
@@ -110,6 +96,20 @@ class OnMachine:
     def _fitted(self) -> Machine:
         return with_fits(self.machine)
 
+    def again(self, point: Point) -> Figures:
+        """Give the figures at a point."""
+        raise NotImplementedError
+
+    def _outcome(self, point: Point) -> Outcome:
+        try:
+            return self.again(point)
+        except FomkitError as error:
+            return error
+
+    def at(self, points: Sequence[Point]) -> list[Outcome]:
+        """Give the figures at each point, or why there are none."""
+        return [self._outcome(point) for point in points]
+
 
 def main_figure(figures: Figures) -> str:
     """Name the figure that an answer is about."""
@@ -120,15 +120,6 @@ OPTIONS: Mapping[str, str] = {
     "unit_per_day": "--units-per-day", "step_s": "--step", "fom": "--fom", "probability": "--probability"
 }  # fmt: skip
 """What the command line calls what a goal is made of; in Python the names are those of `make_goal`."""
-
-
-def figure_title(figure: str) -> str:
-    """Name a figure as tables do.
-
-    >>> figure_title("unit_per_day")
-    'units/day'
-    """
-    return title_of(figure)
 
 
 @dataclass(frozen=True)
@@ -160,8 +151,8 @@ class Goal:
             "it is a suite's" if self.figure == "fom" else "a suite has only its FOM" if "fom" in figures
             else "the profile does not say what a run is: no train_samples or epochs"
         )  # fmt: skip
-        hint = f"Ask of {' or '.join(map(figure_title, figures))}." if figures else "Nothing is known."
-        raise FomkitError(figure_title(self.figure), f"is not known here; {why}. {hint}")
+        hint = f"Ask of {' or '.join(map(title_of, figures))}." if figures else "Nothing is known."
+        raise FomkitError(title_of(self.figure), f"is not known here; {why}. {hint}")
 
     def reached(self, figures: Figures) -> float:
         """Give the probability that it is reached."""
@@ -251,18 +242,21 @@ class OneModel(OnMachine):
         """The estimate as it is."""
         return estimate(self.model, self._fitted, self.options)
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[varied.Parameter, ...]:
         """List rates, costs and overheads of the machine, sizes and run of the model."""
         one = self.estimate
         return (
-            *device_parameters(self.machine, peaks_in_use([one])),
-            *scope_parameters(self.machine, one.scope),
-            *model_parameters(self.model, self.options),
+            *varied.device_parameters(self.machine, varied.peaks_in_use([one])),
+            *varied.scope_parameters(self.machine, one.scope),
+            *varied.model_parameters(self.model, self.options),
         )
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated and sizes that are fixed."""
-        return [*unstated(self.machine, peaks_in_use([self.estimate])), *fixed_sizes(self.model)]
+        return [
+            *varied.unstated(self.machine, varied.peaks_in_use([self.estimate])),
+            *varied.fixed_sizes(self.model),
+        ]
 
     def estimate_at(self, point: Point) -> Estimate:
         """Estimate at one point.
@@ -276,7 +270,8 @@ class OneModel(OnMachine):
         }
         machine = change_machine(self._fitted, {name: value for name, value in point.items() if name in ours})
         others = {name: value for name, value in point.items() if name not in ours}
-        return estimate(*_of(changed_model(self.model, self.options, others), machine))
+        model, options = varied.changed_model(self.model, self.options, others)
+        return estimate(model, machine, options)
 
     @cached_property
     def _study(self) -> Study:
@@ -297,19 +292,13 @@ class OneModel(OnMachine):
         import pandas as pd
 
         if not names or not columns_of(self.model, self.machine).issuperset(names):
-            return [self._alone(point) for point in points]
+            return [self._outcome(point) for point in points]
         table = pd.DataFrame([dict(point) for point in points], columns=list(names))
         rows = scenarios(self._study, table).drop(columns="basis").to_dict("records")
         return [
-            self._alone(point) if row["why"] else _figures(row, self.level)
+            self._outcome(point) if row["why"] else _figures(row, self.level)
             for point, row in zip(points, rows, strict=True)
         ]
-
-    def _alone(self, point: Point) -> Outcome:
-        try:
-            return self.again(point)
-        except FomkitError as error:
-            return error
 
     def again(self, point: Point) -> Figures:
         """Give the figures of an estimate at a point.
@@ -329,7 +318,3 @@ class OneModel(OnMachine):
     def unfit(self, point: Point) -> str:
         """Say that a device's memory does not hold the step."""
         return self.estimate_at(point).fit.message
-
-
-def _of(changed: tuple[ModelProfile, Options], machine: Machine) -> tuple[ModelProfile, Machine, Options]:
-    return changed[0], machine, changed[1]

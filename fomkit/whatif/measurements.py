@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from fomkit.core.interval import Span
-from fomkit.core.machine import Device, Fact, Machine
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, shrinks
+from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import device_kind
-from fomkit.plan.options import Options, overhead_name, peak_name
+from fomkit.plan.options import Options, change_fact, change_overhead, overhead_name
 from fomkit.plan.shapes import ops_to_time
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.storage_order import settle_engines
@@ -29,41 +30,29 @@ MEASUREMENTS_NOTE = (
 )
 
 
-def _exact(fact: Fact) -> Fact:
+def _exact(fact: Fact | None) -> Fact:
+    if fact is None:
+        raise FomkitError("measurement", "is of a fact that nobody states. State it first.")
     return replace(fact, low=fact.value, high=fact.value)
 
 
 def _known(machine: Machine, name: str) -> Machine:
     """Give the machine with one of its facts known without error."""
-    device: Device = machine.device
-    if name == "launch_s" and device.launch_s is not None:
-        device = replace(device, launch_s=_exact(device.launch_s))
-    elif name == "byte_per_s" and device.byte_per_s is not None:
-        device = replace(device, byte_per_s=_exact(device.byte_per_s))
-    peaks = tuple(
-        replace(peak, rate=_exact(peak.rate)) if peak_name(peak.dtype, peak.engine) == name else peak
-        for peak in device.peaks
-    )
     overheads = tuple(
-        replace(overhead, time_s=_exact(overhead.time_s))
-        if overhead_name(overhead) == name and overhead.time_s is not None
-        else overhead
+        change_overhead(overhead, _exact) if overhead_name(overhead) == name else overhead
         for overhead in machine.overheads
     )
-    return replace(machine, device=replace(device, peaks=peaks), overheads=overheads)
-
-
-def _width(span: Span) -> float:
-    return span.high - span.low
+    of_overhead = name.startswith("overhead/")
+    device = machine.device if of_overhead else change_fact(machine.device, name, _exact)
+    return replace(machine, device=device, overheads=overheads)
 
 
 def _entry(estimated: Estimate, kind: str, what: str, step: Span, command: str, **more: Any) -> dict[str, Any]:
-    now = _width(estimated.step)
     return {
         "kind": kind,
         "what": what,
         "step_s": span_content(step),
-        "shrinks": (now - _width(step)) / now if now > 0 else 0.0,
+        "shrinks": shrinks(estimated.step, step),
         "command": command,
         **more,
     }

@@ -1,18 +1,14 @@
-"""A training spread over the nodes of a machine, asked at other values of its parameters.
-
-From what a person asks for to what is asked of: a model, a model on nodes, or a suite.
-"""
+"""A training spread over nodes, asked at other values of its parameters; and the choice of what is asked of."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_independent
+from fomkit.core.interval import Span, add_independent, shrinks
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
@@ -23,25 +19,15 @@ from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import estimate
-from fomkit.plan.job import Service, step_fit, system_content
+from fomkit.plan.job import NodesJob, SystemRun
 from fomkit.plan.options import Options, change_machine, choose_sizes
 from fomkit.plan.replica_step import on_one_device
-from fomkit.plan.scaling import stepper_of
+from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import verdict_on
-from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Subject
+from fomkit.whatif import parameters as varied
+from fomkit.whatif.cases import Figures, OneModel, OnMachine, Point, Subject
 from fomkit.whatif.measurements import MEASUREMENTS_NOTE, OUT, measure_command
-from fomkit.whatif.parameters import (
-    Parameter,
-    changed_model,
-    device_parameters,
-    fixed_sizes,
-    link_parameters,
-    model_parameters,
-    peaks_in_use,
-    unstated,
-    whole,
-)
 from fomkit.whatif.suite_cases import OfSuite
 
 
@@ -66,87 +52,69 @@ class OnNodes(OnMachine):
 
     @cached_property
     def _excludes(self) -> list[str]:
-        model, machine, step, nodes = self._step({})
-        run = system_content(model, machine, step, nodes, Service())
-        return sorted({*step.excludes, *(() if run is None else run["excludes"])})
+        _, step, run = self._step({})
+        return sorted({*step.excludes, *(() if run is None else run.excludes)})
 
     @cached_property
     def _peaks(self) -> frozenset[str] | None:
         """The peaks in use; None is all, of a transformer by its sizes, whose ops differ from device to device."""
         if self.model.transformer is not None:
             return None
-        return peaks_in_use([estimate(on_one_device(self.model), self._fitted, self.options)])
+        return varied.peaks_in_use([estimate(on_one_device(self.model), self._fitted, self.options)])
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[varied.Parameter, ...]:
         """List rates, costs, overheads and links of the machine, nodes, sizes and run of the model."""
         devices = Network(self.machine, self.layout.channel).node_devices
         replicas = self.layout.replicas(self.nodes * devices)
         of_a_copy = math.lcm(self.layout.fewest_devices, devices) // devices
         return (
-            *device_parameters(self.machine, self._peaks),
-            *link_parameters(self.machine, self.layout.channel),
-            whole("nodes", self.nodes, "machine", of_a_copy),
-            *model_parameters(self.model, self.options, replicas),
+            *varied.device_parameters(self.machine, self._peaks),
+            *varied.link_parameters(self.machine, self.layout.channel),
+            varied.whole("nodes", self.nodes, "machine", of_a_copy),
+            *varied.model_parameters(self.model, self.options, replicas),
         )
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated and sizes that are fixed."""
-        return [*unstated(self.machine, self._peaks or frozenset()), *fixed_sizes(self.model)]
+        return [*varied.unstated(self.machine, self._peaks or frozenset()), *varied.fixed_sizes(self.model)]
 
-    def _step(self, point: Point) -> tuple[ModelProfile, Machine, ParallelStep, int]:
-        """Give model, machine, step and nodes at one point."""
+    def _step(self, point: Point) -> tuple[NodesJob, ParallelStep, SystemRun | None]:
+        """Give the job, its step and its run at one point."""
         ours = {parameter.name for parameter in self.parameters() if parameter.of == "machine"} - {"nodes"}
-        nodes = round(point.get("nodes", self.nodes))
         of_machine = {name: value for name, value in point.items() if name in ours}
         others = {name: value for name, value in point.items() if name not in {*ours, "nodes"}}
         machine = change_machine(self._fitted, of_machine, self.layout.channel)
-        model, options = changed_model(self.model, self.options, others)
-        batch = options.sizes.get("batch", model.batch)
-        if batch is None:
-            raise FomkitError(model.name, "does not say its batch. Give --batch.")
-        sizes = {name: size for name, size in options.sizes.items() if name != "batch"}
-        stepper = stepper_of(model, machine, self.layout, replace(options, sizes=sizes, batch=batch))
-        devices = nodes * Network(machine, self.layout.channel, self.level).node_devices
-        return model, machine, stepper.at(devices, batch * self.layout.replicas(devices)), nodes
+        model, options = varied.changed_model(self.model, self.options, others)
+        job = NodesJob(model, machine, self.layout, options)
+        return job, *job.at(round(point.get("nodes", self.nodes)))
 
     def again(self, point: Point) -> Figures:
         """Give the figures of a step of all nodes at a point.
 
         Raises FomkitError when there is none.
         """
-        model, machine, step, nodes = self._step(point)
+        job, step, run = self._step(point)
         found = {"sample_per_s": step.sample_per_s, "step_s": step.wall_s}
-        system = system_content(model, machine, step, nodes, Service())
-        samples = model.data.train_samples
-        if system is None and samples is not None and model.run.epochs is not None:
+        samples = job.model.data.train_samples
+        if run is None and samples is not None and job.model.run.epochs is not None:
             raise FomkitError(
                 "batch", f"a step of {step.samples:,} is more than the {samples:,} samples of an epoch."
             )
-        rate = None if system is None else system["unit_per_day"]
-        return found if rate is None else {"unit_per_day": Span(**rate, level=self.level), **found}
-
-    def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Give the figures at each point."""
-        found: list[Outcome] = []
-        for point in points:
-            try:
-                found.append(self.again(point))
-            except FomkitError as error:
-                found.append(error)
-        return found
+        rate = None if run is None else run.unit_per_day
+        return found if rate is None else {"unit_per_day": rate, **found}
 
     def binding(self, point: Point) -> str:
         """Say which part of the step is the longest."""
-        return self._step(point)[2].longest
+        return self._step(point)[1].longest
 
     def unfit(self, point: Point) -> str:
         """Say that a device's memory does not hold its part of the step."""
-        machine, step = self._step(point)[1:3]
-        return step_fit(machine, step).message
+        job, step, _ = self._step(point)
+        return step_fit(job.machine, step).message
 
     def measurements(self) -> dict[str, Any]:
         """Rank a step on one device and the collectives by how much narrower the step's interval would be."""
-        step = self._step({})[2]
+        step = self._step({})[1]
         if self.model.transformer is not None:
             return {"measurements": [], "measurements_say": "not worked out for a transformer by its sizes"}
         compute, exposed = step.compute_s, step.exposed_s
@@ -157,13 +125,11 @@ class OnNodes(OnMachine):
                 [compute, Span.exact(exposed.value, self.level)],
                 f"fomkit measure --network {OUT}"),
         }  # fmt: skip
-        now = step.wall_s.high - step.wall_s.low
         found = []
         for what, (terms, command) in parts.items():
             then = add_independent(terms)
-            shrinks = (now - (then.high - then.low)) / now if now > 0 else 0.0
             found.append({"kind": "part of the step", "what": what, "step_s": span_content(then),
-                          "shrinks": shrinks, "command": command})  # fmt: skip
+                          "shrinks": shrinks(step.wall_s, then), "command": command})  # fmt: skip
         return {
             "measurements": sorted(found, key=lambda entry: -entry["shrinks"]),
             "measurements_say": MEASUREMENTS_NOTE,

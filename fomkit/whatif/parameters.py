@@ -1,7 +1,4 @@
-"""What a result may hang on: parameters of a machine and a model, each with unit, value and own interval.
-
-A machine or a model with some of its parameters at other values.
-"""
+"""What a result may hang on: parameters of a machine and a model, each with unit, value and own interval."""
 
 from __future__ import annotations
 
@@ -14,16 +11,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.options import (
-    NODES,
-    OF_A_RUN,
-    RATES,
-    Options,
-    change_run,
-    link_names,
-    overhead_name,
-    peak_name,
-)
+from fomkit.plan.options import NODES, OF_A_RUN, RATES, Options, change_run, link_names, overhead_name, peak_name
 from fomkit.plan.step import INPUT
 from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import with_fits

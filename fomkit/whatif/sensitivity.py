@@ -1,7 +1,4 @@
-"""What a result hangs on (``fomkit/sensitivity/1``): elasticities, swings, and what to measure.
-
-How much a figure moves with one parameter: its elasticity here, and its swing between two ends.
-"""
+"""What a result hangs on (``fomkit/sensitivity/1``): elasticities, swings, and what to measure."""
 
 from __future__ import annotations
 
@@ -36,25 +33,15 @@ ROUNDING = 1e-9
 class Effect:
     """What one parameter does.
 
-    Attributes
-    ----------
-    elasticity : mapping
-        d ln(figure) / d ln(parameter), by figure.
-    at_half_step, below, above : float or None
-        The same of the main figure over half the step, and over each side of it alone; None where a whole number
-        has no half step, or there is no such side.
-    smooth : bool
-        They agree.
-    step : float
-        Change of the parameter on each side, as a share of its value.
-    low, high : float
-        Ends that the swing is between.
-    at_low, at_high : Span or None
-        The main figure there; None where it cannot be.
-    swing : float
-        |at_high - at_low| over the figure as it is.
-    why : str
-        Why a point could not be had; "" where all could.
+    `elasticity`: d ln(figure) / d ln(parameter), by figure.
+    `at_half_step`, `below`, `above`: the same of the main figure over half the step, and over each side of it
+      alone; None where a whole number has no half step, or there is no such side.
+    `smooth`: they agree.
+    `step`: change of the parameter on each side, as a share of its value.
+    `low`, `high`: ends that the swing is between.
+    `at_low`, `at_high`: the main figure there; None where it cannot be.
+    `swing`: |at_high - at_low| over the figure as it is.
+    `why`: why a point could not be had; "" where all could.
     """
 
     parameter: Parameter
@@ -288,16 +275,7 @@ def sensitivity(subject: Subject) -> Sensitivity:
 
     Elasticities are central differences over 1 % of each parameter, held against half of it; whole numbers are
     taken at their neighbours. The swing is between the ends of a parameter's own interval, else 10 % either way.
-
-    Parameters
-    ----------
-    subject : Subject
-        `fomkit.whatif.cases.OneModel`, `fomkit.whatif.suite_cases.OfSuite` or `fomkit.whatif.node_cases.OnNodes`.
-
-    Raises
-    ------
-    FomkitError
-        When there is no estimate to begin with, or no parameter is known.
+    Raises FomkitError when there is no estimate to begin with, or no parameter is known.
     """
     here = subject.again({})
     figure = main_figure(here)

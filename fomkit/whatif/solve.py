@@ -1,7 +1,4 @@
-"""The smallest change that reaches a goal (``fomkit/solve/1``): of one parameter, or of several together.
-
-Combinations of several parameters that reach a goal, where less of one needs more of another.
-"""
+"""The smallest change that reaches a goal (``fomkit/solve/1``): of one parameter, or of several together."""
 
 from __future__ import annotations
 
@@ -325,15 +322,13 @@ def _change(change: Change) -> dict[str, Any]:
     }
 
 
-def _solved_combination(combination: Combination) -> dict[str, Any]:
-    return {"values": combination.values, "factors": combination.factors, "total": combination.total,
-            "then": span_content(combination.figure), "probability": combination.probability}  # fmt: skip
-
-
 def _frontier(found: Frontier) -> dict[str, Any]:
-    return {"parameters": list(found.names), "reached": bool(found.points),
-            "points": [_solved_combination(point) for point in found.points],
-            "why": found.why or None}  # fmt: skip
+    points = [
+        {"values": one.values, "factors": one.factors, "total": one.total, "then": span_content(one.figure),
+         "probability": one.probability}
+        for one in found.points
+    ]  # fmt: skip
+    return {"parameters": list(found.names), "reached": bool(points), "points": points, "why": found.why or None}
 
 
 def _by_size(change: Change) -> tuple[bool, float, float]:
@@ -361,19 +356,9 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
     numbers of which some values are tried (`fomkit.whatif.solve_one.solve_one`): another may do, or do with less.
     Peaks that no op runs at are named as not tried.
 
-    Parameters
-    ----------
-    subject : Subject
-    goal : Goal
-    changes : sequence of str
-        Parameters to change, each alone; default: all, of a suite those of the machine.
-    together : sequence of str
-        Two or more to change together, for a frontier; none by default.
-
-    Raises
-    ------
-    FomkitError
-        When the goal's figure or a parameter is not known.
+    `changes`: parameters to change, each alone; default: all, of a suite those of the machine; `together`: two or
+    more to change together, for a frontier; none by default. Raises FomkitError when the goal's figure or a
+    parameter is not known.
     """
     here = subject.again({})
     known = subject.parameters()

@@ -1,7 +1,4 @@
-"""The smallest change of one parameter that reaches a goal, or why none does.
-
-A whole number of which more may help or hinder: many values tried, and the nearest that reaches a goal.
-"""
+"""The smallest change of one parameter that reaches a goal, or why none does; of whole numbers many are tried."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.figure_table import title_of
 from fomkit.core.interval import Span
-from fomkit.whatif.cases import Figures, Goal, Point, Subject, figure_title
+from fomkit.whatif.cases import Figures, Goal, Point, Subject
 from fomkit.whatif.parameters import Parameter
 
 Margins = Callable[[Sequence[float]], Sequence[float | None]]
@@ -299,7 +297,7 @@ def _real(evaluator: Evaluator, parameter: Parameter) -> Change:
 
 def _out_of_reach(evaluator: Evaluator, parameter: Parameter, tried: Sequence[float], best: float) -> Change:
     if evaluator.still(parameter, tried):
-        return evaluator.change(parameter, best, f"{figure_title(evaluator.goal.figure)} does not move with it")
+        return evaluator.change(parameter, best, f"{title_of(evaluator.goal.figure)} does not move with it")
     return evaluator.limit(parameter, best)
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span
+from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Machine
 from fomkit.core.suite import Conditions, Suite, SuiteLine
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
@@ -18,17 +18,9 @@ from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import LINKS, Options, change_machine
 from fomkit.profiles.evidence import verdict_on
+from fomkit.whatif import parameters as varied
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point
 from fomkit.whatif.measurements import MEASUREMENTS_NOTE, measure_command
-from fomkit.whatif.parameters import (
-    Parameter,
-    device_parameters,
-    link_parameters,
-    peaks_in_use,
-    scope_parameters,
-    unstated,
-    whole,
-)
 
 _OF_MODEL = {"samples": "train_samples"}
 """A line's conditions that a model's parameters call otherwise."""
@@ -48,6 +40,11 @@ def _conditions(values: Mapping[str, float]) -> Conditions:
     numbers = {name: round(value) for name, value in values.items()}
     batch, epochs, samples = (numbers.pop(name, None) for name in RATED)
     return Conditions(batch, epochs=epochs, samples=samples, sizes=numbers)
+
+
+def _channel(line: SuiteLine) -> str:
+    """Name the transport of the links that a job of a line uses."""
+    return "" if line.job is None else line.job.layout.channel
 
 
 def _command(estimate: Estimate, options: Options) -> str:
@@ -100,13 +97,13 @@ class OfSuite(OnMachine):
     def _is_estimated(self) -> bool:
         return any(one.kind == "estimated" for one in self.result.target)
 
-    def _line_parameters(self, line: RatedLine) -> Iterator[Parameter]:
+    def _line_parameters(self, line: RatedLine) -> Iterator[varied.Parameter]:
         if line.kind == "given":
             given = line.line.given[self.machine.name]
             for name in GAINS:
                 gain = getattr(given, name)
-                yield Parameter(f"{line.line.name}.{name}", "factor", gain, "line", gain, gain, 0, given.basis,
-                                given.source)  # fmt: skip
+                ends = (gain, gain, 0, given.basis, given.source)
+                yield varied.Parameter(f"{line.line.name}.{name}", "factor", gain, "line", *ends)
         if line.kind != "estimated" or line.line.model is None:
             return
         model = line.estimate.model if line.estimate is not None else self.load(line.line.model)
@@ -114,38 +111,40 @@ class OfSuite(OnMachine):
         for name, value in fixed.stated().items():
             if isinstance(value, int) and (name in RATED or value != 0):
                 grain = fixed.batch if name == "samples" and fixed.batch is not None else 1
-                yield whole(f"{line.line.name}.{name}", value, grain=grain)
-
-    @cached_property
-    def _channel(self) -> str:
-        """The transport of the links that its jobs use."""
-        return next((one.job.step.layout.channel for one in self.result.target if one.job is not None), "")
+                yield varied.whole(f"{line.line.name}.{name}", value, grain=grain)
 
     @cached_property
     def _peaks(self) -> frozenset[str] | None:
         """The peaks in use; None is all, of jobs whose ops differ from device to device."""
         if any(one.job is not None for one in self.result.target):
             return None
-        return peaks_in_use(one.estimate for one in self.result.target if one.estimate is not None)
+        return varied.peaks_in_use(one.estimate for one in self.result.target if one.estimate is not None)
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated."""
-        return list(unstated(self.machine, self._peaks or frozenset())) if self._is_estimated else []
+        return list(varied.unstated(self.machine, self._peaks or frozenset())) if self._is_estimated else []
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[varied.Parameter, ...]:
         """List rates, costs and overheads of the target, what estimated lines fix, and gains of given ones."""
         target = self.result.target
+        channels = dict.fromkeys(_channel(one.line) for one in target if one.job is not None)
+        links = {
+            one.name: one
+            for channel in reversed(channels)
+            for one in varied.link_parameters(self.machine, channel)
+        }
         return (
-            *(device_parameters(self.machine, self._peaks) if self._is_estimated else ()),
-            *(link_parameters(self.machine, self._channel) if any(one.job is not None for one in target) else ()),
-            *scope_parameters(self.machine, self.suite.scope),
+            *(varied.device_parameters(self.machine, self._peaks) if self._is_estimated else ()),
+            *links.values(),
+            *varied.scope_parameters(self.machine, self.suite.scope),
             *(parameter for one in target for parameter in self._line_parameters(one)),
         )
 
-    def _rate(self, line: SuiteLine, machine: Machine, of_machine: Point, own: Point) -> RatedLine:
+    def _rate(self, line: SuiteLine, of_machine: Point, own: Point) -> RatedLine:
         """Rate a line, once for the same machine and conditions."""
         key = line.name, _key(of_machine, own)
         if key not in self._rated:
+            machine = self._changed(of_machine, line)
             given = line.given.get(machine.name)
             if given is not None:
                 utilisation, precision = (own.get(name, getattr(given, name)) for name in GAINS)
@@ -168,8 +167,11 @@ class OfSuite(OnMachine):
                 of_machine[name] = value
         return of_machine, of_line
 
-    def _changed(self, of_machine: Point) -> Machine:
-        return change_machine(self._fitted, of_machine, self._channel) if of_machine else self._fitted
+    def _changed(self, of_machine: Point, line: SuiteLine) -> Machine:
+        """Give the target at other values, of links those that the job of a line uses."""
+        own = {parameter.name for parameter in varied.link_parameters(self.machine, _channel(line))}
+        values = {name: value for name, value in of_machine.items() if name not in LINKS or name in own}
+        return change_machine(self._fitted, values, _channel(line))
 
     def result_at(self, point: Point) -> SuiteResult:
         """Rate the suite at one point.
@@ -179,12 +181,11 @@ class OfSuite(OnMachine):
         if not point:
             return self.result
         of_machine, of_line = self._split(point)
-        machine = self._changed(of_machine)
-        target = tuple(self._rate(line, machine, of_machine, of_line[line.name]) for line in self.suite.lines)
+        target = tuple(self._rate(line, of_machine, of_line[line.name]) for line in self.suite.lines)
         for new, now in zip(target, self.result.target, strict=True):
             if new.unit_per_day is None and now.unit_per_day is not None:
                 raise FomkitError(new.line.name, new.missing)
-        changed = replace(self.result, machines=(self.baseline, machine), target=target)
+        changed = replace(self.result, target=target)
         return replace(changed, merit=merit_of(changed))
 
     @cached_property
@@ -216,7 +217,7 @@ class OfSuite(OnMachine):
         found: list[Span | FomkitError] = []
         for of_machine, own in asked:
             try:
-                rated = self._rate(line, self._changed(of_machine), of_machine, own)
+                rated = self._rate(line, of_machine, own)
             except FomkitError as error:
                 found.append(error)
                 continue
@@ -280,27 +281,22 @@ class OfSuite(OnMachine):
         messages = {one.line.name: one.unfit for one in rated}
         return "; ".join(f"{name} {text}" for name, text in messages.items() if text)
 
-    def _with_baseline(self, rated: tuple[RatedLine, ...]) -> SuiteResult:
-        return replace(self.result, baseline=rated)
-
-    def _with_target(self, rated: tuple[RatedLine, ...]) -> SuiteResult:
-        return replace(self.result, target=rated)
-
     def measurements(self) -> dict[str, Any]:
         """Rank the lines by how much narrower the figure's interval would be if one rate were known exactly."""
         merit = self.result.merit
         if merit is None:
             return {}
-        now = merit.value.high - merit.value.low
         found = []
-        sides = ((self.result.baseline, self._with_baseline), (self.result.target, self._with_target))
-        for machine, (rated, with_rated) in zip(self.result.machines, sides, strict=True):
-            for place, one in enumerate(rated):
+        sides = (self.result.baseline, self.result.target)
+        for side, machine in enumerate(self.result.machines):
+            for place, one in enumerate(sides[side]):
                 rate = one.unit_per_day
                 if rate is None or rate.low == rate.high:
                     continue
                 known = replace(one, unit_per_day=Span.exact(rate.value, rate.level))
-                again = merit_of(with_rated((*rated[:place], known, *rated[place + 1 :])))
+                rated = (*sides[side][:place], known, *sides[side][place + 1 :])
+                baseline, target = (sides[0], rated) if side else (rated, sides[1])
+                again = merit_of(replace(self.result, baseline=baseline, target=target))
                 if again is None:
                     continue
                 command = "" if one.estimate is None else _command(one.estimate, self.options)
@@ -309,7 +305,7 @@ class OfSuite(OnMachine):
                         "kind": "line",
                         "what": f"{one.line.name} on {machine.name}",
                         "fom": span_content(again.value),
-                        "shrinks": (now - (again.value.high - again.value.low)) / now,
+                        "shrinks": shrinks(merit.value, again.value),
                         "command": command,
                     }
                 )

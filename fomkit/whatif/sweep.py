@@ -1,7 +1,4 @@
-"""A sweep: one model on one machine at many points of its parameters, worked out a stretch at a time.
-
-Points that differ in nodes or links, one after the other: each is a step of `fomkit.plan.scaling`.
-"""
+"""A sweep: one model on one machine, or on nodes of it, at many points of its parameters, a stretch at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pandas as pd
 
@@ -19,46 +16,15 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
-from fomkit.parallel.step import ParallelStep
 from fomkit.plan.estimate import estimate
-from fomkit.plan.job import Service, system_content
+from fomkit.plan.job import NodesJob
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_machine, choose_scope
-from fomkit.plan.scaling import Stepper, stepper_of, with_links
-from fomkit.plan.scenarios import RESULTS, Study, blocks_of, in_order, prepare_study
+from fomkit.plan.scaling import with_links
+from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, in_order, prepare_study
 from fomkit.prediction.exchange import Network
 from fomkit.prediction.interpolate import threads
-from fomkit.whatif.sweep_axes import (
-    OF_DEVICE,
-    OF_LAYOUT,
-    POWER,
-    Given,
-    Plan,
-    Way,
-    check_names,
-    kinds_of,
-    make_axis,
-    make_plan,
-)
-from fomkit.whatif.sweep_figures import (
-    COST,
-    ENERGY,
-    FITS,
-    PEAK_BYTE,
-    Bill,
-    Memory,
-    Objective,
-    Per,
-    add_cost,
-    add_energy,
-    add_fits,
-    add_memory,
-    bill_of,
-    device_seconds,
-    follow_memory,
-    objectives_of,
-    per_of,
-    with_prices,
-)
+from fomkit.whatif import sweep_axes as axes
+from fomkit.whatif import sweep_figures as figures
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -66,28 +32,23 @@ if TYPE_CHECKING:
 
 MOST_WITH_NODES = 20_000
 """Points of a sweep over nodes: about ten a second (benchmarks/sweeps.py), so half an hour."""
-_UNKNOWN = math.nan, math.nan, math.nan
 
 
-def linked(machine: Machine, channel: str, alpha_s: float | None, byte_per_s: float | None) -> Machine:
-    """Give a machine whose link between nodes has another start-up time [s] or rate of a device [byte/s].
+def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -> Machine:
+    """Give a machine that has a link between nodes: where it states none, one of the figures that are wanted.
 
     Raises FomkitError when one of the two is known from nowhere.
     """
-    if alpha_s is None and byte_per_s is None:
+    lacking = [name for name in (LINK_ALPHA, LINK_RATE) if name not in wanted]
+    if len(lacking) == 2 or any((link.tier, link.channel) == ("system", channel) for link in machine.links):
         return machine
-    stated = next((link for link in machine.links if (link.tier, link.channel) == ("system", channel)), None)
-    if stated is None and (alpha_s is None or byte_per_s is None):
-        lacking = LINK_ALPHA if alpha_s is None else LINK_RATE
+    if lacking:
         raise FomkitError(
             machine.name,
-            f"states no link of tier 'system', so both its figures are needed. Add --vary {lacking}=…",
+            f"states no link of tier 'system', so both its figures are needed. Add --vary {lacking[0]}=…",
         )
-    link = stated or Link("system", 0.0, 1.0, "each", "", channel)
-    changed: dict[str, Any] = {"source": "given by the user", "basis": "assumed"}
-    changed |= {} if alpha_s is None else {"alpha_s": alpha_s, "alpha_range_s": None}
-    changed |= {} if byte_per_s is None else {"byte_per_s": byte_per_s, "range_byte_per_s": None}
-    return with_links(machine, [replace(link, **changed)])
+    alpha_s, byte_per_s, source = wanted[LINK_ALPHA], wanted[LINK_RATE], "given by the user"
+    return with_links(machine, [Link("system", alpha_s, byte_per_s, "each", source, channel, basis="assumed")])
 
 
 def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
@@ -96,7 +57,7 @@ def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
     Raises FomkitError when a link is varied and no nodes are, the machine has no nodes, or there are too many
     points.
     """
-    if not any(name in OF_LAYOUT for name in names):
+    if not any(name in axes.OF_LAYOUT for name in names):
         return False
     if NODES not in names:
         raise FomkitError(
@@ -112,71 +73,35 @@ def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class OnNodes:
-    """A model that is spread over the devices of nodes, a batch for each copy of it."""
-
-    model: ModelProfile
-    machine: Machine
-    layout: Layout
-    options: Options
-
-    def _stepper(self, sizes: Mapping[str, int], machine_values: Mapping[str, float],
-                 link: tuple[float | None, float | None]) -> tuple[Stepper, Machine, int]:  # fmt: skip
-        machine = change_machine(self.machine, machine_values) if machine_values else self.machine
-        machine = linked(machine, self.layout.channel, *link)
-        options = replace(self.options, sizes={**self.options.sizes, **sizes})
-        batch = options.wanted_sizes.get("batch") or self.model.batch
-        if batch is None:
-            raise FomkitError(self.model.name, "does not say its batch. Give --batch, or vary it.")
-        # The options of a step have no batch: each asks with its own.
-        rest = {name: value for name, value in options.sizes.items() if name != "batch"}
-        return (
-            stepper_of(self.model, machine, self.layout, replace(options, batch=None, sizes=rest)),
-            machine,
-            batch,
-        )
-
-    def _point(self, stepper: Stepper, machine: Machine, batch: int, nodes: int) -> dict[str, object]:
-        devices = nodes * Network(machine).node_devices
-        step = stepper.at(devices, batch * self.layout.replicas(devices))
-        system = system_content(self.model, machine, step, nodes, Service())
-        peak_byte = math.nan if step.memory_byte is None else step.memory_byte
-        jobs = system["runs_at_once"] if system else 1
-        excludes = (*step.excludes, *(system["excludes"] if system else ()))
-        return {**_spans(step, system), "excludes": excludes, "peak_byte": peak_byte, "devices": devices,
-                "jobs": jobs, "basis": "modelled"}  # fmt: skip
-
-    def estimate(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Estimate the points of a table; its results, peak_byte [byte], devices of a job, and jobs at once."""
-        sizes = [name for name in table.columns if name == "batch" or name in self.model.sizes]
-        facts = [name for name in table.columns if name not in (*sizes, *OF_LAYOUT)]
-        steppers: dict[Hashable, tuple[Stepper, Machine, int]] = {}
-        found = []
-        for row in table.to_dict("records"):
-            key = tuple(value for name, value in row.items() if name != NODES)
-            if key not in steppers:
-                steppers[key] = self._stepper(
-                    {name: int(row[name]) for name in sizes},
-                    {name: row[name] for name in facts},
-                    (row.get(LINK_ALPHA), row.get(LINK_RATE)),
-                )
-            found.append(self._point(*steppers[key], nodes=int(row[NODES])))
-        return pd.DataFrame(found, index=table.index)
-
-
-def _spans(step: ParallelStep, system: Mapping[str, Any] | None) -> dict[str, object]:
-    per_day = system["unit_per_day"] if system else None
-    ends = {
-        "step_s": (step.wall_s.value, step.wall_s.low, step.wall_s.high),
-        "sample_per_s": (step.sample_per_s.value, step.sample_per_s.low, step.sample_per_s.high),
-        "unit_per_day": _UNKNOWN if per_day is None else (per_day["value"], per_day["low"], per_day["high"]),
-    }
+def _point(job: NodesJob, nodes: int) -> dict[str, object]:
+    step, run = job.at(nodes)
+    spans = ends_of((step.wall_s, step.sample_per_s, None if run is None else run.unit_per_day))
     return {
-        f"{name}{end}": value
-        for name, values in ends.items()
-        for end, value in zip(("", "_low", "_high"), values, strict=True)
+        **dict(zip(RESULTS, spans, strict=True)),
+        "excludes": (*step.excludes, *(() if run is None else run.excludes)),
+        "peak_byte": math.nan if step.memory_byte is None else step.memory_byte,
+        "devices": step.devices,
+        "jobs": 1 if run is None else run.at_once,
+        "basis": "modelled",
     }
+
+
+def estimate_on_nodes(
+    model: ModelProfile, machine: Machine, layout: Layout, options: Options, table: pd.DataFrame
+) -> pd.DataFrame:
+    """Estimate the points of a table; its results, peak_byte [byte], devices of a job, and jobs at once."""
+    jobs: dict[Hashable, NodesJob] = {}
+    found = []
+    for row in table.to_dict("records"):
+        nodes, key = int(row.pop(NODES)), tuple(row.values())
+        if key not in jobs:
+            values = {str(name): value for name, value in row.items()}
+            own = [name for name in values if name == "batch" or name in model.sizes]
+            sizes = {name: int(values.pop(name)) for name in own}
+            changed = change_machine(with_own_link(machine, layout.channel, values), values, layout.channel)
+            jobs[key] = NodesJob(model, changed, layout, replace(options, sizes={**options.sizes, **sizes}))
+        found.append(_point(jobs[key], nodes))
+    return pd.DataFrame(found, index=table.index)
 
 
 CHUNK = 16_384
@@ -206,13 +131,13 @@ class Sweep:
     model: ModelProfile
     machine: Machine
     options: Options
-    plan: Plan
-    memory: Memory
+    plan: axes.Plan
+    memory: figures.Memory
     layout: Layout = field(default_factory=Layout)
     known: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
-    objectives: tuple[Objective, ...] = ()
-    bill: Bill | None = None
+    objectives: tuple[figures.Objective, ...] = ()
+    bill: figures.Bill | None = None
     excludes: tuple[str, ...] = ()
 
     @property
@@ -231,9 +156,9 @@ class Sweep:
         return "system" if self.on_nodes else choose_scope([self.machine], self.options.scope)
 
     @property
-    def per(self) -> Per:
+    def per(self) -> figures.Per:
         """What cost and energy are of."""
-        return per_of(self.known)
+        return figures.per_of(self.known)
 
     @cached_property
     def _study(self) -> Study:
@@ -246,17 +171,17 @@ class Sweep:
 
     def _estimated(self, points: pd.DataFrame) -> pd.DataFrame:
         """Estimate points: all of `RESULTS`, devices of a job and jobs at once, memory where it is known."""
-        wanted = points[[name for name in points.columns if name not in OF_DEVICE]]
+        wanted = points[[name for name in points.columns if name not in axes.OF_DEVICE]]
         # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
         with threads().limit(limits=1), pd.option_context("mode.string_storage", "python"):
             if self.on_nodes:
-                found = OnNodes(self.model, self.machine, self.layout, self.options).estimate(wanted)
+                found = estimate_on_nodes(self.model, self.machine, self.layout, self.options, wanted)
             else:
                 found = in_order(blocks_of(self._study, wanted), wanted)[[*RESULTS, "basis"]]
                 found = found.assign(devices=self.model.run.devices_per_run, jobs=self._study.at_once)
-                found = add_memory(found, points, self.memory)
+                found = figures.add_memory(found, points, self.memory)
         capacity = self.machine.device.capacity_byte
-        return add_fits(found, None if capacity is None else capacity.value)
+        return figures.add_fits(found, None if capacity is None else capacity.value)
 
     def _up_share(self) -> float:
         return self.machine.availability if self.scope == "system" and self.per == "unit of work" else 1.0
@@ -266,10 +191,10 @@ class Sweep:
         points = self.plan.table(start, stop)
         found = self._estimated(points)
         if self.bill is not None:
-            found = add_cost(found, points, self.bill, self.per)
-        if POWER in points:
-            seconds = device_seconds(found, self.per, found["devices"], found["jobs"])
-            found = add_energy(found, points, seconds, self._up_share())
+            found = figures.add_cost(found, points, self.bill, self.per)
+        if axes.POWER in points:
+            seconds = figures.device_seconds(found, self.per, found["devices"], found["jobs"])
+            found = figures.add_energy(found, points, seconds, self._up_share())
         found = found.assign(basis=found["basis"].astype(str))
         return pd.concat([points, found[[name for name in self.columns if name in found]]], axis=1)
 
@@ -277,8 +202,18 @@ class Sweep:
     def columns(self) -> tuple[str, ...]:
         """The columns of the results, those of the parameters left out."""
         spans = [name for name in RESULTS if name.removesuffix("_low").removesuffix("_high") in self.known]
-        spent = [f"{name}{end}" for name in (COST, ENERGY) if name in self.known for end in ("", "_low", "_high")]
-        return (*spans, *spent, *(name for name in (PEAK_BYTE, FITS) if name in self.known), "basis")
+        spent = [
+            f"{name}{end}"
+            for name in (figures.COST, figures.ENERGY)
+            if name in self.known
+            for end in ("", "_low", "_high")
+        ]
+        return (
+            *spans,
+            *spent,
+            *(name for name in (figures.PEAK_BYTE, figures.FITS) if name in self.known),
+            "basis",
+        )
 
     def blocks(self, first: int = 0) -> Iterator[pd.DataFrame]:
         """Estimate all points from a stretch on, a stretch at a time, in their order."""
@@ -316,10 +251,12 @@ def _excludes(sweep: Sweep, found: pd.DataFrame) -> tuple[str, ...]:
     return estimate(sweep.model, sweep.machine, options).excludes
 
 
-def _billed(sweep: Sweep, currency: str) -> tuple[Bill | None, str]:
+def _billed(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
     """Choose what is paid, or say why nothing is."""
     try:
-        bill = bill_of(sweep.machine, sweep.scope, currency, sweep.options.interval, on_nodes=sweep.on_nodes)
+        bill = figures.bill_of(
+            sweep.machine, sweep.scope, currency, sweep.options.interval, on_nodes=sweep.on_nodes
+        )
     except FomkitError as error:
         return None, f"the machine's price {error.what}"
     return bill, "no price: add, for example, --vary 'price_per_h=2.50 USD/h'"
@@ -329,21 +266,25 @@ def _probed(sweep: Sweep, currency: str) -> Sweep:
     """Estimate both ends of every axis: what cannot be shows before the work, and what is not known."""
     ends = pd.DataFrame({axis.name: list(axis.ends) for axis in sweep.plan.axes})
     found = sweep._estimated(ends)
-    names = [name for name in ("step_s", "sample_per_s", "unit_per_day", PEAK_BYTE) if name in found]
+    names = [name for name in ("step_s", "sample_per_s", "unit_per_day", figures.PEAK_BYTE) if name in found]
     known = [name for name in names if bool(found[name].notna().all())]
-    if FITS in found and (not sweep.on_nodes or bool(found[FITS].notna().any())):
-        known.append(FITS)
+    if figures.FITS in found and (not sweep.on_nodes or bool(found[figures.FITS].notna().any())):
+        known.append(figures.FITS)
     bill, why_free = _billed(sweep, currency)
-    known += [name for name, has in ((COST, bill is not None), (ENERGY, POWER in sweep.names)) if has]
+    known += [
+        name
+        for name, has in ((figures.COST, bill is not None), (figures.ENERGY, axes.POWER in sweep.names))
+        if has
+    ]
     why = {
         "sample_per_s": NO_BATCH,
         "unit_per_day": NO_RUN,
-        COST: why_free,
-        ENERGY: NO_POWER if sweep.machine.energy is None else ENERGY_UNUSED,
-        PEAK_BYTE: sweep.memory.why_not or "nobody knows the memory of this step",
+        figures.COST: why_free,
+        figures.ENERGY: NO_POWER if sweep.machine.energy is None else ENERGY_UNUSED,
+        figures.PEAK_BYTE: sweep.memory.why_not or "nobody knows the memory of this step",
     }
     absent = {name: reason for name, reason in why.items() if name not in known}
-    objectives = objectives_of(known, per_of(known), "" if bill is None else bill.price.currency)
+    objectives = figures.objectives_of(known, figures.per_of(known), "" if bill is None else bill.price.currency)
     return replace(
         sweep,
         known=tuple(known),
@@ -357,9 +298,9 @@ def _probed(sweep: Sweep, currency: str) -> Sweep:
 def make_sweep(
     model: ModelProfile,
     machine: Machine,
-    vary: Mapping[str, Given],
+    vary: Mapping[str, axes.Given],
     *,
-    way: Way = "grid",
+    way: axes.Way = "grid",
     points: int | None = None,
     seed: int = 0,
     options: Options | None = None,
@@ -378,17 +319,19 @@ def make_sweep(
         raise FomkitError(
             "vary", f"is a {type(given).__name__}. Give a mapping, for example {{'batch': [16, 32]}}."
         )
-    kinds = kinds_of(model, machine)
-    check_names(vary, kinds, f"{model.name} on {machine.name}")
-    vary, currency = with_prices(vary, machine.price)
+    kinds = axes.kinds_of(model, machine)
+    axes.check_names(vary, kinds, f"{model.name} on {machine.name}")
+    vary, currency = figures.with_prices(vary, machine.price)
     for name in {**options.sizes, **({} if options.batch is None else {"batch": 0})}:
         if name in vary:
             raise FomkitError(name, "is varied and given as one value too. Give it once.")
-    plan = make_plan([make_axis(name, given, kinds[name]) for name, given in vary.items()], way, points, seed)
+    plan = axes.make_plan(
+        [axes.make_axis(name, given, kinds[name]) for name, given in vary.items()], way, points, seed
+    )
     on_nodes = check_nodes(tuple(axis.name for axis in plan.axes), machine, plan.points)
     if layout not in (None, Layout()) and not on_nodes:
         raise FomkitError(
             "layout", "is of a training on nodes, and none are varied. Add, say, --vary nodes=1,8,64."
         )
-    memory = Memory() if on_nodes else follow_memory(model, machine, plan.axes, options)
+    memory = figures.Memory() if on_nodes else figures.follow_memory(model, machine, plan.axes, options)
     return _probed(Sweep(model, machine, options, plan, memory, layout or Layout()), currency)

@@ -1,9 +1,4 @@
-"""What a sweep varies: a parameter and its values, listed or as a range, as a user writes them.
-
-What a sweep may vary: sizes of the model, facts of the machine, nodes and links, price and power.
-
-The points of a sweep, any stretch of them at a time: a grid, random numbers or a Sobol sequence.
-"""
+"""What a sweep varies, as a user writes it, and its points: a grid, random numbers or a Sobol sequence."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The memory of a sweep's points: peaks where sizes are few, else the largest batch that fits.
-
-The money of a sweep's points, by the rules of `fomkit.merit.campaign`: at a price asked for or the machine's.
-
-What points of a sweep are compared by, and the energy of those with a power.
-"""
+"""Memory, money and energy of a sweep's points, and what they are compared by."""
 
 from __future__ import annotations
 
@@ -164,7 +159,6 @@ Per = Literal["unit of work", "sample", "step"]
 HOUR_S = UNITS["time_s"]["h"]
 COST = "cost"
 ENDS = ("", "_low", "_high")
-_TURNED = {"": "", "_low": "_high", "_high": "_low"}
 
 
 class Bill(NamedTuple):
@@ -245,16 +239,20 @@ def _units(bill: Bill, found: pd.DataFrame) -> pd.Series | float:
     return 1.0 if of is None else found["devices"] * found["jobs"] / of
 
 
+def _seconds(found: pd.DataFrame, per: Per, factor: pd.Series | float) -> dict[str, pd.Series]:
+    """Give a factor times what one unit, sample or step takes [s]: value and ends, of a rate turned round."""
+    if per == "step":
+        return {end: factor * found[f"step_s{end}"] for end in ENDS}
+    rate = "sample_per_s" if per == "sample" else "unit_per_day"
+    return {end: factor / found[f"{rate}{of}"] for end, of in zip(ENDS, ("", "_high", "_low"), strict=True)}
+
+
 def add_cost(found: pd.DataFrame, points: pd.DataFrame, bill: Bill, per: Per) -> pd.DataFrame:
     """Add what one unit of work, sample or step costs, as `fomkit.merit.campaign.money_of_run` has it."""
     units = _units(bill, found)
-    share = units / (found["jobs"] * bill.up_share)
-    if per == "unit of work":  # its rate counts the jobs at once, and the time that they are up
-        paid_s = {end: units * DAY_S / found[f"unit_per_day{_TURNED[end]}"] for end in ENDS}
-    elif per == "sample":
-        paid_s = {end: share / found[f"sample_per_s{_TURNED[end]}"] for end in ENDS}
-    else:
-        paid_s = {end: share * found[f"step_s{end}"] for end in ENDS}
+    # A unit's rate counts the jobs at once, and the time that they are up.
+    spent = units * DAY_S if per == "unit of work" else units / (found["jobs"] * bill.up_share)
+    paid_s = _seconds(found, per, spent)
     if bill.varied:
         # A price without a spread only scales: the interval is that of the time.
         return found.assign(**{f"{COST}{end}": points[PRICE] / HOUR_S * paid_s[end] for end in ENDS})
@@ -293,12 +291,7 @@ def device_seconds(found: pd.DataFrame, per: Per, devices: pd.Series, jobs: pd.S
     >>> device_seconds(found, "unit of work", two, two)[""].tolist()
     [86400.0]
     """
-    if per == "step":
-        return {end: devices * found[f"step_s{end}"] for end in ENDS}
-    turned = {"": "", "_low": "_high", "_high": "_low"}
-    if per == "sample":
-        return {end: devices / found[f"sample_per_s{turned[end]}"] for end in ENDS}
-    return {end: devices * jobs * DAY_S / found[f"unit_per_day{turned[end]}"] for end in ENDS}
+    return _seconds(found, per, devices * jobs * DAY_S if per == "unit of work" else devices)
 
 
 def add_energy(

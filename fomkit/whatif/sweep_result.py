@@ -1,11 +1,4 @@
-"""A sweep that was worked out: its points as a table, the front, and everything else as content.
-
-What cannot be bettered in one thing without losing in another: the front of Pareto.
-
-What is kept of a sweep while its points go by: ranges, the best points and the front of Pareto.
-
-A sweep as plain content (``fomkit/sweep/1``): what was varied, the best points and the front.
-"""
+"""A sweep that was worked out: its points as a table, the front of Pareto, and all of it as ``fomkit/sweep/1``."""
 
 from __future__ import annotations
 
@@ -80,11 +73,8 @@ def pareto_front(values: Array) -> Mask:
     """Tell which points no other is at least as good as in everything and better in something.
 
     `values` (n, k): lower is better in each of k ≥ 1 objectives. A point with NaN is never on the front and beats
-    nobody; equal points are on it together. Gives array (n,) of bool.
-
-    Notes
-    -----
-    One objective takes n steps, two n log n; more go by blocks, at most n times the size of the front.
+    nobody; equal points are on it together. Gives array (n,) of bool. One objective takes n steps, two n log n;
+    more go by blocks, at most n times the size of the front.
 
     >>> pareto_front(np.array([[1.0, 4.0], [2.0, 2.0], [3.0, 3.0], [4.0, 1.0]])).tolist()
     [True, True, False, True]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
 
-from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent
+from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent, half_width
 from fomkit.core.machine import Device, Machine, Scope
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.merit.fom import MEAN, FigureOfMerit, Rates, figure_of_merit, unit_per_day
@@ -290,7 +289,7 @@ def _uses(sheet_model: SheetModel, machine: str) -> Uses:
     """Give what use in a step adds to the errors of a machine's single kernels."""
     if machine not in sheet_model.widened:
         return {}
-    z = NormalDist().inv_cdf(0.5 + sheet_model.level / 2)
+    z = half_width(sheet_model.level)
     ends = {name: [math.log(end) / z for end in ratios] for name, ratios in sheet_model.uses.items()}
     return {name: Use(Spread(-low, high), Spread(-low, high)) for name, (low, high) in ends.items()}
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from statistics import NormalDist
 from typing import NamedTuple
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import half_width
 from fomkit.files.xlsx import Sheet
 
 MILLISECONDS = ("msec", "ms", "milliseconds")
@@ -191,7 +191,7 @@ def text(value: object) -> str | None:
 
 
 FLOAT_BYTE = 4.0
-NORMAL_QUARTILE = NormalDist().inv_cdf(0.75)
+NORMAL_QUARTILE = half_width(0.5)
 """Quartiles of a normal distribution, in standard deviations from its mean."""
 
 

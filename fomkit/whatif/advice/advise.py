@@ -1,9 +1,4 @@
-"""Advice on one model on one machine (``fomkit/advise/1``): three questions, then what the rules found.
-
-The first question: does the training use the accelerator well.
-
-The second question: which layers and structures carry the memory.
-"""
+"""Advice on one model on one machine (``fomkit/advise/1``): its use, its memory, what the rules found."""
 
 from __future__ import annotations
 
@@ -190,13 +185,7 @@ SURE, LIKELY = 0.95, 0.8
 
 @dataclass(frozen=True)
 class Advice(Shown):
-    """What to change, and what is at stake.
-
-    Attributes
-    ----------
-    content : mapping
-        ``fomkit/advise/1``.
-    """
+    """What to change, and what is at stake; its content is ``fomkit/advise/1``."""
 
     content: Mapping[str, Any]
 
@@ -285,10 +274,7 @@ def _least(case: Case) -> dict[str, Any] | None:
 def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
     """Ask every rule about one model on one machine.
 
-    Raises
-    ------
-    FomkitError
-        When no op has a time, or the estimate cannot be made.
+    Raises FomkitError when no op has a time, or the estimate cannot be made.
     """
     options = replace(options, allow_uncovered=True)
     before = estimate(model, machine, options)

@@ -1,11 +1,4 @@
-"""What all rules look at: a model on a machine, its estimate, and the same once more with something changed.
-
-The interval of a result of several uncertain quantities, each moved to its ends alone.
-
-The time at stake: a step against the same step changed, with what both have in common left out of the error.
-
-What a rule answers: a finding with the time at stake, or why it does not apply.
-"""
+"""What all rules look at, the time at stake when something changes, and what a rule answers."""
 
 from __future__ import annotations
 
@@ -22,11 +15,11 @@ from fomkit.core.interval import Span, probability_above
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import MATRIX_KINDS
-from fomkit.ops.resize import resize_ops, sizes_used
+from fomkit.ops.resize import resize_ops
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate, estimate, with_step
 from fomkit.plan.memory import Use
-from fomkit.plan.memory_of import step_memory
+from fomkit.plan.memory_of import can_follow, step_memory
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time, terms_beside
 from fomkit.prediction.estimates import as_rows
@@ -80,10 +73,7 @@ class Case:
     def memory(self) -> Use | None:
         """The memory of the step in the formats of the trace; None where its order is unknown or fixed."""
         sizes = self.before.sizes
-        if self.model.order is None:
-            return None
-        moved = {name for name, value in sizes.items() if value != self.model.sizes.get(name)}
-        return step_memory(self.model, sizes) if moved <= sizes_used(self.model.order) else None
+        return step_memory(self.model, sizes) if can_follow(self.model, sizes) else None
 
     @property
     def fixed(self) -> ModelProfile:

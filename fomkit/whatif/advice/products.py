@@ -1,9 +1,4 @@
-"""Products on a matrix engine whose stored rows are no multiple of the 16 bytes that it loads at once.
-
-Products in fp32 on a machine that has a faster engine for a narrower format.
-
-An update of many kernels where the framework has one kernel for it.
-"""
+"""Rules about products that the matrix engine cannot load or is too wide for, and about updates."""
 
 from __future__ import annotations
 

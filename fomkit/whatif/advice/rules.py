@@ -1,15 +1,4 @@
-"""The rules of the advisor, all of them, in the order in which they are asked.
-
-Steps that wait for their data.
-
-Steps that wait for the host to start kernels, or whose kernels are hardly longer than their start.
-
-Work that no figure here counts.
-
-Steps that fill the device's memory, or do not fit.
-
-A larger batch, where the device's memory has room for one.
-"""
+"""The rules of the advisor, all of them, in the order in which they are asked."""
 
 from __future__ import annotations
 

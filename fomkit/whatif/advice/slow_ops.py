@@ -1,9 +1,4 @@
-"""The ops that a finding is about: which rows, what they take before and after, and what their times rest on.
-
-Kinds of ops in words, and what helps an op of a kind that is slower than its machine allows.
-
-Ops against their floors: the longest ops, and those far above what the machine's rates allow.
-"""
+"""The ops that a finding is about, those far above their floors, and what helps ops of a kind."""
 
 from __future__ import annotations
 
