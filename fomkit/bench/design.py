@@ -1,7 +1,4 @@
-"""Ops that fill the space of each kind: what a profile is made of that shall serve any model.
-
-Sizes that fill a space evenly: a low-discrepancy sequence in the logarithms, some of them rounded.
-"""
+"""Ops that fill the space of each kind evenly: what a profile is made of that shall serve any model."""
 
 from __future__ import annotations
 

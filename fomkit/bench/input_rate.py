@@ -1,7 +1,4 @@
-"""The rate of an input pipeline as the overhead ``input`` of a machine profile.
-
-The process that runs a user's file and reads its input pipeline.
-"""
+"""The rate of an input pipeline, read in a process of its own, as the overhead ``input`` of a profile."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What was measured so far, line by line, so that no interrupt loses it and a later run goes on from there.
-
-Answers of the process that times as rows of timings, with what was seen besides the median. Whether what was
-measured is enough: by which clock it ran, why it ended, what share now stands on timings.
-"""
+"""What was measured so far, line by line, so that a later run goes on from there; its rows and its verdict."""
 
 from __future__ import annotations
 

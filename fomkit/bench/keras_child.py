@@ -1,7 +1,4 @@
-"""The child process that times a Keras model: the step as it is, and its ops where these are asked for.
-
-Steps of a Keras model under TensorFlow's profiler: how long each took, and the time of each row.
-"""
+"""The child process that times a Keras model: the step as it is and, where asked, its ops by a profiler."""
 
 from __future__ import annotations
 

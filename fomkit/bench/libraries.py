@@ -1,8 +1,4 @@
-"""Which library runs the ops: PyTorch, or TensorFlow in compiled graphs; and the design in its words.
-
-Ops to time, as cells and as tables: what is asked of the process that times, and what is predicted. The side that
-asks the process that times: it waits so long and no longer, and starts another when one dies.
-"""
+"""Which library runs the ops, the ops as cells and tables in its words, and the process that times them."""
 
 from __future__ import annotations
 

@@ -7,21 +7,20 @@ clock there is: the processor's time, the wall's, and events on an accelerator.
 from __future__ import annotations
 
 import math
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fomkit.bench.record import load
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
-from fomkit.files.child_process import MEASURED, MEASURED_KERAS, run_child, take_request
+from fomkit.files.child_process import MEASURED, MEASURED_KERAS, run_child
 from fomkit.frontends.detect import Framework, framework_of_file
-from fomkit.frontends.drafting import Request
+from fomkit.frontends.drafting import Request, run_file_request
 from fomkit.frontends.model_file import explain_exception
 from fomkit.frontends.step_spread import Spent
 from fomkit.readers.profilers.xplane import JoinedNodes
@@ -350,11 +349,5 @@ def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options
 
 
 def run_timing(timer: FrameworkTimer) -> None:
-    """Run one request, then end the process at once, whatever threads and exit handlers the file left behind."""
-    message, answer = take_request()
-    path = Path(message.pop("path"))
-    options = {name: message.pop(name) for name in ("ops", "threads", "precision")}
-    sys.dont_write_bytecode = True
-    sys.argv = [str(path)]
-    answer.leave(timing_result(timer, path, Request(**message), **options))
-    os._exit(0)
+    """Run one request, as a file's profile is asked for."""
+    run_file_request(partial(timing_result, timer))

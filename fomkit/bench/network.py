@@ -1,8 +1,4 @@
-"""Measuring between processes, from the first rank to the written profile.
-
-Which exchanges between processes are timed, and how well. A job script for Slurm that measures between processes
-on its nodes.
-"""
+"""Measuring between processes, from the first rank to the written profile; a Slurm job script that does it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The ranks of a measurement: processes that are started here, or those that a launcher started, this one too.
-
-What was timed between processes as part of a machine profile: timings, links, and what was not timed. Which rank a
-process is, as torchrun, MPI or Slurm tell it, and where the ranks meet.
-"""
+"""The ranks of a measurement, started here or by a launcher, and what they timed as part of a profile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Energy read while ops are timed: idle power first, then a reading around each op, as a part of the profile.
-
-Instruments between a beginning and an end: counters read twice, and power read all the while.
-"""
+"""Energy read while ops are timed: idle power first, then a reading around each op, as part of the profile."""
 
 from __future__ import annotations
 

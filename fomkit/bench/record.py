@@ -1,7 +1,4 @@
-"""The machine profile that a measurement begins or adds to: rates that were reached here, timings, conditions.
-
-What no framework tells is read from the machine's own files: processor, caches, memory, clocks, load, throttling.
-"""
+"""The machine profile that a measurement begins or adds to: the machine's own files, rates, timings."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Measuring a machine from the first process to the written profile.
-
-What is found out first: number formats, peak rates, bandwidth, and what it costs to start an op. The ops of
-models, as ops to time: each by what it adds to a step.
-"""
+"""Measuring a machine from the first process to the written profile: rates and costs first, then the ops."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Having ops timed one after the other, within a time, with what it takes to trust them.
-
-Which op to time next: the one that makes the predictions surer, for the time that it takes. How long a measurement
-may take, and how well each op is timed in it.
-"""
+"""Having ops timed within a time, those first that make predictions surer, and what it takes to trust them."""
 
 from __future__ import annotations
 

@@ -82,11 +82,8 @@ class EnergyLog:
             return Reading(found.energy_j, found.wall_s)
         joule = 0.0
         for one, other in pairwise(inside):
-            both, apart_s = (
-                zip(one.quantities, other.quantities, meter.most_j, strict=True),
-                other.moment_s - one.moment_s,
-            )
-            joule += sum(counted(*each, apart_s) for each in both)
+            both = zip(one.quantities, other.quantities, meter.most_j, strict=True)
+            joule += sum(counted(*each, other.moment_s - one.moment_s) for each in both)
         return meter.reading(joule, inside[-1].moment_s - inside[0].moment_s)
 
 

@@ -1,7 +1,4 @@
-"""The child process that times a user's model: the step as it is, and its ops where these are asked for.
-
-Steps under PyTorch's profiler: how long each took, and the trace that it left.
-"""
+"""The child process that times a user's model: the step as it is and, where asked, its ops by a profiler."""
 
 from __future__ import annotations
 

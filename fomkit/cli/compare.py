@@ -1,15 +1,10 @@
-"""The verbs compare and validate.
-
-``fomkit compare``: what was projected beside what was measured, and the grid of rates.
-
-``fomkit validate``: the public comparisons rerun, figures beside their targets, tolerances and peers.
-"""
+"""``fomkit compare``: projected beside measured, and the grid; ``fomkit validate``: the public comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, TypeVar
 
 import typer
 
@@ -74,37 +69,41 @@ def compare(
 
     if output is not None and output.suffix not in (".json", ".csv", ".xlsx"):
         raise FomkitError(str(output), "has an ending that compare cannot write. Use .json, .csv or .xlsx.")
-    answer = _answer(locals())
+    answer = _answer(
+        measured, models or (), target or (), baseline, calibrate_on, host_from,
+        latency if grid else None, interval, quiet=quiet,
+    )  # fmt: skip
     if output is not None and output.suffix == ".xlsx":
         write_whole(output, to_xlsx(list(answer.rows), "grid" if grid else "compare"))
         output = None
     choices.show_answer(answer, as_json=as_json, output=output)
 
 
-def _answer(given: Mapping[str, Any]) -> Answer:
-    """Choose the rows of the table, and project them; `given`: the arguments of ``compare``."""
+def _answer(
+    table: str, asked: Sequence[str], on: Sequence[str], baseline: str, calibrate_on: str | None,
+    host_from: str | None, latency: str | None, interval: float, *, quiet: bool,
+) -> Answer:  # fmt: skip
+    """Choose the rows of the table, and project them: cell by cell, or as a grid where a ``latency`` is given."""
     from fomkit.profiles.locate import locate
     from fomkit.readers.measurements import read_measurements
     from fomkit.validation.cells import counted_once
 
-    rows = read_measurements(locate(given["measured"], "measurements"))
+    rows = read_measurements(locate(table, "measurements"))
     model = _Named([row.model for row in rows], choices.load_model)
     machine = _Named([row.machine for row in rows], choices.load_machine)
-    models, targets = [*map(model.name, given["models"] or ())], [*map(machine.name, given["target"] or ())]
-    baseline = machine.name(given["baseline"])
-    calibrate_on = given["calibrate_on"] and model.name(given["calibrate_on"])
-    host_from = given["host_from"] and machine.name(given["host_from"])
-    if not given["grid"]:
+    models, targets = [*map(model.name, asked)], [*map(machine.name, on)]
+    baseline = machine.name(baseline)
+    calibrate_on = calibrate_on and model.name(calibrate_on)
+    host_from = host_from and machine.name(host_from)
+    if latency is None:
         others = [name for name in (baseline, host_from) if name not in (None, _DEFAULT_BASELINE)]
-        _check_names(given["measured"], rows, models, [*targets, *others])
+        _check_names(table, rows, models, [*targets, *others])
     rows = tuple(row for row in rows if not models or row.model in (*models, calibrate_on))
     wanted = {*targets, baseline, host_from} if targets else None
     found = counted_once([row for row in rows if wanted is None or row.machine in wanted])
-    study = _Study(
-        *found, model.load, machine.load, choices.options_of(interval=given["interval"]), given["quiet"]
-    )
-    if given["grid"]:
-        return study.grid(models, targets, given["latency"])
+    study = _Study(*found, model.load, machine.load, choices.options_of(interval=interval), quiet)
+    if latency is not None:
+        return study.grid(models, targets, latency)
     return study.compared(baseline, calibrate_on, host_from)
 
 

@@ -1,14 +1,9 @@
-"""What ``sensitivity`` and ``solve`` are asked of, by the same options.
-
-``fomkit sensitivity``: what a result hangs on, and what to measure to know it better.
-
-``fomkit solve``: the smallest change of a machine or a workload that reaches a target.
-"""
+"""``fomkit sensitivity``: what a result hangs on; ``fomkit solve``: the smallest change that reaches a target."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from fomkit.cli import choices
 from fomkit.cli.choices import machine_option, model_argument, option, output_option
@@ -16,8 +11,7 @@ from fomkit.cli.scaling import Layouts, Links, NodeDevices
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from fomkit.plan.options import Options
     from fomkit.whatif.cases import Subject
 
 
@@ -30,31 +24,31 @@ Baseline = Annotated[str | None, machine_option("With --suite: machine to compar
 Nodes = Annotated[int | None, option("Ask of a training on so many nodes, the batch that of one replica.", min=1)]
 
 
-def _subject_of(given: Mapping[str, Any]) -> Subject:
+def _subject_of(
+    model: str | None, suite: str | None, baseline: str | None, target: str, options: Options,
+    nodes: int | None, layouts: list[str] | None, stated: list[str] | None, node_devices: int | None,
+) -> Subject:  # fmt: skip
     """Load what is asked of.
 
-    `given`: the options of the command by name. Raises FomkitError when neither a model nor a suite is given, or
-    both, or options do not go together.
+    Raises FomkitError when neither a model nor a suite is given, or both, or options do not go together.
     """
     from fomkit.profiles.declared import spread_of
     from fomkit.verbs.decisions import subject_of
 
-    model, suite, baseline, nodes = (given[name] for name in ("model", "suite", "baseline", "nodes"))
     if (model is None) == (suite is None):
         raise FomkitError("MODEL", "or --suite: give one of them, not both or neither.")
-    named = ("batch", "interval", "scope", "allow_uncovered", "sizes", "precision")
-    options = choices.options_of(**{name: given[name] for name in named})
-    target = choices.load_machine(given["target"])
-    spread = {name: given[name] for name in ("nodes", "layout", "links", "node_devices") if given[name]}
+    machine = choices.load_machine(target)
+    named = {"nodes": nodes, "layout": layouts, "links": stated, "node_devices": node_devices}
+    spread = [name for name, value in named.items() if value]
     if suite is not None and spread:
         raise FomkitError("--suite", f"and {', '.join(spread)} do not go together. Ask of a model.")
     if suite is None and baseline is not None:
         raise FomkitError("--baseline", "is the machine that a suite's FOM is over. Add --suite, or leave it out.")
     profile = None if model is None else choices.load_model(model)
     if nodes is None and suite is None and spread:
-        raise FomkitError(f"--{next(iter(spread))}".replace("_", "-"), "is about nodes. Add --nodes.")
-    layout, links = spread_of(given["layout"] or (), given["links"] or ()) if nodes else (None, [])
-    return subject_of(profile, target, suite, baseline, options, nodes, layout, links, given["node_devices"])
+        raise FomkitError(f"--{spread[0]}".replace("_", "-"), "is about nodes. Add --nodes.")
+    layout, links = spread_of(layouts or (), stated or ()) if nodes else (None, [])
+    return subject_of(profile, machine, suite, baseline, options, nodes, layout, links, node_devices)
 
 
 Output = Annotated[
@@ -113,10 +107,11 @@ def sensitivity(
     from fomkit.output.decisions import format_sensitivity
     from fomkit.whatif.sensitivity import sensitivity as find
 
-    given = locals()
     _check(output)
     with choices.progress("varying parameters", quiet=quiet):
-        found = find(_subject_of(given))
+        options = choices.options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+        subject = _subject_of(model, suite, baseline, target, options, nodes, layout, links, node_devices)
+        found = find(subject)
     content = found.content
     if output is not None and output.suffix not in (".json", ".csv"):
         from fomkit.files.write import write_whole
@@ -191,12 +186,13 @@ def solve(
     from fomkit.whatif.cases import OPTIONS, make_goal
     from fomkit.whatif.solve import solve as find
 
-    given = locals()
     choices.check_output(output, "solve")
     step_s = None if step is None else parse_quantity(step, "time_s", "--step", "time")
     goal = make_goal(unit_per_day=units_per_day, step_s=step_s, fom=fom, probability=probability, names=OPTIONS)
     names = tuple(name.strip() for name in together.split(",")) if together is not None else ()
     with choices.progress("changing parameters", quiet=quiet):
-        content = find(_subject_of(given), goal, tuple(change or ()), names).content
+        options = choices.options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+        subject = _subject_of(model, suite, baseline, target, options, nodes, layout, links, node_devices)
+        content = find(subject, goal, tuple(change or ()), names).content
     choices.write_answer(content, format_solution, as_json=as_json, output=output, rows=content["changes"])
     choices.end_if_oversize([content["does_not_fit"] or ""], allowed=allow_oversize)

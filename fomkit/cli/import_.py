@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fomkit.cli import choices
 from fomkit.cli.choices import argument, option, output_option
@@ -74,8 +74,8 @@ Mode = Annotated[
 Optimizer = Annotated[
     str | None, option("Of an ONNX file's training step: sgd, adam, …, none; default: sgd.", metavar="RULE")
 ]
-_OF_MODEL, _OF_GRAPH = ("sizes", "samples", "epochs", "graph"), ("mode", "optimizer")
-"""Arguments that say something of a model, and of one that a file has the graph of."""
+_OF_MODEL = ("--set", "--samples", "--epochs", "--graph")
+"""Options that say something of a model."""
 _HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
 
 
@@ -138,55 +138,51 @@ def import_file(
 
       fomkit import meter.csv --model resnet50 --machine v100 -o energy.csv
     """
-    _import(locals())
-
-
-def _import(given: Mapping[str, Any]) -> None:
-    """Import a file; `given`: the arguments of ``import``."""
-    from fomkit.readers.imports import choose_import
-
-    chosen, product = choose_import(given["source"], given["product"], given["file_format"])
-    if chosen != "meter":
-        _refuse(given, ("start", "end"), "cuts a meter's log, and this is none")
-    if chosen != "onnx":
-        _refuse(given, _OF_GRAPH, "is for an ONNX file, and this is none")
-    if product == "measurements":
-        why = "says nothing of a record of a run; --model and --machine do"
-        _refuse(given, ("device", "facts", "name", *_OF_MODEL), why)
-        _import_measurements(chosen, given)
-        return
-    _check_product(chosen, product, given)
-    _check_profile(product, given["output"], given["facts"])
-    sizes = choices.parse_sizes(given["sizes"] or ())
-    if product == "machine":
-        _import_machine(chosen, sizes, given)
+    given = {
+        "--device": device, "--facts": facts, "--name": name, "--set": sizes, "--samples": samples,
+        "--epochs": epochs, "--graph": graph, "--mode": mode, "--optimizer": optimizer, "--model": model,
+        "--machine": machine, "--start": start, "--end": end,
+    }  # fmt: skip
+    chosen, makes = _choose(source, product, file_format, {key: value for key, value in given.items() if value})
+    if makes == "measurements":
+        _import_measurements(source, output, chosen, model, machine, start, end, force=force)
+    elif makes == "machine":
+        _import_machine(source, output, chosen, facts, name, device, sizes, force=force, quiet=quiet)
     else:
-        _import_model(chosen, sizes, given)
+        more = {"mode": mode, "optimizer": optimizer, "graph": graph}
+        _import_model(source, output, chosen, facts, name, sizes, samples, epochs, machine, more, force=force)
 
 
-def _refuse(given: Mapping[str, Any], names: Iterable[str], why: str) -> None:
-    if wrong := [name for name in names if given[name]]:
-        raise FomkitError(_option(wrong[0]), f"{why}. Leave it out.")
-
-
-def _option(name: str) -> str:
-    return "--set" if name == "sizes" else f"--{name}"
-
-
-def _check_product(chosen: str, product: str, given: Mapping[str, Any]) -> None:
-    """Refuse options that say something of another thing than what is made."""
-    from fomkit.readers.imports import TRACES
+def _choose(
+    source: Path, wanted: str | None, file_format: str | None, given: Mapping[str, object]
+) -> tuple[str, str]:
+    """Choose format and product; refuse ``given`` options that say something of another thing."""
+    from fomkit.readers.imports import TRACES, choose_import
     from fomkit.readers.tables.registry import READERS
 
-    _refuse(given, ("model",), "names what a record of a run is of, and this is none")
+    chosen, product = choose_import(source, wanted, file_format)
+
+    def refuse(options: Iterable[str], why: str) -> None:
+        if wrong := [option for option in options if option in given]:
+            raise FomkitError(wrong[0], f"{why}. Leave it out.")
+
+    if chosen != "meter":
+        refuse(("--start", "--end"), "cuts a meter's log, and this is none")
+    if chosen != "onnx":
+        refuse(("--mode", "--optimizer"), "is for an ONNX file, and this is none")
+    if product == "measurements":
+        why = "says nothing of a record of a run; --model and --machine do"
+        refuse(("--device", "--facts", "--name", *_OF_MODEL), why)
+        return chosen, product
+    refuse(("--model",), "names what a record of a run is of, and this is none")
     if chosen not in TRACES or product == "machine":
-        _refuse(given, ("machine",), "names where a record, or a trace that becomes a model, was made")
-    of_run = ("sizes",) if chosen in READERS and READERS[chosen].takes == "run" else ()
-    if product == "machine" and any(given[name] for name in _OF_MODEL if name not in of_run):
-        listed = ", ".join(map(_option, _OF_MODEL))
-        raise FomkitError("import", f"{listed} say something of a model, not of a machine.")
-    if product == "model" and given["device"]:
-        raise FomkitError(f"--device {given['device']}", "says something of a table of timings, not of a model.")
+        refuse(("--machine",), "names where a record, or a trace that becomes a model, was made")
+    of_run = ("--set",) if chosen in READERS and READERS[chosen].takes == "run" else ()
+    if product == "machine" and any(option in given for option in _OF_MODEL if option not in of_run):
+        raise FomkitError("import", f"{', '.join(_OF_MODEL)} say something of a model, not of a machine.")
+    if product == "model" and "--device" in given:
+        raise FomkitError(f"--device {given['--device']}", "says something of a table of timings, not of a model.")
+    return chosen, product
 
 
 def _check_profile(product: str, output: Path, facts: Path | None) -> None:
@@ -200,16 +196,17 @@ def _check_profile(product: str, output: Path, facts: Path | None) -> None:
         )
 
 
-def _import_measurements(chosen: str, given: Mapping[str, Any]) -> None:
+def _import_measurements(
+    source: Path, output: Path, chosen: str, model: str | None, machine: str | None, start: str | None,
+    end: str | None, *, force: bool,
+) -> None:  # fmt: skip
     from fomkit.files.write import check_absent, write_table
     from fomkit.verbs.measurements import import_measurements
 
-    source, output = given["source"], given["output"]
     if output.suffix != ".csv":
         raise FomkitError(str(output), "measurements are a CSV file. Write, for example, '-o measured.csv'.")
-    check_absent([output], given["force"])
-    named = {name: given[name] for name in ("model", "machine", "start", "end")}
-    imported = import_measurements(source, file_format=chosen, **named)
+    check_absent([output], force)
+    imported = import_measurements(source, model=model, machine=machine, file_format=chosen, start=start, end=end)
     write_table(imported.table, output, "MEASUREMENTS")
     for line in imported.said:
         print(f"{source}: {line}", file=sys.stderr)
@@ -218,19 +215,23 @@ def _import_measurements(chosen: str, given: Mapping[str, Any]) -> None:
     print(f"Written: {output}")
 
 
-def _import_machine(chosen: str, sizes: dict[str, int], given: Mapping[str, Any]) -> None:
+def _import_machine(
+    source: Path, output: Path, chosen: str, facts: Path | None, name: str | None, device: str | None,
+    sizes: list[str] | None, *, force: bool, quiet: bool,
+) -> None:  # fmt: skip
     from fomkit.files.write import check_absent
     from fomkit.profiles.evidence import verdict_on, without_implausible
     from fomkit.profiles.save_machine import save_machine
     from fomkit.readers.imports import import_timings
     from fomkit.readers.tables.registry import as_machine
 
-    source, output = given["source"], given["output"]
-    check_absent([output, output.with_name(f"{output.stem}.timings.csv")], given["force"])
-    stated = choices.load_machine(given["facts"]) if given["facts"] else None
-    with choices.progress(f"reading {source.name}", quiet=given["quiet"]):
-        imported = import_timings(source, chosen, device=given["device"], sizes=sizes)
-    machine = as_machine(imported, given["name"] or (stated.name if stated else output.stem), stated)
+    _check_profile("machine", output, facts)
+    named = choices.parse_sizes(sizes or ())
+    check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
+    stated = choices.load_machine(facts) if facts else None
+    with choices.progress(f"reading {source.name}", quiet=quiet):
+        imported = import_timings(source, chosen, device=device, sizes=named)
+    machine = as_machine(imported, name or (stated.name if stated else output.stem), stated)
     verdict = verdict_on(without_implausible(machine))
     written = save_machine(machine, output)
     print(f"{machine.title}: {len(imported.timings)} timings from {source.name}")
@@ -245,18 +246,23 @@ def _import_machine(chosen: str, sizes: dict[str, int], given: Mapping[str, Any]
     print(f"Written: {', '.join(map(str, written))}")
 
 
-def _import_model(chosen: str, sizes: dict[str, int], given: Mapping[str, Any]) -> None:
+def _import_model(
+    source: Path, output: Path, chosen: str, facts: Path | None, name: str | None,
+    sizes: list[str] | None, samples: int | None, epochs: int | None, machine: str | None,
+    more: Mapping[str, object], *, force: bool,
+) -> None:  # fmt: skip
     from fomkit.files.write import check_absent
     from fomkit.profiles.models import save_model, tables_beside
     from fomkit.readers.imports import import_model
 
-    source, output, facts = given["source"], given["output"], given["facts"]
-    check_absent([output, *tables_beside(output)], given["force"])
-    machine = choices.load_machine(given["machine"]) if given["machine"] else None
-    more = {name: given[name] for name in (*_OF_GRAPH, "graph") if given[name]}
+    _check_profile("model", output, facts)
+    named = choices.parse_sizes(sizes or ())
+    check_absent([output, *tables_beside(output)], force)
+    ran_on = choices.load_machine(machine) if machine else None
+    asked = {key: value for key, value in more.items() if value}
     model, said = import_model(
-        source, facts, name=given["name"] or (None if facts else output.stem), file_format=chosen, sizes=sizes,
-        train_samples=given["samples"], epochs=given["epochs"], machine=machine, **more,
+        source, facts, name=name or (None if facts else output.stem), file_format=chosen, sizes=named,
+        train_samples=samples, epochs=epochs, machine=ran_on, **asked,
     )  # fmt: skip
     written = save_model(model, output)
     for line in (*said, *(f"unsupported: {one}" for one in model.unsupported)):

@@ -1,15 +1,11 @@
-"""What ``fomkit measure`` measures besides ops: the network between processes, the input pipeline.
-
-``fomkit measure``: time ops on this machine and write its profile.
-"""
+"""``fomkit measure``: time ops on this machine, its network or its input pipeline, and write its profile."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -52,71 +48,80 @@ Workers = Annotated[
 Add = Annotated[bool, option("With --network, --input: add to the machine profile that is there.", "--add")]
 
 
-def _check_beside(given: Mapping[str, Any]) -> bool:
-    """Tell whether something besides ops is to be measured; `given`: the arguments of ``measure``.
+class _Beside(NamedTuple):
+    """What is to be measured besides ops: the network, or an input pipeline."""
 
-    Raises FomkitError where an option says something of what is not measured.
-    """
-    network, source = given["network"], given["input_file"]
-    of_network = {"--ranks": given["ranks"], "--backend": given["backend"], "--slurm": given["slurm"]}
-    if not network and (wrong := [name for name, value in of_network.items() if value]):
-        raise FomkitError(wrong[0], "says something of a network. Add --network, or leave it out.")
-    if given["nodes"] and not given["slurm"]:
-        raise FomkitError("--nodes", "says something of a job script. Add --slurm FILE, or leave it out.")
-    if given["workers"] is not None and source is None:
-        raise FomkitError("--workers", "says something of an input pipeline. Add --input, or leave it out.")
-    if given["add"] and not network and source is None:
-        raise FomkitError("--add", "goes with --network or --input. Leave it out.")
-    if network and source is not None:
-        raise FomkitError("--network, --input", "are two measurements. Run one after the other, with --add.")
-    return network or source is not None
+    network: bool
+    ranks: int | None
+    backend: list[str] | None
+    slurm: Path | None
+    nodes: int | None
+    source: Path | None
+    workers: int | None
+    add: bool
 
-
-def _measure_beside(plan: str, given: Mapping[str, Any]) -> None:
-    """Measure the network or the input pipeline, and say what was found; `given`: the arguments of ``measure``."""
-    backends = tuple(given["backend"] or (("nccl",) if given["device"] == "cuda" else ("gloo",)))
-    if given["slurm"] is not None:
-        _write_job(plan, backends, given)
-    elif given["network"]:
-        _measure_network(plan, backends, given)
-    else:
-        _measure_input(plan, given)
+    def check(self) -> None:
+        """Raise where an option says something of what is not measured."""
+        of_network = {"--ranks": self.ranks, "--backend": self.backend, "--slurm": self.slurm}
+        if not self.network and (wrong := [name for name, value in of_network.items() if value]):
+            raise FomkitError(wrong[0], "says something of a network. Add --network, or leave it out.")
+        if self.nodes and not self.slurm:
+            raise FomkitError("--nodes", "says something of a job script. Add --slurm FILE, or leave it out.")
+        if self.workers is not None and self.source is None:
+            raise FomkitError("--workers", "says something of an input pipeline. Add --input, or leave it out.")
+        if self.add and not self.network and self.source is None:
+            raise FomkitError("--add", "goes with --network or --input. Leave it out.")
+        if self.network and self.source is not None:
+            raise FomkitError("--network, --input", "are two measurements. Run one after the other, with --add.")
 
 
-def _check_output(given: Mapping[str, Any]) -> None:
+def _check_output(spec: MeasureSpec, *, replaces: bool) -> None:
     from fomkit.files.write import check_absent
 
-    check_absent([given["output"]], given["force"] or given["add"] or given["resume"])
+    check_absent([spec.output], replaces or spec.resume)
 
 
-def _write_job(plan: str, backends: tuple[str, ...], given: Mapping[str, Any]) -> None:
+def _measure_beside(beside: _Beside, spec: MeasureSpec, *, force: bool, quiet: bool) -> None:
+    """Measure it, and say what was found."""
+    backends = tuple(beside.backend or (("nccl",) if spec.device == "cuda" else ("gloo",)))
+    if beside.slurm is not None:
+        _write_job(beside, beside.slurm, spec, backends, force)
+    elif beside.source is not None:
+        _measure_input(beside, beside.source, spec, force, quiet)
+    else:
+        _measure_network(beside, spec, backends, force, quiet)
+
+
+def _write_job(beside: _Beside, path: Path, spec: MeasureSpec, backends: tuple[str, ...], force: bool) -> None:
     from fomkit.bench.network import Job, slurm_job
     from fomkit.files.write import check_absent, write_whole
 
-    nodes, path = given["nodes"] or 2, given["slurm"]
-    text = slurm_job(Job(nodes, given["ranks"] or nodes, plan, backends, str(given["output"]), given["add"]))
-    check_absent([path], given["force"])
+    nodes = beside.nodes or 2
+    text = slurm_job(Job(nodes, beside.ranks or nodes, spec.plan, backends, str(spec.output), beside.add))
+    check_absent([path], force)
     write_whole(path, text)
     print(f"Written: {path}; submit it with: sbatch {path}")
 
 
-def _measure_network(plan: str, backends: tuple[str, ...], given: Mapping[str, Any]) -> None:
+def _measure_network(
+    beside: _Beside, spec: MeasureSpec, backends: tuple[str, ...], force: bool, quiet: bool
+) -> None:
     from fomkit.bench.network import NetworkSpec, measure_network
     from fomkit.bench.network_ranks import place_of
 
     place = place_of(os.environ)
     if place is not None and place.ranks < 2:
         place = None
-    if place is not None and (given["ranks"] or given["resume"]):
-        wrong = "--ranks" if given["ranks"] else "--resume"
+    if place is not None and (beside.ranks or spec.resume):
+        wrong = "--ranks" if beside.ranks else "--resume"
         raise FomkitError(wrong, f"cannot be had where {place.launcher} started the processes. Leave it out.")
-    named = {name: given[name] for name in ("output", "add", "resume", "seed", "name")}
     wanted = NetworkSpec(
-        **named, ranks=given["ranks"] or 2, backends=backends, plan=plan, place=place, environment=os.environ
-    )
+        spec.output, beside.ranks or 2, backends, spec.plan, beside.add, spec.resume, spec.seed, spec.name, place,
+        os.environ,
+    )  # fmt: skip
     if wanted.writes:
-        _check_output(given)
-    with choices.status_line("starting the processes", quiet=given["quiet"] or not wanted.writes) as report:
+        _check_output(spec, replaces=force or beside.add)
+    with choices.status_line("starting the processes", quiet=quiet or not wanted.writes) as report:
         found = measure_network(wanted, report)
     if found is not None:
         _report_network(found, wanted.output)
@@ -149,13 +154,16 @@ def _report_network(found: NetworkMeasured, output: Path) -> None:
         print(f"interrupted; to go on: fomkit measure --network --resume -o {output}, with the same options")
 
 
-def _measure_input(plan: str, given: Mapping[str, Any]) -> None:
+def _measure_input(beside: _Beside, source: Path, spec: MeasureSpec, force: bool, quiet: bool) -> None:
     from fomkit.bench.input_rate import InputSpec, measure_input
 
-    _check_output(given)
-    named = {name: given[name] for name in ("output", "workers", "batch", "add", "name")}
-    with choices.status_line("reading batches", quiet=given["quiet"]):
-        found = measure_input(InputSpec(file=given["input_file"], plan=plan, **named))
+    _check_output(spec, replaces=force or beside.add)
+    wanted = InputSpec(
+        source, spec.output, spec.plan, workers=beside.workers, batch=spec.options.batch, add=beside.add,
+        name=spec.name,
+    )  # fmt: skip
+    with choices.status_line("reading batches", quiet=quiet):
+        found = measure_input(wanted)
     for line in found.lines():
         print(line)
     print(f"Written: {', '.join(map(str, found.files))}")
@@ -223,19 +231,19 @@ def measure(
 
       fomkit measure --input loader.py -o here.yaml --add
     """
-    plan = _plan(output, quick, full)
-    given = locals()
-    if _check_beside(given):
-        _measure_beside(plan, given)
-        return
     from fomkit.bench.run import MeasureSpec
-    from fomkit.files.write import check_absent
 
-    check_absent([output], force or resume)
+    plan = _plan(output, quick, full)
+    beside = _Beside(network, ranks, backend, slurm, nodes, input_file, workers, add)
+    beside.check()
     options = choices.options_of(batch=batch, sizes=sizes, precision=precision)
     spec = MeasureSpec(
         output, plan, tuple(models or ()), options, device, threads, seed, resume, name, library=library or ""
     )
+    if network or input_file is not None:
+        _measure_beside(beside, spec, force=force, quiet=quiet)
+        return
+    _check_output(spec, replaces=force)
     _report(_measured(spec, quiet), as_json)
 
 

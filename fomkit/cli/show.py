@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fomkit.cli import choices
 from fomkit.cli.choices import argument, machine_option, option
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from fomkit.ops.groups import Grouping
     from fomkit.plan.options import Options
     from fomkit.verbs.answer import Answer
-    from fomkit.verbs.model_view import View
+    from fomkit.verbs.model_view import Measure, View
 
 
 ALL_LEVELS = 0
@@ -60,12 +59,6 @@ Workspace = Annotated[
     str | None,
     option("Most that a method of --convolutions may take besides its operands: 256MiB.", metavar="SIZE"),
 ]
-_OPTIONS = {
-    **{name: f"--{name}" for name in ("by", "top", "measure", "depth", "batch")},
-    "sizes": "--set",
-    **{name: f"--{name}" for name in ("precision", "target", "timeline", "workspace", "convolutions", "formula")},
-}
-"""Options that say how to look at a model, by their arguments."""
 _OF_MACHINES = {"--precision": "depends on what a machine has", "--timeline": "is of times on a machine"}
 """Options that make sense with a machine only."""
 _OF_GROUPS = ("--by", "--top", "--measure", "--depth", "--timeline")
@@ -110,41 +103,56 @@ def show(
       fomkit show --metrics
     """
     choices.check_output(output, "show")
+    of_models = {
+        "--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
+        "--precision": precision, "--target": target, "--timeline": timeline, "--workspace": workspace,
+        "--convolutions": convolutions or None, "--formula": formula or None,
+    }  # fmt: skip
+    named = [option for option, value in of_models.items() if value is not None]
     with choices.progress("looking", quiet=quiet):
-        answer, note = _look(locals())
-    choices.show_answer(answer, as_json=as_json, output=output, note=note)
+        found, note = _found(name, named, metrics=metrics), ""
+        if isinstance(found, Path):
+            options = choices.options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
+            if depth is None:
+                depth = ALL_LEVELS if as_json or output is not None or by == "code" else LEVELS
+            how = _view(by or "kind", measure, top, depth), _limit(workspace)
+            asked = "formula" if formula else "convolutions" if convolutions else "groups"
+            found, note = _model(found, asked, *how, options, target, timeline)
+    choices.show_answer(found, as_json=as_json, output=output, note=note)
 
 
-def _look(given: Mapping[str, Any]) -> tuple[Answer, str]:
-    """Look at what is named; give what is shown, and what the text ends with.
-
-    `given`: the arguments of ``show``.
-    """
+def _found(name: str | None, named: list[str], *, metrics: bool) -> Answer | Path:
+    """Give what is shown, or the path of a model that is to be looked at as the options say."""
     from fomkit.profiles.campaigns import find_profile
+
+    path, what = (None, "list") if name is None else find_profile(name)
+    if metrics:
+        return _metrics(name is not None or bool(named))
+    if path is None:
+        return _list(named)
+    if what == "machine":
+        return _machine(path, named)
+    _check_options(named)
+    return path
+
+
+def _model(
+    path: Path, asked: str, view: View, limit_byte: float | None, options: Options, target: str | None,
+    timeline: Path | None,
+) -> tuple[Answer, str]:  # fmt: skip
+    """Look at a model; give what is shown, and what the text ends with."""
     from fomkit.verbs import looks
 
-    name, target = given["name"], given["target"]
-    named = [option for key, option in _OPTIONS.items() if given[key] is not None and given[key] is not False]
-    path, what = (None, "list") if name is None else find_profile(name)
-    if given["metrics"]:
-        return _metrics(name is not None or bool(named)), ""
-    if path is None:
-        return _list(named), ""
-    if what == "machine":
-        return _machine(path, named), ""
-    _check_options(named)
-    of_step = {name: given[name] for name in ("batch", "sizes", "precision")}
-    options = choices.options_of(**of_step, allow_uncovered=True)
     model, machine = choices.load_model(path), None if target is None else choices.load_machine(target)
-    if given["formula"]:
+    if asked == "formula":
         from fomkit.plan.work_formulas import formulas_content
 
         answer = looks.formulas_of(formulas_content(model, options))
-    elif given["convolutions"]:
-        answer = looks.methods_of(model, options, machine, _limit(given["workspace"]))
+    elif asked == "convolutions":
+        answer = looks.methods_of(model, options, machine, limit_byte)
     else:
-        answer = looks.groups_of(model, _view(given), options, machine)
-    return answer, _project(model, machine, options, given["timeline"])
+        answer = looks.groups_of(model, view, options, machine)
+    return answer, _project(model, machine, options, timeline)
 
 
 def _check_options(named: list[str]) -> None:
@@ -185,16 +193,12 @@ def _machine(path: Path, options: list[str]) -> Answer:
     return facts_of(choices.load_machine(path))
 
 
-def _view(given: Mapping[str, Any]) -> View:
+def _view(by: Grouping, measure: Measure | None, top: str | None, depth: int) -> View:
     from fomkit.core.units import parse_quantity
     from fomkit.verbs.model_view import View
 
-    by: Grouping = given["by"] or "kind"
-    top, depth = given["top"], given["depth"]
     share = None if top is None else parse_quantity(top, "share", f"--top {top}", "the share")
-    if depth is None:
-        depth = ALL_LEVELS if given["as_json"] or given["output"] is not None or by == "code" else LEVELS
-    return View(by, given["measure"], share, depth or None)
+    return View(by, measure, share, depth or None)
 
 
 def _limit(workspace: str | None) -> float | None:

@@ -1,13 +1,10 @@
-"""The layers of a forward pass as rows of the LAYERS table, from calls of layers and ops that run between them.
-
-Beside them what an unfused update makes for a moment, and nodes of a graph with the rows they belong to.
-"""
+"""Layers of a forward pass as rows of LAYERS; beside them what an update makes for a moment, and nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fomkit.frontends.lowering.calls import FORWARD, Array, Call, Dimensions, TracedOp, add_counts
 
@@ -251,6 +248,16 @@ COPIES: Mapping[str, Copies] = {
     "adagrad": Copies(2, 2, 1, 1), "adadelta": Copies(2, 3, 2, 1),
 }  # fmt: skip
 """As torch 2.13 makes them; a test runs every rule and compares."""
+
+
+def sgd_rule(options: Mapping[str, Any]) -> str:
+    """Name the rule of a gradient descent by its switches."""
+    return "sgd" if not options.get("momentum") else "nesterov" if options.get("nesterov") else "momentum"
+
+
+def rmsprop_rule(options: Mapping[str, Any]) -> str:
+    """Name the rule of an RMSprop by its switches."""
+    return "_".join(["rmsprop", *(name for name in ("centered", "momentum") if options.get(name))])
 
 
 def byte_in_turn(copies: Copies, sizes: Sequence[float], more: int = 0) -> float:

@@ -99,9 +99,7 @@ def profile_file(
     return replace(profile, title=_first_sentence(path) or profile.title)
 
 
-def profile_graph(
-    path: Path, *, sizes: Mapping[str, int] | None = None, time_limit_s: float = TIME_LIMIT_S
-) -> tuple[ModelProfile, Nodes]:
+def profile_graph(path: Path, *, sizes: Mapping[str, int] | None = None) -> tuple[ModelProfile, Nodes]:
     """Profile a Keras ``model.py`` as `profile_file` does, and tell which rows each node of its graph belongs to.
 
     Raises FomkitError as `profile_file`, and where the file is one of PyTorch.
@@ -113,7 +111,7 @@ def profile_graph(
     _check_request(where, "train", "tensorflow")
     wanted = _wanted_sizes(where, None, sizes)
     request = {**_about(path), "mode": "train", "nodes": True, "sizes": wanted}
-    result = run_child(request, where, time_limit_s, MEMORY_LIMIT_BYTE, children.KERAS_FILE)
+    result = run_child(request, where, TIME_LIMIT_S, MEMORY_LIMIT_BYTE, children.KERAS_FILE)
     profile = _profile_or_raise(_draft_or_error(result))
     return profile, {name: GraphNode(**node) for name, node in result["nodes"].items()}
 

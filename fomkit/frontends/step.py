@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Data, LastBatch, ModelProfile, Run
 from fomkit.files.op_csv import table_of_rows
-from fomkit.frontends.lowering.calls import TracedOp, add_counts, add_lines
+from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_counts, add_lines
 from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
 from fomkit.ops.vocabulary import join_lines
 
@@ -154,6 +154,15 @@ ORDER_LINE = "order"
 """Kind of the rows that are lines of the order, while their sizes get names."""
 
 _PLACES = ("id", "row", "freed_by")
+
+
+def order_line(
+    number: int, role: str, byte: int, row: int | None, freed_by: int | None, pass_name: str = "", module: str = ""
+) -> TracedOp:
+    """Make a line of the order as a row that is named like an op; ``row`` and ``freed_by`` where there is one."""
+    known = {"id": number, "row": row, "role": role, "output_byte": byte, "freed_by": freed_by}
+    sizes: Dimensions = {name: value for name, value in known.items() if value is not None}
+    return TracedOp("", ORDER_LINE, sizes, "", pass_name, module)
 
 
 def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: Sequence[str]) -> list[TracedOp]:

@@ -1,8 +1,4 @@
-"""Groups of the rows of an op table and their sums; work without a figure is counted apart and never adds 0.
-
-The lecture's cut: the few groups that make up most of a measure. The sizes of an op as a short text, different for
-different sizes.
-"""
+"""Groups of the rows of an op table and their sums; work without a figure is counted apart, never as 0."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The costs stage: from OPS to COSTED.
-
-Recurrent layers as the calls that tables of timings know: recurrences alone, and products with the input.
-"""
+"""The costs stage: from OPS to COSTED; recurrent layers as the calls that tables of timings know."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The small language of dimension cells: integers, named sizes, ``+ - * //`` and brackets; nothing runs.
-
-An op table at another size: traced once, estimated at any batch.
-"""
+"""An op table at another size: its cells are integers, named sizes, ``+ - * //`` and brackets; nothing runs."""
 
 from __future__ import annotations
 

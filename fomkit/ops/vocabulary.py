@@ -1,7 +1,4 @@
-"""One word, one meaning: the words that code, files, tables and pages share; docs/glossary.md is made of it.
-
-The text of the column ``code_line``: which lines of the user's code run an op, and how often each.
-"""
+"""One word, one meaning: the words that code, files, tables and pages share; docs/glossary.md is made of it."""
 
 from __future__ import annotations
 

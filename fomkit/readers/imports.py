@@ -1,11 +1,7 @@
-"""Foreign files as profiles: timings become a machine, a table of ops a model; records of runs measurements.
-
-Traces of profilers and ONNX files as a model profile, or traces as a machine's timings.
-"""
+"""Foreign files as profiles: timings become a machine; ops, traces, ONNX a model; runs measurements."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,8 +33,8 @@ from fomkit.readers.profilers.tfprof import read_tfprof, recognise_tfprof
 from fomkit.readers.profilers.xplane import model_of_planes
 from fomkit.readers.profilers.xplane_file import recognise_xplane
 from fomkit.readers.records import IMPORTERS
-from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, make_timings
-from fomkit.readers.tables.registry import READERS, AmbiguousFormatError, choose_format, read_timings
+from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, counts_of, make_timings
+from fomkit.readers.tables.registry import READERS, AmbiguousFormatError, Format, choose_format, read_timings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,17 +65,10 @@ def model_of_trace(
     updated = (f"the optimizer updates {trainable:,} parameters",) if trainable else ()
     added = sum_notes(float((ops["count"] * ops["traced_time_s"]).sum()), trace.step_s)
     messages = (*trace.notes, *added, *updated, *(() if "batch" in sizes else (_BATCH,)))
-    profile = ModelProfile(
-        name=name,
-        title=name,
-        ops=ops,
-        parts=empty_table("OPS"),
-        sizes=sizes,
-        traced_with={"framework": "torch", "device": device, "mode": mode},
-        optimizer={key: str(updates[0][key]) for key in ("rule", "impl")} if updates else {},
-        unsupported=tuple(printable(one) for one in trace.unsupported),
-    )
-    return profile, messages
+    traced_with = {"framework": "torch", "device": device, "mode": mode}
+    optimizer = {key: str(updates[0][key]) for key in ("rule", "impl")} if updates else {}
+    profile = ModelProfile(name, name, ops, empty_table("OPS"), sizes, traced_with)
+    return replace(profile, optimizer=optimizer, unsupported=tuple(map(printable, trace.unsupported))), messages
 
 
 def model_of_nsys(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
@@ -125,17 +114,12 @@ def timings_of_trace(path: Path) -> ImportedTimings:
     if trace.on_device:
         columns["harness_s"] = 0.0
     timings = make_timings(columns, table.index, path)
-    groups = Counter(zip(timings["kind"], timings["pass_name"], strict=True))
-    counts = [
-        SectionCount("-", "trace", pass_name, imported=rows, kind=kind)
-        for (kind, pass_name), rows in groups.items()
-    ]
-    counts += [
+    counts = counts_of(timings, "trace") + tuple(
         SectionCount("-", "trace", skipped=rows, reason=why, kind=kind) for (kind, why), rows in dropped.items()
-    ]
+    )
     specs = {key: printable(str(trace.properties[key])[:80]) for key in _SPECS if key in trace.properties}
     left_out = tuple(trace.unsupported[:5])
-    return ImportedTimings(timings, printable(trace.device), specs, tuple(counts), trace.notes, left_out)
+    return ImportedTimings(timings, printable(trace.device), specs, counts, trace.notes, left_out)
 
 
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))
@@ -146,11 +130,9 @@ PRODUCTS = ("machine", "model", "measurements")
 
 
 @dataclass(frozen=True)
-class ImportFormat:
+class ImportFormat(Format):
     """A format that can be imported, what it becomes, and what else it can become when asked to."""
 
-    title: str
-    recognise: Callable[[Path], bool]
     product: str
     also: str = ""
 
@@ -238,24 +220,18 @@ def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tupl
     return bare, messages
 
 
+_OF_OPS = ("ops", "parts", "order", "layers", "sizes", "unsupported")
+_STATED_FIRST = ("parameters_total", "parameters_trainable", "traced_with", "optimizer")
+_OF_BOTH = ("missing", "derived")
+"""Fields of a model that come with its ops, those that facts may state instead, and those that add up."""
+
+
 def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
     """Give the stated facts a table of ops, and what is known with it."""
-    return replace(
-        stated,
-        ops=bare.ops,
-        parts=bare.parts,
-        order=bare.order,
-        layers=bare.layers,
-        sizes=bare.sizes,
-        notes=(*stated.notes, *bare.notes),
-        parameters_total=stated.parameters_total or bare.parameters_total,
-        parameters_trainable=stated.parameters_trainable or bare.parameters_trainable,
-        unsupported=bare.unsupported,
-        missing=tuple(dict.fromkeys((*stated.missing, *bare.missing))),
-        derived=tuple(dict.fromkeys((*stated.derived, *bare.derived))),
-        traced_with=stated.traced_with or bare.traced_with,
-        optimizer=stated.optimizer or bare.optimizer,
-    )
+    both: dict[str, Any] = {name: getattr(bare, name) for name in _OF_OPS}
+    both |= {name: getattr(stated, name) or getattr(bare, name) for name in _STATED_FIRST}
+    both |= {name: tuple(dict.fromkeys((*getattr(stated, name), *getattr(bare, name)))) for name in _OF_BOTH}
+    return replace(stated, notes=(*stated.notes, *bare.notes), **both)
 
 
 def _read_bare(

@@ -1,8 +1,4 @@
-"""What others wrote of measured models, by format, as a table of measurements.
-
-Tables of measurements of whole models: strangers' CSV in, checked records out. The runs that somebody measured,
-read from the tables that ship or lie beside the user.
-"""
+"""Measurements of whole models: records of others and tables of CSV in, checked rows out."""
 
 from __future__ import annotations
 

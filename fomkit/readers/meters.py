@@ -1,7 +1,4 @@
-"""A wall meter's log: readings of power with their moments, strangers' CSV in, samples out.
-
-A wall meter's log as a measurement: the energy between two moments.
-"""
+"""A wall meter's log, strangers' CSV, as a measurement: the energy between two moments."""
 
 from __future__ import annotations
 

@@ -1,14 +1,8 @@
-"""The modular benchmarker's records: samples per second of a training, or the time of a batch served, and back.
+"""Records of runs as measurements: the modular benchmarker's, and back; DAWNBench entries; MLPerf logs.
 
-Format: undertherain/benchmarker. What has no column of its own is kept in ``record`` and comes back unchanged.
-
-DAWNBench entries: the time to a quality from the log beside the JSON, or the latency of one sample.
-
-Format: stanford-futuredata/dawn-bench-entries, README. Costs, which are prices, stay in the note.
-
-MLPerf training logs: the time from run_start to run_stop of each run that reached its quality.
-
-Format: lines ``:::MLLOG {…}`` of mlcommons/logging, among any others.
+Formats: undertherain/benchmarker, where what has no column of its own is kept in ``record`` and comes back
+unchanged; stanford-futuredata/dawn-bench-entries, whose costs, which are prices, stay in the note; lines
+``:::MLLOG {…}`` of mlcommons/logging, among any others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Single calls inside models: predicted kernels beside the labels of the calls, by class and pass.
-
-How far calls inside models lie from the predictions of their kernels: what use in a step adds to the error.
-"""
+"""Single calls inside models beside the predictions of their kernels: what use in a step adds to the error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Projected beside measured: one cell for each model, machine and set of conditions that somebody measured.
-
-Rows of measurements that say a thing twice, or several things of one cell: told, never passed in silence.
-"""
+"""Projected beside measured: one cell for each model, machine and set of conditions that somebody measured."""
 
 from __future__ import annotations
 

@@ -1,16 +1,12 @@
-"""DeepBench's training sheets: shapes left out by whole groups, and devices of which only some rows are known.
+"""DeepBench's training sheets with shapes left out by whole groups, or with only 20 rows known.
 
-Rows of a machine's table predicted from rows of other groups only, everything fitted anew without them.
-
-Two ways: `crossed` fits once per fold and takes each row's interval from the errors of the other folds, as
-`calibration` does when it judges itself; `nested` lets the product fit and judge the other folds alone, and
-asks it for the row like a user would. The second is what a user gets, and takes eleven times as long. Values are
-the same; the errors that make an interval are of fits that had seen the row in the quick way, and not in the slow.
-
-A device of which 20 rows of a kind are known, drawn by fixed seeds: how the others are predicted.
-
-Convolutions also ask the tables of DeepBench's other devices, as `prediction.donors` does; no other row of the
-device itself is known, in whatever number format.
+Rows are predicted from rows of other groups only, everything fitted anew without them, in two ways: `crossed` fits
+once per fold and takes each row's interval from the errors of the other folds, as `calibration` does when it
+judges itself; `nested` lets the product fit and judge the other folds alone, and asks it for the row like a user
+would. The second is what a user gets, and takes eleven times as long. Values are the same; the errors that make an
+interval are of fits that had seen the row in the quick way, and not in the slow. Of a device of which 20 rows of a
+kind are known, drawn by fixed seeds, convolutions also ask the tables of DeepBench's other devices, as
+`prediction.donors` does; no other row of the device itself is known, in whatever number format.
 """
 
 from __future__ import annotations
@@ -172,10 +168,6 @@ def parts(sheet: Sheet, machine: Machine) -> Iterator[Part]:
             yield Part(" ".join(filter(None, (name.kind, name.pass_name))), name.kind, rows, fold)
 
 
-def _take(cases: Cases, kept: NDArray[np.bool_]) -> Cases:
-    return Cases(*(getattr(cases, name)[kept] for name in cases.__dataclass_fields__))
-
-
 def cross_validated_cases(
     part: Part, machine: Machine, level: float, *, full: bool
 ) -> Iterator[tuple[str, Cases]]:
@@ -191,7 +183,7 @@ def cross_validated_cases(
     one = part.rows["steps"].to_numpy() == 1
     for what, kept in ((part.what, ~one), (f"{part.what}, {ONE_STEP}", one)):
         if kept.any():
-            yield what, _take(found, kept)
+            yield what, Cases(*(column[kept] for column in vars(found).values()))
 
 
 KNOWN = 20

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -140,12 +139,9 @@ def _dense_cases(rows: pd.DataFrame, machine: str, level: float) -> Cases:
     return cases_of_table(timed, rows["time_s"].to_numpy(np.float64))
 
 
-def dense_layer_scores(level: float = DEFAULT_LEVEL, path: Path | None = None) -> list[Score]:
-    """Score the layers, each batch by itself and all together; nothing is fitted to them.
-
-    `level`: of the intervals; `path`: a table laid out like ``validation/eie/layers.csv``; default: that one.
-    """
-    table = read_columns(path or shipped_folder("validation") / "eie" / "layers.csv", _WORDS, _NUMBERS)
+def dense_layer_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
+    """Score the layers, each batch by itself and all together; nothing is fitted to them."""
+    table = read_columns(shipped_folder("validation") / "eie" / "layers.csv", _WORDS, _NUMBERS)
     lines = []
     for machine, rows in table.groupby("machine", sort=False):
         batches = rows.groupby("batch", sort=True)

@@ -1,6 +1,6 @@
-"""The kernels that PyTorch's eager mode starts for a call of an op graph in its forward pass.
+"""The kernels that PyTorch's eager mode and autograd start for a call of an op graph, as rows of OPS in fp32.
 
-Rules with a reason in the framework's code, none of them fitted to a label:
+Rules with a reason in the framework's code, none of them fitted to a label. Forward:
 
 - Views (transpose, permute, view, expand, slices) and arithmetic of Python numbers start nothing.
 - ``matmul`` of four axes reshapes its operands to three; an operand that was permuted before is copied for that,
@@ -11,11 +11,7 @@ Rules with a reason in the framework's code, none of them fitted to a label:
 - ``masked_fill`` copies the tensor and fills the copy (ATen/native/TensorAdvancedIndexing.cpp).
 - Dropout in training writes a mask of a byte per element beside its result (ATen/native/cuda/Dropout.cu).
 
-One kernel of the framework as a row of OPS: products, element-wise work, norms, copies; all of it fp32.
-
-The kernels that PyTorch's autograd starts for a call of an op graph, and those that add gradients up.
-
-Rules with a reason in the framework's code (derivatives.yaml and the kernels it names), none fitted to a label:
+Backward, and adding gradients up (derivatives.yaml and the kernels it names):
 
 - The gradient of an addition is handed on as it is.
 - A linear layer takes one product for its input, one for its weights, and a sum over the rows for its bias.

@@ -1,7 +1,4 @@
-"""Models × machines × frameworks × {train, infer}: rates, with a limit on the latency of inference.
-
-Comparisons as plain content, ``fomkit/compare/1`` and ``fomkit/grid/1``: what JSON, CSV and terminal show.
-"""
+"""Models × machines × frameworks × {train, infer}: rates; grid and comparison as plain content."""
 
 from __future__ import annotations
 

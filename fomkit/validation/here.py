@@ -1,7 +1,4 @@
-"""The whole chain proved on the machine at hand: ops measured, steps of ten models estimated and timed.
-
-A proof on the machine at hand as plain content, with its aims.
-"""
+"""The whole chain proved on the machine at hand: ops measured, steps of ten models estimated and timed."""
 
 from __future__ import annotations
 
@@ -101,26 +98,23 @@ def _check_unseen(traced: Traced, sources: Sequence[str]) -> None:
 
 
 def _steps(
-    traced: Sequence[Traced], machine: Machine, level: float, *, unseen: bool, precision: Precision | None = None
+    traced: Sequence[Traced], machine: Machine, *, unseen: bool, precision: Precision | None = None
 ) -> Iterator[tuple[str, Span]]:
     # Not widened by what these very models told.
     bare = replace(machine, timings=machine.timings.assign(harness=""))
     for one in traced:
-        found = estimate(one.model, bare, Options(interval=level, precision=precision))
+        found = estimate(one.model, bare, Options(interval=DEFAULT_LEVEL, precision=precision))
         if unseen:
             _check_unseen(one, found.ops["time_source"].tolist())
         yield one.model.name, found.step
 
 
 def _compared(
-    traced: Sequence[Traced], machine: Machine, timed: dict[str, float], level: float, *, unseen: bool
+    traced: Sequence[Traced], machine: Machine, timed: dict[str, float], *, unseen: bool
 ) -> tuple[Compared, ...]:
-    spans = _steps(traced, machine, level, unseen=unseen)
-    return tuple(
-        here_scores.widen_leave_one_out(
-            [Compared(name, timed[name], span) for name, span in spans if name in timed]
-        )
-    )
+    spans = _steps(traced, machine, unseen=unseen)
+    steps = [Compared(name, timed[name], span) for name, span in spans if name in timed]
+    return tuple(here_scores.widen_leave_one_out(steps))
 
 
 class _Proving:
@@ -188,8 +182,8 @@ def _ratios(
     options = Options(precision=other.precision)
     machine = proving.machine(other.name, models=models, threads=other.threads, options=options)
     runs = _medians(proving.times(traced, other.name, other.threads, precision))
-    ours = dict(_steps(traced, one, DEFAULT_LEVEL, unseen=False))
-    theirs = dict(_steps(traced, machine, DEFAULT_LEVEL, unseen=False, precision=other.precision))
+    ours = dict(_steps(traced, one, unseen=False))
+    theirs = dict(_steps(traced, machine, unseen=False, precision=other.precision))
     for name, time_s in runs.items():
         if name in timed:
             projected = ours[name].value / theirs[name].value
@@ -230,7 +224,7 @@ def _no_energy(runs: Iterable[MeasuredRun]) -> str:
     return messages[0].removeprefix(NO_ENERGY) if messages else ""
 
 
-def _prove(proving: _Proving, names: Sequence[str], level: float) -> Proof:
+def _prove(proving: _Proving, names: Sequence[str]) -> Proof:
     begun = time.monotonic()
     traced = here_scores.trace_models(names, proving.folder, proving.tell, proving.tools.trace)
     proving.spent("tracing", begun)
@@ -246,15 +240,14 @@ def _prove(proving: _Proving, names: Sequence[str], level: float) -> Proof:
     if not energy and (why := _no_energy(before.values())):
         proving.skipped.append(("energy", why))
     return Proof(
-        exact=_compared(traced, exact, timed, level, unseen=False),
-        unseen=_compared(traced, unseen, timed, level, unseen=True),
+        exact=_compared(traced, exact, timed, unseen=False),
+        unseen=_compared(traced, unseen, timed, unseen=True),
         ratios=ratios,
         drift={name: last[name] / first[name] - 1 for name in timed},
         widths={name: _width(before[name], name) for name in timed},
         seconds=proving.seconds,
         skipped=tuple(proving.skipped),
         notes=exact.notes,
-        level=level,
         energy=energy,
     )
 
@@ -263,7 +256,6 @@ def prove_here(
     *,
     quick: bool = False,
     names: Sequence[str] = SOURCES,
-    level: float = DEFAULT_LEVEL,
     tell: Reporter = lambda _text: None,
     tools: Tools | None = None,
 ) -> Proof:
@@ -278,7 +270,7 @@ def prove_here(
         check_installed("torch", "measure")
     with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
         proving = _Proving(Path(folder), quick, tools or Tools(), tell)
-        found = _prove(proving, names, level)
+        found = _prove(proving, names)
     if not found.exact:
         why = found.skipped[0][1] if found.skipped else "none was asked for"
         raise FomkitError("validate --here", f"no step could be timed: {why}")

@@ -1,7 +1,4 @@
-"""Estimates of steps beside the same steps timed: errors, and intervals that use in a step makes wider.
-
-The ten models that prove a profile of the machine at hand: traced and timed here, from the shipped sources.
-"""
+"""The ten models of the proof on the machine at hand, their steps timed, and estimates beside them."""
 
 from __future__ import annotations
 

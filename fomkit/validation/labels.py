@@ -1,7 +1,4 @@
-"""NeuSight's labels: measured times of calls and of passes, and what four published predictors said of them.
-
-Rows of NeuSight's op graphs: what a traced model does, a line per distinct call, before any machine.
-"""
+"""NeuSight's labels, measured times of calls and passes with what predictors said of them; its op graphs."""
 
 from __future__ import annotations
 

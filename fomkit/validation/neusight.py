@@ -1,14 +1,9 @@
-"""NeuSight's labels against predictions: calls, whole models and ratios, device by device.
-
-Whole models: predicted passes beside their labels and beside what published predictors said of these. Ratios of
-two machines: how much longer one model takes on one than on the other, over all pairs of devices.
-"""
+"""NeuSight's labels against predictions: calls, whole models and ratios of machines, device by device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -79,9 +74,9 @@ def cases_of(kept: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
     return cases_of_spans([one.seconds(pass_name) for one, _ in kept], [span for _, span in kept])
 
 
-def peer_errors(cases: Cases, predicted: Callable[[str], list[float]]) -> dict[str, Errors]:
+def peer_errors(cases: Cases, said: Mapping[str, list[float]]) -> dict[str, Errors]:
     """Give the errors of each published predictor that said something of every one of these cases."""
-    columns = {peer: np.array(predicted(peer)) for peer in PEERS}
+    columns = {peer: np.array(times) for peer, times in said.items()}
     return {peer: errors_of(cases.truth, values) for peer, values in columns.items() if np.isfinite(values).all()}
 
 
@@ -95,18 +90,14 @@ LINES: tuple[tuple[str, str, str | None], ...] = (
 """What a line is of: its name, the pass and the mode."""
 
 
-def _said_by(kept: list[tuple[Outcome, Span]], pass_name: str, peer: str) -> list[float]:
-    return [one.seconds(pass_name, peer) for one, _ in kept]
-
-
 def model_scores(found: list[Outcome], comparison: str, machine: str) -> Iterator[Score]:
     """Score whole models of one machine or of several, all together and by mode and pass."""
     for what, pass_name, mode in LINES:
         kept = chosen(found, pass_name, mode)
         if kept:
             cases = cases_of(kept, pass_name)
-            peers = peer_errors(cases, partial(_said_by, kept, pass_name))
-            yield score(cases, comparison, "model", machine, what, peers)
+            said = {peer: [one.seconds(pass_name, peer) for one, _ in kept] for peer in PEERS}
+            yield score(cases, comparison, "model", machine, what, peer_errors(cases, said))
 
 
 ALL_PAIRS = "all pairs"
@@ -142,7 +133,7 @@ def _cases(found: list[Pair]) -> Cases:
 
 def _score(found: list[Pair], comparison: str, machine: str) -> Score:
     cases = _cases(found)
-    peers = peer_errors(cases, lambda peer: [pair.peers[peer] for pair in found])
+    peers = peer_errors(cases, {peer: [pair.peers[peer] for pair in found] for peer in PEERS})
     return score(cases, comparison, "ratio", machine, "all", peers)
 
 
@@ -334,7 +325,9 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
             )
             found.not_scored.append((f"labels of {device}", count, "no profile and no facts of this device"))
         else:
-            _compare(folder, device, facts, FACTS, options, found if own is None else _quiet(found))
+            _compare(
+                folder, device, facts, FACTS, options, found if own is None else replace(found, not_scored=[])
+            )
         names = folder.profiles.get(device, NO_PROFILES)
         if names.other:
             # Its table alone: what the device's own timings say is usual would help where it has none.
@@ -344,11 +337,6 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
                 _warn_of_another_board(device, timed, other.name, also, found)
     _together(found, folder)
     return found
-
-
-def _quiet(found: Found) -> Found:
-    """Give the same lists but for what was said to be left out already."""
-    return Found(found.scores, found.outcomes, found.calls, [], found.notes)
 
 
 def label_cases(found: Found, folder: LabelFolder) -> list[Cases]:

@@ -1,6 +1,4 @@
-"""How far predictions are from measurements: errors, bias, error of the sum, hits and the interval score.
-
-What the figures should reach and what they must not fall behind, by the table ``validation/aims.csv``.
+"""How far predictions are from measurements, and from what ``validation/aims.csv`` asks of them.
 
 A target is where a figure should be; a tolerance is where it is today, with room for the noise of a refit. A
 figure past its tolerance has regressed, and the command fails; one that misses its target is printed as missed.

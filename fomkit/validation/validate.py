@@ -1,7 +1,4 @@
-"""The comparisons one after the other, and what came out of all of them.
-
-Published steps and activations of Megatron-LM beside what is projected; nothing is fitted to them.
-"""
+"""The comparisons one after the other; published steps of Megatron-LM beside what is projected."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a measured time waited for, by the profile's own bounds and by how it changes from machine to machine.
-
-Verdicts: what may be claimed of each cell, and whether the measurement agrees with the claim. Carrying what one
-measurement tells to other cells: a factor between models, a host term between machines.
-"""
+"""What may be claimed of each cell and whether the measurement agrees; what one cell tells of others."""
 
 from __future__ import annotations
 

@@ -75,11 +75,16 @@ def layer_paths(model: Any) -> dict[int, str]:
     return paths
 
 
+def placed_layers(model: Any) -> Iterator[tuple[Any, str]]:
+    """Give every layer with its path."""
+    paths = layer_paths(model)
+    return ((layer, paths.get(id(layer), layer.name)) for layer in model._flatten_layers())
+
+
 def owners_of(model: Any) -> Iterator[tuple[str, str, Iterator[Weight]]]:
     """Give type, path and own weights of every layer."""
-    paths = layer_paths(model)
-    for layer in model._flatten_layers():
-        yield layer_word(layer), paths.get(id(layer), layer.name), weights_of(layer, inside=False)
+    for layer, path in placed_layers(model):
+        yield layer_word(layer), path, weights_of(layer, inside=False)
 
 
 class LayerCalls:

@@ -15,29 +15,18 @@ from fomkit.frontends.keras.calls import LOOPS, Operation, Ran, dtype_name, whol
 from fomkit.frontends.keras.inputs import Handed, Prepared, Values, split_values, watch_update
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_scopes
 from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of, trace_ops, watch_attention
-from fomkit.frontends.layers import GraphNode, Nodes
+from fomkit.frontends.layers import GraphNode, Nodes, rmsprop_rule, sgd_rule
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp, split_gradients, update_rows
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step, Update, places_of, row_places
 
-
-def _sgd(optimizer: Any) -> str:
-    if not optimizer.momentum:
-        return "sgd"
-    return "nesterov" if optimizer.nesterov else "momentum"
-
-
-def _rmsprop(optimizer: Any) -> str:
-    return "_".join(["rmsprop", *(name for name in ("centered", "momentum") if getattr(optimizer, name))])
-
-
 RULES: Mapping[type, Callable[[Any], str]] = {
-    keras.optimizers.SGD: _sgd,
+    keras.optimizers.SGD: lambda optimizer: sgd_rule(vars(optimizer)),
     keras.optimizers.Adam: lambda optimizer: "adam_amsgrad" if optimizer.amsgrad else "adam",
     keras.optimizers.AdamW: lambda optimizer: "adamw_amsgrad" if optimizer.amsgrad else "adamw",
     keras.optimizers.Adamax: lambda _: "adamax", keras.optimizers.Nadam: lambda _: "nadam",
-    keras.optimizers.RMSprop: _rmsprop, keras.optimizers.Adagrad: lambda _: "adagrad",
-    keras.optimizers.Adadelta: lambda _: "adadelta",
+    keras.optimizers.RMSprop: lambda optimizer: rmsprop_rule(vars(optimizer)),
+    keras.optimizers.Adagrad: lambda _: "adagrad", keras.optimizers.Adadelta: lambda _: "adadelta",
 }  # fmt: skip
 """Optimizers with a cost formula, by exact class."""
 

@@ -10,9 +10,8 @@ import keras
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fomkit.core.model import STATE_TENSORS
 from fomkit.frontends.keras.inputs import Prepared, Values, split_values, watch_update
-from fomkit.frontends.keras.layers import LayerCalls, layer_paths, owners_of, watch_calls
+from fomkit.frontends.keras.layers import LayerCalls, layer_paths, owners_of, placed_layers, watch_calls
 from fomkit.frontends.keras.ops import MakeRow, row_of_layer, watch_attention
 from fomkit.frontends.keras.step import rule_of, update_of
 from fomkit.frontends.layers import LayerLog
@@ -20,20 +19,16 @@ from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step
 from fomkit.frontends.torch.optimizers import made_byte
-from fomkit.frontends.torch.order import Line, OrderLog, arrays_of, function_word
+from fomkit.frontends.torch.order import Line, OrderLog, arrays_of, function_word, state_lines, update_line
 from fomkit.frontends.torch.recorder import Recorder
 from fomkit.frontends.torch.step import no_collection, plain_kernels, watch_backward
 
 
 def hold_variables(order: OrderLog, model: Any) -> None:
     """Note a model's variables, each at the layer that made it."""
-    paths = layer_paths(model)
-    for layer in model._flatten_layers():
-        for variables, role in (
-            (layer._trainable_variables, "parameter"),
-            (layer._non_trainable_variables, "buffer"),
-        ):
-            order.hold([variable.value for variable in variables], role, paths.get(id(layer), layer.name))
+    for layer, path in placed_layers(model):
+        order.hold([variable.value for variable in layer._trainable_variables], "parameter", path)
+        order.hold([variable.value for variable in layer._non_trainable_variables], "buffer", path)
 
 
 def _byte(variable: Any) -> int:
@@ -49,16 +44,11 @@ def update_lines(
     gradient; `executed`: ops executed before.
     """
     rule = rule_of(optimizer)
-    paths = layer_paths(model)
-    layers = [(layer, paths.get(id(layer), layer.name)) for layer in model._flatten_layers()]
-    owners = {id(variable): path for layer, path in layers for variable in layer._trainable_variables}
-    for variable in updated:
-        if states := STATE_TENSORS[rule]:
-            yield Line(0, None, owners.get(id(variable), ""), "", None, states * _byte(variable), "state")
+    owners = {id(one): path for layer, path in placed_layers(model) for one in layer._trainable_variables}
+    yield from state_lines(rule, ((owners.get(id(one), ""), _byte(one)) for one in updated))
     byte = made_byte({}, rule, "foreach", [_byte(one) for one in updated])
     for number, row in enumerate(rows, executed + 1):
-        own = byte if number == executed + 1 else 0
-        yield Line(number, row, "", "", None, own, "temporary" if own else "", number if own else None)
+        yield update_line(number, row, byte if number == executed + 1 else 0)
 
 
 def _run(prepared: Prepared, data: Values) -> Any:
@@ -119,13 +109,9 @@ class _Watched:
     @contextmanager
     def backward(self, outputs: Any, _fills: bool) -> Iterator[None]:
         """Run the backward pass inside."""
-        recorder = self._recorder
-        recorder.stack.tag(outputs, recorder.stack.top)
-        recorder.in_backward = True
-        recorder.order.end_forward()
-        yield
-        recorder.in_backward = False
-        recorder.between = UPDATE  # metrics, as in programs of PyTorch
+        with self._recorder.backward(outputs):
+            yield
+        self._recorder.between = UPDATE  # metrics, as in programs of PyTorch
 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
@@ -155,10 +141,6 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         one.grad = None
     step = recorder.finish(list(recorder.notes))
     update = update_of(prepared, seen.variables, by_ops=False)
-    recorder.places.update((id(row), len(step.ops) + place) for place, row in enumerate(update.rows))
-    step.add_update(update)
     if update.rows:
         lines += update_lines(model, optimizer, update.rows, seen.variables, recorder.order.executed)
-    step.ops.extend(watched.layers.rows(owners_of(model)))
-    step.order.extend(line.traced(recorder.places) for line in lines)
-    return step
+    return recorder.with_update(step, update, lines, watched.layers.rows(owners_of(model)))

@@ -19,7 +19,7 @@ RULES: Mapping[str, Rule | None] = {
     "_addmm_activation": products.gemm_of("mat1", "mat2"), "bmm": products.gemm_of("self", "mat2"),
     "baddbmm": products.gemm_of("batch1", "batch2"), "addbmm": products.gemm_of("batch1", "batch2"),
     "_scaled_mm": products.gemm_of("self", "mat2"), "_int_mm": products.gemm_of("self", "mat2"),
-    "mv": products.matrix_vector_of("self", "vec"), "addmv": products.matrix_vector_of("mat", "vec"),
+    "mv": products.matrix_vector_of("self"), "addmv": products.matrix_vector_of("mat"),
     "dot": products.dot, "vdot": products.dot, "linear": products.linear, "_trilinear": products.trilinear,
     # convolutions
     "convolution": products.convolution, "convolution_backward": products.convolution_backward,

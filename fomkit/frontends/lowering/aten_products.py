@@ -118,12 +118,12 @@ def _row(vector: Array) -> Array:
     return Array((1, length), (length, step), vector.dtype, vector.item_byte, vector.storage, vector.offset)
 
 
-def matrix_vector_of(left: str, right: str) -> Rule:
-    """Make the rule of a matrix times a vector: n = 1."""
+def matrix_vector_of(left: str) -> Rule:
+    """Make the rule of a matrix times ``vec``: n = 1."""
 
     def rule(call: Call) -> list[Work]:
         first = call.array(left)
-        return [Work("gemm", product(first, _column(call.array(right))), first.dtype)]
+        return [Work("gemm", product(first, _column(call.array("vec"))), first.dtype)]
 
     return rule
 

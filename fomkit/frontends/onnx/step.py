@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
 from fomkit.frontends.layers import COPIES
 from fomkit.frontends.lowering import calls, onnx_calls
-from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, Array, Dimensions, TracedOp, traffic
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, Array, TracedOp, traffic
 from fomkit.frontends.lowering.onnx import RULES, NoRule
 from fomkit.frontends.lowering.onnx_calls import CELLS, Executed, Walked, is_float, new_array, parts_of, reshaped
 from fomkit.frontends.lowering.onnx_gradients import WITHOUT_GRADIENT, Derived, derive_gradient, takes_gradient
 from fomkit.frontends.onnx.file import Weights
 from fomkit.frontends.onnx.shapes import NotAtTheseSizes, Walker
 from fomkit.frontends.sizes import Sizes
-from fomkit.frontends.step import ORDER_LINE, Step
+from fomkit.frontends.step import Step, order_line
 
 
 @dataclass
@@ -123,14 +123,11 @@ class Memory:
     rule: str
 
 
-def _line(number: int, role: str, byte: int, module: str = "", *, row: int = -1, freed_by: int = -1) -> TracedOp:
-    """Make a line; ``row`` and ``freed_by`` only where there is one."""
+def _line(
+    number: int, role: str, byte: int, module: str = "", *, row: int | None = None, freed_by: int | None = None
+) -> TracedOp:
     # What runs and has no row is the loss, which hands its gradients in.
-    pass_name = BACKWARD if number and row < 0 else ""
-    where: Dimensions = {"row": row} if row >= 0 else {}
-    end: Dimensions = {"freed_by": freed_by} if freed_by >= 0 else {}
-    sizes: Dimensions = {"id": number, **where, "role": role, "output_byte": byte, **end}
-    return TracedOp("", ORDER_LINE, sizes, "", pass_name, module)
+    return order_line(number, role, byte, row, freed_by, BACKWARD if number and row is None else "", module)
 
 
 def order_of(
@@ -172,7 +169,7 @@ def _lines_of(
 ) -> Iterator[TracedOp]:
     """Give the lines of one step: one for each tensor that it makes, one at least for each of its rows."""
     made = list({array.storage: array for array in step.written if array.byte}.values())
-    place = row if step.rows else -1
+    place = row if step.rows else None
     for array in made:
         if array.storage in stays:
             yield _line(first, "gradient", array.byte, row=place)

@@ -28,31 +28,31 @@ def _samples_in(batch: Fetched) -> int | None:
 
 def _batch(taken: Taken) -> tuple[int | None, str]:
     """Find the samples of the step, and say where that was read."""
-    if taken.batches:
-        loader = taken.batches[0].loader
-        parts = [_samples_in(batch) for batch in taken.batches if batch.loader is loader]
+    if taken.seen.batches:
+        loader = taken.seen.batches[0].loader
+        parts = [_samples_in(batch) for batch in taken.seen.batches if batch.loader is loader]
         if all(parts):
             times = f"{len(parts)} batches" if len(parts) > 1 else "one batch"
             return sum(part or 0 for part in parts), f"{times} of the DataLoader"
-    if not taken.called_with:
+    if not taken.seen.called_with:
         return None, ""
-    each = taken.backwards if _accumulates(taken) else 1
+    each = taken.seen.backwards if _accumulates(taken) else 1
     times = f"{each} times " if each > 1 else ""
     origin = "the first axis of what the model is called with, as no DataLoader gives it"
-    return each * taken.called_with[0][0], f"{times}{origin}"
+    return each * taken.seen.called_with[0][0], f"{times}{origin}"
 
 
 def _doubt(taken: Taken) -> str:
     """Say where the axis of samples is open: tensors that the batch was read from begin with different lengths."""
-    shapes = taken.called_with
-    if taken.batches:
-        first = taken.batches[0]
+    shapes = taken.seen.called_with
+    if taken.seen.batches:
+        first = taken.seen.batches[0]
         shapes = [] if loader_facts(first.loader).batch and first.is_full else shapes_in(first.values)
     return doubt_of_axis(shapes)
 
 
 def _accumulates(taken: Taken) -> bool:
-    return len(taken.steps_by) == 1 and taken.backwards > 1 and not taken.closures
+    return len(taken.steps_by) == 1 and taken.seen.backwards > 1 and not taken.seen.closures
 
 
 def _notes(taken: Taken, batch: int | None, read_from: str) -> Iterator[str]:
@@ -69,18 +69,18 @@ def _notes(taken: Taken, batch: int | None, read_from: str) -> Iterator[str]:
     else:
         yield f"{taken.epochs.count} epochs, {taken.epochs.origin}"
     if _accumulates(taken):
-        yield f"gradient accumulation: {taken.backwards} backward passes to one step of the optimizer"
-    if taken.closures:
-        yield f"the optimizer called its closure {taken.closures} times; in another step it may be more or less"
+        yield f"gradient accumulation: {taken.seen.backwards} backward passes to one step of the optimizer"
+    if times := taken.seen.closures:
+        yield f"the optimizer called its closure {times} times; in another step it may be more or less"
     if len(taken.steps_by) > 1:
         steps = ", ".join(f"{name} steps {times} times" for name, times in taken.steps_by.items())
         yield f"one step is one round of {len(taken.steps_by)} optimizers: {steps.replace(' 1 times', ' once')}"
     if taken.idle:
         yield f"{taken.idle} more optimizers were made and took no step; they are left out"
-    loaders = {id(batch.loader) for batch in taken.batches}
+    loaders = {id(batch.loader) for batch in taken.seen.batches}
     if len(loaders) > 1:
         yield f"{len(loaders)} DataLoaders feed a step; batch and samples are those of the first"
-    if not taken.is_clean:
+    if not taken.seen.is_clean:
         yield (
             "partial: no step stood alone, each had the end of an epoch, an evaluation or a batch that is not "
             "full; what ran before the training step is left out"
@@ -88,7 +88,7 @@ def _notes(taken: Taken, batch: int | None, read_from: str) -> Iterator[str]:
 
 
 def _parameters(taken: Taken) -> list[torch.Tensor]:
-    owned = [parameter for model in taken.models.values() for parameter in model.parameters()]
+    owned = [parameter for model in taken.seen.models.values() for parameter in model.parameters()]
     return list({id(parameter): parameter for parameter in (*owned, *taken.parameters)}.values())
 
 
@@ -101,10 +101,10 @@ def draft_script(taken: Taken, request: dict[str, Any], partial: str = "") -> Dr
     ops, layers = split_layers(taken.step.ops)
     rows, parts = count_rows(ops)
     batch, read_from = _batch(taken)
-    facts = loader_facts(taken.batches[0].loader) if taken.batches else _NO_LOADER
+    facts = loader_facts(taken.seen.batches[0].loader) if taken.seen.batches else _NO_LOADER
     parameters = _parameters(taken)
     notes = [*_notes(taken, batch, read_from), *taken.remarks, *taken.step.notes]
-    models = " and ".join(type(model).__name__ for model in taken.models.values()) or "Program"
+    models = " and ".join(type(model).__name__ for model in taken.seen.models.values()) or "Program"
     return Draft(
         request["name"], f"{models}, training step", rows, parts, count_layers(layers),
         sizes={} if batch is None else {"batch": batch},

@@ -287,10 +287,8 @@ class Recording:
             return
         self.has_begun = True
         self.backwards += fills
-        recorder.stack.tag(outputs, recorder.stack.top)
-        recorder.in_backward = True
-        yield
-        recorder.in_backward = False
+        with recorder.backward(outputs):
+            yield
         recorder.between = UPDATE if fills else recorder.between
 
     @contextmanager

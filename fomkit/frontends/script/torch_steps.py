@@ -24,7 +24,7 @@ from torch.optim import optimizer as hooks
 from fomkit.frontends.drafting import replaced
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
-from fomkit.frontends.script.torch_recorder import Fetched, Models, OuterCalls, Recording, watch_loaders
+from fomkit.frontends.script.torch_recorder import Fetched, OuterCalls, Recording, watch_loaders
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
 from fomkit.frontends.torch.step import watch_backward
@@ -172,6 +172,7 @@ PATIENCE = 50
 class Taken:
     """A recorded step and what was seen around it.
 
+    `seen`: what the program did in it.
     `place`: which step of the program it is, from 1.
     `steps_by`: how often each optimizer stepped in it, by class name and order.
     `idle`: optimizers that were made and never stepped.
@@ -180,13 +181,8 @@ class Taken:
     """
 
     step: Step
-    models: Models
+    seen: Recording
     place: int
-    is_clean: bool
-    batches: list[Fetched]
-    called_with: list[tuple[int, ...]]
-    backwards: int
-    closures: int
     steps_by: Mapping[str, int]
     idle: int
     epochs: Epochs
@@ -243,7 +239,7 @@ class StepWatch:
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._loader_starts, self._batch, self._quietly))
             stack.enter_context(torch_recorder.watch_autocast(self._note))
-            stack.enter_context(torch_recorder.watch_compile(self._remark))
+            stack.enter_context(torch_recorder.watch_compile(self._remarks.setdefault))
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
             stack.callback(hooks.register_optimizer_step_post_hook(self._after).remove)
@@ -284,9 +280,6 @@ class StepWatch:
         finally:
             if now:
                 now.pause(before)
-
-    def _remark(self, text: str) -> None:
-        self._remarks[text] = None
 
     def _note(self, text: str) -> None:
         if self._now:
@@ -356,14 +349,15 @@ class StepWatch:
         if self._now is None:
             return
         found = self._take(self._now)
-        self._works.append((found.is_clean, rough_work(found.step.ops)))
-        if self.taken is None or found.is_clean or not self.taken.is_clean:
+        self._works.append((found.seen.is_clean, rough_work(found.step.ops)))
+        if self.taken is None or found.seen.is_clean or not self.taken.seen.is_clean:
             self.taken = found
+        taken_is_clean = self.taken.seen.is_clean
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
         waits = self._idle() and self._steps < PATIENCE
-        if self.rounds >= WANTED_ROUND and (self.taken.is_clean or is_late) and not waits:
+        if self.rounds >= WANTED_ROUND and (taken_is_clean or is_late) and not waits:
             self._now, self.is_over = None, True
-            works = tuple(work for is_clean, work in self._works if is_clean == self.taken.is_clean)
+            works = tuple(work for is_clean, work in self._works if is_clean == taken_is_clean)
             self.taken = replace(self.taken, works=works)
             self._on_taken(self.taken)
 
@@ -373,8 +367,7 @@ class StepWatch:
         step = recording.close()
         loader = recording.batches[0].loader if recording.batches else None
         return Taken(
-            step, recording.models, self.rounds, recording.is_clean, recording.batches, recording.called_with,
-            recording.backwards, recording.closures, idle=self._idle(),
+            step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
             epochs=epochs_around(sys._getframe(), self._is_user_file, loader),
             parameters=self._parameters(), remarks=list(self._remarks),

@@ -121,7 +121,7 @@ def running_dtype(tensor: torch.Tensor) -> torch.dtype:
 
 def _methods(recorder: Recorder, on_meta: bool) -> Mapping[str, Callable[..., Any]]:
     kind: Any = torch.amp.autocast_mode.autocast
-    make, enter, leave = kind.__init__, kind.__enter__, kind.__exit__
+    make = kind.__init__
 
     def made(
         self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
@@ -132,19 +132,16 @@ def _methods(recorder: Recorder, on_meta: bool) -> Mapping[str, Callable[..., An
         narrow = torch.get_autocast_dtype(device_type) if dtype is None else dtype
         make(self, _CARRIER, narrow, enabled, cache_enabled)
 
-    def entered(self: Any) -> Any:
-        given = enter(self)
-        if on_meta:
-            _switch()
-        return given
+    def switching(run: Callable[..., Any]) -> Callable[..., Any]:
+        def switched(self: Any, *error: Any) -> Any:
+            given = run(self, *error)
+            if on_meta:
+                _switch()
+            return given
 
-    def left(self: Any, *error: Any) -> Any:
-        given = leave(self, *error)
-        if on_meta:
-            _switch()
-        return given
+        return switched
 
-    return {"__init__": made, "__enter__": entered, "__exit__": left}
+    return {"__init__": made, "__enter__": switching(kind.__enter__), "__exit__": switching(kind.__exit__)}
 
 
 @contextmanager

@@ -8,21 +8,15 @@ from typing import Any
 import torch
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
-from fomkit.frontends.layers import COPIES, byte_in_turn
+from fomkit.core.model import IMPL_BY_DEFAULT
+from fomkit.frontends.layers import COPIES, byte_in_turn, rmsprop_rule, sgd_rule
 from fomkit.frontends.lowering.calls import UPDATE, Dimensions, TracedOp
 from fomkit.frontends.step import Update
 from fomkit.frontends.torch.calls import dtype_name
-from fomkit.frontends.torch.order import Line
+from fomkit.frontends.torch.order import Line, state_lines, update_line
 
 Group = Mapping[str, Any]
 _BY_DEFAULT = "optimizer: no implementation was asked for; foreach, the default on accelerators, is taken"
-
-
-def _sgd(group: Group) -> str:
-    if not group.get("momentum"):
-        return "sgd"
-    return "nesterov" if group.get("nesterov") else "momentum"
 
 
 def _adam(group: Group) -> str:
@@ -30,15 +24,11 @@ def _adam(group: Group) -> str:
     return f"{rule}_amsgrad" if group.get("amsgrad") else rule
 
 
-def _rmsprop(group: Group) -> str:
-    return "_".join(["rmsprop", *(name for name in ("centered", "momentum") if group.get(name))])
-
-
 RULES: Mapping[type, Callable[[Group], str]] = {
-    torch.optim.SGD: _sgd, torch.optim.Adam: _adam,
+    torch.optim.SGD: sgd_rule, torch.optim.Adam: _adam,
     torch.optim.AdamW: lambda group: _adam({**group, "decoupled_weight_decay": True}),
     torch.optim.Adamax: lambda _: "adamax", torch.optim.NAdam: lambda _: "nadam",
-    torch.optim.RAdam: lambda _: "radam", torch.optim.RMSprop: _rmsprop,
+    torch.optim.RAdam: lambda _: "radam", torch.optim.RMSprop: rmsprop_rule,
     torch.optim.Adagrad: lambda _: "adagrad", torch.optim.Adadelta: lambda _: "adadelta",
 }  # fmt: skip
 """Optimizers with a cost formula, by exact class: a subclass may do anything in its step."""
@@ -171,12 +161,10 @@ def update_lines(
         rule = rule_of(group)
         for dtype, parameters in by_dtype.items():
             sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
-            for parameter, byte in zip(parameters, sizes, strict=True):
-                if states := STATE_TENSORS[rule]:
-                    yield Line(0, None, modules.get(id(parameter), ""), "", None, states * byte, "state")
+            owners = [modules.get(id(parameter), "") for parameter in parameters]
+            yield from state_lines(rule, zip(owners, sizes, strict=True))
             number, row = next(one for one in waiting if one[1].kind == "optimizer" and one[1].dtype == dtype)
             waiting.remove((number, row))
-            byte = made_byte(group, rule, str(row.dimensions["impl"]), sizes)
-            yield Line(number, row, "", "", None, byte, "temporary" if byte else "", number if byte else None)
+            yield update_line(number, row, made_byte(group, rule, str(row.dimensions["impl"]), sizes))
     for number, row in waiting:
-        yield Line(number, row, "", "")
+        yield Line(number, row)

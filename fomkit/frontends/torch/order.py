@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from fomkit.core.model import STATE_TENSORS
 from fomkit.frontends.layers import LayerLog, Weight
-from fomkit.frontends.lowering.calls import FORWARD, Array, Dimensions, TracedOp
-from fomkit.frontends.step import ORDER_LINE
+from fomkit.frontends.lowering.calls import FORWARD, Array, TracedOp
+from fomkit.frontends.step import order_line
 from fomkit.frontends.torch.calls import FreedWatch, as_array, storage_id, storage_of, tensors_of
 
 
@@ -24,8 +25,8 @@ class Line:
 
     id: int
     row: TracedOp | None
-    module: str
-    pass_name: str
+    module: str = ""
+    pass_name: str = ""
     storage: int | None = None
     byte: int = 0
     role: str = ""
@@ -33,11 +34,20 @@ class Line:
 
     def traced(self, places: Mapping[int, int]) -> TracedOp:
         """Give the line as a row that is named like an op; ``places`` are positions of rows by their ``id()``."""
-        where: Dimensions = {} if self.row is None else {"row": places[id(self.row)]}
-        end: Dimensions = {} if self.freed_by is None else {"freed_by": self.freed_by}
-        sizes: Dimensions = {"id": self.id, **where, "role": self.role, "output_byte": self.byte, **end}
-        place = (self.pass_name, self.module) if self.row is None else ("", "")
-        return TracedOp("", ORDER_LINE, sizes, "", *place)
+        row = None if self.row is None else places[id(self.row)]
+        place = (self.pass_name, self.module) if self.row is None else ()
+        return order_line(self.id, self.role, self.byte, row, self.freed_by, *place)
+
+
+def state_lines(rule: str, parameters: Iterable[tuple[str, int]]) -> Iterator[Line]:
+    """Give what an optimizer keeps of parameters from step to step; of each its module and bytes are told."""
+    for module, byte in parameters if STATE_TENSORS[rule] else ():
+        yield Line(0, None, module, byte=STATE_TENSORS[rule] * byte, role="state")
+
+
+def update_line(number: int, row: TracedOp, byte: int) -> Line:
+    """Give the line of a row of an update, with the memory that it makes for itself."""
+    return Line(number, row, byte=byte, role="temporary" if byte else "", freed_by=number if byte else None)
 
 
 class OrderLog:
@@ -86,7 +96,7 @@ class OrderLog:
         inside = bool(rows and rows[0].parts and self._lines and self._lines[-1].row is rows[0])
         if not made and (inside or not rows):
             return
-        lines = [Line(self.executed + 1 + place, row, "", "") for place, row in enumerate(rows)]
+        lines = [Line(self.executed + 1 + place, row) for place, row in enumerate(rows)]
         lines = lines or [Line(self.executed + 1, None, module, pass_name)]
         self.executed += len(lines)
         first = lines[0]
@@ -141,7 +151,7 @@ class OrderLog:
                 if line.storage in seen:
                     yield line
                 elif place == 0:
-                    yield Line(line.id, row, "", "")
+                    yield Line(line.id, row)
 
     def _leaves(self, line: Line, last: int) -> bool:
         if line.row is not None and line.row.pass_name == FORWARD:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -18,9 +19,9 @@ from fomkit.frontends.layers import LayerLog, RowOwner, Scope
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.model_file import CodeLines
-from fomkit.frontends.step import Step
+from fomkit.frontends.step import Step, Update
 from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id, tensors_of
-from fomkit.frontends.torch.order import OrderLog
+from fomkit.frontends.torch.order import Line, OrderLog
 
 _KEYS = count()
 
@@ -72,9 +73,6 @@ class ScopeStack:
         found: Scope | None = node.metadata.get(self.key)
         return found
 
-    def _keep(self, node: Any, scope: Scope) -> None:
-        node.metadata[self.key] = scope
-
     @property
     def top(self) -> Scope:
         """The innermost call now running."""
@@ -95,12 +93,12 @@ class ScopeStack:
     def tag(self, values: Any, scope: Scope) -> None:
         """Give the autograd nodes behind some tensors to a scope, up to nodes that are someone's already."""
         with torch._C.DisableTorchFunction():  # a look at a tensor is no call of the user's
-            waiting = [tensor.grad_fn for tensor in tensors_of(values) if tensor.requires_grad]
+            waiting: list[Node] = [tensor.grad_fn for tensor in tensors_of(values) if tensor.requires_grad]
         while waiting:
             node = waiting.pop()
             if node is None or self.scope_of(node) is not None:
                 continue
-            self._keep(node, scope)
+            node.metadata[self.key] = scope
             following = node.next_functions
             self._watch(node, following)
             waiting += [successor for successor, _ in following]
@@ -330,6 +328,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         again = "ops of the forward pass run again in the backward pass (checkpointing)"
         return [f"{self.recomputed} {again}"] if self.recomputed else []
 
+    @contextmanager
+    def backward(self, outputs: Any) -> Iterator[None]:
+        """Run a backward pass inside, whose last nodes are the program's own, as a loss is."""
+        self.stack.tag(outputs, self.stack.top)
+        self.in_backward = True
+        self.order.end_forward()
+        yield
+        self.in_backward = False
+
     def finish(self, notes: list[str]) -> Step:
         """Give the recorded step, recurrent backward rows split into their two gradients, without its update."""
         found: list[TracedOp] = []
@@ -337,6 +344,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.places[id(op)] = len(found)
             found += calls.split_gradients(op)
         return Step(found, self.states, self.unsupported, {}, notes)
+
+    def with_update(self, step: Step, update: Update, lines: Iterable[Line], layers: Iterable[TracedOp]) -> Step:
+        """Put the update, and then the layers, behind the ops of a finished step; the lines are its order."""
+        self.places.update((id(row), len(step.ops) + place) for place, row in enumerate(update.rows))
+        step.add_update(update)
+        step.order.extend(line.traced(self.places) for line in lines)
+        step.ops.extend(layers)
+        return step
 
 
 def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:

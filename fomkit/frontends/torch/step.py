@@ -18,7 +18,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
 from fomkit.frontends.drafting import Request, replaced
 from fomkit.frontends.sizes import Sizes
-from fomkit.frontends.step import Step
+from fomkit.frontends.step import Step, Update
 from fomkit.frontends.torch.autocast import follow_autocast, watch_sync_norms
 from fomkit.frontends.torch.calls import inputs_and_sizes, tensors_of
 from fomkit.frontends.torch.modules import CallWatcher, watch_modules
@@ -127,14 +127,12 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
     if prepared.mode == "infer":
         return
     loss = loss_of(prepared, output, inputs, notes)
-    recorder.stack.tag(loss, recorder.stack.top)
-    recorder.in_backward = True
-    recorder.order.end_forward()
-    # What loss.backward() does in the end. As a function that modes can override, that would run without them,
-    # and so without them everything that checkpointing runs again.
-    torch.autograd.Variable._execution_engine.run_backward(
-        (loss,), (torch.ones_like(loss),), False, False, (), allow_unreachable=True, accumulate_grad=True
-    )
+    with recorder.backward(loss):
+        # What loss.backward() does in the end. As a function that modes can override, that would run without
+        # them, and so without them everything that checkpointing runs again.
+        torch.autograd.Variable._execution_engine.run_backward(
+            (loss,), (torch.ones_like(loss),), False, False, (), allow_unreachable=True, accumulate_grad=True
+        )
 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
@@ -160,17 +158,13 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
             _run(prepared, inputs, recorder, notes)
         recorder.order.hold_model(model)
         lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
-    step = recorder.finish([*notes, *recorder.checkpoint_notes, *recorder.notes])
+    step, update = recorder.finish([*notes, *recorder.checkpoint_notes, *recorder.notes]), Update()
     if prepared.mode == "train":
         update = trace_update(prepared.optimizer, prepared.stand_ins)
-        recorder.places.update((id(row), len(step.ops) + place) for place, row in enumerate(update.rows))
         modules = {id(one): name.rpartition(".")[0] for name, one in model.named_parameters()}
         executed = recorder.order.executed
         lines += update_lines(prepared.optimizer, prepared.stand_ins, update.rows, modules, executed)
-        step.add_update(update)
-    step.order.extend(line.traced(recorder.places) for line in lines)
-    step.ops.extend(layer_rows(layers, model))
-    return step
+    return recorder.with_update(step, update, lines, layer_rows(layers, model))
 
 
 @dataclass

@@ -72,23 +72,12 @@ WINOGRAD: Mapping[int, Winograd] = {
 programs that tests/costs/counted.py has for their matrices."""
 
 
-def slides_d(kernel_d: Size) -> Size:
-    """Give 1 where the kernel is longer than 1 along the depth, else 0."""
-    return 1 - floor(1 / kernel_d)
-
-
-def slides_h(kernel_h: Size) -> Size:
-    """Give 1 where the kernel is longer than 1 along the height, else 0."""
-    return 1 - floor(1 / kernel_h)
-
-
-def slides_w(kernel_w: Size) -> Size:
-    """Give 1 where the kernel is longer than 1 along the width, else 0."""
-    return 1 - floor(1 / kernel_w)
-
-
-PARTS: Mapping[str, Callable[..., Size]] = {"slides_d": slides_d, "slides_h": slides_h, "slides_w": slides_w}
-"""What the formulas of methods take besides the parts of `fomkit.ops.families.products`."""
+PARTS: Mapping[str, Callable[..., Size]] = {
+    "slides_d": lambda kernel_d: 1 - floor(1 / kernel_d),
+    "slides_h": lambda kernel_h: 1 - floor(1 / kernel_h),
+    "slides_w": lambda kernel_w: 1 - floor(1 / kernel_w),
+}
+"""What formulas take besides those of `products`: 1 along an axis where the kernel is longer than 1, else 0."""
 
 
 def _volume(lengths: Triple) -> Size:

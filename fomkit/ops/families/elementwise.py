@@ -1,7 +1,4 @@
-"""Kinds whose time is decided by traffic: pointwise, reduction, norm, softmax, pool, embedding, copy, other.
-
-Optimizer updates, per rule and implementation.
-"""
+"""Kinds whose time is decided by traffic, and optimizer updates, per rule and implementation."""
 
 from __future__ import annotations
 

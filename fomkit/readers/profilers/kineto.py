@@ -1,7 +1,4 @@
-"""A profiler's trace as a model profile: the op table of one step, with the times of the trace.
-
-All time that a trace saw in a step: the rows' own, and what ran outside of them, so that nothing is dropped.
-"""
+"""A profiler's trace as a model profile: the op table of one step with all times that the trace saw."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.step import count_rows
 from fomkit.frontends.step_spread import Spent, busiest_notes, cold_note, contention_notes, spread_notes, step_sums
 from fomkit.readers.profilers.kineto_device import DeviceTimes, join_device
-from fomkit.readers.profilers.kineto_nesting import Nesting, step_windows
+from fomkit.readers.profilers.kineto_nesting import Nesting, step_at, step_windows
 from fomkit.readers.profilers.kineto_rows import Row, Rows, commonest_dtype
 from fomkit.readers.profilers.kineto_steps import Collector, Executions
 from fomkit.readers.profilers.kineto_stream import Events, TraceReader
@@ -267,18 +264,16 @@ def _without_rows(steps: Steps) -> Iterator[Spent]:
     for event in range(count):
         if (around := nesting.parent[event]) >= 0:
             own[around] -= events.end[event] - events.start[event]
-    starts = np.array([start for start, _ in windows])
     times: dict[str, list[float]] = {}
     counts: Counter[str] = Counter()
     for event in range(count):
         name = events.names.values[events.name[event]]
-        step = int(np.searchsorted(starts, events.start[event], side="right")) - 1
-        if name.startswith(_SPANS) or nesting.row_around(event) >= 0 or not 0 <= step < len(windows):
+        step = step_at(windows, events.start[event])
+        if name.startswith(_SPANS) or nesting.row_around(event) >= 0 or step < 0:
             continue
-        if events.start[event] < windows[step][1]:
-            name = _FRAME if name.startswith(_FRAME) else name
-            times.setdefault(name, [0.0] * len(windows))[step] += own[event] / 1e6
-            counts[name] += 1
+        name = _FRAME if name.startswith(_FRAME) else name
+        times.setdefault(name, [0.0] * len(windows))[step] += own[event] / 1e6
+        counts[name] += 1
     for name, of_steps in times.items():
         calm, middle = map(float, np.quantile(of_steps, [CALM, 0.5]))
         yield Spent(name, "", "", "", {}, max(round(counts[name] / len(windows)), 1), middle, calm)

@@ -1,15 +1,14 @@
-"""Who ran inside whom: of the nested calls of a trace, those that are rows, with their pass.
-
-Calls as a trace tells them, in the words of the rules: arguments get their names from the table of schemas.
-"""
+"""Who ran inside whom: of a trace's nested calls those that are rows, in the words of the rules."""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -356,6 +355,12 @@ def step_windows(events: Events) -> tuple[list[tuple[float, float]], str]:
     if len(ends) < 2:
         return [], ""
     return list(zip([float("-inf"), *ends[:-1]], ends, strict=True)), "Optimizer.step"
+
+
+def step_at(windows: Sequence[tuple[float, float]], at: float) -> int:
+    """Give the step that a moment [µs] lies in; -1 for none."""
+    place = bisect_right(windows, at, key=itemgetter(0)) - 1
+    return place if place >= 0 and at < windows[place][1] else -1
 
 
 def _marked(events: Events, mark: str) -> list[int]:

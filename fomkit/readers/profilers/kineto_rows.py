@@ -1,7 +1,4 @@
-"""Executions as rows of the op table: rules price a trace's calls as they price dispatched ones.
-
-A profiler's trace as timings of a machine: each distinct call with the times of its executions.
-"""
+"""Executions as rows of the op table, priced as dispatched calls are, or as timings of a machine."""
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
-"""From nested calls to executions: what ran in each step, how often and how long.
-
-The update as a trace shows it: the calls of one optimizer's step as one row. Executions of all steps, in columns,
-and the steps among them that are alike.
-"""
+"""From nested calls to executions: what ran in each step, how often and how long; the update as one."""
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -143,7 +138,6 @@ class Collector:
     def __init__(self, events: Events, nesting: Nesting, device: DeviceTimes, default_dtype: str) -> None:
         self._events, self._nesting, self._device, self._default_dtype = events, nesting, device, default_dtype
         self._windows, self._marked_by = kineto_nesting.step_windows(events)
-        self._starts = [start for start, _ in self._windows]
         self._on_device = bool(len(events.device_time))
         self._input_calls = 0
         # Executions by step and key, 16 bytes each.
@@ -156,10 +150,7 @@ class Collector:
 
     def _step_at(self, at: float) -> int:
         """Give the step that a moment lies in; 0 where none is marked, -1 between steps."""
-        if not self._windows:
-            return 0
-        place = bisect_right(self._starts, at) - 1
-        return place if place >= 0 and at < self._windows[place][1] else -1
+        return kineto_nesting.step_at(self._windows, at) if self._windows else 0
 
     def _note(self, step: int, key: Key, time: float) -> None:
         """Note an execution of so many µs."""

@@ -1,7 +1,4 @@
-"""A profiler's trace, read value by value: a file of gigabytes takes memory for one event.
-
-The events of a trace that fomkit uses, in columns: about 50 bytes each, whatever stands in the file.
-"""
+"""A profiler's trace, read value by value, of gigabytes too; its events take about 50 bytes each."""
 
 from __future__ import annotations
 

@@ -1,14 +1,9 @@
-"""An export of Nsight Systems in the words of PyTorch's own traces, so that the same rules read it.
-
-PyTorch names its calls to Nsight as NVTX ranges: ``torch.autograd.profiler.emit_nvtx(record_shapes=True)`` writes
-``aten::addmm, seq = 12, op_id = 34, sizes = [[10], [32, 64], [64, 10], [], []]``.
-
-Reports of Nsight Systems exported to SQLite (``nsys export --type sqlite``): opened without trusting them.
+"""Exports of Nsight Systems to SQLite, opened without trusting them, in the words of PyTorch's own traces.
 
 Tables and columns: NVIDIA's *SQLite Export Schema Reference*, schema version 3. The file is a stranger's program
 as much as its data: views, virtual tables and computed columns are refused, and only plain reading is allowed.
-
-An export of Nsight Systems as rows: those of PyTorch's calls where NVTX names them, else of kernels by name.
+PyTorch names its calls to Nsight as NVTX ranges: ``torch.autograd.profiler.emit_nvtx(record_shapes=True)`` writes
+``aten::addmm, seq = 12, op_id = 34, sizes = [[10], [32, 64], [64, 10], [], []]``.
 """
 
 from __future__ import annotations
@@ -150,8 +145,8 @@ def open_report(path: Path) -> Iterator[Report]:
 
 _PUSHED = 59
 """Type of an NVTX event that is a range of one thread (NvtxPushPopRange)."""
-_COPIES = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 10: "Memcpy PtoP"}
-"""Kinds of copies, CUpti_ActivityMemcpyKind."""
+_COPIES = {-1: "Memset", 1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 10: "Memcpy PtoP"}
+"""Kinds of copies, CUpti_ActivityMemcpyKind, and what is none: a fill."""
 _DETAIL = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
 _SEQUENCE = re.compile(r", seq = (-?\d{1,18})\b")
 _SIZES = re.compile(r", sizes = \[((?:\[[\d, ]*\](?:, )?)*)\]")
@@ -260,16 +255,11 @@ def _device(report: Report) -> Iterator[Event]:
     )
     for name, *rest in report.rows(query):
         yield _device_event(str(name or "kernel")[:2000], *rest)
-    table = "CUPTI_ACTIVITY_KIND_MEMCPY"
-    if table in report.tables:
-        query = f"SELECT copyKind, start, end, {where(table)}, correlationId, bytes FROM {table}"  # noqa: S608
-        for kind, *rest in report.rows(query):
-            yield _device_event(_COPIES.get(kind, "Memcpy"), *rest)
-    table = "CUPTI_ACTIVITY_KIND_MEMSET"
-    if table in report.tables:
-        query = f"SELECT start, end, {where(table)}, correlationId, bytes FROM {table}"  # noqa: S608
-        for row in report.rows(query):
-            yield _device_event("Memset", *row)
+    for table, kind in (("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind"), ("CUPTI_ACTIVITY_KIND_MEMSET", "-1")):
+        if table in report.tables:
+            query = f"SELECT {kind}, start, end, {where(table)}, correlationId, bytes FROM {table}"  # noqa: S608
+            for copied, *rest in report.rows(query):
+                yield _device_event(_COPIES.get(copied, "Memcpy"), *rest)
 
 
 def events_of(report: Report, process: int | None) -> Iterator[Event]:

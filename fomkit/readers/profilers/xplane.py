@@ -1,8 +1,4 @@
-"""Times of a graph's nodes put on the rows of the op table that the graph became.
-
-A file of planes without its model: a table of times by op, layer and pass, without sizes. Traces of TensorFlow's
-profiler as a model profile: alone, or joined to the model that they are of.
-"""
+"""Traces of TensorFlow's profiler as a model profile: alone, or joined to the graph of their model."""
 
 from __future__ import annotations
 

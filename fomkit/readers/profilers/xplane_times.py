@@ -1,7 +1,4 @@
-"""How often and how long each node of a TensorFlow graph ran, as a file of planes tells it.
-
-The time of a node, or of all, in a step of a file of planes: the median of steps without a cold first one.
-"""
+"""How often and how long each node of a TensorFlow graph ran, in all and in a step."""
 
 from __future__ import annotations
 

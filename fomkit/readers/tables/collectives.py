@@ -1,13 +1,9 @@
-"""Logs of nccl-tests 2 (all_reduce_perf and the like; rccl-tests print the same) as TIMINGS.
+"""Logs of nccl-tests 2 (rccl-tests print the same) and of the OSU micro-benchmarks as TIMINGS.
 
-Written after the layout that versions 2.0 to 2.17 print: a header of two lines names the columns, of which the
-older ones lack ``redop``, ``root`` or call ``#wrong`` ``error``. Each row has its time twice, out of place and in
-place; both are read. A size is nccl-tests': what each rank holds of an all-reduce, the whole that a gather ends
-with and a scatter begins with.
-
-Output of the OSU micro-benchmarks (osu_latency, osu_bw, osu_allreduce, …) as TIMINGS.
-
-Written after what versions 3 to 7 print: a line with the test's name and version, one that names the columns with
+nccl-tests, as versions 2.0 to 2.17 print them: a header of two lines names the columns, of which the older ones
+lack ``redop``, ``root`` or call ``#wrong`` ``error``. Each row has its time twice, out of place and in place; both
+are read. A size is what each rank holds of an all-reduce, the whole that a gather ends with and a scatter begins
+with. OSU, as versions 3 to 7 print it: a line with the test's name and version, one that names the columns with
 their units, then a line for each size. Times are means over iterations, of collectives the mean of all ranks. The
 output does not say how many ranks ran: that is taken from a command in the log or from the user.
 """

@@ -245,10 +245,13 @@ class Section:
     complete: Callable[[Cells, float], Cells] = _as_read
 
 
+def _sizes(**headers: str) -> tuple[Dimension, ...]:
+    """Make the dimensions that are plain sizes, by column, each with its header."""
+    return tuple(Dimension(column, (header,)) for column, header in headers.items())
+
+
 _PRODUCT = (
-    Dimension("m", ("m",)),
-    Dimension("n", ("n",)),
-    Dimension("k", ("k",)),
+    *_sizes(m="m", n="n", k="k"),
     Dimension("trans_a", ("a transpose",), transpose),
     Dimension("trans_b", ("b transpose",), transpose),
 )
@@ -277,17 +280,10 @@ _DENSE_BESIDE_SPARSE = Section(
 _CONV = Section(
     kind="conv",
     dimensions=(
-        Dimension("width", ("w",)),
-        Dimension("height", ("h",)),
-        Dimension("in_channels", ("c",)),
-        Dimension("batch", ("n",)),
-        Dimension("out_channels", ("k",)),
-        Dimension("kernel_w", ("s",)),
-        Dimension("kernel_h", ("r",)),
+        *_sizes(width="w", height="h", in_channels="c", batch="n", out_channels="k", kernel_w="s", kernel_h="r"),
         Dimension("pad_w", ("pad w",), whole),
         Dimension("pad_h", ("pad h",), whole),
-        Dimension("stride_w", ("horizontal stride",)),
-        Dimension("stride_h", ("vertical stride",)),
+        *_sizes(stride_w="horizontal stride", stride_h="vertical stride"),
     ),
     times={"forward": ("forward",), "backward_input": ("wrt inputs",), "backward_weight": ("wrt parameters",)},
     constants={
@@ -309,8 +305,7 @@ def _recurrent(cell: str) -> Section:
         dimensions=(
             # Where the header says only "Input", the printed rate tells that it is the hidden state's size.
             Dimension("hidden_size", ("hidden units", "input")),
-            Dimension("batch", ("n",)),
-            Dimension("steps", ("timesteps",)),
+            *_sizes(batch="n", steps="timesteps"),
         ),
         times={
             "forward": ("time forward",),

@@ -1,7 +1,4 @@
-"""The form of a DeepBench sheet: a stack of sections keyed in column A, each with a header found by its words.
-
-Where a section of a DeepBench sheet keeps its figures: columns found by the words of their headers.
-"""
+"""A DeepBench sheet: a stack of sections keyed in column A, with columns found by their headers' words."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Strangers' CSV files of timings: the columns that a reader needs, checked, and TIMINGS made of them.
-
-What every reader of foreign timings gives back: the table, where it came from, and what became of each row. Tables
-of timings that already have fomkit's columns: a vendor's or a simulator's CSV file.
-"""
+"""Strangers' timings: columns that a reader needs, checked, TIMINGS of them, and what became of each row."""
 
 from __future__ import annotations
 
@@ -82,15 +78,15 @@ def read_columns(
     return pd.DataFrame({name: pd.Series(columns[name], index, dtype=kinds[name]) for name in read})
 
 
-def check_present(rows: pd.DataFrame, path: Path, columns: Collection[str], least: float = 0.0) -> None:
-    """Raise unless every cell of these number columns holds more than ``least``."""
+def check_present(rows: pd.DataFrame, path: Path, columns: Collection[str]) -> None:
+    """Raise unless every cell of these number columns holds more than 0."""
     for name in columns:
-        wrong = ~(rows[name] > least)
+        wrong = ~(rows[name] > 0)
         if wrong.any():
             at = int(wrong.to_numpy().argmax())
             line, value = rows.index[at], float(rows[name].to_numpy()[at])
             value_text = "empty" if math.isnan(value) else f"{value:g}"
-            raise FomkitError(f"{path}:{line}", f"{name} is {value_text}. Expected a number above {least:g}.")
+            raise FomkitError(f"{path}:{line}", f"{name} is {value_text}. Expected a number above 0.")
 
 
 def make_timings(columns: Mapping[str, object], index: pd.Index, path: Path) -> pd.DataFrame:
@@ -185,11 +181,12 @@ def _with_source(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     return table.assign(source_file=name.mask(here, path.name), source_row=row.mask(here, lines))
 
 
-def _counts(table: pd.DataFrame) -> tuple[SectionCount, ...]:
+def counts_of(table: pd.DataFrame, section: str = "table") -> tuple[SectionCount, ...]:
+    """Count the timings of each kind and pass."""
     passes = table["pass_name"] if "pass_name" in table.columns else [""] * len(table)
     rows = Counter(zip(table["kind"], passes, strict=True))
     return tuple(
-        SectionCount("-", "table", pass_name, imported=count, kind=kind)
+        SectionCount("-", section, pass_name, imported=count, kind=kind)
         for (kind, pass_name), count in rows.items()
     )
 
@@ -213,4 +210,4 @@ def timings_of_table(
         table, messages = fill_dimensions(table)
     check_table(table, "TIMINGS", str(path))
     table = _with_source(table, path).reset_index(drop=True)
-    return ImportedTimings(table, device=device, counts=_counts(table), notes=(*notes, *messages))
+    return ImportedTimings(table, device=device, counts=counts_of(table), notes=(*notes, *messages))

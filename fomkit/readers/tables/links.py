@@ -1,15 +1,10 @@
-"""Start-up time and rate of a link from timed messages: α + n/β, for each class of sizes, with intervals.
+"""Logs of networks as TIMINGS, and a link's start-up time and rate: α + n/β for each class of sizes.
 
 Hockney's model (Parallel Computing 20, 1994) with one pair for each class, since libraries change their way of
-sending with the size. Errors are relative, as noise and the model's own faults are.
-
-Logs of network benchmarks: their lines, and what all of them become in a table of timings.
-
-Text that DeepBench's NCCL all-reduce programs print (nccl_single_all_reduce, nccl_mpi_all_reduce) as TIMINGS.
-
-Both reduce sums of fp32 over the devices of one node. The first prints whole microseconds as milliseconds and
-waits for every all-reduce; the second starts them one behind the other and prints the mean and the longest over
-ranks. The workbooks of results are read elsewhere (`fomkit.readers.tables.deepbench`).
+sending with the size. Errors are relative, as noise and the model's own faults are. Of DeepBench's two NCCL
+all-reduce programs, which reduce sums of fp32 over the devices of one node, the first prints whole microseconds as
+milliseconds and waits for every all-reduce; the second starts them one behind the other and prints the mean and
+the longest over ranks. The workbooks of results are read elsewhere (`fomkit.readers.tables.deepbench`).
 """
 
 from __future__ import annotations
@@ -239,9 +234,9 @@ def read_lines(path: Path) -> list[LogLine]:
     return [LogLine(number, _TAG.sub("", line.rstrip())) for number, line in enumerate(text.splitlines(), 1)]
 
 
-def begin_of(path: Path, byte: int = 200_000) -> str:
+def begin_of(path: Path) -> str:
     """Give the first bytes of a file as text, for recognising it."""
-    return read_bytes(path)[:byte].decode("utf-8", errors="replace")
+    return read_bytes(path)[:200_000].decode("utf-8", errors="replace")
 
 
 def numbers_of(text: str) -> list[float | None]:

@@ -1,10 +1,8 @@
 """Single kernels of NeuSight (Lee, Phanishayee & Mahajan, ASPLOS 2025) as TIMINGS: one device of ``kernels.csv``.
 
 fp32 on the general units, TF32 off, PyTorch in eager mode; each time is the mean of the 5 fastest of 25 calls
-between two events, in milliseconds. The fixed cost of a call is 12 to 63 µs (`fomkit.readers.tables.neusight`);
-it becomes ``harness_s``, and timings that show nothing else are left out and counted, as are those with a flag.
-
-The fixed cost in NeuSight's kernel timings, told from the timings themselves.
+between two events, in milliseconds. The fixed cost of a call is 12 to 63 µs; it becomes ``harness_s``, and timings
+that show nothing else are left out and counted, as are those with a flag. It is told from the timings themselves.
 
 Each timing is what passes between two events around one call on an idle device: time = max(F, H + kernel), where
 H is the host's work before the kernel starts and F all of its work up to the second event. Short kernels hide in
@@ -21,8 +19,6 @@ fits its long timings within 0.1 to 0.6 %. So
 
 H holds the start of the kernel too, 1 to 2 µs that a kernel waiting in a queue has as well: nothing that grows
 with its bytes tells it from the host's work, so it is taken off with it.
-
-What NeuSight's words for kernels mean as columns of TIMINGS.
 
 What ran was read in ``neusight/Dataset/collect.py`` of that project: ``linear`` is nn.Linear with bias, ``ln``
 nn.LayerNorm with gain and bias, ``addu`` and its like take one tensor and a scalar, ``conv`` is nn.Conv2d

@@ -1,14 +1,11 @@
-"""Foreign files of measured op timings, read into TIMINGS; recognised by what they hold, not by their name.
-
-Imported timings and stated facts joined into one machine.
-"""
+"""Foreign files of op timings, recognised by what they hold, read into TIMINGS and joined with facts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import Device, Machine
@@ -21,15 +18,21 @@ from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
 
 
 @dataclass(frozen=True)
-class Reader:
+class Format:
+    """What tells one format from another: what it is, for people, and whether a file has it."""
+
+    title: str
+    recognise: Callable[[Path], bool]
+
+
+@dataclass(frozen=True)
+class Reader(Format):
     """One foreign format: what it is, whether a file has it, and how to read it.
 
     ``read`` takes the path, and what ``takes`` says: the name of a device, where a file has several, or what the
     user says of the run, ranks and nodes, where the file does not say it all.
     """
 
-    title: str
-    recognise: Callable[[Path], bool]
     read: Callable[..., ImportedTimings]
     takes: Literal["", "device", "run"] = ""
 
@@ -53,18 +56,6 @@ READERS: Mapping[str, Reader] = {
 
 class AmbiguousFormatError(FomkitError):
     """A file that fits more than one format."""
-
-
-class Format(Protocol):
-    """What tells one format from another."""
-
-    @property
-    def title(self) -> str:
-        """What it is, for people."""
-
-    @property
-    def recognise(self) -> Callable[[Path], bool]:
-        """Whether a file has it."""
 
 
 def choose_format(path: Path, file_format: str | None, formats: Mapping[str, Format]) -> str:
