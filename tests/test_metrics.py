@@ -98,6 +98,7 @@ PRINTED = (
     "estimate tc1 p1b3 --target v100 --target m40 --baseline p100 --from m.csv",
     "estimate gpt2 --target v100",
     "fom lecture",
+    "fom candle --target v100 --from candle-lecture",
     "fom s.suite.yaml --target v100 --allow-excluded",
     *(f"show alexnet --by {by} --target v100" for by in ("kind", "module", "pass")),
     "show resnet50",

@@ -27,7 +27,6 @@ traced_share | share | share | network none none | show | of the traced time of 
 step_s | step | s | network lower arithmetic | estimate explain advise scaling cost sensitivity fom |
     one training step
 baseline_step_s | baseline measured | s | network lower arithmetic | fom | a line's measured step on the baseline
-measured_step_s | target measured | s | network lower arithmetic | fom | a line's measured step on the target
 rest_s | not the device's | s | network lower arithmetic | fom |
     what of a measured step the device's work does not explain
 passes_s | passes | s | network lower arithmetic | estimate | one pass of a step | pass
@@ -35,7 +34,7 @@ device_s | device | s | network lower arithmetic | estimate explain advise | wha
 host_launch_s | host launch | s | network lower arithmetic | estimate |
     what the host needs to start a step's kernels
 input_s | input | s | network lower arithmetic | estimate | loading the data of a step
-measured_step_s | measured step | s | network lower arithmetic | estimate | a step as somebody measured it
+measured_step_s | measured step | s | network lower arithmetic | estimate fom | a step as somebody measured it
 predicted_step_s | predicted step | s | network lower arithmetic | estimate | the same step as predicted
 all_measured | step then | s | network lower none | explain | a step once the listed ops were timed exactly
 latency_s | latency | s | network lower arithmetic | compare cost | one forward pass of a batch
