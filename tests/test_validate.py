@@ -300,7 +300,7 @@ def sheets_are_scored_once() -> Iterator[None]:
         return known[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fomkit.validation.validate.score_sheets", scored)
+        patch.setattr("fomkit.validation.deepbench_scores.score_sheets", scored)
         yield
 
 
