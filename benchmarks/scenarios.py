@@ -26,7 +26,6 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.scenarios import scenarios
 from fomkit.profiles.evidence import fit
 
 TIMED_ROWS = 90
@@ -93,8 +92,8 @@ def variants(machine: Machine, count: int) -> pd.DataFrame:
 
 
 def rates(model: ModelProfile, machine: Machine, count: int) -> list[dict[str, str]]:
-    table, options = variants(machine, count), Options()
-    scenarios(model, machine, table[:2], options)
+    table = variants(machine, count)
+    fomkit.scenarios(model, machine, table[:2])
     names = [name for name in table.columns if name != "batch"]
 
     def loop() -> None:
@@ -107,7 +106,7 @@ def rates(model: ModelProfile, machine: Machine, count: int) -> list[dict[str, s
     bound_s = processor_s(lambda: np.exp(cells), 50)
     found = []
     for what, columns, aim in (("every shape changing", list(table), 3_000), ("shapes reused", names, 10_000)):
-        spent = processor_s(lambda columns=columns: scenarios(model, machine, table[columns], options)) / count
+        spent = processor_s(lambda columns=columns: fomkit.scenarios(model, machine, table[columns])) / count
         peer = f"loop of estimate: {one_s / spent:.0f}× as fast; exp alone: {spent / bound_s:.1f}× its time"
         found.append(row(f"scenarios, {what}", f"{1 / spent:,.0f} /s", f"{aim:,} /s", 1 / spent >= aim, peer))
     return found

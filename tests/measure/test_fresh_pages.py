@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 from simple_machine import FACTS, HOST, Simple
 
@@ -20,8 +19,6 @@ from fomkit.harness.torch.cases import Watch
 from fomkit.harness.torch.worker import HOST_BYTE, to_device
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.memory_of import own_byte
-from fomkit.plan.options import Options
-from fomkit.plan.scenarios import scenarios
 from fomkit.prediction.rates import fresh_seconds, result_byte, with_fresh
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.save_machine import save_machine
@@ -111,7 +108,7 @@ def test_many_scenarios_at_once_have_them_too() -> None:
     own = own_byte(model, {"batch": 4}, 2.0**25)
     assert own is not None
     assert one - plain == pytest.approx((4 * 1000 * 29532 + own / 2) / RATE)
-    many = scenarios(model, machine, pd.DataFrame({"batch": [4, 8]}), Options())
+    many = fomkit.scenarios(model, machine, {"batch": [4, 8]})
     assert many["step_s"].iloc[0] == pytest.approx(one)
 
 
