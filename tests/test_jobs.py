@@ -177,6 +177,14 @@ def test_what_a_host_is_waited_for_is_assumed_and_hides_what_is_sent(a100: Machi
     assert pre.wall_s.value < 0.9 * post.wall_s.value
 
 
+def test_without_an_order_of_its_ops_a_step_sends_its_gradients_at_its_end(a100: Machine) -> None:
+    model = load_model("resnet50")
+    told, untold = (stepper_of(one, a100, Layout(), Options()) for one in (model, replace(model, order=None)))
+    assert told.gradient_byte() == untold.gradient_byte()
+    hidden, whole = (one.at(16, 16 * 32).exposed_s.value for one in (told, untold))
+    assert 0 < hidden <= whole
+
+
 def test_words_about_fused_attention_need_it(a100: Machine) -> None:
     with pytest.raises(FomkitError, match="small: has unfused attention, of which attention_peak_fraction says"):
         stepper(a100, Layout(attention_peak_fraction=0.3))

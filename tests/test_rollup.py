@@ -8,10 +8,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Overhead
 from fomkit.core.model import Data, ModelProfile, Run
 from fomkit.files.op_csv import empty_table
+from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import check_covered, coverage
 from fomkit.plan.run import roll_up_run, steps_per_epoch
 from fomkit.plan.step import roll_up_step
@@ -127,3 +129,12 @@ def test_without_samples_or_epochs_the_roll_up_stops() -> None:
     no_epochs = roll_up_run(replace(model(), run=Run()), machine(), step, 100, "drop")
     assert no_epochs.epoch_s is not None
     assert no_epochs.run_s is None
+
+
+def test_a_ratio_says_what_it_is_of() -> None:
+    # Runs where the profile says what a run is, else steps.
+    model, old, new = fomkit.model("p1b3"), "p100", "v100"
+    unknown = replace(model, run=replace(model.run, epochs=None))
+    for one, of in ((model, "units per day"), (unknown, "steps per second")):
+        found = estimate_content(fomkit.estimate(one, new), fomkit.estimate(one, old))
+        assert found["ratio"]["of"] == of

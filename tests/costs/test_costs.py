@@ -191,6 +191,15 @@ def test_a_recurrent_layer_multiplies_input_and_state_and_stacks() -> None:
     assert flop == [2 * 32 * 35 * 4 * 650 * 850, 2 * 2 * 32 * 35 * 4 * 650 * (850 + 1300 + 650)]
 
 
+def test_a_recurrent_layer_moves_weights_inputs_and_states_and_backward_its_gates() -> None:
+    weights = 4 * 650 * (200 + 650)
+    forward, backward = add_costs(
+        table(*(rnn("lstm", 32, 35, 650, input_size=200.0, pass_name=name) for name in ("forward", "backward")))
+    )["byte"]
+    assert forward == 4 * (weights + 32 * 35 * (200 + 650))
+    assert backward == 2 * 4 * (weights + 32 * 35 * (200 + 650 * (1 + 4)))
+
+
 def test_attention_works_as_much_as_its_two_products() -> None:
     products = table(gemm(1024, 1024, 64, b=48), gemm(1024, 64, 1024, b=48))
     both = table(attention(4, 12, 1024, 64), attention(4, 12, 1024, 64, pass_name="backward"))
