@@ -185,6 +185,16 @@ def test_without_an_order_of_its_ops_a_step_sends_its_gradients_at_its_end(a100:
     assert 0 < hidden <= whole
 
 
+def test_a_forward_pass_that_runs_again_counts_twice_in_what_a_step_rests_on() -> None:
+    machine = load_machine("v100")
+    step = stepper_of(load_model("resnet50"), machine, Layout(recompute="full"), Options()).at(1, 32)
+    ops = estimate(load_model("resnet50"), machine, Options(batch=32)).ops
+    spent = ops["time_s"] * ops["count"] * (1 + ops["pass_name"].eq("forward"))
+    shares = spent.groupby(ops["time_source"]).sum() / spent.sum()
+    assert len(shares) > 1
+    assert {name: share for name, share in step.coverage.items() if share} == pytest.approx(shares.to_dict())
+
+
 def test_words_about_fused_attention_need_it(a100: Machine) -> None:
     with pytest.raises(FomkitError, match="small: has unfused attention, of which attention_peak_fraction says"):
         stepper(a100, Layout(attention_peak_fraction=0.3))

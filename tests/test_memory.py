@@ -198,3 +198,13 @@ def test_an_order_at_one_batch_only(tmp_path: Path) -> None:
     with pytest.raises(FomkitError, match=r"fixed at batch \d+, so the memory at 7 needs a new trace"):
         memory_content(again, Options(batch=7))
     estimate(again, "titan", batch=7)  # judged by what stands alone
+
+
+def test_each_role_that_takes_any_is_told_while_the_step_runs() -> None:
+    model = load_model("alexnet")
+    use = step_memory(model, dict(model.sizes))
+    assert use is not None
+    found = use.over_time()
+    np.testing.assert_allclose(found.sum(axis=1), use.live_byte, rtol=1e-12)
+    # Gradients are not there from the beginning.
+    assert found["gradient"].iloc[0] == 0 < found["gradient"].max()
