@@ -12,7 +12,10 @@ from predict.machines import device, fact, machine, typical_at
 
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import prior
+from fomkit.prediction.rates import rates
 from fomkit.prediction.typical import typical_utilisation
+from fomkit.profiles.evidence import with_fits
+from fomkit.profiles.machines import load_machine
 
 PRODUCT = gemm(4096, 4096, 4096)
 
@@ -106,3 +109,17 @@ def test_facts_alone_know_how_wrong_they_are(v100, p100):
     # Nothing timed on these chips was heard.
     assert 0.65 <= np.mean(hits) <= 0.95
     assert np.median(wrong) < 0.4
+
+
+def test_a_rate_that_a_table_sustained_is_the_peaks_value_and_the_least_of_the_bandwidth() -> None:
+    stated = load_machine("v100")
+    fitted = with_fits(replace(stated, device=replace(stated.device, peaks=(), byte_per_s=None)))
+    found = rates(fitted, "fp32", "vector")
+    assert found.flop_per_s is not None
+    assert found.byte_per_s is not None
+    assert found.flop_per_s.low == found.flop_per_s.value == found.flop_per_s.high
+    assert found.byte_per_s.low == found.byte_per_s.value < found.byte_per_s.high
+    # A board does no more than its peak, and a table of products reaches most of it.
+    peak = stated.device.peak("fp32", "vector")
+    assert peak is not None
+    assert 0.5 < found.flop_per_s.value / peak.rate.value <= 1.05
