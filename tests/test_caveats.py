@@ -219,15 +219,15 @@ def test_a_narrow_screen_shows_the_figures_of_a_suite() -> None:
     rated = suite_content(fomkit.rate_suite("candle", "v100"))
     narrow, wide = format_suite(rated, Screen(80)), format_suite(rated, Screen(240))
     table = narrow[narrow.index("\nline ") :].splitlines()
-    assert table[1].split()[:3] == ["line", "p100", "units/day"]
+    assert table[1].split()[:4] == ["line", "required", "p100", "units/day"]
     assert "…" not in "".join(table[1 : len(rated["lines"]) + 3])
     assert max(len(line) for line in table[1 : len(rated["lines"]) + 3]) <= 80
     p1b1 = next(line for line in rated["lines"] if line["name"] == "P1B1")
     shown = next(line for line in table if line.startswith("P1B1")).split()
-    assert float(shown[2].replace(",", "")) == pytest.approx(p1b1["unit_per_day"]["v100"], rel=1e-6)
-    assert float(shown[3]) == pytest.approx(p1b1["ratio"], rel=1e-6)
-    assert shown[4] == f"{p1b1['weight']:.1%}"
-    assert "not shown on a narrow screen: required, class, basis, party, p100 from, v100 from" in narrow
+    assert float(shown[3].replace(",", "")) == pytest.approx(p1b1["unit_per_day"]["v100"], rel=1e-6)
+    assert float(shown[4]) == pytest.approx(p1b1["ratio"], rel=1e-6)
+    assert shown[5] == f"{p1b1['weight']:.1%}"
+    assert "not shown at 80 columns: class, basis, party, p100 from, v100 from; widen" in narrow
     assert "not shown" not in wide
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fomkit.core.figure_table import title_of
 
 if TYPE_CHECKING:
+    from rich.table import Column as TableColumn
     from rich.table import Table
 
 
@@ -32,6 +35,11 @@ class Screen:
         """True where a table of a dozen columns does not fit."""
         return self.width < 150
 
+    @property
+    def breaks(self) -> bool:
+        """True of a terminal, whose lines end somewhere; a file or a pipe takes lines of any length."""
+        return self.width < PLAIN.width
+
 
 PLAIN = Screen()
 
@@ -51,7 +59,13 @@ class Page:
         )  # fmt: skip
 
     def line(self, text: str, style: str = "") -> None:
-        """Add a line; a terminal breaks it where it must."""
+        """Add a line; on a terminal it is broken between words, and goes on below its own first word."""
+        if self.screen.breaks and len(text) > self.screen.width:
+            indent = " " * (len(text) - len(text.lstrip()) + 2)
+            text = "\n".join(
+                wrap(text, self.screen.width, subsequent_indent=indent, drop_whitespace=True,
+                     break_long_words=False, break_on_hyphens=False)
+            )  # fmt: skip
         self._console.print(text, style=style or None, soft_wrap=True)
 
     def lines(self, texts: Iterable[str], style: str = "") -> None:
@@ -68,16 +82,26 @@ class Page:
         self.line("")
         self.line(text, style)
 
-    def table(self, table: Table) -> None:
-        """Add a table."""
-        self._console.print(table)
+    def table(self, table: Table, first_out: Sequence[str] = ()) -> None:
+        """Add a table; columns for which a terminal is too narrow are left out from the right, which is said.
 
-    def rows(self, headers: Sequence[Header], rows: Iterable[Iterable[str]], table: Table | None = None) -> None:
-        """Add a table of rows."""
+        `first_out`: headers of columns that go before those on the right.
+        """
+        hidden = _made_to_fit(table, self.screen.width, first_out) if self.screen.breaks else []
+        self._console.print(table)
+        if hidden:
+            where = f"not shown at {self.screen.width} columns: {', '.join(hidden)}"
+            self.line(f"{where}; widen the terminal, or take --json or -o")
+
+    def rows(
+        self, headers: Sequence[Header], rows: Iterable[Iterable[str]], table: Table | None = None,
+        first_out: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Add a table of rows; `first_out` as of `table`."""
         table = new_table(headers) if table is None else table
         for row in rows:
             table.add_row(*row)
-        self.table(table)
+        self.table(table, first_out)
 
     def rows_of_numbers(self, headers: Sequence[Header], rows: Iterable[Iterable[str]]) -> None:
         """Add a table of rows whose first cell is a label and whose others stay on one line."""
@@ -86,6 +110,40 @@ class Page:
     def text(self) -> str:
         """Give everything added so far, without spaces at the ends of lines."""
         return "\n".join(line.rstrip() for line in self._stream.getvalue().splitlines()) + "\n"
+
+
+_NUMBER = re.compile(r"[-+≥≤<>~(]?\d.{0,30}")
+"""A cell of a number, its interval and its unit, which stays on one line; what is longer is a sentence."""
+
+
+def _least_width(column: TableColumn) -> int:
+    """Give the characters that a column needs so that no number and no word of it is broken."""
+    texts = [str(cell) for cell in (column.header, *column.cells)]
+    filled = [text for text in texts[1:] if text]
+    if column.no_wrap or column.justify == "right" or (filled and all(map(_NUMBER.fullmatch, filled))):
+        column.no_wrap = True
+        return max((len(line) for text in texts for line in text.splitlines()), default=0)
+    return max((len(word) for text in texts for word in text.split()), default=0)
+
+
+def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str]:
+    """Take columns out of a table until the rest fits; give their headers, in the order of the table."""
+    if not table.show_header:
+        return []
+    needed = {id(column): _least_width(column) for column in table.columns}
+    order = [str(column.header) for column in table.columns]
+    between = 1 + sum(table.padding[place] for place in (1, 3))
+    hidden: list[str] = []
+    waiting = iter(first_out)
+    while len(table.columns) > 2 and sum(needed[id(one)] + between for one in table.columns) - between > width:
+        names = [str(column.header) for column in table.columns]
+        wanted = next(waiting, None)
+        if wanted is None or wanted in names:
+            hidden.append(str(table.columns.pop(-1 if wanted is None else names.index(wanted)).header))
+    for place, column in enumerate(table.columns):
+        column.min_width = min(needed[id(column)], width)
+        column._index = place  # rich numbers the columns when they are added, and pads by that number
+    return sorted(hidden, key=order.index)
 
 
 def figure(name: str, words: str = "") -> tuple[str, str]:

@@ -17,16 +17,10 @@ def _number(value: float | None, digits: int = _DIGITS) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
 
 
-def _wide_headers(content: Entry) -> list[str]:
-    """Name the columns that a narrow terminal does without, which is said; ``--json`` has them."""
-    sides = (content["baseline"], content["target"])
-    return ["required", "class", "basis", "party", *(f"{name} from" for name in sides)]
-
-
-def _rated_cells(line: Entry, sides: tuple[str, str], wide: int) -> Iterator[str]:
+def _rated_cells(line: Entry, sides: tuple[str, str]) -> Iterator[str]:
     on, required = line["machines"], "yes" if line["required"] else "no"
-    words = (required, line["class"], line["basis"], line["party"], *(on[name]["from"] for name in sides))
-    yield from (line["name"], *words[:wide])
+    yield from (line["name"], required, line["class"], line["basis"], line["party"])
+    yield from (on[name]["from"] for name in sides)
     yield from (_number(line["unit_per_day"][name]) + mark_of(on[name]) for name in sides)
     yield "" if line["ratio"] is None else format_number(line["ratio"], 7)
     yield "" if line["weight"] is None else f"{line['weight']:.1%}"
@@ -35,10 +29,11 @@ def _rated_cells(line: Entry, sides: tuple[str, str], wide: int) -> Iterator[str
 def _add_lines(page: Page, content: Entry) -> None:
     sides = (content["baseline"], content["target"])
     unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
-    wide = [] if page.screen.narrow else _wide_headers(content)
+    words = ("required", "class", "basis", "party", *(f"{name} from" for name in sides))
     page.rows(
-        ["line", *wide, *((f"{name} {unit}", "right") for name in sides), figure("ratio"), figure("weight")],
-        (_rated_cells(line, sides, len(wide)) for line in content["lines"]),
+        ["line", *words, *((f"{name} {unit}", "right") for name in sides), figure("ratio"), figure("weight")],
+        (_rated_cells(line, sides) for line in content["lines"]),
+        first_out=words[::-1],
     )
 
 
@@ -121,8 +116,6 @@ def format_suite(content: Entry, screen: Screen = PLAIN) -> str:
         if content["threshold"] is not None:
             page.line(_verdict_line(content["threshold"]))
     _add_lines(page, content)
-    if screen.narrow:
-        page.line(f"not shown on a narrow screen: {', '.join(_wide_headers(content))}; --json has them")
     if "calibrated" in content:
         _calibrated(page, content)
     for campaign in content["campaigns"]:

@@ -200,21 +200,19 @@ def _cells(one: Entry) -> dict[str, str]:
 
 
 NUMBER_COLUMNS = (_BATCH, _STEP, _RUN, _RATE)
-WIDE_COLUMNS = (_RUN, "bound", _COVERAGE)
-"""Columns that a narrow terminal does without, which is said; ``--json`` has them."""
+FIRST_OUT = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN)
+"""Columns that a narrow terminal loses first; the first interval is the step's."""
 
 
 def _add_table(page: Page, models: Sequence[Entry]) -> None:
     order = list(dict.fromkeys(model["model"] for model in models))
     rows = [_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
-    without_ratio = () if any(row[_RATIO] for row in rows) else (_RATIO,)
-    hidden = (*(WIDE_COLUMNS if page.screen.narrow else ()), *without_ratio)
-    names = [name for name in rows[0] if name not in hidden]
+    names = [name for name in rows[0] if name != _RATIO or any(row[_RATIO] for row in rows)]
     headers = [
         (name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} "), "right" if name in NUMBER_COLUMNS else "")
         for name in names
     ]
-    page.rows(headers, ([row[name] for name in names] for row in rows))
+    page.rows(headers, ([row[name] for name in names] for row in rows), first_out=FIRST_OUT)
 
 
 def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
@@ -289,8 +287,6 @@ def format_estimates(content: Entry, screen: Screen = PLAIN) -> str:
     page, models = Page(screen), content["models"]
     page.line(_first_line(models))
     _add_table(page, models)
-    if screen.narrow:
-        page.line(f"not shown on a narrow screen: {', '.join(WIDE_COLUMNS)}; --json and -o have them")
     page.lines(_precision_lines(models))
     excluded = sorted({term for model in models for term in model["excludes"]})
     page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")

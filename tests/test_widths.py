@@ -1,0 +1,90 @@
+"""What each verb answers on terminals of 80, 100 and 140 columns: no line is wider, no number is cut."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from terminal import in_this_process
+
+from fomkit.cli import choices
+from fomkit.output.screen import Page, Screen, new_table
+
+WIDTHS = (80, 100, 140)
+COMMANDS = (
+    "estimate resnet50 p1b3 --target v100 --baseline p100",
+    "estimate p1b3 --target v100 --baseline p100 --from candle-lecture",
+    "fom candle --target v100",
+    "fom lecture",
+    "compare",
+    "compare tc1 p1b3 --grid --target v100",
+    "explain resnet50 --target v100 --top 3",
+    "show resnet50 --convolutions --target v100 --workspace 256MiB",
+    "show gpt2 --formula",
+    "show v100",
+    "show",
+    "memory resnet50 --batch 64 --target v100",
+    "advise resnet50 --target v100",
+    "cost resnet50 --target v100 --price '3.06 USD/h per device, 2018-04-01' --infer-batch 1",
+    "campaign candle-example --target titan --target a",
+    "scaling p1b3 --target a100-sxm --nodes 1..4 --link system,5us,25GB/s,each",
+    "sensitivity p1b3 --target v100",
+    "solve p1b3 --target v100 --units-per-day 400",
+    "sweep p1b3 --target v100 --vary batch=50,100 --vary 'byte_per_s=0.5 TB/s..4 TB/s:3'",
+)
+
+
+def _too_wide(text: str, width: int) -> list[str]:
+    """Give lines that are wider than the terminal, but for one word that nobody may break (a path)."""
+    return [line for line in text.splitlines() if len(line) > width and len(line.split()) > 1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_line_is_wider_and_no_number_is_cut(command: str, tmp_path: Path) -> None:
+    answered = []
+
+    def capture(content: dict[str, Any], write: Callable[..., str], **_: object) -> None:
+        answered.append({width: write(content, Screen(width)) for width in WIDTHS})
+
+    with mock.patch.object(choices, "write_answer", capture):
+        done = in_this_process(*shlex.split(command), cwd=tmp_path)
+    assert answered, done.stderr
+    for texts in answered:
+        _check(texts)
+
+
+def _check(texts: Mapping[int, str]) -> None:
+    for width, text in texts.items():
+        assert not _too_wide(text, width)
+        assert not re.search(r"\S…(\s|$)", text)
+
+
+def test_columns_go_from_the_right_and_are_named() -> None:
+    page = Page(Screen(60))
+    cells = ["resnet50", "1,234,567.8", "12.34 … 56.78 ms", "a sentence of some words", "9,876,543.2"]
+    page.rows(["model", ("rate", "right"), "interval", "words", ("more", "right")], [cells], first_out=("rate",))
+    text = page.text()
+    assert text.splitlines()[0].split() == ["model", "interval", "words", "more"]
+    assert "9,876,543.2" in text
+    assert "12.34 … 56.78 ms" in text
+    assert "not shown at 60 columns: rate; widen the terminal, or take --json or -o" in " ".join(text.split())
+
+
+def test_a_pipe_takes_all_of_a_table() -> None:
+    page = Page(Screen())
+    page.rows([f"column {number}" for number in range(12)], [["word"] * 12])
+    assert "not shown" not in page.text()
+
+
+def test_words_stay_whole_and_lines_go_on_below() -> None:
+    page = Page(Screen(60))
+    page.line("  note: " + "word " * 20)
+    lines = page.text().splitlines()
+    assert all(len(line) <= 60 for line in lines)
+    assert [line[: len(line) - len(line.lstrip())] for line in lines] == ["  ", "    "]
+    assert new_table(["a"]).columns[0].header == "a"
