@@ -417,7 +417,7 @@ def test_a_random_sweep_is_the_same_in_other_stretches(monkeypatch) -> None:
         ({"byte_per_s": "0 GB/s"}, "byte_per_s is 0. Give a finite number above 0"),
         ({"batch": "1..2000000:3"}, "is more than the 800,121 samples of an epoch"),
         ({"link_alpha_s": "5 us"}, "but says of no nodes"),
-        ({"nodes": "1..60000"}, "60,000 points with nodes, which are worked out one after the other"),
+        ({"nodes": "1..600000"}, "600,000 points with nodes, which are worked out one after the other"),
         ({"nodes": "1,2"}, "states no link of tier 'node'"),
     ],
 )

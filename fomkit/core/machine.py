@@ -321,7 +321,9 @@ class Machine:
         """Give the machine that timings and utilisations are of."""
         if self.origin is None:
             return self
-        timings = self.timings[~self.stated_rows()].reset_index(drop=True)
+        stated = self.stated_rows()
+        # The same table, not one like it: what was made of it is known by its identity.
+        timings = self.timings[~stated].reset_index(drop=True) if stated.any() else self.timings
         return replace(self, device=self.origin, origin=None, timings=timings)
 
     def changed(self, device: Device) -> Machine:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,19 +70,31 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
         table = "OPS" if "count" in ops.columns else "TIMINGS"
         later = (*COSTS, *TIMES) if table == "OPS" else COSTS
         check_table(ops.drop(columns=[column.name for column in later], errors="ignore"), table, _WHERE)
-    columns = {column.name: np.full(len(ops), np.nan) for column in COSTS}
-    read: dict[str, NDArray[np.float64]] = {}
+    return ops.assign(**cost_columns(ops, [column.name for column in COSTS], {}))
+
+
+def cost_columns(
+    ops: pd.DataFrame, names: Sequence[str], sized: Mapping[str, NDArray[np.float64]], many: tuple[int, ...] = ()
+) -> dict[str, NDArray[np.float64]]:
+    """Give some of the columns of `add_costs`, for ops (n) or for so many sizes of each (n, many).
+
+    `sized`: columns that have a value for each size (n, many).
+    """
+    columns = {name: np.full((len(ops), *many), np.nan) for name in names}
+    read = dict(sized)
     dtypes = ops["dtype"].to_numpy(object)
     for kind, variant, rows in _groups(ops):
         formula = FORMULAS[kind]
-        row = Row(columns_of(ops, rows, read), formula.parts)
-        for name, values in formula.of(variant, row)._asdict().items():
-            columns[name][rows] = values
-        flop = columns["flop"][rows]
-        least = least_flop(row, variant[-1], flop) if kind == "conv" else flop
+        row = Row(columns_of(ops, rows, read, many), formula.parts)
+        costs = formula.of(variant, row)._asdict()
+        if "least_flop" in columns:
+            flop = np.broadcast_to(costs["flop"], (len(rows), *many))
+            costs["least_flop"] = least_flop(row, variant[-1], flop) if kind == "conv" else flop
         times = np.array([products_in_one(kind, dtype) for dtype in dtypes[rows].tolist()])
-        columns["flop"][rows], columns["least_flop"][rows] = flop * times, least * times
-    return ops.assign(**columns)
+        times = times.reshape(-1, *(1 for _ in many))
+        for name, values in costs.items():
+            columns[name][rows] = values * times if name in ("flop", "least_flop") else values
+    return columns
 
 
 _GEMM_COLUMNS = ("b", "m", "n", "k", "trans_a", "trans_b")
@@ -101,7 +113,13 @@ def _product(row: Mapping[str, Any], half: str, features: float) -> dict[str, An
     return {"op": f"{row['op']} input product", "kind": "gemm", **sizes}
 
 
-def _calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def recurrent_calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give the calls of one recurrent row; none of an unknown cell or pass.
+
+    Its sizes are numbers, or arrays of such; ``count`` is per execution, 0 at a size that has no such call.
+    """
+    if row["cell"] not in GATES or row["pass_name"] not in ("forward", "backward", *_HALVES["backward"]):
+        return
     place = {name: row[name] for name in ("op", "dtype", "engine", "module", "code_line") if name in row}
     layers, directions = row["layers"], row["directions"]
     inner = row["hidden_size"] * directions
@@ -111,8 +129,9 @@ def _calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         shared = {**place, "pass_name": half}
         yield {**shared, "kind": "rnn", **sizes, **alone, "count": layers * directions}
         for features, count in ((row["input_size"], directions), (inner, (layers - 1) * directions)):
-            if features and count:
-                yield {**shared, **_product(row, half, features), "count": count}
+            called = (np.asarray(features) != 0) * count
+            if np.any(called):
+                yield {**shared, **_product(row, half, features), "count": called}
 
 
 def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
@@ -129,9 +148,7 @@ def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
     recurrent = np.flatnonzero(ops["kind"] == "rnn")
     for position, record in zip(recurrent.tolist(), ops.iloc[recurrent].to_dict("records"), strict=True):
         row = {str(name): value for name, value in record.items()}
-        passes = ("forward", "backward", "backward_input", "backward_weight")
-        if row["cell"] in GATES and row["pass_name"] in passes:
-            found += [{**call, "of": float(position)} for call in _calls(row)]
+        found += [{**call, "of": float(position)} for call in recurrent_calls(row)]
     later = {column.name for column in (*COSTS, *TIMES)}
     names = [name for name in ops.columns if name not in later]
     if not found:

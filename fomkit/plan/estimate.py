@@ -7,10 +7,10 @@ library takes another kernel for sixteen rows than for thirty.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,8 +28,8 @@ from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.step import StepTime, roll_up_step, with_host
 from fomkit.prediction import interpolate
-from fomkit.prediction.cascade import add_times, prepared
-from fomkit.prediction.estimates import Rows, as_rows, cached
+from fomkit.prediction.cascade import PricedTable, prepared, price_table, times_on
+from fomkit.prediction.estimates import cached, repeated
 from fomkit.prediction.exact import is_measured
 from fomkit.prediction.rates import with_fresh
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
@@ -80,12 +80,6 @@ def _numel(sides: Mapping[str, Array]) -> Array:
     return np.asarray(b * (m * k + k * n + m * n), np.float64)
 
 
-def _at(rows: Rows, here: Mapping[str, Array], there: Mapping[str, Array]) -> Rows:
-    flop = np.prod([there[name] / here[name] for name in SIDES], 0)
-    byte = rows.number("byte") * _numel(there) / _numel(here)
-    return rows.assign(**there, flop=rows.number("flop") * flop, byte=byte)
-
-
 def slower_products(
     model: ModelProfile, ops: pd.DataFrame, machine: Machine, sizes: Mapping[str, int], level: float
 ) -> Slower | None:
@@ -108,15 +102,15 @@ def slower_products(
     named = {name: np.full(len(batches), float(size)) for name, size in sizes.items()} | {
         "batch": np.array(batches)
     }
-    sides = _sides(model.ops, at, named, model.name)
-    rows, built = as_rows(ops.reset_index(drop=True)).take(at), prepared(machine.as_built())
-    of_batch = [{name: side[:, number] for name, side in sides.items()} for number in range(len(batches))]
-    spent, shown = np.full((len(batches), len(at)), np.nan), np.zeros((len(batches), len(at)), bool)
-    for number, there in enumerate(of_batch):
-        found = interpolate.estimate(_at(rows, of_batch[0], there), built, level)
-        places = np.searchsorted(at, found.index)
-        spent[number, places] = found.time_s * times[places]
-        shown[number, places] = found.time_source == "interpolated"
+    sides, built = _sides(model.ops, at, named, model.name), prepared(machine.as_built())
+    here = {name: side[:, :1] for name, side in sides.items()}
+    table = ops.iloc[at].reset_index(drop=True)
+    flop = table[["flop"]].to_numpy(np.float64) * np.prod([sides[name] / here[name] for name in SIDES], 0)
+    byte = table[["byte"]].to_numpy(np.float64) * _numel(sides) / _numel(here)
+    found = interpolate.estimate(repeated(table, len(batches), **sides, flop=flop, byte=byte), built, level)
+    spent, shown = np.full(flop.size, np.nan), np.zeros(flop.size, bool)
+    spent[found.index], shown[found.index] = found.time_s, found.source.are("interpolated")
+    spent, shown = spent.reshape(flop.shape).T * times, shown.reshape(flop.shape).T
     longer = np.nan_to_num(spent[1:] - spent[0])
     worst = int(longer.sum(1).argmax())
     if longer[worst].sum() <= 0:
@@ -209,45 +203,64 @@ def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, whe
     return _costed(numeric.drop(columns="of"), sizes, formats, where).assign(of=numeric["of"])
 
 
+Found = TypeVar("Found")
 TIMED = 8
 """Steps of a model on a machine whose ops are kept; what-ifs ask of one again and again."""
 
 
 class _Kept(NamedTuple):
-    """A step's timed ops, and what they were made of that is known by its identity."""
+    """A step's ops as priced or timed, and what they were made of that is known by its identity."""
 
     fits: Mapping[str, object]
     parts: pd.DataFrame
-    ops: pd.DataFrame
+    ops: Any
+
+
+def _kept(what: str, model: ModelProfile, machine: Machine, key: Hashable, make: Callable[[], Found]) -> Found:
+    """Give what was made before of a model's ops on the machines of a table, or make it."""
+    known: dict[Hashable, _Kept] = cached(machine.timings, model.ops, what, OrderedDict)
+    found = known.get(key)
+    if found is None or found.fits is not machine.fits or found.parts is not model.parts:
+        while len(known) >= TIMED:
+            known.pop(next(iter(known)))
+        found = known[key] = _Kept(machine.fits, model.parts, make())
+    kept: Found = found.ops
+    return kept
 
 
 def _timed(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> pd.DataFrame:
     """Time a step's ops; nobody may change the table in place."""
-    known: dict[Hashable, _Kept] = cached(machine.timings, model.ops, "timed ops", OrderedDict)
     donors = tuple(donor.name for donor in machine.donors)
-    as_built = (machine.device, machine.origin, machine.excluded, machine.timings_key, donors)
-    key = (tuple(sorted(sizes.items())), str(formats), interval, as_built)
-    found = known.get(key)
-    if found is None or found.fits is not machine.fits or found.parts is not model.parts:
-        while len(known) >= TIMED:
-            known.pop(next(iter(known)))
-        found = _Kept(machine.fits, model.parts, _timed_anew(model, machine, sizes, formats, interval))
-        known[key] = found
-    return found.ops
+    of_step = (tuple(sorted(sizes.items())), str(formats), interval)
+    links = machine.links if cached(model.ops, None, "sends", partial(_sends, model.ops)) else ()
+    of_table = (machine.excluded, machine.timings_key, donors, links)
+
+    def timed() -> pd.DataFrame:
+        # What-ifs ask for many machines that are changes of one: their ops are priced once, on that.
+        device = machine.origin or machine.device
+        priced = partial(_priced, model, machine, sizes, formats, interval)
+        found = _kept("priced ops", model, machine, (*of_step, device, *of_table), priced)
+        return with_fresh(times_on(found, machine, interval), machine.device)
+
+    return _kept("timed ops", model, machine, (*of_step, machine.device, machine.origin, *of_table), timed)
 
 
-def _timed_anew(
+def _sends(ops: pd.DataFrame) -> bool:
+    """Tell whether an op table has collectives, whose times depend on links."""
+    return "ranks" in ops.columns and bool(ops["ranks"].notna().any())
+
+
+def _priced(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
-) -> pd.DataFrame:
+) -> PricedTable:
     check_work(model.ops, model.name)
     ops = _costed(model.ops, sizes, formats, model.name)
     check_work(ops, model.name)
     parts = _costed(model.parts, sizes, formats, f"{model.name}, parts") if len(model.parts) else None
     calls = split_recurrent(ops) if "rnn" in set(ops["kind"].tolist()) else None
-    timed = add_times(ops, machine, interval=interval, parts=parts, calls=calls, checked=True)
-    return with_fresh(timed, machine.device)
+    return price_table(ops, machine, interval, parts, calls)
 
 
 def estimated_per_day(

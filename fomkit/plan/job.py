@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -187,10 +187,14 @@ class NodesJob:
     machine: Machine
     layout: Layout
     options: Options
+    like: NodesJob | None = field(default=None, repr=False, compare=False)
+    """The same job on a machine that differs in links only."""
 
     @cached_property
     def stepper(self) -> Stepper:
         """What gives its step; each asks with its own batch."""
+        if self.like is not None:
+            return self.like.stepper.on(self.machine)
         sizes = {name: size for name, size in self.options.wanted_sizes.items() if name != "batch"}
         return stepper_of(self.model, self.machine, self.layout, replace(self.options, batch=None, sizes=sizes))
 

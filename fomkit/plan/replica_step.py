@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import standing_memory
 from fomkit.plan.memory_of import step_memory
 from fomkit.plan.options import Options
+from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 
 if TYPE_CHECKING:
@@ -64,6 +66,15 @@ def _excludes(estimated: Estimate) -> tuple[str, ...]:
     return tuple(name for name in estimated.excludes if name not in of_runs)
 
 
+class _Work(NamedTuple):
+    """What a device does in a step, whatever its links are: the shares of its time by source, and of whom."""
+
+    coverage: dict[str, float]
+    precision: str
+    excludes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
 class ReplicaStep:
     """A profile on one device, at every batch that is asked for, and what its copies send each other."""
 
@@ -81,6 +92,13 @@ class ReplicaStep:
         self.level = network.level
         self._estimates: dict[int, Estimate] = {}
         self._plans: dict[int, tuple[list[Bucket], tuple[float, float]]] = {}
+        self._works: dict[tuple[int, int, float], _Work] = {}
+
+    def on(self, machine: Machine) -> ReplicaStep:
+        """Give the same on a machine that differs in links only; what one device does is shared."""
+        found = copy(self)
+        found.network = replace(self.network, machine=machine)
+        return found
 
     def estimate(self, samples: int) -> Estimate:
         """Give the estimate of one microbatch on one device, without an update's communication."""
@@ -93,6 +111,11 @@ class ReplicaStep:
 
         Raises FomkitError when the profile has neither gradients nor an update.
         """
+        model = self.model
+        name = f"gradients {model.sizes} {model.parameters_trainable} {model.parameters_total}"
+        return cached(model.ops, model.order, name, self._gradient_byte)
+
+    def _gradient_byte(self) -> float:
         order = self.model.order
         if order is not None and (order["role"] == "gradient").any():
             made = resize_ops(order[order["role"] == "gradient"], self.model.sizes, self.model.name)
@@ -198,7 +221,7 @@ class ReplicaStep:
         if layout.zero > 1:  # gradients that are shared out are scattered in each microbatch
             traffic = traffic.scaled(count)
         norms, clip = self._norms(group, self.network).scaled(count), self._clip(self.gradient_byte(), devices)
-        compute = add_common([work, clip])
+        compute, done = add_common([work, clip]), self._work(micro, count, update_share)
         links = add_waits([of_traffic(traffic), norms])
         return ParallelStep(
             layout=layout, devices=devices, replicas=devices, samples=samples, microbatches=count,
@@ -207,9 +230,17 @@ class ReplicaStep:
             wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),
             sent_byte={"replicas": traffic.sent_byte},
             memory_byte=self._memory(one.sizes, devices, narrowed=one.formats.stream not in ("", "fp32")),
-            coverage=step_coverage(self._coverage(one, count, update_share), compute.value, links.sources),
-            excludes=_excludes(one), notes=one.deviations, precision=one.precision,
+            coverage=step_coverage(done.coverage, compute.value, links.sources),
+            excludes=done.excludes, notes=done.notes, precision=done.precision,
         )  # fmt: skip
+
+    def _work(self, samples: int, microbatches: int, update_share: float) -> _Work:
+        key = (samples, microbatches, update_share)
+        if key not in self._works:
+            one = self.estimate(samples)
+            covered = self._coverage(one, microbatches, update_share)
+            self._works[key] = _Work(covered, one.precision, _excludes(one), one.deviations)
+        return self._works[key]
 
     def _coverage(self, estimated: Estimate, microbatches: int, update_share: float) -> dict[str, float]:
         """Give the shares of the work by time source: each pass as often as it runs, the update's share once."""

@@ -42,6 +42,9 @@ class Stepper(Protocol):
     def gradient_byte(self) -> float:
         """Give the bytes of gradients that a device shares with its replicas."""
 
+    def on(self, machine: Machine) -> Stepper:
+        """Give the same on a machine that differs in links only; what one device does is shared."""
+
 
 @dataclass(frozen=True)
 class ScalingSpec:

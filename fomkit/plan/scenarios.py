@@ -34,6 +34,7 @@ from fomkit.plan.shapes import StepOps, Timed, step_ops, times_at
 from fomkit.plan.step import Ops, StepTime, device_times, terms_beside, with_host
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE, factor
+from fomkit.prediction.estimates import alike
 from fomkit.prediction.rates import floors, rates, same_rates, value_of
 from fomkit.profiles.evidence import with_fits
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 
 FORWARD = "forward"
-CELLS = 300_000
+CELLS = 150_000
 """Ops times variants that are worked on at once; bounds the memory."""
 
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
@@ -69,8 +70,8 @@ class Study:
     at_once: int
     uses: Uses
     formats: Formats
-    cache: dict[tuple[tuple[str, float], ...], Timed] = field(default_factory=dict, repr=False)
-    """The times as built of the last single shape: a search asks for many machines at the same sizes."""
+    cache: dict[tuple[tuple[str, bytes], ...], Timed] = field(default_factory=dict, repr=False)
+    """The times as built of the last block of shapes: a search, or a sweep, asks for many machines at the same."""
 
 
 def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -214,15 +215,13 @@ def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> St
 
 def _as_built(study: Study, sizes: Mapping[str, Array]) -> Timed:
     """Time all ops on the machine as built, at each shape of a block; raise where work has no time."""
-    key = tuple((name, float(values[0])) for name, values in sizes.items() if len(values) == 1)
-    if sizes and len(key) == len(sizes) and key in study.cache:
-        return study.cache[key]
-    timed = times_at(study.step, study.machine, study.formats, sizes, study.options.interval)
-    _check(study, timed)
-    if sizes and len(key) == len(sizes):
+    key = tuple((name, values.tobytes()) for name, values in sizes.items())
+    if key not in study.cache:
+        timed = times_at(study.step, study.machine, sizes, study.options.interval)
+        _check(study, timed)
         study.cache.clear()
         study.cache[key] = timed
-    return timed
+    return study.cache[key]
 
 
 def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -236,10 +235,12 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield from _one_by_one(study, table, size_names, changes)
         return
     base = choose_sizes(study.model, study.options.wanted_sizes)
+    shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
     if size_names:
-        shapes, shape_of = np.unique(table[size_names].to_numpy(np.float64), axis=0, return_inverse=True)
-    else:
-        shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
+        columns = table[size_names].to_numpy(np.float64)
+        ones, shape_of = alike(list(columns.T))
+        order = np.lexsort(columns[ones].T[::-1])  # a sweep's stretches that meet the same shapes meet them so
+        shapes, shape_of = columns[ones[order]], np.argsort(order)[shape_of]
     order = np.argsort(shape_of, kind="stable")
     most = max(1, CELLS // max(len(study.step.rows), 1))
     for first in range(0, len(shapes), most):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
-from fomkit.ops.pricing import add_costs, split_recurrent
+from fomkit.ops.pricing import cost_columns, recurrent_calls
 from fomkit.ops.resize import evaluate_many, resize_ops
 from fomkit.ops.tables import SIZED, SOURCES
 from fomkit.plan.content import span_content
@@ -23,7 +23,7 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.cascade import prepared, price
-from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.estimates import Rows, are, repeated
 from fomkit.prediction.rates import fresh_seconds
 from fomkit.prediction.storage_order import row_major, settle_engines
 
@@ -42,22 +42,54 @@ _PLACE = ("count", "module", "code_line", "traced_time_s")
 
 
 @dataclass(frozen=True)
-class StepOps:
-    """The distinct ops of a model's step, to be sized.
+class SizedOps:
+    """Ops whose columns may depend on named sizes.
 
-    `rows`: one row for each, restated, at the profile's own sizes.
+    `rows`: one row for each, restated, at the profile's own sizes; `where`: how messages name them.
     `expressions`: column to the text of each row; rows without one keep their number.
-    `factors`: column to what the number format makes of its value, for each row.
-    `counts`: for each row the number, or the texts, of its executions.
-    `parts`: the profile's parts with ``of`` a row.
+    `factor`: what the number format makes of the bytes of each row.
     """
 
     rows: pd.DataFrame
     expressions: Mapping[str, Mapping[int, str]]
     factor: Array
-    counts: tuple[tuple[str | float, ...], ...]
-    parts: pd.DataFrame
     where: str
+
+    def at(self, sizes: Sizes) -> Rows:
+        """Size, check and price each row at all sizes (u), row by row."""
+        many = len(next(iter(sizes.values())))
+        sized: dict[str, Array] = {}
+        for name, texts in self.expressions.items():
+            sized[name] = np.repeat(self.rows[name].to_numpy(np.float64)[:, None], many, 1)
+            for row, text in texts.items():
+                value = evaluate_many(text, sizes, f"{self.where}, {name}")
+                sized[name][row] = value * self.factor[row] if name in ("read_byte", "write_byte") else value
+        # What a check allows is a range of numbers, whole ones where dimensions are, which expressions keep; so
+        # the least sizes of each row and its largest speak for all the others.
+        ends = {name: np.stack([cells.min(1), cells.max(1)], 1).ravel() for name, cells in sized.items()}
+        both = self.rows.iloc[np.repeat(np.arange(len(self.rows)), 2)].assign(**ends)
+        check_table(both.drop(columns="of", errors="ignore"), "OPS", self.where)
+        costs = cost_columns(self.rows, ("flop", "byte", "launches"), sized, (many,))
+        return repeated(self.rows, many, **sized, **costs)
+
+
+@dataclass(frozen=True)
+class StepOps:
+    """The distinct ops of a model's step, to be sized.
+
+    `ops`: each executed once.
+    `counts`: for each row the number, or the texts, of its executions.
+    `parts`: the profile's parts with ``of`` a row; None where it has none.
+    """
+
+    ops: SizedOps
+    counts: tuple[tuple[str | float, ...], ...]
+    parts: SizedOps | None
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """One row for each op, at the profile's own sizes."""
+        return self.ops.rows
 
 
 class Timed(NamedTuple):
@@ -88,15 +120,23 @@ def _symbols(ops: pd.DataFrame) -> dict[str, dict[int, str]]:
     return {name: cells for name, cells in found.items() if cells}
 
 
+def _restated(
+    ops: pd.DataFrame, model: ModelProfile, machine: Machine, formats: Formats
+) -> tuple[pd.DataFrame, pd.DataFrame, Array]:
+    """Give ops at the profile's sizes, in the formats and on the engines that a machine has, and byte factors."""
+    traced = resize_ops(ops, choose_sizes(model, {}), model.name)
+    restated = settle_engines(restate_ops(traced, formats).reset_index(drop=True), prepared(machine))[0]
+    factor = np.ones(len(restated))
+    factor[: len(traced)] = byte_factor(traced["dtype"], restated["dtype"].iloc[: len(traced)])
+    return traced, restated, factor
+
+
 def step_ops(model: ModelProfile, machine: Machine, formats: Formats) -> StepOps:
     """Collect the distinct ops of a model's step, with the engines that a machine has."""
     ops = row_major(model.ops)
-    traced = resize_ops(ops, choose_sizes(model, {}), model.name)
-    restated = settle_engines(restate_ops(traced, formats).reset_index(drop=True), prepared(machine))[0]
+    traced, restated, factor = _restated(ops, model, machine, formats)
     symbols = _symbols(ops)
     _check_fixed_updates(traced, symbols, formats, model.name)
-    factor = np.ones(len(restated))
-    factor[: len(traced)] = byte_factor(traced["dtype"], restated["dtype"].iloc[: len(traced)])
     names = [name for name in restated.columns if name not in _PLACE]
     cells = restated[names].astype(object).where(restated[names].notna(), None)
     for name, texts in symbols.items():
@@ -109,19 +149,33 @@ def step_ops(model: ModelProfile, machine: Machine, formats: Formats) -> StepOps
     new = {place: number for number, places in enumerate(groups.values()) for place in places}
     texts_of = symbols.get("count", {})
     counts = restated["count"].tolist()
-    of_first = model.parts[model.parts["of"].isin(first)] if len(model.parts) else model.parts
+    expressions = {
+        name: {new[place]: text for place, text in cells_of.items() if place in set(first)}
+        for name, cells_of in symbols.items()
+        if name != "count"
+    }
+    rows = _told(restated.iloc[first]).assign(count=1.0)
     return StepOps(
-        rows=restated.iloc[first].reset_index(drop=True),
-        expressions={
-            name: {new[place]: text for place, text in cells_of.items() if place in set(first)}
-            for name, cells_of in symbols.items()
-            if name != "count"
-        },
-        factor=factor[first],
+        ops=SizedOps(rows, expressions, factor[first], model.name),
         counts=tuple(tuple(texts_of.get(place, counts[place]) for place in places) for places in groups.values()),
-        parts=of_first.assign(of=of_first["of"].map(new)) if len(of_first) else of_first,
-        where=model.name,
+        parts=_parts_of(model, machine, formats, {place: new[place] for place in first}),
     )
+
+
+def _told(rows: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the columns that say nothing of what takes time."""
+    rows = rows.drop(columns=[name for name in _PLACE if name != "count"], errors="ignore").reset_index(drop=True)
+    return rows.loc[:, rows.notna().any() | rows.columns.isin(_TEXTS)]
+
+
+def _parts_of(model: ModelProfile, machine: Machine, formats: Formats, new: Mapping[int, int]) -> SizedOps | None:
+    parts = model.parts
+    parts = row_major(parts[parts["of"].isin(list(new))].reset_index(drop=True)) if len(parts) else parts
+    if not len(parts):
+        return None
+    _, restated, factor = _restated(parts.drop(columns="of"), model, machine, formats)
+    rows = _told(restated).assign(of=parts["of"].map(new))
+    return SizedOps(rows, _symbols(parts), factor, f"{model.name}, parts")
 
 
 def _check_fixed_updates(
@@ -135,107 +189,59 @@ def _check_fixed_updates(
         )  # fmt: skip
 
 
-def _repeated(words: pd.Series, many: int) -> pd.Categorical:
-    codes, cells = pd.factorize(words.to_numpy(object))
-    return pd.Categorical.from_codes(np.repeat(codes, many), categories=pd.Index(cells, dtype=object))
-
-
-def _stacked(step: StepOps, at: NDArray[np.intp], sizes: Sizes) -> pd.DataFrame:
-    """Make the table of some rows (n) at all sizes (u), row by row."""
-    rows, many = step.rows.iloc[at], len(next(iter(sizes.values())))
-    columns: dict[str, object] = {name: _repeated(rows[name], many) for name in _TEXTS}
-    columns["count"] = np.ones(len(at) * many)
-    for name in rows.columns:
-        if name in columns or name in _PLACE or rows[name].isna().all():
-            continue
-        if rows[name].dtype.kind != "f":
-            columns[name] = _repeated(rows[name], many)
-            continue
-        cells = np.repeat(rows[name].to_numpy(np.float64)[:, None], many, 1)
-        texts = step.expressions.get(name, {})
-        for place, row in enumerate(at.tolist()):
-            if row in texts:
-                value = evaluate_many(texts[row], sizes, f"{step.where}, {name}")
-                cells[place] = value * step.factor[row] if name in ("read_byte", "write_byte") else value
-        columns[name] = cells.ravel()
-    return pd.DataFrame(columns)
-
-
-def _ends(stacked: pd.DataFrame, many: int) -> pd.DataFrame:
-    """Give for each op a row of its least sizes and one of its largest.
-
-    What a check allows is a range of numbers, whole ones where dimensions are, which expressions keep; so these
-    two speak for all the others.
-    """
-    columns: dict[str, object] = {}
-    for name in stacked.columns:
-        if stacked[name].dtype.kind != "f":
-            columns[name] = stacked[name].array[::many].repeat(2)
-            continue
-        cells = stacked[name].to_numpy(np.float64).reshape(-1, many)
-        columns[name] = np.stack([cells.min(1), cells.max(1)], 1).ravel()
-    return pd.DataFrame(columns)
-
-
 def _executions(step: StepOps, sizes: Sizes) -> Array:
     many = len(next(iter(sizes.values())))
     found = np.zeros((len(step.counts), many))
     for row, counts in enumerate(step.counts):
         for count in counts:
-            found[row] += evaluate_many(count, sizes, step.where) if isinstance(count, str) else count
+            found[row] += evaluate_many(count, sizes, step.ops.where) if isinstance(count, str) else count
     return found
 
 
-def _parts(step: StepOps, at: NDArray[np.intp], sizes: Sizes, formats: Formats) -> pd.DataFrame | None:
-    """Make the parts of some rows at all sizes; ``of`` is their place in `_stacked`."""
-    if not len(step.parts) or not step.parts["of"].isin(at).any():
+def _parts(step: StepOps, sizes: Sizes) -> Rows | None:
+    """Make the parts of the rows at all sizes; ``of`` is their place among `repeated` ones."""
+    if step.parts is None:
         return None
-    many, where = len(next(iter(sizes.values()))), f"{step.where}, parts"
-    places = {row: place for place, row in enumerate(at.tolist())}
-    chosen = step.parts[step.parts["of"].isin(at)].reset_index(drop=True)
-    sized = resize_ops(chosen, {name: int(values[0]) for name, values in sizes.items()}, where)
-    columns = {"of": (sized["of"].map(places).to_numpy("int64")[:, None] * many + np.arange(many)).ravel()}
-    for name, texts in _symbols(chosen).items():
-        cells = np.repeat(sized[name].to_numpy(np.float64)[:, None], many, 1)
-        for place, text in texts.items():
-            cells[place] = evaluate_many(text, sizes, f"{where}, {name}")
-        columns[name] = cells.ravel()
-    stacked = sized.take(np.repeat(np.arange(len(sized)), many)).reset_index(drop=True).assign(**columns)
-    stacked = stacked[stacked["count"] != 0]
-    return add_costs(restate_ops(stacked.drop(columns="of"), formats)).assign(of=stacked["of"].to_numpy("int64"))
+    parts, many = step.parts.at(sizes), len(next(iter(sizes.values())))
+    parts = parts.assign(of=parts.number("of") * many + parts.index % many)
+    return parts.take(parts.number("count") != 0)  # what a loop does between its steps, when there is only one
 
 
-def times_at(step: StepOps, machine: Machine, formats: Formats, sizes: Sizes, interval: float) -> Timed:
+def _calls(step: StepOps, rows: Rows) -> Rows | None:
+    """Make the library calls of recurrent layers at all sizes; ``of`` is the layer's place among ``rows``."""
+    many, found = len(rows) // len(step.rows), list[dict[str, Any]]()
+    for row in np.flatnonzero(are(step.rows, "kind", "rnn")).tolist():
+        layer = {str(name): cell for name, cell in step.rows.iloc[row].items()}
+        own = [name for name, texts in step.ops.expressions.items() if row in texts]
+        layer |= {name: rows.number(name).reshape(-1, many)[row] for name in own}
+        found += [{**call, "of": float(row)} for call in recurrent_calls(layer)]
+    if not found:
+        return None
+    # A column is sized where one of its cells is an array; the others are repeated.
+    cells = pd.DataFrame([{name: np.ravel(cell)[0] for name, cell in call.items()} for call in found])
+    names = [name for name in cells.columns if cells[name].dtype.kind == "f"]
+    sized = {name: np.stack([np.broadcast_to(call.get(name, np.nan), many) for call in found]) for name in names}
+    costs = cost_columns(cells, ("flop", "byte", "launches"), sized, (many,))
+    calls = repeated(cells, many, **sized, **costs)
+    calls = calls.assign(of=calls.number("of") * many + calls.index % many)
+    return calls.take(calls.number("count") != 0)
+
+
+def times_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Timed:
     """Price a step's ops at many sizes.
 
     `machine`: as built; `sizes`: each named size as an array (u,) of whole numbers.
     """
-    machine = prepared(machine)
-    many = len(next(iter(sizes.values())))
-    shape = (len(step.rows), many)
-    times, sources = np.full((3, *shape), np.nan), np.zeros(shape, np.int8)
-    work = {name: np.full(shape, np.nan) for name in ("flop", "byte", "launches")}
-    for at in _of_kinds(step.rows):
-        stacked = _stacked(step, at, sizes)
-        check_table(_ends(stacked, many), "OPS", step.where)
-        table = add_costs(stacked, checked=True)
-        for name, values in work.items():
-            values[at] = table[name].to_numpy(np.float64).reshape(len(at), many)
-        calls = split_recurrent(table) if table["kind"].iat[0] == "rnn" else None
-        parts = _parts(step, at, sizes, formats)
-        answers = price(as_rows(table), machine, interval, parts=parts, calls=calls)
-        flat, numbers = np.full((3, len(table)), np.nan), np.zeros(len(table), np.int8)
-        flat[:, answers.index] = np.stack([answers.time_s, answers.low_s, answers.high_s])
-        flat += fresh_seconds(table, machine.device)
-        numbers[answers.index] = [SOURCES[name] for name in answers.time_source.tolist()]
-        times[:, at], sources[at] = flat.reshape(3, len(at), many), numbers.reshape(len(at), many)
-    return Timed(times, sources, _executions(step, sizes), work["flop"], work["byte"], work["launches"])
-
-
-def _of_kinds(rows: pd.DataFrame) -> Iterator[NDArray[np.intp]]:
-    kinds = rows["kind"].to_numpy(object)
-    for kind in dict.fromkeys(kinds):
-        yield np.flatnonzero(kinds == kind)
+    machine, rows = prepared(machine), step.ops.at(sizes)
+    shape = (len(step.rows), -1)
+    calls = _calls(step, rows)
+    answers = price(rows, machine, interval, parts=_parts(step, sizes), calls=calls)
+    times, sources = np.full((3, len(rows)), np.nan), np.zeros(len(rows), np.int8)
+    times[:, answers.index] = answers.times
+    times += fresh_seconds(rows, machine.device)
+    sources[answers.index] = answers.source.mapped([SOURCES[word] for word in answers.source.words], np.int8)
+    work = (rows.number(name).reshape(shape) for name in ("flop", "byte", "launches"))
+    return Timed(times.reshape(3, *shape), sources.reshape(shape), _executions(step, sizes), *work)
 
 
 def _as_timed(ops: pd.DataFrame) -> pd.DataFrame:

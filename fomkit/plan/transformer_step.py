@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +67,13 @@ class TransformerStep:
                 model.name, "has unfused attention, of which attention_peak_fraction says nothing. Leave it out, "
                 "or make the model with 'attention: fused'.",
             )  # fmt: skip
+
+    def on(self, machine: Machine) -> TransformerStep:
+        """Give the same on a machine that differs in links only; what one device does is shared."""
+        found = copy(self)
+        found.network = replace(self.network, machine=machine)
+        found.plan = replace(self.plan, network=found.network, _stages={})
+        return found
 
     def _stages(self, samples: int) -> tuple[Stage, Stage, Stage]:
         """Give the first, an inner and the last stage."""

@@ -19,12 +19,12 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
-from fomkit.prediction import donors, exact, interpolate, prior, transfer
+from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, cached, join_answers, records
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, as_rows, cached, numbers
 from fomkit.prediction.exact import hits
 from fomkit.prediction.families import families, fitted, look_at, same_ops, servable, training_rows
-from fomkit.prediction.gp import Indices, distances
+from fomkit.prediction.gp import Indices, Matrix, Places, distances
 from fomkit.prediction.interpolate import as_fit
 from fomkit.prediction.prior import name_bounds
 from fomkit.prediction.rates import own_times
@@ -32,42 +32,78 @@ from fomkit.prediction.storage_order import row_major, settle, settle_engines
 from fomkit.prediction.transfer import BASELINE, in_another_format
 
 
-def add_up(parts: pd.DataFrame, wanted: Sequence[int]) -> Answers:
+class Parts(NamedTuple):
+    """What ops are made of, and what is known of each part.
+
+    `of` (n,): the index of the op; `runs` (n,): executions of the part for each of that op.
+    `answers`: by the place of the part; `at` (n,): the part's place among these, -1 where it has no time.
+    """
+
+    rows: Rows
+    of: Indices
+    runs: Matrix
+    answers: Answers
+    at: Places
+
+    def fully_timed(self) -> Parts:
+        """Keep the parts of ops whose recurrences all rest on the machine's own table."""
+        timed = np.zeros(len(self.of), bool)
+        known = self.at >= 0
+        timed[known] = self.answers.source.are("measured", "interpolated", "extrapolated")[self.at[known]]
+        lacking = self.of[~timed & are(self.rows, "kind", "rnn")]
+        kept = np.flatnonzero(~np.isin(self.of, lacking))
+        return Parts(self.rows.take(kept), self.of[kept], self.runs[kept], self.answers, self.at[kept])
+
+
+def _timed_parts(parts: Table | None, machine: Machine, interval: float) -> Parts | None:
+    """Time what ops are made of; rows of a table that differ in place or count only are predicted once."""
+    if parts is None or not len(parts):
+        return None
+    if isinstance(parts, Rows):
+        rows = query = parts
+        first = parts.index
+    else:
+        rows = as_rows(parts)
+        query, first = _distinct(parts.drop(columns="of"))
+    settled, notes = settle(query, machine)
+    answers = price(settled, machine, interval).noted(notes)
+    of, runs = (numbers(rows, name) for name in ("of", "count"))
+    return Parts(rows, of.astype(np.int64), runs, answers, estimates.places_of(first, answers.index))
+
+
+def add_up(parts: Parts, wanted: Indices) -> Answers:
     """Add up timed parts.
 
     The ends of the intervals add like the values: parts of one op err together. A sum's source is the weakest of
     its parts'.
 
-    `parts`: a TIMED table with the column ``of``, the index of the op that a row is part of; ``count`` is per
-    execution of that op; `wanted`: ops to add up. Gives those that have parts, all of them with a time.
+    `wanted`: ops to add up. Gives those that have parts, all of them with a time.
     """
-    if not len(parts):
-        return join_answers([])
-    count = parts["count"].to_numpy(np.float64)
-    seconds = parts[["time_s", "low_s", "high_s"]].to_numpy(np.float64).T * count
-    ranks = np.array([TIME_SOURCES.index(word) if word else 0 for word in parts["time_source"].tolist()], np.intp)
+    if not len(parts.of):
+        return estimates.join_answers([])
+    known = parts.at >= 0
+    seconds, ranks = np.full((3, len(known)), np.nan), np.zeros(len(known), np.intp)
+    source = parts.answers.source
+    seconds[:, known] = parts.answers.times[:, parts.at[known]] * parts.runs[known]
+    ranks[known] = source.mapped([TIME_SOURCES.index(word) for word in source.words], np.intp)[parts.at[known]]
     # Ops one after the other, of each the part that takes longest first; of equals the first of the table.
-    order = np.lexsort((-np.nan_to_num(seconds[0], nan=np.inf), parts["of"].to_numpy(np.int64)))
-    owners, first = np.unique(parts["of"].to_numpy(np.int64)[order], return_index=True)
+    order = np.lexsort((-np.nan_to_num(seconds[0], nan=np.inf), parts.of))
+    owners, first = np.unique(parts.of[order], return_index=True)
     total = np.add.reduceat(seconds[:, order], first, axis=1)
-    places = pd.Index(owners).get_indexer(pd.Index(np.asarray(wanted, np.int64)))
+    places = estimates.places_of(wanted, owners)
     places = places[(places >= 0) & ~np.isnan(total[0, places])]
     longest = order[first[places]]
-    pieces = np.add.reduceat(count[order], first)[places]
+    pieces = np.add.reduceat(parts.runs[order], first)[places]
     weakest = np.maximum.reduceat(ranks[order], first)[places]
+    op = parts.rows.text("op")
 
     def evidence(place: int) -> str:
-        op, text = (str(parts[name].iat[longest[place]]) for name in ("op", "evidence"))
-        return f"sum of {pieces[place]:g} parts; the longest, {op}: {text}"
+        at = int(longest[place])
+        text = parts.answers.evidence(int(parts.at[at]))
+        return f"sum of {pieces[place]:g} parts; the longest, {op.at(at)}: {text}"
 
-    source, bound = np.array(TIME_SOURCES, object)[weakest], parts["bound"].to_numpy(object)[longest]
-    return Answers(owners[places], total[:, places], source, bound, evidence)
-
-
-def fully_timed(parts: pd.DataFrame) -> pd.DataFrame:
-    """Keep the parts of ops whose recurrences all rest on the machine's own table."""
-    timed = parts["time_source"].isin(("measured", "interpolated", "extrapolated")) | (parts["kind"] != "rnn")
-    return parts[timed.groupby(parts["of"]).transform("all")]
+    limit = parts.answers.limit.taken(parts.at[longest])
+    return Answers(owners[places], total[:, places], Words(weakest, TIME_SOURCES), limit, evidence)
 
 
 _WHERE = "add_times"
@@ -75,11 +111,11 @@ _TIMES = [column.name for column in TIMES]
 _IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for column in (*DIMENSIONS, *COSTS))]
 
 
-def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: pd.DataFrame) -> Answers:
-    return add_up(parts, rows.index.tolist())
+def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: Parts) -> Answers:
+    return add_up(parts, as_rows(rows).index)
 
 
-def estimator_cascade(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Estimator, ...]:
+def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimator, ...]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. a few similar ops were timed,
@@ -89,7 +125,7 @@ def estimator_cascade(calls: pd.DataFrame | None, parts: pd.DataFrame | None) ->
     10. it is a collective on a link that the machine states; 11. the machine's rates. What none of them knows
     stays unpriced.
 
-    `calls`, `parts`: TIMED tables with the column ``of``.
+    `calls`, `parts`: what ops are made of, timed.
     """
     sums = [partial(_sum, parts=table) for table in (calls, parts) if table is not None]
     table = partial(_climb, steps=(exact.estimate, donors.estimate_from_donors, interpolate.estimate))
@@ -123,7 +159,7 @@ def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estim
         if len(answers):
             found.append(answers)
             pending &= ~np.isin(rows.index, answers.index)
-    return join_answers(found)
+    return estimates.join_answers(found)
 
 
 def _distinct(costed: pd.DataFrame) -> tuple[Rows, Indices]:
@@ -140,29 +176,21 @@ def prepared(machine: Machine) -> Machine:
     return replace(machine, timings=timings)
 
 
-def _sums(parts: pd.DataFrame | None, machine: Machine, interval: float) -> pd.DataFrame | None:
-    if parts is None or not len(parts):
-        return None
-    timed = add_times(parts.drop(columns="of"), machine, interval=interval, checked=True)
-    return timed.assign(of=parts["of"].astype("int64"))
-
-
 def price(
     rows: Rows,
     machine: Machine,
     interval: float,
     *,
-    parts: pd.DataFrame | None = None,
-    calls: pd.DataFrame | None = None,
+    parts: Table | None = None,
+    calls: Table | None = None,
 ) -> Answers:
     """Price rows whose engines are settled, on a machine that is `prepared`; see `add_times`.
 
-    `rows`: COSTED rows, each with an integer index of its own; `parts`, `calls`: COSTED tables of what rows are
-    made of, by the column ``of``. Gives an Answers: those rows that have a time.
+    `rows`: COSTED rows, each with an integer index of its own; `parts`, `calls`: COSTED rows of what rows are made
+    of, by the column ``of``. Gives an Answers: those rows that have a time.
     """
-    timed_calls = _sums(calls, machine, interval)
-    known_calls = None if timed_calls is None else fully_timed(timed_calls)
-    steps = estimator_cascade(known_calls, _sums(parts, machine, interval))
+    timed_calls, timed_parts = (_timed_parts(table, machine, interval) for table in (calls, parts))
+    steps = estimator_cascade(None if timed_calls is None else timed_calls.fully_timed(), timed_parts)
     return name_bounds(rows, _climb(rows, machine, interval, steps), machine)
 
 
@@ -193,13 +221,43 @@ def add_times(
     for table in () if checked else (costed, parts, calls):
         if table is not None:
             check_table(table.drop(columns=[*_TIMES, "of"], errors="ignore"), "COSTED", _WHERE)
-    built = replace(prepared(original(machine)), links=machine.links)
+    return times_on(price_table(costed, machine, interval, parts, calls), machine, interval)
+
+
+class PricedTable(NamedTuple):
+    """A COSTED table that was priced on a machine as built; see `price`.
+
+    `rows`: its distinct rows; `first`: which of them each row is; `notes`: what was replaced in them, by index.
+    """
+
+    costed: pd.DataFrame
+    rows: Rows
+    first: Indices
+    notes: Mapping[int, str]
+    answers: Answers
+
+
+def price_table(
+    costed: pd.DataFrame, machine: Machine, interval: float, parts: pd.DataFrame | None = None,
+    calls: pd.DataFrame | None = None,
+) -> PricedTable:  # fmt: skip
+    """Do what `add_times` does on the machine as built."""
+    built = _as_built(machine)
     query, first = _distinct(costed)
     rows, notes = settle(query, built)
-    answers = price(rows, built, interval, parts=parts, calls=calls)
+    return PricedTable(costed, rows, first, notes, price(rows, built, interval, parts=parts, calls=calls))
+
+
+def times_on(priced: PricedTable, machine: Machine, interval: float) -> pd.DataFrame:
+    """Give a TIMED table of what was priced, carried over to the machine where that is a changed one."""
+    answers = priced.answers
     if machine.origin is not None:
-        answers = _on_changed(rows, answers, machine, built, interval)
-    return costed.assign(**_columns(answers, first, notes, costed.index))
+        answers = _on_changed(priced.rows, answers, machine, _as_built(machine), interval)
+    return priced.costed.assign(**_columns(answers.noted(priced.notes), priced.first, priced.costed.index))
+
+
+def _as_built(machine: Machine) -> Machine:
+    return replace(prepared(original(machine)), links=machine.links)
 
 
 def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, interval: float) -> Answers:
@@ -207,10 +265,10 @@ def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, 
     own = prepared(stated(machine))
     known = name_bounds(rows, exact.estimate(rows, own, interval), own)
     rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
-    return join_answers([known, rescale_answers(rows, rest, replace(machine, timings=built.timings))])
+    return estimates.join_answers([known, rescale_answers(rows, rest, replace(machine, timings=built.timings))])
 
 
-def _columns(answers: Answers, first: Indices, notes: Mapping[int, str], index: pd.Index) -> dict[str, pd.Series]:
+def _columns(answers: Answers, first: Indices, index: pd.Index) -> dict[str, pd.Series]:
     """Put answers in the columns of `fomkit.ops.tables.TIMES`; ``first`` names the answer to each row."""
     places = np.full(int(first.max(initial=-1)) + 1, -1)
     places[answers.index] = np.arange(len(answers))
@@ -218,8 +276,7 @@ def _columns(answers: Answers, first: Indices, notes: Mapping[int, str], index: 
     priced = at >= 0
     numbers, words = np.full((3, len(first)), np.nan), np.full((3, len(first)), "", object)
     numbers[:, priced] = answers.times[:, at[priced]]
-    about = [f"{notes[index]}; " if index in notes else "" for index in answers.index.tolist()]
-    evidence = np.array([note + answers.evidence(place) for place, note in enumerate(about)], object)
+    evidence = np.array([answers.evidence(place) for place in range(len(answers))], object)
     words[:, priced] = np.stack([answers.time_source, answers.bound, evidence])[:, at[priced]]
     columns = zip(_TIMES, (*numbers, *(pd.array(column, "str") for column in words)), strict=True)
     return {name: pd.Series(column, index) for name, column in columns}
@@ -245,7 +302,10 @@ def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Nei
     for kind in sorted(set(rows["kind"])):
         pairs = hits(rows, machine.timings, kind).assign(kind=kind)
         for index, same in pairs.groupby("_at"):
-            yield int(str(index)), [Neighbour(dict(row), row["_time_s"], 0.0) for _, row in records(same)]
+            yield (
+                int(str(index)),
+                [Neighbour(dict(row), row["_time_s"], 0.0) for _, row in estimates.records(same)],
+            )
 
 
 def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
@@ -259,7 +319,7 @@ def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Ne
         known, query = (look_at(table, name.kind, len(training)) for table in (training, chosen))
         apart = distances(query, known, as_fit(stored).hyper.length)
         nearest = np.argsort(apart, axis=1, kind="stable")[:, :MOST]
-        timings = list(records(training))
+        timings = list(estimates.records(training))
         for index, far, places in zip(chosen.index.tolist(), apart, nearest, strict=True):
             near = [(timings[place][1], float(far[place])) for place in places.tolist()]
             yield index, [Neighbour(dict(row), row["_time_s"], distance) for row, distance in near]

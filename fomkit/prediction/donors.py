@@ -22,7 +22,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Link, Machine
 from fomkit.core.units import format_quantity
-from fomkit.prediction import gp, interpolate
+from fomkit.prediction import estimates, gp, interpolate
 from fomkit.prediction.estimates import Answers, are, as_rows, cached, join_answers, numbers, opened_by, places_of
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.families import ONE_WAY, FamilyName, families, look_at, servable, training_rows
@@ -233,13 +233,15 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     before, after = bounds(rows, built), bounds(rows, machine)
     launch = built.device.launch_s
     launches_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)
-    starts_s = np.where(answers.time_source == ROOFLINE, launches_s, 0.0)
+    starts_s = np.where(answers.source.are(ROOFLINE), launches_s, 0.0)
     costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
     changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0
     share = factor(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
-    sources = np.array(["transferred" if name in FROM_TABLE else name for name in answers.time_source], object)
+    sources = estimates.choose_words(answers.source.are(*FROM_TABLE), "transferred", answers.source)
     launched = launches_s * changed_launch > after.floor_s
-    names = np.where(np.isnan(after.floor_s), answers.bound, np.where(launched, "launch", after.names))
+    names = estimates.choose_words(
+        np.isnan(after.floor_s), answers.limit, estimates.choose_words(launched, "launch", after.names)
+    )
 
     def evidence(place: int) -> str:
         return f"{share[place]:.3g} × that on {built.name} as built, same utilisation ({answers.evidence(place)})"
@@ -309,7 +311,7 @@ def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answer
     times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
     # What a scaling takes from a table of too few timings for a fit is near none of them for sure.
     of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
-    source = np.where(of_table, "extrapolated", "alpha_beta").astype(object)
-    bound = np.where(of_table, "measured", "network").astype(object)
+    source, bound = (estimates.Words(of_table.astype(np.intp), words)
+                     for words in (("alpha_beta", "extrapolated"), ("network", "measured")))  # fmt: skip
     texts = [note for _, note in found.values()]
     return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)

@@ -28,7 +28,7 @@ class Words(NamedTuple):
     codes: Places
     words: tuple[str, ...]
 
-    def taken(self, at: Places) -> Words:
+    def taken(self, at: Places | Flags) -> Words:
         """Give those of some rows."""
         return Words(self.codes[at], self.words)
 
@@ -36,9 +36,35 @@ class Words(NamedTuple):
         """Give the word of each row."""
         return np.array(self.words, object)[self.codes]
 
+    def at(self, place: int) -> str:
+        """Give the word of one row."""
+        return str(self.words[self.codes[place]])
+
     def mapped(self, values: Sequence[Any], dtype: type) -> NDArray[Any]:
         """Give each row the value of its word."""
         return np.array(values, dtype)[self.codes]
+
+    def are(self, *wanted: str) -> Flags:
+        """Tell which rows hold one of some words."""
+        return self.mapped([word in wanted for word in self.words], bool)
+
+    def replaced(self, at: Places | Flags, others: Words) -> Words:
+        """Give the column with other words at some places."""
+        words = tuple(dict.fromkeys((*self.words, *others.words)))
+        codes = self.codes.copy()
+        codes[at] = others.mapped([words.index(word) for word in others.words], np.intp)
+        return Words(codes, words)
+
+
+def choose_words(which: Flags, first: Words | str, other: Words) -> Words:
+    """Give a word or those of one column where a flag is set, else those of another."""
+    chosen = one_word(first, int(which.sum())) if isinstance(first, str) else first.taken(np.flatnonzero(which))
+    return other.replaced(which, chosen)
+
+
+def one_word(word: str, count: int) -> Words:
+    """Give a column that holds one word."""
+    return Words(np.zeros(count, np.intp), (word,))
 
 
 def words_of(numbers_of: Places, named: Sequence[str]) -> Words:
@@ -47,11 +73,11 @@ def words_of(numbers_of: Places, named: Sequence[str]) -> Words:
     return Words(np.array([words.index(word) for word in named], np.intp)[numbers_of], words)
 
 
-def _words(column: pd.Series) -> Words:
-    if isinstance(column.dtype, pd.CategoricalDtype):
+def _words(column: pd.Series | Texts) -> Words:
+    if isinstance(column, pd.Series) and isinstance(column.dtype, pd.CategoricalDtype):
         codes, cells = column.cat.codes.to_numpy(np.intp), column.cat.categories.tolist()
     else:
-        codes, found = pd.factorize(column.to_numpy(object))
+        codes, found = pd.factorize(np.asarray(column, object))
         cells = found.tolist()
     if (codes < 0).any():
         codes = np.where(codes < 0, len(cells), codes)
@@ -60,15 +86,14 @@ def _words(column: pd.Series) -> Words:
 
 
 class Rows:
-    """Some rows of a table.
+    """Some rows of a table, each of which may stand for several (`repeated`).
 
-    `index` (n,): the rows, by their index in the table, which is of whole numbers.
+    `index` (n,): the rows, by their index in the table, which is of whole numbers; of several, by their place.
     """
 
-    def __init__(
-        self, table: pd.DataFrame, at: Places, given: Mapping[str, Matrix | Words], read: dict[str, Any]
-    ) -> None:
-        self._table, self._at, self._given, self._read = table, at, given, read
+    def __init__(self, table: pd.DataFrame, at: Places, given: Mapping[str, Matrix | Words], read: dict[str, Any],
+                 many: int = 1) -> None:  # fmt: skip
+        self._table, self._at, self._given, self._read, self._many = table, at, given, read, many
 
     def __len__(self) -> int:
         return len(self._at)
@@ -93,7 +118,8 @@ class Rows:
         if column not in self._read:
             known = column in self._table.columns
             none = np.full(len(self._table), np.nan)
-            self._read[column] = self._table[column].to_numpy(np.float64) if known else none
+            cells = self._table[column].to_numpy(np.float64) if known else none
+            self._read[column] = np.repeat(cells, self._many)
         found: Matrix = self._read[column][self._at]
         return found
 
@@ -104,8 +130,8 @@ class Rows:
             return given
         if column not in self._read:
             known = column in self._table.columns
-            none = Words(np.zeros(len(self._table), np.intp), ("",))
-            self._read[column] = _words(self._table[column]) if known else none
+            cells = _words(self._table[column]) if known else one_word("", len(self._table))
+            self._read[column] = Words(np.repeat(cells.codes, self._many), cells.words)
         found: Words = self._read[column]
         return found.taken(self._at)
 
@@ -116,26 +142,29 @@ class Rows:
             name: column.taken(at) if isinstance(column, Words) else column[at]
             for name, column in self._given.items()
         }
-        return Rows(self._table, self._at[at], given, self._read)
+        return Rows(self._table, self._at[at], given, self._read, self._many)
 
     def assign(self, **columns: Matrix | Words | float | str) -> Rows:
         """Give the same rows with other columns; one number or word holds for all rows."""
         given = dict(self._given)
         for name, column in columns.items():
             if isinstance(column, str):
-                column = Words(np.zeros(len(self), np.intp), (column,))
+                column = one_word(column, len(self))
             given[name] = np.full(len(self), column) if isinstance(column, float) else column
-        return Rows(self._table, self._at, given, self._read)
+        return Rows(self._table, self._at, given, self._read, self._many)
 
     def frame(self, names: Sequence[str]) -> pd.DataFrame:
         """Give some columns as a table, with the rows' own index."""
-        chosen = self._table[[name for name in names if name in self._table.columns]].take(self._at)
+        chosen = self._table[[name for name in names if name in self._table.columns]].take(self._at // self._many)
+        chosen = chosen.set_axis(self.index)
+        read = (name for name in chosen.columns if isinstance(self._read.get(name), np.ndarray))
+        sized = {name: self.number(name) for name in read}
         given = {
             name: column.cells() if isinstance(column, Words) else column
             for name, column in self._given.items()
             if name in names
         }
-        return chosen.assign(**given)
+        return chosen.assign(**{**sized, **given})
 
 
 Table = Rows | pd.DataFrame
@@ -144,6 +173,13 @@ Table = Rows | pd.DataFrame
 def as_rows(table: Table) -> Rows:
     """Give a table's rows."""
     return table if isinstance(table, Rows) else Rows(table, np.arange(len(table)), {}, {})
+
+
+def repeated(table: pd.DataFrame, many: int, **columns: Matrix) -> Rows:
+    """Give each row of a table so many times, one after the other, with columns of their own (rows × many)."""
+    read = {name: np.broadcast_to(column, (len(table), many)).ravel() for name, column in columns.items()}
+    at, others = np.arange(len(table) * many), [name for name in columns if name not in table.columns]
+    return Rows(table.assign(**dict.fromkeys(others, np.nan)), at, {}, {"": at, **read}, many)
 
 
 def numbers(rows: Table, column: str, default: float = np.nan) -> Matrix:
@@ -155,13 +191,14 @@ def numbers(rows: Table, column: str, default: float = np.nan) -> Matrix:
 
 def are(rows: Table, column: str, *words: str) -> Flags:
     """Tell in which rows a text column holds one of some words."""
-    known = as_rows(rows).text(column)
-    return known.mapped([word in words for word in known.words], bool)
+    return as_rows(rows).text(column).are(*words)
 
 
 def places_of(estimate_chosen: Indices, among: Indices) -> Places:
     """Give the place of each op among others, both by their index; -1 where it is none of them."""
-    return np.asarray(pd.Index(among).get_indexer(pd.Index(estimate_chosen)), np.intp)
+    places = np.full(max(among.max(initial=-1), estimate_chosen.max(initial=-1)) + 1, -1, np.intp)
+    places[among] = np.arange(len(among))
+    return places[estimate_chosen]
 
 
 def item_bytes(rows: Table) -> Matrix:
@@ -185,6 +222,22 @@ def same_texts(rows: Table, *columns: str) -> tuple[list[tuple[str, ...]], Place
             cell.append(column.words[at])
         found.append(tuple(reversed(cell)))
     return found, np.asarray(numbers_of, np.intp)
+
+
+def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
+    """Give the first of the rows that agree in all columns, and for each row the number of its first.
+
+    >>> first, number = alike([np.array([2.0, 2.0, 1.0, 2.0]), np.array([0, 1, 0, 0])])
+    >>> first.tolist(), number.tolist()
+    ([0, 1, 2], [0, 1, 2, 0])
+    """
+    numbers_of = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        own = pd.factorize(column, use_na_sentinel=False)[0]
+        numbers_of = pd.factorize(numbers_of * (own.max(initial=0) + 1) + own)[0]
+    # Numbers are given by first appearance.
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(numbers_of), prepend=-1))
+    return first, np.asarray(numbers_of, np.intp)
 
 
 Result = TypeVar("Result")
@@ -253,23 +306,29 @@ class Answers(Mapping[int, Timed]):
 
     `index` (q,): the ops, by their index.
     `times` (3, q) [s]: ``time_s``, ``low_s`` and ``high_s``.
-    `time_source`, `bound` (q,): one word holds for all.
+    `source`, `limit`: the words of ``time_source`` and ``bound`` (q,); one word holds for all.
     `evidence`: writes what the answer at one place of the columns rests on.
     """
 
-    def __init__(
-        self,
-        index: Indices,
-        times: Matrix,
-        time_source: Texts | str,
-        bound: Texts | str,
-        evidence: Callable[[int], str],
-    ) -> None:
+    def __init__(self, index: Indices, times: Matrix, source: Words | Texts | str, limit: Words | Texts | str,
+                 evidence: Callable[[int], str]) -> None:  # fmt: skip
         self.index, self.evidence = index, evidence
-        words = (np.full(len(index), one, object) if isinstance(one, str) else one for one in (time_source, bound))
-        self.time_source, self.bound = words
+        self.source, self.limit = (
+            one_word(one, len(index)) if isinstance(one, str) else one if isinstance(one, Words) else _words(one)
+            for one in (source, limit)
+        )
         self.times, (self.time_s, self.low_s, self.high_s) = times, times
         self._places: dict[int, int] = {}
+
+    @property
+    def time_source(self) -> Texts:
+        """The time source of each op (q,)."""
+        return self.source.cells()
+
+    @property
+    def bound(self) -> Texts:
+        """What bounds each op (q,)."""
+        return self.limit.cells()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -282,18 +341,29 @@ class Answers(Mapping[int, Timed]):
             self._places = {known: place for place, known in enumerate(self.index.tolist())}
         place = self._places[index]
         value, low, high = self.times[:, place].tolist()
-        return Timed(value, low, high, self.time_source[place], self.bound[place], self.evidence(place))
+        return Timed(value, low, high, self.source.at(place), self.limit.at(place), self.evidence(place))
 
     def chosen(self, places: Places) -> Answers:
         """Give the answers at some places."""
-        sources, bounds = self.time_source[places], self.bound[places]
+        sources, bounds = self.source.taken(places), self.limit.taken(places)
         return Answers(
             self.index[places], self.times[:, places], sources, bounds, lambda at: self.evidence(int(places[at]))
         )
 
+    def noted(self, notes: Mapping[int, str]) -> Answers:
+        """Give the answers with notes before the evidence of some ops, by their index."""
+        if not notes:
+            return self
+
+        def evidence(place: int) -> str:
+            note = notes.get(int(self.index[place]))
+            return self.evidence(place) if note is None else f"{note}; {self.evidence(place)}"
+
+        return Answers(self.index, self.times, self.source, self.limit, evidence)
+
     def rounded(self) -> Answers:
         """Give the answers with times of `DIGITS` significant digits."""
-        return Answers(self.index, significant(self.times), self.time_source, self.bound, self.evidence)
+        return Answers(self.index, significant(self.times), self.source, self.limit, self.evidence)
 
 
 def join_answers(found: Sequence[Answers]) -> Answers:
@@ -306,12 +376,15 @@ def join_answers(found: Sequence[Answers]) -> Answers:
         part = int(np.searchsorted(ends, place, "right")) - 1
         return found[part].evidence(place - int(ends[part]))
 
-    def joined(name: str, empty: type) -> NDArray[Any]:
-        return np.concatenate([np.empty(0, empty), *(getattr(answers, name) for answers in found)])
+    def joined(columns: Sequence[Words]) -> Words:
+        words = tuple(dict.fromkeys(word for column in columns for word in column.words)) or ("",)
+        codes = [column.mapped([words.index(word) for word in column.words], np.intp) for column in columns]
+        return Words(np.concatenate([np.empty(0, np.intp), *codes]), words)
 
+    index = np.concatenate([np.empty(0, np.int64), *(answers.index for answers in found)])
     times = np.concatenate([np.empty((3, 0)), *(answers.times for answers in found)], 1)
-    sources, bounds = (joined(name, object) for name in ("time_source", "bound"))
-    return Answers(joined("index", np.int64), times, sources, bounds, evidence)
+    sources, limits = joined([answers.source for answers in found]), joined([answers.limit for answers in found])
+    return Answers(index, times, sources, limits, evidence)
 
 
 Estimator = Callable[[Table, Machine, float], Answers]

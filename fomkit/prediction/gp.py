@@ -214,6 +214,54 @@ FEATURE_DIGITS, WEIGHT_DIGITS = 100.0, 1000.0
 """Features are kept in hundredths of a power of two, weights in thousandths."""
 
 
+class Line(NamedTuple):
+    """Surfaces over a single feature: what lies below a place and what lies above it, each as two numbers.
+
+    The correlation of two places u apart, in lengths over √3, is (1 + u)·exp(−u). So the sum over all rows below a
+    knot is, d above it, exp(−d)·((1 + d)·A + B), and whatever is asked for takes two exponentials, not one a row.
+
+    `knots` (k,): places of all rows, rising.
+    `below`, `above` (k + 1, 2, surfaces): A and B of the rows below each gap between knots, by the knot before it,
+      and of those above it, by the knot after it.
+    """
+
+    knots: Matrix
+    below: Matrix
+    above: Matrix
+
+    def at(self, places: Matrix) -> Matrix:
+        """Give the sums of all surfaces at some places (surfaces × q)."""
+        found = np.empty((self.below.shape[2], len(places)))
+        for start in range(0, len(places), LINE_BLOCK):
+            here = places[start : start + LINE_BLOCK]
+            gap, last = np.searchsorted(self.knots, here, "right"), len(self.knots) - 1
+            total = np.zeros((len(here), len(found)))
+            for sums, knot in ((self.below, np.maximum(gap - 1, 0)), (self.above, np.minimum(gap, last))):
+                off = np.abs(here - self.knots[knot])[:, None]
+                first, second = sums[gap, 0], sums[gap, 1]
+                total += np.exp(-off) * ((1 + off) * first + second)
+            found[:, start : start + LINE_BLOCK] = total.T
+        return found
+
+
+LINE_BLOCK = 2048
+"""Places on a line that are looked at at once."""
+
+
+def line_of(scaled: Matrix, weight: Matrix, starts: Places) -> Line:
+    """Prepare rows of surfaces over one feature, in lengths (n), for queries."""
+    places = np.sqrt(3.0) * scaled
+    knots = np.unique(places)
+    off = np.abs(knots[:, None] - places)
+    both = np.exp(-off) * weight
+    both = np.stack([both, both * off], 1)
+    is_below = (places <= knots[:, None])[:, None]
+    none = np.zeros((1, 2, len(starts)))
+    below = np.add.reduceat(np.where(is_below, both, 0.0), starts, 2)
+    above = np.add.reduceat(np.where(is_below & (off > 0)[:, None], 0.0, both), starts, 2)
+    return Line(knots, np.concatenate([none, below]), np.concatenate([above, none]))
+
+
 class Surfaces(NamedTuple):
     """All machines' surfaces of one kind of work, side by side.
 
@@ -221,6 +269,7 @@ class Surfaces(NamedTuple):
     `scaled`, `squares`, `weight` (n, p): features in lengths, their squared norms and the weights: rows of all
       surfaces one after the other.
     `starts`: the first row of each.
+    `line`: the same where there is one feature.
     """
 
     length: Matrix
@@ -229,6 +278,7 @@ class Surfaces(NamedTuple):
     squares: Matrix
     weight: Matrix
     starts: Places
+    line: Line | None
 
 
 def weights_of(features: Matrix, log_utilisation: Matrix, length: Matrix) -> Matrix:
@@ -252,7 +302,8 @@ def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
     rows = np.concatenate([one.rows for one in known]).astype(np.float64)
     scaled = rows[:, 1:] / FEATURE_DIGITS / length
     weight = rows[:, 0] / WEIGHT_DIGITS
-    return Surfaces(length, tuple(known), scaled, (scaled * scaled).sum(1), weight, starts)
+    line = line_of(scaled[:, 0], weight, starts) if len(length) == 1 else None
+    return Surfaces(length, tuple(known), scaled, (scaled * scaled).sum(1), weight, starts, line)
 
 
 @lru_cache(maxsize=64)
@@ -266,10 +317,13 @@ def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -
 
 def heights(found: Surfaces, features: Matrix) -> Matrix:
     """Give ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
+    mean = np.array([one.mean for one in found.known])[:, None]
+    if found.line is not None:
+        return np.asarray(SURFACE_VARIANCE * found.line.at(np.sqrt(3.0) * features[:, 0] / found.length[0]) + mean)
     predicted = np.empty((len(found.known), len(features)))
     for block, distance in apart(features / found.length, found.scaled, found.squares):
         shared = correlation(distance)
         shared *= SURFACE_VARIANCE
         shared *= found.weight
         predicted[:, block] = np.add.reduceat(shared, found.starts, axis=1).T
-    return np.asarray(predicted + np.array([one.mean for one in found.known])[:, None])
+    return np.asarray(predicted + mean)

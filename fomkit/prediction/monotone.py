@@ -15,12 +15,12 @@ from zlib import crc32
 
 import numpy as np
 
-from fomkit.prediction.estimates import Answers, Rows, numbers
-from fomkit.prediction.gp import Flags, Matrix, Places, Texts
+from fomkit.prediction.estimates import Answers, Rows, alike, are, numbers
+from fomkit.prediction.gp import Flags, Matrix, Places
 
 SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")
-"""Sides that `growing_axes` names."""
+"""Sides that grow with a batch (`growing_axes`)."""
 STEPS = 8
 """Rungs in an octave; below as many rows each number of them is one."""
 CACHE_SIZE = 100_000
@@ -35,14 +35,14 @@ class Falls(NamedTuple):
     """Pairs of timings of one product in a table, next to each other in size, of which the larger took less time.
 
     `first`, `second` (n,): their places in the table, the smaller first.
-    `axis` (n,): the side in which they differ.
+    `axis` (n,): the side in which they differ, by its place in `SIDES`.
     `start`, `end` (n,): ln of its sizes.
     `log_ratio` (n,): ln of the larger's time / the smaller's, below 0.
     """
 
     first: Places
     second: Places
-    axis: Texts
+    axis: Places
     start: Matrix
     end: Matrix
     log_ratio: Matrix
@@ -50,20 +50,18 @@ class Falls(NamedTuple):
 
 def timed_falls(timed: Rows) -> Falls:
     """Find the falls that timings of products show along any of their sides."""
-    sides = {name: numbers(timed, name, 1.0) for name in SIDES}
     log_s = np.log(timed.number("_time_s"))
-    found: list[tuple[Places, Places, Texts]] = []
-    for axis in GROWING:
-        line = _lines(timed, np.full(len(timed), axis, object))[1]
-        order = np.lexsort((sides[axis], line))
+    found: list[tuple[Places, Places, Places]] = []
+    for axis in map(SIDES.index, GROWING):
+        along = np.full(len(timed), axis)
+        line, size = lines(timed, along)[1], sizes_along(timed, along)
+        order = np.lexsort((size, line))
         first, second = order[:-1], order[1:]
-        falls = (line[first] == line[second]) & (sides[axis][first] < sides[axis][second])
-        falls &= log_s[second] < log_s[first]
-        found.append((first[falls], second[falls], np.full(int(falls.sum()), axis, object)))
+        falls = (line[first] == line[second]) & (size[first] < size[second]) & (log_s[second] < log_s[first])
+        found.append((first[falls], second[falls], along[: int(falls.sum())]))
     first, second, axes = (np.concatenate(column) for column in zip(*found, strict=True))
-    size = np.log(np.stack([sides[name] for name in SIDES]))
-    at = _numbers_of(axes)
-    return Falls(first, second, axes, size[at, first], size[at, second], log_s[second] - log_s[first])
+    start, end = (np.log(sizes_along(timed.take(places), axes)) for places in (first, second))
+    return Falls(first, second, axes, start, end, log_s[second] - log_s[first])
 
 
 class Surroundings(NamedTuple):
@@ -84,17 +82,22 @@ class Surroundings(NamedTuple):
     found: dict[tuple[bytes, float], Any]
 
 
-def growing_axes(rows: Rows) -> Texts:
-    """Name the size of each product that grows with a batch: a stack's height, a weight gradient's depth."""
-    of_weights = rows.text("pass_name")
-    deep = of_weights.mapped([word == "backward_weight" for word in of_weights.words], bool)
-    return np.where(numbers(rows, "b", 1.0) > 1, "b", np.where(deep, "k", "m")).astype(object)
+def growing_axes(rows: Rows) -> Places:
+    """Give the side of each product that grows with a batch: a stack's height, a weight gradient's depth."""
+    b, m, k = map(SIDES.index, GROWING)
+    deep = are(rows, "pass_name", "backward_weight")
+    return np.where(numbers(rows, "b", 1.0) > 1, b, np.where(deep, k, m))
 
 
-def resized(rows: Rows, axes: Texts, sizes: Matrix) -> Rows:
+def sizes_along(rows: Rows, axes: Places) -> Matrix:
+    """Give the size of each product along its axis."""
+    return np.asarray(np.choose(axes, [numbers(rows, name, 1.0) for name in SIDES]), np.float64)
+
+
+def resized(rows: Rows, axes: Places, sizes: Matrix) -> Rows:
     """Give products with another size along their axes, and the flop and byte that go with it."""
     before = {name: numbers(rows, name, 1.0) for name in SIDES}
-    after = {name: np.where(axes == name, sizes, known) for name, known in before.items()}
+    after = {name: np.where(axes == at, sizes, before[name]) for at, name in enumerate(SIDES)}
     flop, numel = [], []
     for b, m, n, k in ([one[name] for name in SIDES] for one in (before, after)):
         flop.append(b * m * n * k)
@@ -103,21 +106,18 @@ def resized(rows: Rows, axes: Texts, sizes: Matrix) -> Rows:
     return rows.assign(**after, **work, byte=numbers(rows, "byte") * numel[1] / numel[0])
 
 
-def _numbers_of(axes: Texts) -> Places:
-    return np.array([SIDES.index(name) for name in axes.tolist()], np.intp)
-
-
-def _lines(rows: Rows, axes: Texts) -> tuple[Places, Places, list[bytes]]:
+def lines(rows: Rows, axes: Places) -> tuple[Places, Places, list[bytes]]:
     """Give the first of each line of products that differ along their axis alone, each's line, and their names."""
     names = (*SIDES, "trans_a", "trans_b")
-    cells = [np.where(axes == name, -1.0, np.nan_to_num(numbers(rows, name), nan=-2.0)) for name in names]
+    cells = [np.nan_to_num(numbers(rows, name), nan=-2.0) for name in names]
+    cells = [np.where(axes == at, -1.0, column) for at, column in enumerate(cells)]
     passes = rows.text("pass_name")
-    keys = np.column_stack([*cells, passes.mapped([crc32(word.encode()) for word in passes.words], float)])
-    found, first, line = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    return first, line.ravel(), [one.tobytes() for one in found]
+    cells.append(passes.mapped([crc32(word.encode()) for word in passes.words], float))
+    first, line = alike(cells)
+    return first, line, [key.tobytes() for key in np.column_stack([column[first] for column in cells])]
 
 
-def _shown(rows: Rows, axes: Texts, known: Surroundings) -> list[tuple[Matrix, Matrix]]:
+def _shown(rows: Rows, axes: Places, known: Surroundings) -> list[tuple[Matrix, Matrix]]:
     """Give, for each product, how far its time may fall with its size: ln of sizes, and ln of the fall up to each.
 
     A fall counts where the product lies near both timings when it has their sizes. Of several over the same sizes
@@ -192,22 +192,27 @@ def _rising(logs: Matrix, weight: Matrix) -> Matrix:
     return found
 
 
-def _climbed(log_s: Matrix, weight: Matrix, size: Matrix, most: Matrix, octave: Places) -> Matrix:
-    """Give the time of each product by ln of what was told of its rungs, NaN where it has none."""
+def _climbed(log_s: Matrix, weight: Matrix, most: Matrix, octave: Places) -> Matrix:
+    """Give the times at the steps of each octave (n, `STEPS` + 1) by ln of what was told of its rungs."""
     powers = 1 - STEPS
     # Beyond what was timed a rung may not move those before it: how far the rungs go is the query's doing there.
     timed = np.arange(log_s.shape[1] + powers)[None, :] <= np.ceil(np.log2(most))[:, None]
     risen = _rising(np.where(timed, log_s[:, :powers], np.nan), weight[:, :powers])
     risen = np.fmax.accumulate(np.where(timed, risen, log_s[:, :powers]), 1)
-    at = np.arange(len(size))
+    at = np.arange(len(octave))
     bottom, top = risen[at, octave][:, None], risen[at, np.minimum(octave + 1, risen.shape[1] - 1)][:, None]
     within = _rising(log_s[:, powers:], weight[:, powers:])
     within = np.fmax.accumulate(np.column_stack([bottom, np.clip(within, bottom, top)]), 1)
-    times = np.exp(np.column_stack([within, top]))
-    steps = np.minimum(2.0**octave, STEPS)
-    place = (size / 2.0**octave - 1) * steps
+    return np.asarray(np.exp(np.column_stack([within, top])), np.float64)
+
+
+def _between_steps(times: Matrix, of: Places, size: Matrix) -> Matrix:
+    """Give the time of each product on the straight line between two of the steps (`_climbed`) of its octave."""
+    start = 2.0 ** np.floor(np.log2(size))
+    steps = np.minimum(start, STEPS)
+    place = (size / start - 1) * steps
     below, above = np.floor(place).astype(np.intp), np.ceil(place).astype(np.intp)
-    left, right = times[at, below], times[at, np.where(above == steps, STEPS, above)]
+    left, right = times[of, below], times[of, np.where(above == steps, STEPS, above)]
     return np.asarray(left + (right - left) * (place - below), np.float64)
 
 
@@ -245,15 +250,17 @@ def _cached_values(
     return [known.found[key] for key in keys]
 
 
-def _times(rows: Rows, axes: Texts, size: Matrix, known: Surroundings) -> Matrix:
-    """Give the times of products by the ladders that they climb."""
-    first, line, names = _lines(rows, axes)
-    most = np.array([numbers(known.timed, name, 1.0).max() for name in SIDES])[_numbers_of(axes)]
-    sizes, octave = _rungs(size, most)
+def _times(rows: Rows, axes: Places, size: Matrix, known: Surroundings) -> Matrix:
+    """Give the times of products by the ladders that they climb; those of one octave of a line share theirs."""
+    first, line, names = lines(rows, axes)
+    start = 2.0 ** np.floor(np.log2(size))
+    one, ladder = alike([line, start, size > start])
+    most = np.array([numbers(known.timed, name, 1.0).max() for name in SIDES])[axes[one]]
+    sizes, octaves = _rungs(size[one], most)
     needed = ~np.isnan(sizes)
     of, rung = np.nonzero(needed)
-    pairs, back = np.unique(np.column_stack([line[of], sizes[of, rung]]), axis=0, return_inverse=True)
-    on, length = pairs[:, 0].astype(np.intp), pairs[:, 1]
+    pair, back = alike([line[one[of]], sizes[of, rung]])
+    on, length = line[one[of[pair]]], sizes[of[pair], rung[pair]]
 
     def predicted(at: Places) -> list[tuple[float, float]]:
         base = first[on[at]]
@@ -270,11 +277,11 @@ def _times(rows: Rows, axes: Texts, size: Matrix, known: Surroundings) -> Matrix
         mapped[on == number] -= np.interp(np.log(length[on == number]), ends, fall)
         may[line == number] = np.interp(np.log(size[line == number]), ends, fall)
     log_s, weight = np.full((2, *sizes.shape), np.nan)
-    log_s[needed], weight[needed] = mapped[back.ravel()], trust[back.ravel()]
-    time_s = _climbed(log_s, weight, size, most, octave) * np.exp(may)
+    log_s[needed], weight[needed] = mapped[back], trust[back]
+    time_s = _between_steps(_climbed(log_s, weight, most, octaves), ladder, size) * np.exp(may)
     for number, row in enumerate(first.tolist()):
-        own = line == number
-        time_s[own] = _on_a_line(rows.take(own), size[own], axes[row], known.timed, time_s[own])
+        own = np.flatnonzero(line == number)
+        time_s[own] = _on_a_line(rows.take(own[:1]), size[own], SIDES[axes[row]], known.timed, time_s[own])
     return time_s
 
 
@@ -290,7 +297,7 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     `rows`: COSTED products.
     """
     axes = growing_axes(rows)
-    size = np.stack([numbers(rows, name, 1.0) for name in SIDES])[_numbers_of(axes), np.arange(len(rows))]
+    size = sizes_along(rows, axes)
     answers = known.predict(rows)
     factor = _times(rows, axes, size, known) / answers.time_s
 
@@ -299,4 +306,4 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
         words = f"{moved:+.1%}, so that fewer rows take no longer, as timings show no fall; "
         return f"{words if abs(moved) > MOVED else ''}{answers.evidence(place)}"
 
-    return Answers(rows.index, answers.times * factor, answers.time_source, answers.bound, evidence)
+    return Answers(rows.index, answers.times * factor, answers.source, answers.limit, evidence)

@@ -9,18 +9,17 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 import numpy as np
-import pandas as pd
 
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
-from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, numbers, places_of
-from fomkit.prediction.gp import Flags, Matrix, Texts
-from fomkit.prediction.monotone import growing_axes, resized
+from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, choose_words, numbers, places_of
+from fomkit.prediction.gp import Flags, Matrix
+from fomkit.prediction.monotone import growing_axes, lines, resized, sizes_along
 from fomkit.prediction.rates import Bounds, Rates, bounds, rates
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
 
-PRODUCTS_AT_ONCE = 4_000
-"""Products whose smaller batches are priced together; each has some ten, with all their columns."""
+PRODUCTS_AT_ONCE = 40_000
+"""Products whose smaller batches are priced together; each may have some ten, with all their columns."""
 
 
 def _evidence(known: Rates, utilisation: float, source: str, launch: Fact | None, starts: float) -> str:
@@ -57,8 +56,7 @@ def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float
 
 def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:
     """Do what `_running_maxima` does, so many rows at once that memory stays bounded."""
-    parts = range(0, len(rows), PRODUCTS_AT_ONCE)
-    places = np.arange(len(rows))
+    parts, places = range(0, len(rows), PRODUCTS_AT_ONCE), np.arange(len(rows))
     return np.concatenate(
         [_running_maxima(rows.take(places[at : at + PRODUCTS_AT_ONCE]), machine, interval) for at in parts], 1
     )
@@ -73,20 +71,17 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
     straight lines.
     """
     axes = growing_axes(rows)
-    size = np.array([numbers(rows, name, 1.0)[at] for at, name in enumerate(axes.tolist())])
+    size = sizes_along(rows, axes)
     below = np.floor(np.log2(np.maximum(size, 1.0)))
     last = below + (size > 2.0**below)
-    counts = last.astype(int) + 1
-    of = np.repeat(np.arange(len(rows)), counts)
-    power = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    smaller = resized(rows.take(of), axes[of], 2.0**power)
-    times = np.full((4, len(rows), int(counts.max())), -np.inf)
-    times[:, of, power] = _times(
-        smaller, bounds(smaller, machine), typical_utilisation(smaller, machine, interval), machine
-    )
+    first, line, _ = lines(rows, axes)
+    powers = np.arange(last.max() + 1)
+    base = np.repeat(first, len(powers))
+    smaller = resized(rows.take(base), axes[base], np.tile(2.0**powers, len(first)))
+    utilisation = typical_utilisation(smaller, machine, interval)
+    times = _times(smaller, bounds(smaller, machine), utilisation, machine).reshape(4, len(first), len(powers))
     times = np.maximum.accumulate(times, 2)
-    at = np.arange(len(rows))
-    left, right = times[:, at, below.astype(int)], times[:, at, last.astype(int)]
+    left, right = (times[:, line, places.astype(np.intp)] for places in (below, last))
     return np.asarray(left + (right - left) * (size / 2.0**below - 1), np.float64)
 
 
@@ -107,7 +102,7 @@ def _answers(
         known = known_of(dtypes.words[dtypes.codes[place]], engines.words[engines.codes[place]])
         return _evidence(known, reached[place], utilisation.source[place], launch, float(starts[place]))
 
-    bound = np.where(starts * start_s > kernel_s, "launch", found.names)
+    bound = choose_words(starts * start_s > kernel_s, "launch", found.names)
     return Answers(rows.index, times[:3], "roofline", bound, evidence)
 
 
@@ -168,12 +163,12 @@ def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> s
     return reason
 
 
-def _bounded(rows: Rows, found: Bounds, answers: Answers, kinds: Texts) -> Flags:
+def _bounded(rows: Rows, found: Bounds, answers: Answers) -> Flags:
     """Tell which times no machine of these rates could reach: plain products, other kinds have short cuts."""
-    measured = answers.time_source == "measured"
+    measured = answers.source.are("measured")
     cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
     # A fused kernel may skip the masked half.
-    plain = (kinds == "gemm") | ((kinds == "attention") & ~found.compute)
+    plain = are(rows, "kind", "gemm") | (are(rows, "kind", "attention") & ~found.compute)
     return np.asarray(plain & ~measured & ~cached)
 
 
@@ -188,28 +183,27 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     """
     rows = rows.take(places_of(times.index, rows.index))
     found = bounds(rows, machine)
-    kinds, stated = rows.text("kind").cells(), ~np.isnan(found.floor_s) & ~found.fitted
-    least_s = np.where(stated & _bounded(rows, found, times, kinds), found.floor_s / found.high / BOOST, 0.0)
+    stated = ~np.isnan(found.floor_s) & ~found.fitted
+    least_s = np.where(stated & _bounded(rows, found, times), found.floor_s / found.high / BOOST, 0.0)
     lifted = times.time_s < least_s
     seconds = np.maximum(times.times, least_s)
     launch = machine.device.launch_s
     starts_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)
     names = found.names
-    bound = np.where(starts_s > found.floor_s, "launch", names)
-    codes, sources = pd.factorize(times.time_source)
-    of_table = stated & np.array([source in _OF_A_TABLE for source in sources], bool)[codes]
+    bound = choose_words(starts_s > found.floor_s, "launch", names)
+    of_table = stated & times.source.are(*_OF_A_TABLE)
     below = stated & (seconds[0] < found.floor_s)
     byte, flop, least_flop = (numbers(rows, name) for name in ("byte", "flop", "least_flop"))
 
     def evidence(place: int) -> str:
-        message, name = times.evidence(place), str(names[place])
+        message, name = times.evidence(place), names.at(place)
         if lifted[place]:
             message = f"{message}; lifted to the {name} floor less {BOOST - 1:.0%}"
         if below[place]:
             share = seconds[0, place] / found.floor_s[place]
             least = least_flop[place] / flop[place] if flop[place] else 1.0
-            reason = _reason(kinds[place], name, byte[place], share, least)
+            reason = _reason(rows.text("kind").at(place), name, byte[place], share, least)
             message = f"{message}; {share:.0%} of the {name} floor: {reason}"
         return message
 
-    return Answers(times.index, seconds, times.time_source, np.where(of_table, bound, times.bound), evidence)
+    return Answers(times.index, seconds, times.source, choose_words(of_table, bound, times.limit), evidence)

@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.machine import Device, Fact, Machine
-from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
+from fomkit.core.units import REAL_OF, format_quantity
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Record, Table, are, as_rows, numbers, same_texts
-from fomkit.prediction.gp import Flags, Matrix, Places, Texts
+from fomkit.prediction.estimates import Record, Table, Words, are, as_rows, item_bytes, numbers, same_texts
+from fomkit.prediction.gp import Flags, Matrix, Places
 
 FITTED = "rates fitted to the table"
 UNSEEN = 2.0
@@ -98,9 +98,9 @@ class Bounds(NamedTuple):
         return Bounds._make(column[which] for column in self)
 
     @property
-    def names(self) -> Texts:
+    def names(self) -> Words:
         """Compute or memory."""
-        return np.where(self.compute, "compute", "memory").astype(object)
+        return Words(self.compute.astype(np.intp), ("memory", "compute"))
 
 
 def floors(
@@ -160,7 +160,7 @@ def binding(row: Record, known: Rates) -> Bound | None:
     rate = known.flop_per_s if found.compute[0] else known.byte_per_s
     if rate is None or math.isnan(found.floor_s[0]):
         return None
-    return Bound(str(found.names[0]), float(found.floor_s[0]), rate)
+    return Bound(found.names.at(0), float(found.floor_s[0]), rate)
 
 
 ENOUGH = 20
@@ -210,13 +210,13 @@ _WRITTEN = ("pointwise", "copy", "norm", "softmax", "pool", "embedding")
 """Kinds whose bytes written are those of their results."""
 
 
-def result_byte(ops: pd.DataFrame) -> Matrix:
+def result_byte(ops: Table) -> Matrix:
     """Give the bytes of each op's new tensor; 0 where there is none, or its size is not told by the row."""
 
     def size(name: str) -> Matrix:
         return numbers(ops, name, 1.0)
 
-    item = np.array([ITEM_BYTE.get(str(one), 4.0) for one in ops["dtype"]])
+    item, op = np.nan_to_num(item_bytes(ops), nan=4.0), as_rows(ops).text("op")
     kernel = size("kernel_d") * size("kernel_h") * size("kernel_w")
     conv = {
         "backward_input": size("batch") * size("in_channels") * size("depth") * size("height") * size("width"),
@@ -225,12 +225,12 @@ def result_byte(ops: pd.DataFrame) -> Matrix:
     byte = np.where(are(ops, "kind", "gemm"), size("b") * size("m") * size("n") * item, 0.0)
     for pass_name, numel in conv.items():
         byte = np.where(are(ops, "kind", "conv") & are(ops, "pass_name", pass_name), numel * item, byte)
-    in_place = np.array([str(one).endswith("_") for one in ops["op"]]) if "op" in ops.columns else False
-    written = are(ops, "kind", *_WRITTEN) & ~np.asarray(in_place) & ~are(ops, "pass_name", "update")
+    in_place = op.mapped([word.endswith("_") for word in op.words], bool)
+    written = are(ops, "kind", *_WRITTEN) & ~in_place & ~are(ops, "pass_name", "update")
     return np.asarray(np.where(written, numbers(ops, "write_byte", 0.0), byte), np.float64)
 
 
-def fresh_seconds(ops: pd.DataFrame, device: Device) -> Matrix:
+def fresh_seconds(ops: Table, device: Device) -> Matrix:
     """Give what fresh pages add to each op [s]; 0 on a device of which nothing is known."""
     rate, above = device.fresh_byte_per_s, device.fresh_above_byte
     if rate is None or above is None or not len(ops):

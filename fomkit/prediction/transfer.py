@@ -19,8 +19,8 @@ from fomkit.core.machine import Machine
 from fomkit.core.units import SAME_WIDTH
 from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, numbers, places_of
-from fomkit.prediction.gp import Flags, Matrix, Texts
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, numbers, places_of
+from fomkit.prediction.gp import Flags, Matrix
 from fomkit.prediction.rates import Bounds, bounds
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation, without_pass
 
@@ -48,13 +48,13 @@ def widen(times: Matrix, faster: Matrix | float, slower: Matrix | float) -> Matr
     return np.stack([time_s, time_s / np.exp(below), time_s * np.exp(above)])
 
 
-def _answers(known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtilisations, bound: Texts) -> Answers:
+def _answers(known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtilisations, bound: Words) -> Answers:
     ratio = baseline.value / wanted.value
     times = widen(known.times, wanted.high / wanted.value, wanted.value / wanted.low) * ratio
 
     def evidence(place: int) -> str:
         return (
-            f"{ratio[place]:.2g} × its {BASELINE} pass ({known.time_source[place]}, {known.evidence(place)}), "
+            f"{ratio[place]:.2g} × its {BASELINE} pass ({known.source.at(place)}, {known.evidence(place)}), "
             f"the ratio of what is {wanted.source[place]} and {baseline.source[place]}"
         )
 
@@ -88,7 +88,7 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
         places = places_of(chosen.index[at], known.index)
         good = (places >= 0) & is_known & is_baseline
         utilisations = wanted.chosen(good), baseline.chosen(good)
-        found.append(_answers(known.chosen(places[good]), *utilisations, limits.names[good]))
+        found.append(_answers(known.chosen(places[good]), *utilisations, limits.names.taken(good)))
     return estimates.join_answers(found)
 
 
@@ -127,11 +127,11 @@ class _Sibling(NamedTuple):
     rate: float
 
 
-def _classes(products: Table) -> list[str]:
+def _classes(products: Table) -> Words:
     """Name what a fit of products tells apart, batched ones for themselves: libraries call other kernels."""
-    batched = np.where(numbers(products, "b", 1.0) > 1, "/batched", "/single").tolist()
     pairs, numbers_of = estimates.same_texts(products, "dtype", "engine")
-    return ["/".join(pairs[at]) + word for at, word in zip(numbers_of.tolist(), batched, strict=True)]
+    names = ["/".join((*pair, word)) for pair in pairs for word in ("single", "batched")]
+    return Words(2 * numbers_of + (numbers(products, "b", 1.0) > 1), tuple(names))
 
 
 def _orders(products: Table) -> Matrix:
@@ -143,7 +143,7 @@ def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     """Count the timings of each storage order by class, of the classes where every timing states its order."""
     known = estimates.as_rows(timings).take(are(timings, "kind", "gemm"))
     table: dict[str, dict[float, int]] = {}
-    for group, orders in pd.Series(_orders(known)).groupby(np.array(_classes(known), object)):
+    for group, orders in pd.Series(_orders(known)).groupby(_classes(known).cells()):
         # An order that was not stated may be any, so a class with one such has them all.
         if orders.notna().all():
             table[str(group)] = {float(str(order)): int(count) for order, count in orders.value_counts().items()}
@@ -153,13 +153,14 @@ def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
 def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
     """Give products the commonest storage order of their class in the table; NaN where it has their own."""
     table = estimates.cached(timings, None, "storage orders", partial(_timed_orders, timings))
-    pairs = list(zip(_classes(products), _orders(products).tolist(), strict=True))
-    found: dict[tuple[str, float], float] = {}
-    for its_class, wanted in dict.fromkeys(pairs):
-        here: dict[float, int] = table.get(its_class, {})
-        lacking = not math.isnan(wanted) and here.get(wanted, 0) < FEWEST <= max(here.values(), default=0)
-        found[its_class, wanted] = max(here, key=lambda order: here[order]) if lacking else np.nan
-    return np.array([found.get(pair, np.nan) for pair in pairs])
+    classes, orders = _classes(products), _orders(products)
+    first, number = estimates.alike([classes.codes, orders])
+    found = np.full(len(first), np.nan)
+    for place, at in enumerate(first.tolist()):
+        here, wanted = table.get(classes.at(at), {}), float(orders[at])
+        if not math.isnan(wanted) and here.get(wanted, 0) < FEWEST <= max(here.values(), default=0):
+            found[place] = max(here, key=lambda order: here[order])
+    return found[number]
 
 
 @estimates.opened_by(
@@ -186,10 +187,10 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     def evidence(place: int) -> str:
         return (
             f"as stored with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}, its own order is not in "
-            f"the table ({known.time_source[place]}, {known.evidence(place)})"
+            f"the table ({known.source.at(place)}, {known.evidence(place)})"
         )
 
-    return Answers(known.index, widen(known.times, spread, spread), "transferred", known.bound, evidence)
+    return Answers(known.index, widen(known.times, spread, spread), "transferred", known.limit, evidence)
 
 
 def _sums(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
@@ -247,9 +248,9 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
 
     def evidence(place: int) -> str:
         scaled = "" if ratio[place] == 1 else f"{ratio[place]:.2g} × "
-        return f"{scaled}as timed in {formats[place]} ({known.time_source[place]}, {known.evidence(place)})"
+        return f"{scaled}as timed in {formats[place]} ({known.source.at(place)}, {known.evidence(place)})"
 
-    return Answers(known.index, widen(known.times, spread, spread) * ratio, "transferred", known.bound, evidence)
+    return Answers(known.index, widen(known.times, spread, spread) * ratio, "transferred", known.limit, evidence)
 
 
 @estimates.opened_by(
@@ -291,7 +292,7 @@ def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Est
     )  # fmt: skip
     known = table(like, machine, interval)
     more = (chosen.number("byte") / (2 * once))[places_of(known.index, chosen.index)]
-    scaled = Answers(known.index, known.times * more, known.time_source, known.bound, known.evidence)
+    scaled = Answers(known.index, known.times * more, known.source, known.limit, known.evidence)
     return _from_same_traffic(chosen, scaled, machine, interval, f"its {BASELINE} pass")
 
 
@@ -303,7 +304,7 @@ def _from_same_traffic(chosen: Rows, known: Answers, machine: Machine, interval:
     utilisation, same = reached.chosen(good), known.chosen(places[good])
 
     def evidence(place: int) -> str:
-        return f"as {what} of this traffic ({same.time_source[place]}, {same.evidence(place)})"
+        return f"as {what} of this traffic ({same.source.at(place)}, {same.evidence(place)})"
 
     times = widen(same.times, utilisation.high / utilisation.value, utilisation.value / utilisation.low)
-    return Answers(same.index, times, "transferred", limits.names[good], evidence)
+    return Answers(same.index, times, "transferred", limits.names.taken(good), evidence)

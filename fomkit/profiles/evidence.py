@@ -40,7 +40,7 @@ from fomkit.plan.memory_of import device_kind
 from fomkit.prediction.donors import FEWEST, KINDS, MOST
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import families, training_rows
-from fomkit.prediction.plausibility import check_facts, check_timings
+from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
 from fomkit.profiles.locate import is_shipped, shipped_folder
 from fomkit.profiles.machines import fit_key, load_fits, load_machine, save_fits
 
@@ -159,23 +159,36 @@ def shipped_typical_tables() -> TypicalTables:
         raise FomkitError(error.where, f"{error.what} {do}") from error
 
 
-def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
-    """Check a machine's table, price it, and find the rows that cannot be."""
+def _costed(given: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Check a machine's table, and price it."""
     made = [column.name for column in COSTS] + [name for name in given.columns if str(name).startswith("_")]
     plain = given.drop(columns=made, errors="ignore").reset_index(drop=True)
-    check_table(plain, "TIMINGS", f"{machine.name}: timings")
-    costed, stated = add_costs(plain, checked=True), machine.stated_rows().to_numpy(bool)
-    kind, named = device_kind(machine), dict[int, str]()
+    check_table(plain, "TIMINGS", f"{name}: timings")
+    return add_costs(plain, checked=True)
+
+
+def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
+    """Check a machine's table, price it, and find the rows that cannot be."""
+    costed = cached(given, None, f"costed of {machine.name}", partial(_costed, given, machine.name))
+    kind, named, stated = device_kind(machine), dict[int, str](), machine.stated_rows().to_numpy(bool)
     suspicions = list(check_facts(machine.device, machine.name, refuse=machine.origin is None))
     # Rows that were stated for a changed machine are held against the change, all others against the origin.
     for own, device in ((~stated, machine.origin or machine.device), (stated, machine.device)):
         if own.any():
-            places = np.flatnonzero(own)
-            found = check_timings(costed[own], replace(machine, device=device), kind)
+            places, which = (
+                np.flatnonzero(own),
+                f"{'' if own.all() else own.tobytes().hex()} of {machine.name} {kind}",
+            )
+            check = partial(_found_among, costed, own, replace(machine, device=device), kind)
+            found = cached(given, device, f"impossible rows {which}", check)
             suspicions += found.suspicions
             named |= {int(places[at]): text for at, text in found.why.items()}
     left = given.drop(index=given.index[list(named)]).reset_index(drop=True) if named else given
     return Plausibility(tuple(named.values()), tuple(suspicions), given, left, machine.device)
+
+
+def _found_among(costed: pd.DataFrame, own: NDArray[np.bool_], machine: Machine, kind: str) -> Verdict:
+    return check_timings(costed[own], machine, kind)
 
 
 def verdict_on(machine: Machine, most: int = 1, *, named: bool = True) -> tuple[str, ...]:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 
-MOST_WITH_NODES = 20_000
-"""Points of a sweep over nodes: about ten a second (benchmarks/sweeps.py), so half an hour."""
+MOST_WITH_NODES = 200_000
+"""Points of a sweep over nodes: about a hundred a second where the device varies too, a thousand where it does not
+(benchmarks/sweeps.py), so half an hour at most."""
 
 
 def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -> Machine:
@@ -66,8 +67,9 @@ def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
     if points > MOST_WITH_NODES:
         raise FomkitError(
             "sweep",
-            f"asks for {points:,} points with nodes, which are worked out one after the other, about ten a "
-            f"second; {MOST_WITH_NODES:,} is the most. Take fewer steps, or sample: --way sobol --points 4096.",
+            f"asks for {points:,} points with nodes, which are worked out one after the other, about "
+            f"a hundred a second; {MOST_WITH_NODES:,} is the most. Take fewer steps, or sample: "
+            "--way sobol --points 4096.",
         )
     _ = Network(machine).node_devices  # raises where nobody says
     return True
@@ -86,20 +88,34 @@ def _point(job: NodesJob, nodes: int) -> dict[str, object]:
     }
 
 
+MOST_JOBS = 256
+"""Jobs whose devices are kept for the points that differ in links and nodes only."""
+
+
 def estimate_on_nodes(
-    model: ModelProfile, machine: Machine, layout: Layout, options: Options, table: pd.DataFrame
-) -> pd.DataFrame:
-    """Estimate the points of a table; its results, peak_byte [byte], devices of a job, and jobs at once."""
+    model: ModelProfile, machine: Machine, layout: Layout, options: Options, table: pd.DataFrame,
+    built: dict[Hashable, NodesJob],
+) -> pd.DataFrame:  # fmt: skip
+    """Estimate the points of a table; its results, peak_byte [byte], devices of a job, and jobs at once.
+
+    `built`: jobs by what they vary of a device and of sizes, kept from table to table.
+    """
+    if len(built) > MOST_JOBS:
+        built.clear()
     jobs: dict[Hashable, NodesJob] = {}
     found = []
     for row in table.to_dict("records"):
         nodes, key = int(row.pop(NODES)), tuple(row.values())
         if key not in jobs:
-            values = {str(name): value for name, value in row.items()}
+            of_links = {str(name): row.pop(name) for name in (LINK_RATE, LINK_ALPHA) if name in row}
+            values, of_device = {str(name): value for name, value in row.items()}, tuple(row.values())
             own = [name for name in values if name == "batch" or name in model.sizes]
             sizes = {name: int(values.pop(name)) for name in own}
-            changed = change_machine(with_own_link(machine, layout.channel, values), values, layout.channel)
-            jobs[key] = NodesJob(model, changed, layout, replace(options, sizes={**options.sizes, **sizes}))
+            linked = with_own_link(machine, layout.channel, of_links)
+            changed = change_machine(linked, {**values, **of_links}, layout.channel)
+            job = NodesJob(model, changed, layout, replace(options, sizes={**options.sizes, **sizes}))
+            first = built.setdefault(of_device, job)
+            jobs[key] = job if first is job else replace(job, like=first)
         found.append(_point(jobs[key], nodes))
     return pd.DataFrame(found, index=table.index)
 
@@ -164,6 +180,10 @@ class Sweep:
     def _study(self) -> Study:
         return prepare_study(self.model, self.machine, self.options)
 
+    @cached_property
+    def _jobs(self) -> dict[Hashable, NodesJob]:
+        return {}
+
     def stretches(self) -> list[tuple[int, int]]:
         """Cut the points into stretches, first and last plus one, always the same."""
         chunk = CHUNK_OF_NODES if self.on_nodes else CHUNK
@@ -175,7 +195,7 @@ class Sweep:
         # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
         with threads().limit(limits=1), pd.option_context("mode.string_storage", "python"):
             if self.on_nodes:
-                found = estimate_on_nodes(self.model, self.machine, self.layout, self.options, wanted)
+                found = estimate_on_nodes(self.model, self.machine, self.layout, self.options, wanted, self._jobs)
             else:
                 found = in_order(blocks_of(self._study, wanted), wanted)[[*RESULTS, "basis"]]
                 found = found.assign(devices=self.model.run.devices_per_run, jobs=self._study.at_once)

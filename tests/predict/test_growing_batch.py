@@ -83,7 +83,7 @@ def test_a_step_falls_only_where_two_timings_of_a_product_fall(model: str, machi
     sizes = {name: np.full(len(batches), float(size)) for name, size in profile.sizes.items()} | {
         "batch": batches.astype(float)
     }
-    found = times_at(step_ops(profile, there, formats), there, formats, sizes, 0.8)
+    found = times_at(step_ops(profile, there, formats), there, sizes, 0.8)
     assert_rising(np.nansum(found.times[0] * found.executions, 0), batches)
 
 
@@ -116,5 +116,6 @@ def test_between_two_powers_of_two_each_rung_is_what_was_told_of_it(octave: int,
     inside = 2.0**octave * (1 + np.arange(1.0, monotone.STEPS) / steps)
     inside[steps - 1 :] = np.nan  # an octave of few whole sizes has as many rungs
     told = np.log(np.concatenate([powers, inside]))[None, :]
-    at = (np.array([float(size)]), np.array([64.0]), np.array([octave]))
-    assert monotone._climbed(told, np.ones_like(told), *at) == pytest.approx([float(size)])
+    times = monotone._climbed(told, np.ones_like(told), np.array([64.0]), np.array([octave]))
+    found = monotone._between_steps(times, np.zeros(1, np.intp), np.array([float(size)]))
+    assert found == pytest.approx([float(size)])

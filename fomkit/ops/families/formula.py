@@ -100,17 +100,22 @@ class Row:
 
 
 def columns_of(
-    ops: pd.DataFrame, rows: NDArray[np.intp], read: dict[str, NDArray[np.float64]]
+    ops: pd.DataFrame,
+    rows: NDArray[np.intp],
+    read: dict[str, NDArray[np.float64]],
+    many: tuple[int, ...] = (),
 ) -> Callable[[str], NDArray[np.float64]]:
     """Give the columns of some rows of a table by name, as a `Row` asks for them.
 
     `rows` (n,): positions; `read`: columns of the whole table that were read before, shared among its groups of
-    rows.
+    rows; `many`: how many sizes of each row the columns read before may hold: one that is the same in all of them
+    has a single one.
     """
 
     def column(name: str) -> NDArray[np.float64]:
         if name not in read:
-            read[name] = _whole_column(ops, name)
+            whole = _whole_column(ops, name)
+            read[name] = whole.reshape(-1, *(1 for _ in many)) if whole.ndim else whole
         values = read[name]
         return values[rows] if values.ndim else values
 
