@@ -189,9 +189,19 @@ def cache_folder() -> Path:
 _KEPT = "fomkit/kept/1"
 _SETTLED_NS = 100_000_000
 """What is made of files that changed so shortly before [ns], or since, is not kept: others may have been read."""
-_DAMAGE = (OSError, FomkitError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+_DAMAGE = (
+    OSError,
+    FomkitError,
+    ArithmeticError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
 _NOUNS = ("fomkit.core.machine", "fomkit.core.measurement", "fomkit.core.model")
 _NUMBERS, _COLUMNS = ("<f8", "<i4", "<i8"), ("float64", "object", "str")
+_PLAIN = (float, str, int, bool, type(None))
 _ROOMS = ("core", "files", "ops", "ops/families", "plan", "prediction", "profiles")
 Value = TypeVar("Value")
 
@@ -216,12 +226,12 @@ def _packed(value: Any, parts: list[bytes]) -> Any:
 
     form: str = type(value).__name__
     of: list[Any] = []
-    if value is None or type(value) in (str, int, float, bool):
+    if type(value) in _PLAIN:
         return value
     if type(value) is dict and all(type(key) is str and key for key in value):
         return {key: _packed(one, parts) for key, one in value.items()}
     if type(value) in (list, tuple):
-        of = [_packed(one, parts) for one in value]
+        of = [one if type(one) in _PLAIN else _packed(one, parts) for one in value]
     elif isinstance(value, np.ndarray) and value.dtype.str in _NUMBERS:
         of = [value.dtype.str, value.shape, sum(map(len, parts))]
         parts.append(value.tobytes() + bytes(-value.nbytes % 8))
@@ -280,7 +290,11 @@ def _restored(value: Any, content: bytes) -> Any:
     import numpy as np
 
     form: str = value[""]
-    of = value["of"] if form == "ndarray" else [_restored(one, content) for one in value["of"]]
+    of = (
+        value["of"]
+        if form == "ndarray"
+        else [_restored(one, content) if type(one) is dict else one for one in value["of"]]
+    )
     if form == "ndarray" and of[0] in _NUMBERS:
         dtype, shape, at = of
         return np.frombuffer(content, dtype, math.prod(shape), at).reshape(shape)
@@ -297,6 +311,11 @@ def _restored(value: Any, content: bytes) -> Any:
     return noun(*of)
 
 
+def _content(path: Path) -> bytes:
+    with open_file(path) as stream:
+        return stream.read(MAX_BYTE + 1)
+
+
 def _kept_as(what: str, key: str) -> Path:
     return cache_folder() / f"{what}-{key[:32]}.kept"
 
@@ -304,7 +323,7 @@ def _kept_as(what: str, key: str) -> Path:
 def _read_kept(what: str, key: str) -> tuple[Any, ...]:
     """Give what is kept, as the only item; nothing where there is none, or none to be believed."""
     with suppress(*_DAMAGE):
-        seal, _, whole = _kept_as(what, key).read_bytes().partition(b"\n")
+        seal, _, whole = _content(_kept_as(what, key)).partition(b"\n")
         if hashlib.sha256(whole).hexdigest().encode() == seal:
             head, _, content = whole.partition(b"\n")
             found = json.loads(head)
@@ -340,8 +359,7 @@ def file_key(paths: Iterable[Path]) -> str:
     for path in paths:
         content = b""
         try:
-            with open_file(path) as stream:
-                content = stream.read(MAX_BYTE + 1)
+            content = _content(path)
             digest.update(f"{len(content)} ".encode() + content)
         except FileNotFoundError:
             digest.update(b"absent ")
