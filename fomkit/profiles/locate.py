@@ -274,7 +274,7 @@ def _table_of(names: list[str], kinds: list[str], numbers: NDArray[np.float64], 
     ]
     found = pd.concat(parts, axis=1)[names]
     named = {name: kind for name, kind in zip(names, kinds, strict=True) if kind == "str"}
-    return found.astype(named) if named else found
+    return (found.astype(named) if named else found).copy()  # in few blocks, as tables are made
 
 
 def _fields(noun: Any) -> Sequence[str]:
