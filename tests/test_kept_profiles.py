@@ -191,6 +191,26 @@ def test_a_folder_that_is_gone_or_cannot_be_written_costs_time_only(
     assert len(list(cache.iterdir())) == 2
 
 
+def test_old_entries_go(mine: Path, cache: Path, read_each_time: Readers) -> None:
+    read_each_time.machine(mine / "iphone-7.yaml", ())
+    (old,) = cache.iterdir()
+    os.utime(old, (time.time() - 100 * 86_400,) * 2)
+    read_each_time.model(mine / "alexnet.yaml")
+    assert [one.name.split("-")[0] for one in cache.iterdir()] == ["model"]
+
+
+def test_who_has_no_home_keeps_nothing(
+    mine: Path, read_each_time: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("FOMKIT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    assert read(mine, read_each_time)[1].name == "alexnet"
+
+
 def test_files_that_just_changed_are_not_kept(mine: Path, cache: Path, read_each_time: Readers) -> None:
     """They may have changed between being read and being hashed."""
     (mine / "iphone-7.timings.csv").touch()

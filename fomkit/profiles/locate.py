@@ -187,6 +187,8 @@ def cache_folder() -> Path:
 
 
 _KEPT = "fomkit/kept/1"
+_KEPT_S = 90 * 86_400
+"""Age [s] of an entry that goes when another is written; files change, and nobody asks for what they were."""
 _SETTLED_NS = 100_000_000
 """What is made of files that changed so shortly before [ns], or since, is not kept: others may have been read."""
 _DAMAGE = (
@@ -197,7 +199,7 @@ _DAMAGE = (
     TypeError,
     LookupError,
     AttributeError,
-    RecursionError,
+    RuntimeError,
 )
 _NOUNS = ("fomkit.core.machine", "fomkit.core.measurement", "fomkit.core.model")
 _NUMBERS, _COLUMNS = ("<f8", "<i4", "<i8"), ("float64", "object", "str")
@@ -334,12 +336,16 @@ def _read_kept(what: str, key: str) -> tuple[Any, ...]:
 
 def _keep(what: str, key: str, value: object) -> None:
     """Keep a value; a cache that cannot be written to costs the time of making it again and nothing else."""
-    path, parts = _kept_as(what, key), list[bytes]()
+    parts = list[bytes]()
     with suppress(*_DAMAGE):
+        path = _kept_as(what, key)
         head = json.dumps({"maker": _maker(), "key": key, "value": _packed(value, parts)})
         whole = b"".join((head.encode(), b"\n", *parts))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, hashlib.sha256(whole).hexdigest().encode() + b"\n" + whole)
+        for old in path.parent.glob("*.kept"):
+            if old.stat().st_mtime < time.time() - _KEPT_S:
+                old.unlink()
 
 
 def kept(what: str, key: str, make: Callable[[], Value]) -> Value:
