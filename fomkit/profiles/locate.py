@@ -313,7 +313,7 @@ def _restored(value: Any, content: bytes) -> Any:
     return noun(*of)
 
 
-def _content(path: Path) -> bytes:
+def _bytes_up_to_cap(path: Path) -> bytes:
     with open_file(path) as stream:
         return stream.read(MAX_BYTE + 1)
 
@@ -325,7 +325,7 @@ def _kept_as(what: str, key: str) -> Path:
 def _read_kept(what: str, key: str) -> tuple[Any, ...]:
     """Give what is kept, as the only item; nothing where there is none, or none to be believed."""
     with suppress(*_DAMAGE):
-        seal, _, whole = _content(_kept_as(what, key)).partition(b"\n")
+        seal, _, whole = _bytes_up_to_cap(_kept_as(what, key)).partition(b"\n")
         if hashlib.sha256(whole).hexdigest().encode() == seal:
             head, _, content = whole.partition(b"\n")
             found = json.loads(head)
@@ -365,7 +365,7 @@ def file_key(paths: Iterable[Path]) -> str:
     for path in paths:
         content = b""
         try:
-            content = _content(path)
+            content = _bytes_up_to_cap(path)
             digest.update(f"{len(content)} ".encode() + content)
         except FileNotFoundError:
             digest.update(b"absent ")
