@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,7 +24,11 @@ import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "model_profiles" / "src"
+CACHE = Path(tempfile.gettempdir()) / f"fomkit-speed-{os.getpid()}"
 LIBRARIES = "import pandas, yaml, typer, rich, pydantic"
+ITS_IMPORTS = """
+import fomkit.cli.main, fomkit.cli.estimate, fomkit.profiles.models, fomkit.verbs.compare, rich.console, rich.table
+"""
 LIBRARIES_USED = f"""{LIBRARIES}
 from rich.console import Console; from rich.table import Table
 class Record(pydantic.BaseModel): name: str; value: float
@@ -36,10 +41,14 @@ app([])
 """
 
 
-def processor_s(command: Sequence[str], folder: Path = ROOT) -> float:
-    """Processor time of a command and its children [s]."""
+def processor_s(command: Sequence[str], folder: Path = ROOT, *, anew: bool = False) -> float:
+    """Processor time of a command and its children [s]; ``anew``: with an empty cache."""
+    if anew:
+        shutil.rmtree(CACHE, ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "FOMKIT_CACHE": str(CACHE)}
+    # A user's modules are compiled once, when fomkit is installed or first run.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
@@ -53,9 +62,11 @@ def fomkit(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "fomkit.cli", *arguments]
 
 
-def compare(ours: Sequence[str], peer: Sequence[str], repeats: int) -> tuple[float, float, list[float]]:
+def compare(
+    ours: Sequence[str], peer: Sequence[str], repeats: int, *, anew: bool = False
+) -> tuple[float, float, list[float]]:
     """Median time of both commands [s] and the ratio of each pair, but for the first, which warms the caches."""
-    pairs = [(processor_s(ours), processor_s(peer)) for _ in range(repeats + 1)][1:]
+    pairs = [(processor_s(ours, anew=anew), processor_s(peer)) for _ in range(repeats + 1)][1:]
     left, right = (statistics.median(times) for times in zip(*pairs, strict=True))
     return left, right, [one / other for one, other in pairs]
 
@@ -81,8 +92,11 @@ def cold_starts(repeats: int) -> list[dict[str, str]]:
     imports = "importing pandas, yaml, typer, rich, pydantic"
     return [
         row("fomkit --help", "importing typer", compare(fomkit("--help"), typer, repeats), 2.0),
-        row("fomkit estimate resnet50 -t v100", imports, compare(estimate, libraries, repeats), 1.5),
-        row("the same", "importing them and using each once", compare(estimate, used, repeats), None),
+        row("import fomkit", "importing nothing", compare(python("import fomkit"), python(""), repeats), 2.0),
+        row("fomkit estimate resnet50 -t v100", imports, compare(estimate, libraries, repeats), 1.3),
+        row("  the same", "importing them and using each once", compare(estimate, used, repeats), None),
+        row("  its imports alone", imports, compare(python(ITS_IMPORTS), libraries, repeats), None),
+        row("  with an empty cache", imports, compare(estimate, libraries, repeats, anew=True), 1.6),
         row("fomkit estimate -t v100, all models", imports, compare(everything, libraries, repeats), None),
     ]
 
@@ -179,6 +193,7 @@ def main() -> None:
     chosen = arguments.parse_args()
     rows = [*cold_starts(chosen.repeats), *([] if chosen.no_trace else tracing(chosen.repeats)), *scaling()]
     print(pd.DataFrame(rows).to_string(index=False, justify="left"))
+    shutil.rmtree(CACHE, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -199,7 +199,7 @@ def test_an_estimate_on_shipped_profiles_imports_no_heavy_library(root: Path) ->
         "from fomkit.cli.main import app\ntry: app()\nexcept SystemExit: pass"
     )
     modules = imported(code, root)
-    assert {"pandas", "yaml", "pydantic"} <= modules
+    assert "pandas" in modules
     assert not modules & HEAVY
 
 

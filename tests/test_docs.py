@@ -39,8 +39,8 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import ModelRecord, load_model
-from fomkit.profiles.records import MeasuredOpsRecord, MeasuredRecord, RepeatedRecord, StepTimesRecord
+from fomkit.profiles.models import load_model
+from fomkit.profiles.records import MeasuredOpsRecord, MeasuredRecord, ModelRecord, RepeatedRecord, StepTimesRecord
 from fomkit.profiles.suites import GivenRecord, SuiteRecord, load_suite
 from fomkit.readers.measurements import read_measurements
 from fomkit.verbs.suite_content import suite_content

@@ -268,6 +268,9 @@ def write_answer(
 
     `rows`: what a file other than .json holds.
     """
+    if output is None and not as_json:
+        print(write(content, standard_output()), end="")
+        return
     from fomkit.files.write import write_whole
     from fomkit.output.files import to_csv, to_json
 

@@ -115,18 +115,24 @@ def _estimated(
     skip_failures: bool,
 ) -> Comparison:
     """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
-    from fomkit.merit.measured_steps import NOTHING_MEASURED
-    from fomkit.readers.measurements import all_measured
+    import pandas as pd
+
     from fomkit.verbs.compare import compare
 
-    machines = [choices.load_machine(name) for name in target]
-    base = choices.load_machine(baseline) if baseline else None
-    models = [choices.load_model(name) for name in names]
-    known = all_measured()[0] if base else NOTHING_MEASURED
-    measured = known._replace(rows=(*known.rows, *rows))
-    return compare(
-        models, machines, base, chosen, skip_failures=skip_failures, after_each=after_each, measured=measured
-    )
+    # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
+    with pd.option_context("mode.string_storage", "python"):
+        machines = [choices.load_machine(name) for name in target]
+        base = choices.load_machine(baseline) if baseline else None
+        models = [choices.load_model(name) for name in names]
+        measured = None
+        if base:
+            from fomkit.readers.measurements import all_measured
+
+            known = all_measured()[0]
+            measured = known._replace(rows=(*known.rows, *rows))
+        return compare(
+            models, machines, base, chosen, skip_failures=skip_failures, after_each=after_each, measured=measured
+        )
 
 
 def _check_output(path: Path | None, only: str | None, estimates: int) -> None:
@@ -166,11 +172,11 @@ def _write(
 
 def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ...]:
     """Read measurements before the estimating, which takes longer; a table of none is refused by its reader."""
+    if path is None:
+        return ()
     from fomkit.profiles.locate import locate
     from fomkit.readers.measurements import read_measurements
 
-    if path is None:
-        return ()
     if not baseline:
         raise FomkitError(
             f"--from {path}", "needs the machine they were taken on. Add, for example, '--baseline p100'."
@@ -191,9 +197,11 @@ def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
 def _measured_block(
     result: Comparison, rows: tuple[Measurement, ...], path: str, last_batch: LastBatch | None
 ) -> dict[str, Any] | None:
+    if not rows:
+        return None
     from fomkit.verbs.from_measurements import from_measurements, measured_content
 
-    return measured_content(from_measurements(result, rows, path, last_batch), path) if rows else None
+    return measured_content(from_measurements(result, rows, path, last_batch), path)
 
 
 def _show_steps(result: Comparison, content: dict[str, Any]) -> None:

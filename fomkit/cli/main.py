@@ -5,17 +5,18 @@ The command line: one file per verb; parse, call, print. Mistakes end with one m
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 import typer.main
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from fomkit.cli.choices import complain
 from fomkit.core.errors import FomkitError
@@ -45,16 +46,42 @@ def _what_it_takes(verb: Any, name: str) -> str:
     return f"has no value. It takes {' or '.join(words)}. Write, for example, '{name} {words[0]}'."
 
 
+def _taken(option: Any, check: Any, ctx: Any, value: Any) -> Any:
+    """Take what is text, a default or absent as it stands; for any other value the parser loads pydantic."""
+    kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)  # of typer from 0.29 on
+    words = value if kind == list[str] and value else (None,)
+    good = type(value) is kind or all(type(one) is str for one in words) or (value is None and not option.required)
+    if kind is None or not good:
+        return check(ctx, value)
+    return value if option.callback is None else option.callback(ctx, option, value)
+
+
+class _Taking:
+    """A command whose options are `_taken`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Give its options, and those that the parser adds."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            if "process_value" not in vars(one):
+                one.process_value = partial(_taken, one, one.process_value)
+        return found
+
+
+class Verb(_Taking, TyperCommand):
+    """One verb."""
+
+
 @cache
 def verb_command(name: str) -> Any:
     """Make the command of a verb, from the function of its name (``import_file`` for import)."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     function = getattr(import_module(f"fomkit.cli.{VERBS[name]}"), "import_file" if name == "import" else name)
-    alone.command(name)(function)
+    alone.command(name, cls=Verb)(function)
     return typer.main.get_command(alone)
 
 
-class Verbs(TyperGroup):
+class Verbs(_Taking, TyperGroup):
     """The verbs of the command line, each made when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - its parser gives it
@@ -120,6 +147,8 @@ def main() -> None:
     for library in ("OMP", "OPENBLAS", "MKL"):
         # The matrices here are small; on a busy machine threads only wait for each other.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    # One answer makes little garbage, and to look for it is to go through 300,000 objects of the libraries.
+    gc.set_threshold(100_000, 20, 20)
     # Its search for plugins reads the metadata of everything installed, and none of them is ours.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
@@ -132,6 +161,7 @@ def main() -> None:
             app()  # ends by SystemExit, with what was printed still in a buffer
         finally:
             sys.stdout.flush()
+            gc.freeze()  # nor at the end
     except FomkitError as error:
         if _debug:
             raise

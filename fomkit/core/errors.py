@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from importlib.metadata import PackageNotFoundError, requires
 from typing import Any, NamedTuple
 
 
@@ -90,6 +89,8 @@ def install_hint(extra: str) -> str:
     >>> install_hint("parquet")
     "pip install 'pyarrow>=16'"
     """
+    from importlib.metadata import PackageNotFoundError, requires
+
     try:
         stated = requires("fomkit") or []
     except PackageNotFoundError:  # a source folder that was never installed

@@ -12,13 +12,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import harmonic_mean
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.machine import Machine
-from fomkit.core.suite import Suite
 from fomkit.core.units import DAY_S
+
+if TYPE_CHECKING:
+    from fomkit.core.suite import Suite
 
 Numbers = Sequence[float]
 Mean = Callable[[Numbers, Numbers, Numbers], float]

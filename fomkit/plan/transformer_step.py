@@ -28,8 +28,7 @@ from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Pass, Stage, T
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import bus_factor
-from fomkit.profiles.models import TransformerRecord
-from fomkit.profiles.records import Record, check_record, check_schema
+from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
 
 NO_PASSES = Pass(0.0, 0.0)
 PLANS = 8

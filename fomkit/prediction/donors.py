@@ -167,7 +167,7 @@ def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answ
         return join_answers([])
     rows, found = as_rows(rows), []
     # Matrices of a few dozen rows: threads would wait for each other.
-    with interpolate.threads().limit(limits=1):
+    with interpolate.one_thread():
         for name, at in families(rows):
             if name.kind not in KINDS:
                 continue

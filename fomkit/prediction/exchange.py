@@ -8,19 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, hypot, isnan, log
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level, half_width
-from fomkit.core.job import Algorithm
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.prediction import links
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.gp import Matrix
 from fomkit.prediction.links import Collective, Ends, Taken
+
+if TYPE_CHECKING:
+    from fomkit.core.job import Algorithm
 
 MEASURED = (0.91, 1.06)
 """Ends of the interval of a measured collective over its value: deciles of sizes left out one at a time of the

@@ -373,6 +373,30 @@ def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
     return np.array([met.setdefault(row.tobytes(), place) for place, row in enumerate(table)], np.intp)
 
 
+def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
+    timings = own_times(timings)
+    unnamed = are(timings, "op", "")
+    chosen = (unnamed | VIEWS[name.kind].any_op) & (timings["_time_s"] > 0).to_numpy()
+    for column, value in name._asdict().items():
+        if column != "pass_name" or value:
+            chosen &= (timings[column] == value).to_numpy() if column in timings.columns else False
+    rows = timings[chosen]
+    return rows[servable(rows, name.kind)]
+
+
+def _op_ids(rows: pd.DataFrame, name: FamilyName) -> Places:
+    """Give each of a family's rows the position of the first that is the same op."""
+    # Ops of one traffic stay apart: how they differ belongs to what is not known of the next one.
+    more = [column for column in ("trans_a", "trans_b") if column in KINDS[name.kind].optional]
+    keys = [*KINDS[name.kind].dimensions, *more, *(("op",) if VIEWS[name.kind].any_op else ())]
+    return same_ops(rows, [key for key in keys if key in rows.columns])
+
+
+def distinct_ops(timings: pd.DataFrame, name: FamilyName) -> int:
+    """Count what a family's fit would learn from, without collecting it."""
+    return len(np.unique(_op_ids(_rows_of(timings, name), name)))
+
+
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     """Collect what a family's fit learns from: one row per distinct op, shuffled alike whatever the table's order.
 
@@ -382,20 +406,10 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     Gives a DataFrame: the timings with ``_time_s``, the median over duplicates less the harness [s], and
     ``_step_s``, the step of the clock [s].
     """
-    timings = own_times(timings)
-    unnamed = are(timings, "op", "")
-    chosen = (unnamed | VIEWS[name.kind].any_op) & (timings["_time_s"] > 0).to_numpy()
-    for column, value in name._asdict().items():
-        if column != "pass_name" or value:
-            chosen &= (timings[column] == value).to_numpy() if column in timings.columns else False
-    rows = timings[chosen]
-    rows = in_order(rows[servable(rows, name.kind)])
+    rows = in_order(_rows_of(timings, name))
     # Tables are grids: every tenth row of a sorted one may have one and the same width. So parts of it are drawn.
     rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))]
-    # Ops of one traffic stay apart: how they differ belongs to what is not known of the next one.
-    more = [column for column in ("trans_a", "trans_b") if column in KINDS[name.kind].optional]
-    keys = [*KINDS[name.kind].dimensions, *more, *(("op",) if VIEWS[name.kind].any_op else ())]
-    ids = same_ops(rows, [key for key in keys if key in rows.columns])
+    ids = _op_ids(rows, name)
     places = np.unique(ids)
     if len(places) == len(rows):
         return rows.reset_index(drop=True)

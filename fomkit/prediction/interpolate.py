@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,8 +113,12 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     names = [name for name in ("kind", *KINDS[kind].dimensions) if name in training.columns]
 
     @cache
+    def cells() -> dict[str, list[Any]]:
+        return {name: training[name].tolist() for name in names}
+
+    @cache
     def describe(place: int) -> str:
-        return describe_sizes({name: training[name].iat[place] for name in names})
+        return describe_sizes({name: column[place] for name, column in cells().items()})
 
     @cache
     def falls() -> Falls:
@@ -349,11 +355,18 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
 
 
 @cache
-def threads() -> ThreadpoolController:
-    """Find the libraries that start threads, once: it takes milliseconds."""
+def _threads() -> ThreadpoolController:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Keep libraries from starting threads; to find them takes milliseconds, once, unless none may have any."""
+    if all(os.environ.get(f"{library}_NUM_THREADS") == "1" for library in ("OMP", "OPENBLAS", "MKL")):
+        return nullcontext()
+    limited: AbstractContextManager[object] = _threads().limit(limits=1)
+    return limited
 
 
 def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
@@ -368,5 +381,5 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     shape groups. Raises FomkitError when the fits do not belong to the timings.
     """
     # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
-    with threads().limit(limits=1):
+    with one_thread():
         return join_answers(list(_served(as_rows(rows), machine, interval))).rounded()

@@ -23,7 +23,7 @@ from fomkit.files.yaml import load_document
 from fomkit.ops.check import check_table, row_place
 from fomkit.profiles import locate as places
 from fomkit.profiles.locate import Folder, check_one_board, check_profile, locate, no_file_of, profile_names
-from fomkit.profiles.machines import SCHEMA as MACHINE
+from fomkit.profiles.machine_record import SCHEMA as MACHINE
 from fomkit.profiles.models import SCHEMA as MODEL
 from fomkit.profiles.records import Record, check_record, check_schema
 from fomkit.profiles.suites import MOST, ConditionsRecord, LayoutRecord, Nodes, read_job

@@ -27,8 +27,7 @@ from fomkit.parallel.layout import check_layout
 from fomkit.plan.footprint import Grid
 from fomkit.plan.stack import STATED
 from fomkit.profiles.facts import check_day, check_price
-from fomkit.profiles.machine_record import LinkRecord
-from fomkit.profiles.machines import check_rates, link_of
+from fomkit.profiles.machine_record import LinkRecord, check_rates, link_of
 from fomkit.profiles.records import Record, check_record, check_schema
 
 _ENDS = re.compile(r"([\d.].*?)\s+to\s+([\d.].*)")

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -39,10 +38,10 @@ from fomkit.ops.tables import COSTS
 from fomkit.plan.memory_of import device_kind
 from fomkit.prediction.donors import FEWEST, KINDS, MOST
 from fomkit.prediction.estimates import cached
-from fomkit.prediction.families import families, training_rows
+from fomkit.prediction.families import distinct_ops, families
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
-from fomkit.profiles.locate import is_shipped, shipped_folder
-from fomkit.profiles.machines import fit_key, load_fits, load_machine, save_fits
+from fomkit.profiles.locate import cache_folder, file_key, is_shipped, kept, shipped_folder
+from fomkit.profiles.machines import as_loaded, fit_key, load_fits, load_machine, save_fits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 def is_short(machine: Machine) -> bool:
     """Tell whether a machine's table has a family of so few ops that other machines may tell more of it."""
     some = machine.timings[machine.timings["kind"].isin(KINDS)].reset_index(drop=True)
-    return any(FEWEST <= len(training_rows(some, name)) <= MOST for name, _ in families(some))
+    return any(FEWEST <= distinct_ops(some, name) <= MOST for name, _ in families(some))
 
 
 @cache
@@ -75,7 +74,8 @@ def with_donors(machine: Machine) -> Machine:
     A machine without such a table comes back as it is.
     """
     timings = machine.timings
-    if machine.donors or not len(timings) or not cached(timings, None, "is short", partial(is_short, machine)):
+    short = partial(kept, "short", as_loaded(timings).key, partial(is_short, machine))
+    if machine.donors or not len(timings) or not cached(timings, None, "is short", short):
         return machine
     costed = cached(timings, None, "costed", partial(add_costs, timings))
     return replace(machine, timings=costed, donors=_others(machine.name, machine.device_of))
@@ -152,8 +152,10 @@ def load_typical_tables(folder: Path) -> TypicalTables:
 @cache
 def shipped_typical_tables() -> TypicalTables:
     """Read what came with this installation, once."""
+    folder = shipped_folder("machine_profiles") / FOLDER
     try:
-        return load_typical_tables(shipped_folder("machine_profiles") / FOLDER)
+        key = file_key([folder / SURFACES, folder / OPS])
+        return kept("typical", key, partial(load_typical_tables, folder))
     except FomkitError as error:
         do = "It comes with fomkit: install that again. In a checkout, run python benchmarks/usual_utilisation.py."
         raise FomkitError(error.where, f"{error.what} {do}") from error
@@ -169,22 +171,33 @@ def _costed(given: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
     """Check a machine's table, price it, and find the rows that cannot be."""
+    key, loaded = as_loaded(given)
+    if key and replace(machine, typical=None, asked_as="") == loaded and machine.typical is not None:
+        key = hashlib.sha256(f"{key} {machine.typical.key}".encode()).hexdigest()
+    else:  # it was changed since
+        key = ""
+    places, why, suspicions = kept("plausibility", key, partial(_implausible, given, machine))
+    left = given.drop(index=given.index[list(places)]).reset_index(drop=True) if places else given
+    return Plausibility(why, suspicions, given, left, machine.device)
+
+
+def _implausible(
+    given: pd.DataFrame, machine: Machine
+) -> tuple[tuple[int, ...], tuple[str, ...], tuple[str, ...]]:
+    """Find the rows that cannot be, by place, with why each cannot, and what of the facts hardly can."""
     costed = cached(given, None, f"costed of {machine.name}", partial(_costed, given, machine.name))
     kind, named, stated = device_kind(machine), dict[int, str](), machine.stated_rows().to_numpy(bool)
     suspicions = list(check_facts(machine.device, machine.name, refuse=machine.origin is None))
     # Rows that were stated for a changed machine are held against the change, all others against the origin.
     for own, device in ((~stated, machine.origin or machine.device), (stated, machine.device)):
         if own.any():
-            places, which = (
-                np.flatnonzero(own),
-                f"{'' if own.all() else own.tobytes().hex()} of {machine.name} {kind}",
-            )
+            places = np.flatnonzero(own)
+            which = f"{'' if own.all() else own.tobytes().hex()} of {machine.name} {kind}"
             check = partial(_found_among, costed, own, replace(machine, device=device), kind)
             found = cached(given, device, f"impossible rows {which}", check)
             suspicions += found.suspicions
             named |= {int(places[at]): text for at, text in found.why.items()}
-    left = given.drop(index=given.index[list(named)]).reset_index(drop=True) if named else given
-    return Plausibility(tuple(named.values()), tuple(suspicions), given, left, machine.device)
+    return tuple(named), tuple(named.values()), tuple(suspicions)
 
 
 def _found_among(costed: pd.DataFrame, own: NDArray[np.bool_], machine: Machine, kind: str) -> Verdict:
@@ -222,14 +235,6 @@ def without_implausible(machine: Machine) -> Machine:
     # Fits that come with a table were made without the rows that cannot be (`fomkit.profiles.evidence.make_fits`).
     fits = machine.fits if machine.timings_key == fit_key(whole.as_built().timings) else {}
     return replace(left, fits=fits, timings_key=fit_key(left.as_built().timings))
-
-
-def cache_folder() -> Path:
-    """Give the folder of cached fits: ``FOMKIT_CACHE``, else ``fomkit`` in the user's cache folder."""
-    base = os.environ.get("FOMKIT_CACHE")
-    if base:
-        return Path(base)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fomkit"
 
 
 def fit(machine: Machine) -> dict[str, object]:

@@ -1,17 +1,36 @@
-"""Where a profile is: a path first, then the folder beside the user, then the ones that come with fomkit."""
+"""Where a profile is: a path first, then the folder beside the user, then the ones that come with fomkit.
+
+What was made of files before is kept in the user's cache, under the hash of their bytes: profiles after their
+strict check, and what is told of their tables. An entry is nouns of `fomkit.core`, tables and numbers, and cannot
+run code; one that was cut or edited, or that another fomkit, Python, numpy or pandas wrote, is made again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import os
 import re
+import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import fomkit
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.csv import check_file
+from fomkit.files.csv import MAX_BYTE, check_beside, check_file, open_file
+from fomkit.files.write import write_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
 
 Folder = Literal["machine_profiles", "model_profiles", "measurements", "validation"]
 Kind = Literal["", "suite", "campaign"]
@@ -157,3 +176,226 @@ def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
         return deeper
     check_profile(Path(given), kind or _what(folder))
     raise _missing(given, folder, kind)
+
+
+def cache_folder() -> Path:
+    """Give the folder of what is kept: ``FOMKIT_CACHE``, else ``fomkit`` in the user's cache folder."""
+    base = os.environ.get("FOMKIT_CACHE")
+    if base:
+        return Path(base)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fomkit"
+
+
+_KEPT = "fomkit/kept/1"
+_KEPT_S = 90 * 86_400
+"""Age [s] of an entry that goes when another is written; files change, and nobody asks for what they were."""
+_SETTLED_NS = 100_000_000
+"""What is made of files that changed so shortly before [ns], or since, is not kept: others may have been read."""
+_DAMAGE = (
+    OSError,
+    FomkitError,
+    ArithmeticError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RuntimeError,
+)
+_NOUNS = ("fomkit.core.machine", "fomkit.core.measurement", "fomkit.core.model")
+_NUMBERS, _COLUMNS = ("<f8", "<i4", "<i8"), ("float64", "object", "str")
+_PLAIN = (float, str, int, bool, type(None))
+_ROOMS = ("core", "files", "ops", "ops/families", "plan", "prediction", "profiles")
+Value = TypeVar("Value")
+
+
+@cache
+def _maker() -> str:
+    """Hash what makes the things kept: this fomkit, by version and the state of its files, and what it runs on."""
+    import numpy as np
+    import pandas as pd
+
+    package = Path(fomkit.__file__).parent
+    files = (one for room in _ROOMS for one in os.scandir(package / room) if one.name.endswith(".py"))
+    state = sorted((one.path, one.stat().st_size, one.stat().st_mtime_ns) for one in files)
+    makers = (_KEPT, fomkit.__version__, sys.version, sys.byteorder, np.__version__, pd.__version__, state)
+    return hashlib.sha256(repr(makers).encode()).hexdigest()
+
+
+def _packed(value: Any, parts: list[bytes]) -> Any:
+    """Put a value in the form of JSON, columns of numbers among ``parts``; TypeError where it has no such form."""
+    import numpy as np
+    import pandas as pd
+
+    form: str = type(value).__name__
+    of: list[Any] = []
+    if type(value) in _PLAIN:
+        return value
+    if type(value) is dict and all(type(key) is str and key for key in value):
+        return {key: _packed(one, parts) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        of = [one if type(one) in _PLAIN else _packed(one, parts) for one in value]
+    elif isinstance(value, np.ndarray) and value.dtype.str in _NUMBERS:
+        of = [value.dtype.str, value.shape, sum(map(len, parts))]
+        parts.append(value.tobytes() + bytes(-value.nbytes % 8))
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        cells, words = value.tolist(), dict[str, Any]()
+        for cell in cells:
+            words.setdefault(repr(cell), cell)
+        places = {text: place for place, text in enumerate(words)}
+        codes = np.array([places[repr(cell)] for cell in cells], np.int32)
+        form, of = "words", [_packed(list(words.values()), parts), _packed(codes, parts)]
+    elif type(value) is pd.DataFrame and value.index.equals(pd.RangeIndex(len(value))):
+        kinds = [str(dtype) for dtype in value.dtypes]
+        if not set(kinds) <= set(_COLUMNS):
+            raise TypeError("a column of another type")
+        numbers = value.loc[:, [kind == "float64" for kind in kinds]].to_numpy(np.float64)
+        texts = [value.iloc[:, at].to_numpy(object) for at, kind in enumerate(kinds) if kind != "float64"]
+        of = [_packed(one, parts) for one in (value.columns.tolist(), kinds, numbers.T, texts)]
+    elif type(value).__module__ in _NOUNS:
+        form = f"{type(value).__module__}.{form}"
+        of = [_packed(getattr(value, name), parts) for name in _fields(type(value))]
+    else:
+        raise TypeError(form)
+    return {"": form, "of": of}
+
+
+def _table_of(names: list[str], kinds: list[str], numbers: NDArray[np.float64], texts: list[Any]) -> pd.DataFrame:
+    """Make a table of its numbers, column by column, and of its texts, each an array."""
+    import numpy as np
+    import pandas as pd
+
+    by_name = dict(
+        zip([name for name, kind in zip(names, kinds, strict=True) if kind != "float64"], texts, strict=True)
+    )
+    cells = np.empty((len(texts), numbers.shape[1]), object)
+    for place, text in enumerate(texts):
+        cells[place] = text
+    parts = [
+        pd.DataFrame(numbers.T.copy(order="F"), columns=[name for name in names if name not in by_name]),
+        pd.DataFrame(cells.T, columns=list(by_name), dtype=object),
+    ]
+    found = pd.concat(parts, axis=1)[names]
+    named = {name: kind for name, kind in zip(names, kinds, strict=True) if kind == "str"}
+    return (found.astype(named) if named else found).copy()  # in few blocks, as tables are made
+
+
+def _fields(noun: Any) -> Sequence[str]:
+    return tuple(noun._fields if hasattr(noun, "_fields") else noun.__dataclass_fields__)
+
+
+def _restored(value: Any, content: bytes) -> Any:
+    """Undo `_packed`."""
+    if type(value) is not dict:
+        return value
+    if "" not in value:
+        return {key: _restored(one, content) for key, one in value.items()}
+    import numpy as np
+
+    form: str = value[""]
+    of = (
+        value["of"]
+        if form == "ndarray"
+        else [_restored(one, content) if type(one) is dict else one for one in value["of"]]
+    )
+    if form == "ndarray" and of[0] in _NUMBERS:
+        dtype, shape, at = of
+        return np.frombuffer(content, dtype, math.prod(shape), at).reshape(shape)
+    if form == "DataFrame":
+        return _table_of(*of)
+    if form in ("list", "tuple"):
+        return of if form == "list" else tuple(of)
+    if form == "words":
+        return np.array(of[0], object)[of[1]]
+    room, _, name = form.rpartition(".")
+    noun = vars(import_module(room))[name] if room in _NOUNS else None
+    if not (isinstance(noun, type) and noun.__module__ == room):
+        raise ValueError(form)
+    return noun(*of)
+
+
+def _bytes_up_to_cap(path: Path) -> bytes:
+    with open_file(path) as stream:
+        return stream.read(MAX_BYTE + 1)
+
+
+def _kept_as(what: str, key: str) -> Path:
+    return cache_folder() / f"{what}-{key[:32]}.kept"
+
+
+def _read_kept(what: str, key: str) -> tuple[Any, ...]:
+    """Give what is kept, as the only item; nothing where there is none, or none to be believed."""
+    with suppress(*_DAMAGE):
+        seal, _, whole = _bytes_up_to_cap(_kept_as(what, key)).partition(b"\n")
+        if hashlib.sha256(whole).hexdigest().encode() == seal:
+            head, _, content = whole.partition(b"\n")
+            found = json.loads(head)
+            if found["maker"] == _maker() and found["key"] == key:
+                return (_restored(found["value"], content),)
+    return ()
+
+
+def _keep(what: str, key: str, value: object) -> None:
+    """Keep a value; a cache that cannot be written to costs the time of making it again and nothing else."""
+    parts = list[bytes]()
+    with suppress(*_DAMAGE):
+        path = _kept_as(what, key)
+        head = json.dumps({"maker": _maker(), "key": key, "value": _packed(value, parts)})
+        whole = b"".join((head.encode(), b"\n", *parts))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(path, hashlib.sha256(whole).hexdigest().encode() + b"\n" + whole)
+        for old in path.parent.glob("*.kept"):
+            if old.stat().st_mtime < time.time() - _KEPT_S:
+                old.unlink()
+
+
+def kept(what: str, key: str, make: Callable[[], Value]) -> Value:
+    """Give what was made of things of this key before, or make it now; "" is no key."""
+    if not key:
+        return make()
+    for found in _read_kept(what, key):
+        return cast(Value, found)
+    value = make()
+    _keep(what, key, value)
+    return value
+
+
+def file_key(paths: Iterable[Path]) -> str:
+    """Hash the bytes of files, of which some may be absent; "" where one cannot be read or is too large."""
+    digest = hashlib.sha256()
+    for path in paths:
+        content = b""
+        try:
+            content = _bytes_up_to_cap(path)
+            digest.update(f"{len(content)} ".encode() + content)
+        except FileNotFoundError:
+            digest.update(b"absent ")
+        except (OSError, ValueError, FomkitError):
+            return ""
+        if len(content) > MAX_BYTE:
+            return ""
+    return digest.hexdigest()
+
+
+def kept_profile(
+    what: str, paths: Sequence[Path], make: Callable[[], tuple[Value, Iterable[str]]]
+) -> tuple[Value, str]:
+    """Give what was made of a profile's files before, or make it now; with the key of all their bytes.
+
+    `paths`: the profile, and files that are read wherever they are; `make`: gives the value and the names of the
+    other files in the profile's folder that it is made of.
+    """
+    start, key = time.time_ns(), file_key(paths)
+    folder = paths[0].parent
+    for value, names, known in _read_kept(what, key) if key else ():
+        for name in names:
+            check_beside(folder / name, paths[0])
+        if known and file_key((*paths, *(folder / name for name in names))) == known:
+            return cast(Value, value), known
+    value, read = make()
+    names = list(read)
+    files = [*paths, *(folder / name for name in names)]
+    whole = file_key(files)
+    if not (key and whole) or any(one.stat().st_ctime_ns > start - _SETTLED_NS for one in files if one.exists()):
+        return value, ""
+    _keep(what, key, (value, names, whole))
+    return value, whole

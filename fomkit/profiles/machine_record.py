@@ -1,14 +1,34 @@
-"""What a machine file may say, field by field; see docs/profiles.md for the meaning of each."""
+"""What a machine file may say, field by field, and the machine that it makes; see docs/profiles.md."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
-from fomkit.core.machine import Basis, Party, Tier
-from fomkit.profiles.facts import EnergyRecord, PriceRecord
-from fomkit.profiles.records import Byte, ByteRate, FlopRate, Record, Share, Time
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Basis, Device, Link, Machine, Overhead, Party, Peak, Tier
+from fomkit.files.csv import check_beside
+from fomkit.files.op_csv import empty_table, read_numbered_table
+from fomkit.files.yaml import Document, load_document
+from fomkit.ops.check import check_table
+from fomkit.profiles.facts import EnergyRecord, PriceRecord, energy_of, fact_of, price_of
+from fomkit.profiles.locate import is_file, locate
+from fomkit.profiles.records import (
+    Byte,
+    ByteRate,
+    FlopRate,
+    Record,
+    Share,
+    Time,
+    check_record,
+    check_schema,
+    fields_of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class PeakRecord(Record):
@@ -152,3 +172,157 @@ class MachineRecord(Record):
     price: PriceRecord | None = None
     timings: list[str] = []
     notes: list[str] = []
+
+
+SCHEMA = "fomkit/machine/1"
+
+
+def _device(record: DeviceRecord) -> Device:
+    peaks = tuple(
+        Peak(one.dtype, one.engine, rate, one.accumulate_dtype)
+        for one in record.peak
+        if (rate := fact_of(one, "rate")) is not None
+    )
+    return Device(
+        peaks=peaks,
+        capacity_byte=fact_of(record.memory, "capacity", has_ends=False),
+        byte_per_s=fact_of(record.memory, "bandwidth"),
+        launch_s=fact_of(record.launch, "per_op"),
+        fresh_byte_per_s=fact_of(record.allocator, "fresh"),
+        fresh_above_byte=record.allocator.above if record.allocator else None,
+        host_byte_per_s=fact_of(record.from_host, "bandwidth"),
+        architecture=record.architecture,
+    )
+
+
+def _overhead(document: Document, index: int, record: OverheadRecord) -> Overhead:
+    if (record.time is None) == (record.share is None):
+        what = f"the overhead {record.name!r} needs either 'time' or 'share'. Give one of them."
+        raise document.error(("overheads", index), what)
+    share = fact_of(record, "share", has_ends=False)
+    return Overhead(record.name, record.per, fact_of(record, "time"), share)
+
+
+def _range(low: float | None, value: float, high: float | None) -> tuple[float, float] | None:
+    if low is None and high is None:
+        return None
+    return value if low is None else low, value if high is None else high
+
+
+def check_rates(link: Link, where: str) -> Link:
+    """Give a link back, or raise where a rate is 0, over which nothing ever arrives."""
+    rates = {
+        "bandwidth": link.byte_per_s,
+        "serialise": link.serialise_byte_per_s,
+        "low": (link.range_byte_per_s or (1,))[0],
+    }
+    for name, rate in rates.items():
+        if rate == 0:
+            raise FomkitError(where, f"{name} is 0 B/s, over which nothing arrives. Give a rate above 0.")
+    return link
+
+
+def link_of(document: Document, index: int, record: LinkRecord) -> Link:
+    """Make the noun of one entry of ``links``."""
+    alpha = _range(record.alpha_low, record.alpha, record.alpha_high)
+    rate = _range(record.low, record.bandwidth, record.high)
+    for name, value, span in (("alpha", record.alpha, alpha), ("bandwidth", record.bandwidth, rate)):
+        if span is not None and not span[0] <= value <= span[1]:
+            raise document.error(("links", index), f"the {name} must have low ≤ value ≤ high. Correct these.")
+    link = Link(
+        alpha_s=record.alpha,
+        byte_per_s=record.bandwidth,
+        least_byte=record.messages_from,
+        most_byte=record.messages_to,
+        alpha_range_s=alpha,
+        range_byte_per_s=rate,
+        serialise_byte_per_s=record.serialise,
+        **fields_of(record, Link),
+    )
+    return check_rates(link, document.where(("links", index)))
+
+
+def _check_order(document: Document, machine: Machine) -> None:
+    device = machine.device
+    facts = {("device", "peak", index, "low"): peak.rate for index, peak in enumerate(device.peaks)}
+    pairs = [
+        *facts.items(),
+        (("device", "memory", "low"), device.byte_per_s),
+        (("device", "launch"), device.launch_s),
+        (("host", "per_op"), machine.host_op_s),
+        (("device", "allocator"), device.fresh_byte_per_s),
+        (("device", "from_host"), device.host_byte_per_s),
+    ]
+    for keys, fact in pairs:
+        if fact is not None and not 0 < fact.low <= fact.value <= fact.high:
+            raise document.error(keys, f"the {keys[1]} must be above 0 with low ≤ value ≤ high. Correct these.")
+
+
+def _check_inside(document: Document, keys: tuple[str | int, ...], name: str, what: str) -> None:
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise document.error(keys, f"{what} {name!r} must lie in the folder of this file. Give its name only.")
+
+
+def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    tables = []
+    for index, name in enumerate(names):
+        _check_inside(document, ("timings", index), name, "timings")
+        path = document.path.parent / name
+        check_beside(path, document.path)
+        table = read_numbered_table(path, "TIMINGS")
+        check_table(table, "TIMINGS", str(path))
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True) if tables else empty_table("TIMINGS")
+
+
+def device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:
+    """Find the machine file that ``device: NAME`` means: beside this file, else by its name."""
+    where = document.where(("device",))
+    _check_inside(document, ("device",), name, "the device")
+    beside = (document.path.parent / f"{name}{ending}" for ending in ("", ".yaml", ".yml"))
+    found = next((path for path in beside if is_file(path) and not path.samefile(document.path)), None)
+    try:
+        path = found or locate(name, "machine_profiles")
+    except FomkitError as error:
+        raise FomkitError(where, f"the device {name!r}: {error.what}") from error
+    if any(path.samefile(one) for one in named_by):
+        chain = " → ".join(one.name for one in (*named_by, path))
+        raise FomkitError(
+            where, f"the device is the machine itself: {chain}. Name a machine that states its device."
+        )
+    return path
+
+
+def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
+    """Read a machine file: the machine by itself, its tables, and the machine whose device it has, if any."""
+    document = load_document(path)
+    check_schema(document, SCHEMA)
+    record = check_record(document, MachineRecord)
+    node, system = record.node, record.system
+    if system is not None and node is None:
+        raise document.error(("system",), "states nodes, but node.devices is absent. Add 'node: {devices: …}'.")
+    machine = Machine(
+        name=record.name,
+        title=record.title or record.name,
+        party=record.party,
+        device=_device(record.device),
+        timings=_read_timings(document, record.timings),
+        node_devices=node.devices if node else None,
+        system_nodes=system.nodes if system else None,
+        availability=system.availability if system else 1.0,
+        host_op_s=fact_of(record.host, "per_op"),
+        overheads=tuple(_overhead(document, index, one) for index, one in enumerate(record.overheads)),
+        links=tuple(link_of(document, index, one) for index, one in enumerate(record.links)),
+        notes=tuple(record.notes),
+        origin=_device(record.origin) if record.origin is not None else None,
+        energy=energy_of(document, record.energy, node.devices if node else None),
+        price=price_of(document, record.price),
+    )
+    _check_order(document, machine)
+    of = record.device.of if isinstance(record.device, NamedDeviceRecord) else None
+    if of is not None and record.origin is not None:
+        what = "states an origin, but the device is another machine's. Leave out one of them."
+        raise document.error(("origin",), what)
+    return machine, record.timings, of, document

@@ -13,21 +13,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Device, Link, Machine, Overhead, Peak
-from fomkit.files.csv import check_beside
-from fomkit.files.op_csv import empty_table, read_numbered_table
+from fomkit.core.machine import Machine
 from fomkit.files.write import write_whole
-from fomkit.files.yaml import Document, load_document, read_text
-from fomkit.ops.check import check_table
 from fomkit.ops.tables import TABLES, in_order
-from fomkit.profiles import machine_record
-from fomkit.profiles.facts import energy_of, fact_of, price_of
-from fomkit.profiles.locate import is_file, is_shipped, locate
-from fomkit.profiles.machine_record import DeviceRecord, LinkRecord, MachineRecord, NamedDeviceRecord
-from fomkit.profiles.records import check_record, check_schema, fields_of
+from fomkit.prediction.estimates import cached
+from fomkit.profiles.locate import is_shipped, kept_profile, locate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +65,8 @@ def _seal(fits: Mapping[str, object]) -> str:
 
 def load_fits(path: Path, key: str) -> dict[str, object]:
     """Read fits; none when the file is absent or was made from other timings."""
+    from fomkit.files.yaml import read_text
+
     if not key or not path.is_file():
         return {}
     try:
@@ -98,126 +93,7 @@ def save_fits(fits: Mapping[str, object], path: Path, key: str) -> None:
     write_whole(path, json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 
-SCHEMA = "fomkit/machine/1"
 FOLDER: Literal["machine_profiles"] = "machine_profiles"
-
-
-def _device(record: DeviceRecord) -> Device:
-    peaks = tuple(
-        Peak(one.dtype, one.engine, rate, one.accumulate_dtype)
-        for one in record.peak
-        if (rate := fact_of(one, "rate")) is not None
-    )
-    return Device(
-        peaks=peaks,
-        capacity_byte=fact_of(record.memory, "capacity", has_ends=False),
-        byte_per_s=fact_of(record.memory, "bandwidth"),
-        launch_s=fact_of(record.launch, "per_op"),
-        fresh_byte_per_s=fact_of(record.allocator, "fresh"),
-        fresh_above_byte=record.allocator.above if record.allocator else None,
-        host_byte_per_s=fact_of(record.from_host, "bandwidth"),
-        architecture=record.architecture,
-    )
-
-
-def _overhead(document: Document, index: int, record: machine_record.OverheadRecord) -> Overhead:
-    if (record.time is None) == (record.share is None):
-        what = f"the overhead {record.name!r} needs either 'time' or 'share'. Give one of them."
-        raise document.error(("overheads", index), what)
-    share = fact_of(record, "share", has_ends=False)
-    return Overhead(record.name, record.per, fact_of(record, "time"), share)
-
-
-def _range(low: float | None, value: float, high: float | None) -> tuple[float, float] | None:
-    if low is None and high is None:
-        return None
-    return value if low is None else low, value if high is None else high
-
-
-def check_rates(link: Link, where: str) -> Link:
-    """Give a link back, or raise where a rate is 0, over which nothing ever arrives."""
-    rates = {
-        "bandwidth": link.byte_per_s,
-        "serialise": link.serialise_byte_per_s,
-        "low": (link.range_byte_per_s or (1,))[0],
-    }
-    for name, rate in rates.items():
-        if rate == 0:
-            raise FomkitError(where, f"{name} is 0 B/s, over which nothing arrives. Give a rate above 0.")
-    return link
-
-
-def link_of(document: Document, index: int, record: LinkRecord) -> Link:
-    """Make the noun of one entry of ``links``."""
-    alpha = _range(record.alpha_low, record.alpha, record.alpha_high)
-    rate = _range(record.low, record.bandwidth, record.high)
-    for name, value, span in (("alpha", record.alpha, alpha), ("bandwidth", record.bandwidth, rate)):
-        if span is not None and not span[0] <= value <= span[1]:
-            raise document.error(("links", index), f"the {name} must have low ≤ value ≤ high. Correct these.")
-    link = Link(
-        alpha_s=record.alpha,
-        byte_per_s=record.bandwidth,
-        least_byte=record.messages_from,
-        most_byte=record.messages_to,
-        alpha_range_s=alpha,
-        range_byte_per_s=rate,
-        serialise_byte_per_s=record.serialise,
-        **fields_of(record, Link),
-    )
-    return check_rates(link, document.where(("links", index)))
-
-
-def _check_order(document: Document, machine: Machine) -> None:
-    device = machine.device
-    facts = {("device", "peak", index, "low"): peak.rate for index, peak in enumerate(device.peaks)}
-    pairs = [
-        *facts.items(),
-        (("device", "memory", "low"), device.byte_per_s),
-        (("device", "launch"), device.launch_s),
-        (("host", "per_op"), machine.host_op_s),
-        (("device", "allocator"), device.fresh_byte_per_s),
-        (("device", "from_host"), device.host_byte_per_s),
-    ]
-    for keys, fact in pairs:
-        if fact is not None and not 0 < fact.low <= fact.value <= fact.high:
-            raise document.error(keys, f"the {keys[1]} must be above 0 with low ≤ value ≤ high. Correct these.")
-
-
-def _check_inside(document: Document, keys: tuple[str | int, ...], name: str, what: str) -> None:
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise document.error(keys, f"{what} {name!r} must lie in the folder of this file. Give its name only.")
-
-
-def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    tables = []
-    for index, name in enumerate(names):
-        _check_inside(document, ("timings", index), name, "timings")
-        path = document.path.parent / name
-        check_beside(path, document.path)
-        table = read_numbered_table(path, "TIMINGS")
-        check_table(table, "TIMINGS", str(path))
-        tables.append(table)
-    return pd.concat(tables, ignore_index=True) if tables else empty_table("TIMINGS")
-
-
-def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:
-    """Find the machine file that ``device: NAME`` means: beside this file, else by its name."""
-    where = document.where(("device",))
-    _check_inside(document, ("device",), name, "the device")
-    beside = (document.path.parent / f"{name}{ending}" for ending in ("", ".yaml", ".yml"))
-    found = next((path for path in beside if is_file(path) and not path.samefile(document.path)), None)
-    try:
-        path = found or locate(name, "machine_profiles")
-    except FomkitError as error:
-        raise FomkitError(where, f"the device {name!r}: {error.what}") from error
-    if any(path.samefile(one) for one in named_by):
-        chain = " → ".join(one.name for one in (*named_by, path))
-        raise FomkitError(
-            where, f"the device is the machine itself: {chain}. Name a machine that states its device."
-        )
-    return path
 
 
 def _with_device(machine: Machine, of: Machine) -> Machine:
@@ -268,37 +144,34 @@ def load_machine(name: str | Path) -> Machine:
 
 def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
     """Load a machine file that these files, the outermost first, name as their device."""
-    document = load_document(path)
-    check_schema(document, SCHEMA)
-    record = check_record(document, MachineRecord)
-    node, system = record.node, record.system
-    if system is not None and node is None:
-        raise document.error(("system",), "states nodes, but node.devices is absent. Add 'node: {devices: …}'.")
-    machine = Machine(
-        name=record.name,
-        title=record.title or record.name,
-        party=record.party,
-        device=_device(record.device),
-        timings=_read_timings(document, record.timings),
-        node_devices=node.devices if node else None,
-        system_nodes=system.nodes if system else None,
-        availability=system.availability if system else 1.0,
-        host_op_s=fact_of(record.host, "per_op"),
-        overheads=tuple(_overhead(document, index, one) for index, one in enumerate(record.overheads)),
-        links=tuple(link_of(document, index, one) for index, one in enumerate(record.links)),
-        notes=tuple(record.notes),
-        origin=_device(record.origin) if record.origin is not None else None,
-        energy=energy_of(document, record.energy, node.devices if node else None),
-        price=price_of(document, record.price),
-    )
-    _check_order(document, machine)
-    if isinstance(record.device, NamedDeviceRecord):
-        if record.origin is not None:
-            what = "states an origin, but the device is another machine's. Leave out one of them."
-            raise document.error(("origin",), what)
-        named_by = (*named_by, path)
-        machine = _with_device(machine, _load(_device_file(document, record.device.of, named_by), named_by))
-    key = fit_key(machine.as_built().timings)
     beside = path.with_name(f"{path.stem}.fits.json")
-    fits = load_fits(beside, key) if is_shipped(beside, FOLDER) else {}
-    return replace(machine, timings_key=key, fits=fits or machine.fits)
+    shipped = is_shipped(beside, FOLDER)
+
+    def read() -> tuple[Machine, list[str]]:
+        from fomkit.profiles.machine_record import device_file, read_machine
+
+        machine, tables, of, document = read_machine(path)
+        if of is not None:
+            others = (*named_by, path)
+            machine = _with_device(machine, _load(device_file(document, of, others), others))
+            tables = [""]  # the folder, which is no file: what hangs on other profiles is not kept
+        key = fit_key(machine.as_built().timings)
+        fits = load_fits(beside, key) if shipped else {}
+        return replace(machine, timings_key=key, fits=fits or machine.fits), tables
+
+    machine, key = kept_profile("machine", (path, beside) if shipped else (path,), read)
+    cached(machine.timings, machine.origin, "fit key", lambda: machine.timings_key)
+    cached(machine.timings, None, "as loaded", lambda: AsLoaded(key, machine))
+    return machine
+
+
+class AsLoaded(NamedTuple):
+    """The key of all bytes that a table was read from, "" where none is known, and the machine that has it."""
+
+    key: str = ""
+    machine: Machine | None = None
+
+
+def as_loaded(timings: pd.DataFrame) -> AsLoaded:
+    """Say where a table, known by its identity, was loaded from."""
+    return cached(timings, None, "as loaded", AsLoaded)

@@ -5,114 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
-
-from pydantic import Field, model_validator
+from typing import TYPE_CHECKING, Any, Final
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.model import Data, ModelProfile, PassGroup, Run, Transformer, Unit
+from fomkit.core.model import Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import empty_table, format_table, read_table
 from fomkit.files.write import packed, write_set
-from fomkit.files.yaml import format_document, load_document, read_text
 from fomkit.ops.check import check_columns
-from fomkit.profiles import records
-from fomkit.profiles.locate import folders, locate
-from fomkit.profiles.records import MeasuredRecord, Record, check_record, check_schema, content_of, known
+from fomkit.profiles.locate import folders, kept_profile, locate
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.profiles.records import ModelRecord
+
 
 SCHEMA = "fomkit/model/1"
 FOLDER: Final = "model_profiles"
-
-
-class ParametersRecord(Record):
-    """``parameters``: how many numbers the network learns."""
-
-    total: int = Field(ge=0)
-    trainable: int | None = Field(default=None, ge=0)
-
-
-class DataRecord(Record):
-    """``data``: the samples of one epoch."""
-
-    train_samples: int | None = Field(default=None, ge=1)
-    validation_samples: int | None = Field(default=None, ge=0)
-    last_batch: Literal["drop", "keep"] = "drop"
-
-
-class RunRecord(Record):
-    """``run``: one complete training."""
-
-    epochs: int | None = Field(default=None, ge=1)
-    devices_per_run: int = Field(default=1, ge=1)
-
-
-class UnitRecord(Record):
-    """``unit``: the unit of work that units/day counts."""
-
-    name: str = "trained model"
-    runs: float = Field(default=1.0, gt=0, strict=False)
-
-
-class TransformerRecord(Record):
-    """``transformer``: the sizes that the ops were made from by rule."""
-
-    hidden: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    blocks: int = Field(ge=1)
-    seq: int = Field(ge=1)
-    vocabulary: int = Field(ge=1)
-    feed_forward: int = Field(default=0, ge=0)
-    attention: Literal["unfused", "fused"] = "unfused"
-    experts: int = Field(default=0, ge=0)
-    top_k: int = Field(default=1, ge=1)
-    capacity_factor: float = Field(default=1.0, gt=0)
-
-    @model_validator(mode="after")
-    def _check_experts(self) -> Self:
-        experts, most, wrong = self.experts, self.experts / self.top_k, ""
-        if experts == 1:
-            wrong = "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
-        elif experts and self.top_k > experts:
-            wrong = f"FIELD.top_k is {self.top_k} and there are {experts} experts. Give at most as many."
-        elif not experts and self.model_fields_set & {"top_k", "capacity_factor"}:
-            wrong = "FIELD has top_k or capacity_factor and no experts. Add experts, or leave them out."
-        elif experts and self.capacity_factor > most:
-            wrong = (
-                f"FIELD.capacity_factor is {self.capacity_factor:g}, and at {most:g} each expert has a place for "
-            )
-            wrong += "every token. Give at most as much."
-        if wrong:
-            raise records.wrong_together(wrong)
-        return self
-
-
-class ModelRecord(Record):
-    """A model file."""
-
-    schema_: str = Field(alias="schema")
-    name: str
-    title: str = ""
-    traced_with: dict[str, str] = {}
-    parameters: ParametersRecord | None = None
-    sizes: dict[str, int] = {}
-    data: DataRecord = DataRecord()
-    run: RunRecord = RunRecord()
-    unit: UnitRecord = UnitRecord()
-    optimizer: dict[str, str] = {}
-    ops: str
-    parts: str | None = None
-    layers: str | None = None
-    order: str | None = None
-    transformer: TransformerRecord | None = None
-    measured: MeasuredRecord | None = None
-    unsupported: list[str] = []
-    missing: list[str] = []
-    derived: list[PassGroup] = []
-    notes: list[str] = []
 
 
 def _table(path: Path, name: str, table: str, extra: tuple[str, ...] = ()) -> pd.DataFrame:
@@ -143,6 +53,9 @@ def _whole(path: Path, name: str | None, table: str) -> pd.DataFrame | None:
 
 def _read(path: Path, **absent: str) -> ModelRecord:
     """Read a model's YAML; ``absent`` are keys that it must not have, with the value to check it with."""
+    from fomkit.files.yaml import load_document
+    from fomkit.profiles.records import ModelRecord, check_record, check_schema
+
     document = load_document(path)
     check_schema(document, SCHEMA)
     for key, text in absent.items():
@@ -163,6 +76,8 @@ def _profile(
     layers: pd.DataFrame | None,
     order: pd.DataFrame | None = None,
 ) -> ModelProfile:
+    from fomkit.profiles.records import fields_of, measured_run
+
     own = {
         "title": record.title or record.name,
         "ops": ops,
@@ -175,9 +90,9 @@ def _profile(
         "run": Run(**record.run.model_dump()),
         "unit": Unit(**record.unit.model_dump()),
         "transformer": Transformer(**record.transformer.model_dump()) if record.transformer else None,
-        "measured": records.measured_run(record.measured) if record.measured else None,
+        "measured": measured_run(record.measured) if record.measured else None,
     }
-    return ModelProfile(**{**records.fields_of(record, ModelProfile), **own})
+    return ModelProfile(**{**fields_of(record, ModelProfile), **own})
 
 
 def load_model(name: str | Path) -> ModelProfile:
@@ -187,10 +102,17 @@ def load_model(name: str | Path) -> ModelProfile:
 
 def _load(path: Path) -> ModelProfile:
     """Load a model file and its tables."""
+    return kept_profile("model", (path,), lambda: _checked(path))[0]
+
+
+def _checked(path: Path) -> tuple[ModelProfile, list[str]]:
+    """Read and check them; with the names of the tables."""
     record = _read(path)
     parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
     ops = _table(path, record.ops, "OPS")
-    return _profile(record, ops, parts, _whole(path, record.layers, "LAYERS"), _whole(path, record.order, "ORDER"))
+    layers, order = _whole(path, record.layers, "LAYERS"), _whole(path, record.order, "ORDER")
+    names = (record.ops, record.parts, record.layers, record.order)
+    return _profile(record, ops, parts, layers, order), [name for name in names if name is not None]
 
 
 def load_model_facts(path: Path) -> ModelProfile:
@@ -209,6 +131,8 @@ def model_names() -> list[str]:
 
 
 def _models_in(folder: Path) -> list[str]:
+    from fomkit.files.yaml import read_text
+
     return [str(path) for path in sorted(folder.glob("*.yaml")) if f"schema: {SCHEMA}" in read_text(path)]
 
 
@@ -236,6 +160,8 @@ def _transformer(shape: Transformer) -> dict[str, Any]:
 
 def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
     """Put a model in the form of its YAML file; what is unknown stays absent."""
+    from fomkit.profiles.records import ModelRecord, content_of, known, measured_block
+
     totals = {"total": model.parameters_total, "trainable": model.parameters_trainable}
     own: dict[str, Any] = {
         "schema_": SCHEMA,
@@ -248,7 +174,7 @@ def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
         "layers": f"{stem}.layers.csv" if model.layers is not None else None,
         "order": f"{stem}.order.csv.gz" if model.order is not None else None,
         "transformer": _transformer(model.transformer) if model.transformer is not None else None,
-        "measured": records.measured_block(model.measured) if model.measured else None,
+        "measured": measured_block(model.measured) if model.measured else None,
     }
     content = content_of(model, ModelRecord, **own)
     return {key: value for key, value in content.items() if value not in (None, {}, [])}
@@ -266,6 +192,8 @@ def save_model(model: ModelProfile, path: Path) -> list[Path]:
 
     Gives a list: the files written.
     """
+    from fomkit.files.yaml import format_document
+
     ops, parts, layers, order = tables_beside(path)
     content = format_document(model_content(model, path.stem))
     files: dict[Path, str | bytes] = {path: content, ops: format_table(model.ops, "OPS")}

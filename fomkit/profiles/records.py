@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
 from fomkit.core.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
+from fomkit.core.model import PassGroup
 from fomkit.core.units import exact_quantity, format_quantity, parse_money_rate, parse_quantity
 from fomkit.files.yaml import Document
 
@@ -37,7 +38,7 @@ _SHOWN = 60
 class Record(BaseModel):
     """A part of a file: strict types, no unknown keys, frozen."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
 
 RecordType = TypeVar("RecordType", bound=Record)
@@ -233,6 +234,93 @@ class MeasuredRecord(Record):
             if getattr(step, self.clock) is None:
                 raise ValueError(f"every step has its time by the clock {self.clock!r}")
         return self
+
+
+class ParametersRecord(Record):
+    """``parameters``: how many numbers the network learns."""
+
+    total: int = Field(ge=0)
+    trainable: int | None = Field(default=None, ge=0)
+
+
+class DataRecord(Record):
+    """``data``: the samples of one epoch."""
+
+    train_samples: int | None = Field(default=None, ge=1)
+    validation_samples: int | None = Field(default=None, ge=0)
+    last_batch: Literal["drop", "keep"] = "drop"
+
+
+class RunRecord(Record):
+    """``run``: one complete training."""
+
+    epochs: int | None = Field(default=None, ge=1)
+    devices_per_run: int = Field(default=1, ge=1)
+
+
+class UnitRecord(Record):
+    """``unit``: the unit of work that units/day counts."""
+
+    name: str = "trained model"
+    runs: float = Field(default=1.0, gt=0, strict=False)
+
+
+class TransformerRecord(Record):
+    """``transformer``: the sizes that the ops were made from by rule."""
+
+    hidden: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    blocks: int = Field(ge=1)
+    seq: int = Field(ge=1)
+    vocabulary: int = Field(ge=1)
+    feed_forward: int = Field(default=0, ge=0)
+    attention: Literal["unfused", "fused"] = "unfused"
+    experts: int = Field(default=0, ge=0)
+    top_k: int = Field(default=1, ge=1)
+    capacity_factor: float = Field(default=1.0, gt=0)
+
+    @model_validator(mode="after")
+    def _check_experts(self) -> Self:
+        experts, most, wrong = self.experts, self.experts / self.top_k, ""
+        if experts == 1:
+            wrong = "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
+        elif experts and self.top_k > experts:
+            wrong = f"FIELD.top_k is {self.top_k} and there are {experts} experts. Give at most as many."
+        elif not experts and self.model_fields_set & {"top_k", "capacity_factor"}:
+            wrong = "FIELD has top_k or capacity_factor and no experts. Add experts, or leave them out."
+        elif experts and self.capacity_factor > most:
+            wrong = (
+                f"FIELD.capacity_factor is {self.capacity_factor:g}, and at {most:g} each expert has a place for "
+            )
+            wrong += "every token. Give at most as much."
+        if wrong:
+            raise wrong_together(wrong)
+        return self
+
+
+class ModelRecord(Record):
+    """A model file."""
+
+    schema_: str = Field(alias="schema")
+    name: str
+    title: str = ""
+    traced_with: dict[str, str] = {}
+    parameters: ParametersRecord | None = None
+    sizes: dict[str, int] = {}
+    data: DataRecord = DataRecord()
+    run: RunRecord = RunRecord()
+    unit: UnitRecord = UnitRecord()
+    optimizer: dict[str, str] = {}
+    ops: str
+    parts: str | None = None
+    layers: str | None = None
+    order: str | None = None
+    transformer: TransformerRecord | None = None
+    measured: MeasuredRecord | None = None
+    unsupported: list[str] = []
+    missing: list[str] = []
+    derived: list[PassGroup] = []
+    notes: list[str] = []
 
 
 def fields_of(record: Record, noun: type) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from fomkit.files.op_csv import format_table
 from fomkit.files.write import write_set
 from fomkit.files.yaml import format_document
 from fomkit.profiles.facts import price_content
-from fomkit.profiles.machines import SCHEMA
+from fomkit.profiles.machine_record import SCHEMA
 from fomkit.profiles.records import known
 
 

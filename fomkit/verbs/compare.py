@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, ManyFomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
-from fomkit.merit.content import merit_content, worst_basis
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
-from fomkit.merit.measured_steps import (
-    NOTHING_MEASURED,
-    Explained,
-    MeasuredRuns,
-    explained_models,
-    little_explained,
-)
 from fomkit.plan.content import INTERVAL_MEANING, estimate_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, choose_scope
+
+if TYPE_CHECKING:
+    from fomkit.merit.measured_steps import Explained, MeasuredRuns
 
 
 @dataclass(frozen=True)
@@ -57,6 +52,8 @@ class Comparison(Shown):
     @property
     def little_explained(self) -> tuple[str, ...]:
         """The models under a figure of merit whose measured runs the device explains less than half."""
+        from fomkit.merit.measured_steps import little_explained
+
         found = (
             little_explained(self.explained.get(merit.target.machine, ()), merit.ratios) for merit in self.merits
         )
@@ -146,14 +143,14 @@ def compare(
     *,
     skip_failures: bool = False,
     after_each: Callable[[], None] = lambda: None,
-    measured: MeasuredRuns = NOTHING_MEASURED,
+    measured: MeasuredRuns | None = None,
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
     `skip_failures`: leave a model that cannot be estimated out and keep its reason, instead of raising;
-    `after_each`: called after each estimate, so that somebody can watch; `measured`: runs that were measured, to
-    hold what is under a figure of merit against. Raises FomkitError as `estimate` does, when the machines share no
-    scope, and when no model can be estimated.
+    `after_each`: called after each estimate, so that somebody can watch; `measured`: runs that were measured, if
+    any, to hold what is under a figure of merit against. Raises FomkitError as `estimate` does, when the machines
+    share no scope, and when no model can be estimated.
     """
     _check_distinct(models, targets, baseline)
     machines = [*targets, *([baseline] if baseline else [])]
@@ -167,10 +164,14 @@ def compare(
     merits = (
         [figure_of_merit(rates(on_baseline), rates(one)) for one in on_target] if on_baseline and whole else []
     )
-    explained = {
-        merit.target.machine: explained_models([*on_baseline, *one], options, measured)
-        for merit, one in zip(merits, on_target if merits else (), strict=True)
-    }
+    explained: dict[str, tuple[Explained, ...]] = {}
+    if merits:
+        from fomkit.merit.measured_steps import NOTHING_MEASURED, explained_models
+
+        explained = {
+            merit.target.machine: explained_models([*on_baseline, *one], options, measured or NOTHING_MEASURED)
+            for merit, one in zip(merits, on_target, strict=True)
+        }
     return Comparison(
         tuple(estimated for estimates in on_target for estimated in estimates),
         tuple(on_baseline),
@@ -184,8 +185,12 @@ def estimates_content(result: Comparison, measured: dict[str, Any] | None = None
     """Put a study in the form of ``fomkit/estimate/1``; ``measured`` is its block of measurements, if any."""
     estimates, baseline = result.estimates, result.baseline
     references = {one.model.name: one for one in baseline}
-    worst = worst_basis([*estimates, *baseline])
-    blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
+    blocks = list[dict[str, Any]]()
+    if result.merits:
+        from fomkit.merit.content import merit_content, worst_basis
+
+        worst = worst_basis([*estimates, *baseline])
+        blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
     return {
         "schema": "fomkit/estimate/1",
         "fomkit": __version__,

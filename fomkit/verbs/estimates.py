@@ -11,7 +11,6 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
-from fomkit.merit.measured_steps import NOTHING_MEASURED
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.estimate import estimate as _estimate
 from fomkit.plan.op_tables import Prediction
@@ -123,7 +122,7 @@ def estimate_all(
         [as_machine(machine) for machine in machines],
         None if baseline is None else as_machine(baseline, "baseline"),
         options,
-        measured=NOTHING_MEASURED if baseline is None else all_measured()[0],
+        measured=None if baseline is None else all_measured()[0],
     )
 
 

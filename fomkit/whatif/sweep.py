@@ -22,7 +22,7 @@ from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_ma
 from fomkit.plan.scaling import with_links
 from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, in_order, prepare_study
 from fomkit.prediction.exchange import Network
-from fomkit.prediction.interpolate import threads
+from fomkit.prediction.interpolate import one_thread
 from fomkit.whatif import sweep_axes as axes
 from fomkit.whatif import sweep_figures as figures
 
@@ -193,7 +193,7 @@ class Sweep:
         """Estimate points: all of `RESULTS`, devices of a job and jobs at once, memory where it is known."""
         wanted = points[[name for name in points.columns if name not in axes.OF_DEVICE]]
         # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
-        with threads().limit(limits=1), pd.option_context("mode.string_storage", "python"):
+        with one_thread(), pd.option_context("mode.string_storage", "python"):
             if self.on_nodes:
                 found = estimate_on_nodes(self.model, self.machine, self.layout, self.options, wanted, self._jobs)
             else:
