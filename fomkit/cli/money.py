@@ -88,32 +88,17 @@ Claimed = Annotated[
 
 
 def cost(
-    model: choices.Model,
-    target: choices.Target,
-    baseline: Baseline = None,
-    batch: choices.Batch = None,
-    sizes: choices.Sizes = None,
-    precision: choices.Precisions = None,
-    scope: CostScopes = None,
-    nodes: choices.Nodes = None,
-    layout: choices.Layouts = None,
-    links: choices.Links = None,
-    node_devices: choices.NodeDevices = None,
-    interval: choices.Interval = 0.8,
-    allow_uncovered: choices.Uncovered = False,
-    allow_oversize: choices.Oversize = False,
-    price: choices.Price = None,
-    once: Once = None,
-    to_accuracy: choices.ToAccuracy = None,
-    infer_batch: InferBatch = None,
-    carbon: choices.Carbon = None,
-    to_wall: choices.ToWall = None,
-    pue: choices.Pue = None,
-    claimed: Claimed = None,
+    model: choices.Model, target: choices.Target, baseline: Baseline = None, batch: choices.Batch = None,
+    sizes: choices.Sizes = None, precision: choices.Precisions = None, scope: CostScopes = None,
+    nodes: choices.Nodes = None, layout: choices.Layouts = None, links: choices.Links = None,
+    node_devices: choices.NodeDevices = None, interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False, allow_oversize: choices.Oversize = False,
+    price: choices.Price = None, once: Once = None, to_accuracy: choices.ToAccuracy = None,
+    infer_batch: InferBatch = None, carbon: choices.Carbon = None, to_wall: choices.ToWall = None,
+    pue: choices.Pue = None, claimed: Claimed = None,
     as_json: Annotated[bool, option("Print fomkit/cost/1 instead of text.", "--json")] = False,
-    output: choices.Output = None,
-    quiet: choices.Quiet = False,
-) -> None:
+    output: choices.Output = None, quiet: choices.Quiet = False,
+) -> None:  # fmt: skip
     """Tell what a training and its inference cost: money, carbon, what is paid once, time to an accuracy.
 
     A price has a currency and a date; carbon needs energy at the wall. docs/cost.md has every formula. The -o file
