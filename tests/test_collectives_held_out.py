@@ -13,12 +13,10 @@ from fomkit.core.machine import Device, Machine
 from fomkit.prediction.exchange import Group, Network
 
 Times = dict[float, float]
-MIB = 2**20
 
 
-def vtrain(path: Path, ranks: int) -> Times:
-    """Read bytes and times [s] out of place; the columns of times are in nanoseconds."""
-    del ranks
+def vtrain(path: Path, _ranks: int) -> Times:
+    """Read bytes and times out of place [s]; the columns are in nanoseconds."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = pd.read_csv(file)
     return dict(zip(rows["size(B)"].astype(float), rows.filter(like="time(ns)").iloc[:, 0] * 1e-9, strict=True))
@@ -34,8 +32,14 @@ def vidur(path: Path, ranks: int) -> Times:
 
 def network_of(times: Times, ranks: int) -> Network:
     """Give a machine whose table has these times and no link, so that no formula can help."""
-    rows = pd.DataFrame({"kind": "collective", "collective": "all_reduce", "ranks": float(ranks), "link": "node",
-                         "library": "nccl", "message_byte": list(times), "time_s": list(times.values())})  # fmt: skip
+    fixed = {
+        "kind": "collective",
+        "collective": "all_reduce",
+        "ranks": float(ranks),
+        "link": "node",
+        "library": "nccl",
+    }
+    rows = pd.DataFrame({**fixed, "message_byte": list(times), "time_s": list(times.values())})
     return Network(Machine("board", "board", "published", Device(), rows, node_devices=ranks))
 
 

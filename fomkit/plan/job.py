@@ -139,7 +139,7 @@ def run_on_nodes(
     at_once = at_once if service.slots is None else min(at_once, service.slots)
     rate = at_once * useful["useful_share"]
     return SystemRun(
-        run, at_once, useful, runs_per_day(model, machine, run.run_s, "system", rate) if rate else None
+        run, at_once, useful, runs_per_day(model, machine, run.run_s, "system", rate) if at_once else None
     )
 
 
