@@ -80,7 +80,7 @@ def estimate(
 
       fomkit estimate p1b3-lecture --target x86-lecture --explain
 
-      fomkit estimate megatron/gpt-22b -t a100-sxm --nodes 1 --layout tensor=8
+      fomkit estimate megatron/gpt-22b -t a100-sxm --nodes 1 --layout tensor=8,recompute=full
     """
     from fomkit.profiles.models import model_names, models_named
     from fomkit.verbs.answer import spread_as
