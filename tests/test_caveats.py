@@ -438,12 +438,11 @@ def test_a_run_of_several_devices_is_no_run_on_one(tmp_path: Path) -> None:
         done = run(*words)
         assert done.exit_code != 0, words
         told = f"{done.output} {done.exception}"
-        # A suite and a campaign have jobs, but not at a scope that cannot hold them.
-        why = (
-            "a run takes 8 devices, and the scope 'device'"
-            if words[0] in ("fom", "campaign")
-            else "its run takes 8 devices (run.devices_per_run)"
-        )
+        # These have jobs, but not at a scope that cannot hold them, nor of a batch that does not divide.
+        why = {
+            **dict.fromkeys(("fom", "campaign"), "a run takes 8 devices, and the scope 'device'"),
+            **dict.fromkeys(("estimate", "cost"), "a batch of 100 does not divide into 8 replicas"),
+        }.get(words[0], "its run takes 8 devices (run.devices_per_run)")
         assert why in " ".join(told.split()), words
     for scope in ("node", "system"):
         with pytest.raises(FomkitError, match="fomkit scaling"):

@@ -456,10 +456,14 @@ def test_more_nodes_may_need_more_epochs() -> None:
     assert near["to_target"]["epochs"]["value"] < far["to_target"]["epochs"]["value"]
     assert outside["to_target"]["to_target_s"] is None
     assert "covers batches 50 to 400, and the batch is 1,280" in outside["to_target"]["why"]
-    steps = near["system"]["steps_per_epoch"]
-    expected = near["to_target"]["epochs"]["value"] * steps * near["step_s"]["value"] + 40
+    model = load_model("candle/p1b3")
+    forward = estimate(model, load_machine("a100-sxm"), Options(10)).step_time.passes["forward"].value
+    validation = model.data.validation_samples // near["batch"] * forward  # each device has its share of a batch
+    epoch_s = near["system"]["steps_per_epoch"] * near["step_s"]["value"] + validation
+    expected = near["to_target"]["epochs"]["value"] * epoch_s + 40
     assert near["to_target"]["to_target_s"]["value"] == pytest.approx(expected)
-    assert near["system"]["run_s"]["value"] == pytest.approx(20 * steps * near["step_s"]["value"] + 40)
+    assert near["system"]["run_s"]["value"] == pytest.approx(20 * epoch_s + 40)
+    assert "validation" not in near["system"]["excludes"]
     assert "start_up" not in near["system"]["excludes"]
     text = CliRunner().invoke(app, words).stdout
     assert "a training to validation loss 0.1 (made up)" in text

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Job, Layout
@@ -23,7 +24,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.plan.step import HOST_OP_S
-from fomkit.plan.transformer_step import TransformerStep, transformer_profile
+from fomkit.plan.transformer_step import TransformerStep, load_recipe, transformer_profile
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.campaigns import load_campaign
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
@@ -509,3 +510,133 @@ def test_mistakes_in_a_lines_job_are_told_with_their_line(own: Path) -> None:
     own.write_text(own.read_text().replace("model: megatron/gpt-175b", "given: {new: 5 h}"), encoding="utf-8")
     with pytest.raises(FomkitError, match="line 'LARGE' spreads a model over nodes and names none"):
         load_suite(own)
+
+
+def refused(*words: object) -> str:
+    """Give the message of a mistake, which the command line prints with exit code 2."""
+    found = CliRunner().invoke(app, [str(word) for word in words])
+    assert isinstance(found.exception, FomkitError), found.output
+    return str(found.exception)
+
+
+SMALL = """schema: fomkit/transformer/1
+name: small
+batch: 64
+train_samples: 6400
+epochs: 2
+transformer: {hidden: 2048, heads: 16, blocks: 24, seq: 2048, vocabulary: 51200}
+"""
+SPREAD = ["-t", "a100-sxm", "--node-devices", "8", "--link", "node, 5 us, 300 GB/s, each",
+          "--link", "system, 10 us, 25 GB/s, each"]  # fmt: skip
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    recipe, path = tmp_path / "small.transformer.yaml", tmp_path / "small.yaml"
+    recipe.write_text(SMALL, encoding="utf-8")
+    save_model(load_recipe(recipe), path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["small", "resnet50"])
+def test_a_job_has_one_price_wherever_it_is_asked(a100: Machine, small: Path, name: str) -> None:
+    from fomkit.plan.job import time_job
+
+    model = small if name == "small" else name
+    words = [model, *SPREAD, "--nodes", "2", "--layout", "microbatch=2", "--batch", "64"]
+    (code, text), (paid, bill) = (run(verb, *words, "--json") for verb in ("estimate", "cost"))
+    assert (code, paid) == (0, 0), text + bill
+    (one,), cost = json.loads(text)["models"], json.loads(bill)
+    step = stepper_of(load_model(model), a100, Layout(microbatch=2), Options()).at(16, 64)
+    assert one["step_s"]["value"] == cost["step_s"]["value"] == pytest.approx(step.wall_s.value)
+    assert one["job"] == cost["job"]
+    job = one["job"]
+    assert (job["devices"], job["nodes"], job["replicas"], job["microbatches"]) == (16, 2, 16, 2)
+    assert job["exposed_s"]["value"] == pytest.approx(step.exposed_s.value)
+    assert job["exposed_s"]["value"] <= job["busy_s"]["value"]
+    assert one["excludes"] == cost["excludes"]
+    assert set(step.excludes) <= set(one["excludes"])
+    spread = {"nodes": 2, "layout": "microbatch=2", "links": LINKS, "node_devices": 8, "batch": 64}
+    found = fomkit.estimate(model, "a100-sxm", **spread)
+    assert (
+        found.unit_per_day
+        == time_job(load_model(model), a100, Job(2, Layout(microbatch=2)), Options(64)).unit_per_day
+    )
+    assert fomkit.cost(model, "a100-sxm", **spread).estimate.step == found.step
+    assert "16 devices (2 nodes), microbatch 2" in found.summary()
+    assert "communication that nothing hides" in run("cost", *words)[1]
+
+
+def test_a_model_whose_run_takes_several_devices_is_priced_with_what_they_send(tmp_path: Path) -> None:
+    model = load_model("resnet50")
+    save_model(replace(model, name="eight", run=replace(model.run, devices_per_run=8)), tmp_path / "eight.yaml")
+    code, text = run("estimate", tmp_path / "eight.yaml", "--batch", "256", *SPREAD, "--json")
+    assert code == 0, text
+    content = json.loads(text)
+    assert content["scope"] == "node"
+    job = content["models"][0]["job"]
+    assert (job["devices"], job["runs_at_once"]) == (8, 1)
+    assert job["busy_s"]["value"] > 0
+    for more in (["--explain"], ["-o", tmp_path / "a.xlsx"]):
+        text = refused("estimate", tmp_path / "eight.yaml", "--batch", "256", *SPREAD, *more)
+        assert "its run is spread over devices (8)" in text
+
+
+def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Path) -> None:
+    words = ["cost", small, *SPREAD, "--nodes", "2", "--price", "3600 USD/h per node, 2024-01-01", "--json"]
+    content = json.loads(run(*words)[1])
+    assert content["money"]["paid_units"] == 2
+    assert content["money"]["run"]["value"] == pytest.approx(2 * content["run_s"]["value"])
+    assert content["inference"] is None
+    later = json.loads(run(*words, "--once", "compile=40 s")[1])
+    assert later["run_s"]["value"] == pytest.approx(content["run_s"]["value"] + 40)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [(["--nodes", "2", "--layout", "tensor=3"], "heads 16 does not divide by tensor 3"),
+     (["--nodes", "2", "--layout", "tensor=16,pipeline=1,sequence", "--node-devices", "12"], "do not divide"),
+     (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks do not divide into pipeline 32"),
+     (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
+     (["--nodes", "lots"], "nodes: is 'lots'. Give a whole number of 1 or more, or fill"),
+     (["--nodes", "0"], "nodes: is 0"),
+     (["--nodes", "fill"], "does not say how many nodes it has"),
+     ([], "links: join the devices of a run, and one of small takes one. Add --nodes"),
+     (["--nodes", "2", "--infer-batch", "1"], "is of inference, which is priced on one device")],
+)  # fmt: skip
+def test_a_job_that_cannot_be_is_one_message(small: Path, more: list[str], why: str) -> None:
+    assert why in refused("cost" if "--infer-batch" in more else "estimate", small, *SPREAD, *more)
+
+
+def test_a_link_and_nodes_that_a_machine_does_not_have_are_told(small: Path, own: Path) -> None:
+    alone = ("--nodes", "2", "--node-devices", "1")
+    assert "v100: states no link of tier 'system'" in refused(
+        "estimate", "resnet50", "-t", "v100", "--batch", 64, *alone
+    )
+    assert "200 nodes, and new has 128" in refused(
+        "estimate", small, "-t", own.with_name("new.yaml"), "--nodes", 200
+    )
+
+
+def test_a_run_of_many_devices_is_rolled_up_as_one_of_one(a100: Machine) -> None:
+    """On one device both ways give the same run, with validation and a last batch that is kept."""
+    from fomkit.plan.job import time_job
+
+    model = load_model("resnet50")
+    model = replace(model, data=replace(model.data, train_samples=1000, validation_samples=100, last_batch="keep"),
+                    run=replace(model.run, epochs=3))  # fmt: skip
+    stated = Overhead("save", "epoch", Fact(5.0, 5.0, 5.0, "measured", "here"), None)
+    machine, options = (
+        replace(a100, overheads=(stated,), system_nodes=2, availability=0.9),
+        Options(64, scope="system"),
+    )
+    alone, job = estimate(model, machine, options), time_job(model, machine, Job(None, Layout()), options)
+    for name in vars(alone.run_time):
+        ours, theirs = getattr(job.run_time, name), getattr(alone.run_time, name)
+        assert getattr(ours, "ends", ours) == pytest.approx(getattr(theirs, "ends", theirs)), name
+    assert job.unit_per_day.ends == pytest.approx(alone.unit_per_day.ends)
+    assert set(job.excludes) == set(alone.excludes)
+    # Parameters that are gathered for the pass leave its own time unknown.
+    shared = time_job(model, machine, Job(1, Layout(zero=3)), options)
+    assert shared.run_time.validation_s is None
+    assert "validation" in shared.excludes

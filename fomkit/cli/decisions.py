@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from fomkit.cli import choices
 from fomkit.cli.choices import machine_option, model_argument, option, output_option
-from fomkit.cli.scaling import Layouts, Links, NodeDevices
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -80,9 +79,9 @@ def sensitivity(
     precision: choices.Precisions = None,
     scope: choices.Scopes = None,
     nodes: Nodes = None,
-    layout: Layouts = None,
-    links: Links = None,
-    node_devices: NodeDevices = None,
+    layout: choices.Layouts = None,
+    links: choices.Links = None,
+    node_devices: choices.NodeDevices = None,
     interval: choices.Interval = 0.8,
     allow_uncovered: choices.Uncovered = False,
     allow_oversize: choices.Oversize = False,
@@ -155,9 +154,9 @@ def solve(
     precision: choices.Precisions = None,
     scope: choices.Scopes = None,
     nodes: Nodes = None,
-    layout: Layouts = None,
-    links: Links = None,
-    node_devices: NodeDevices = None,
+    layout: choices.Layouts = None,
+    links: choices.Links = None,
+    node_devices: choices.NodeDevices = None,
     interval: choices.Interval = 0.8,
     allow_uncovered: choices.Uncovered = False,
     allow_oversize: choices.Oversize = False,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fomkit.core.measurement import Measurement
     from fomkit.core.model import LastBatch
     from fomkit.plan.options import Options
+    from fomkit.verbs.answer import Spread
     from fomkit.verbs.compare import Comparison
 
 
@@ -45,22 +46,18 @@ EstimateOutput = Annotated[
 def estimate(
     models: Models = None,
     target: Annotated[list[str] | None, choices.MACHINES] = None,
-    baseline: Baseline = None,
-    measurements: Measured = None,
-    batch: choices.Batch = None,
-    sizes: choices.Sizes = None,
-    precision: choices.Precisions = None,
-    scope: choices.Scopes = None,
-    interval: choices.Interval = 0.8,
-    last_batch: Partial = None,
-    allow_uncovered: choices.Uncovered = False,
-    allow_oversize: choices.Oversize = False,
+    baseline: Baseline = None, measurements: Measured = None,
+    batch: choices.Batch = None, sizes: choices.Sizes = None, precision: choices.Precisions = None,
+    scope: choices.Scopes = None, nodes: choices.Nodes = None, layout: choices.Layouts = None,
+    links: choices.Links = None, node_devices: choices.NodeDevices = None,
+    interval: choices.Interval = 0.8, last_batch: Partial = None,
+    allow_uncovered: choices.Uncovered = False, allow_oversize: choices.Oversize = False,
     explain: Explained = False,
     as_json: Annotated[bool, option("Print fomkit/estimate/1 instead of a table.", "--json")] = False,
     output: EstimateOutput = None,
     only: choices.Only = None,
     quiet: choices.Quiet = False,
-) -> None:
+) -> None:  # fmt: skip
     """Estimate steps, runs and units of work per day.
 
     Exit code 1 where the device's memory does not hold a step: nobody can have its units a day.
@@ -82,19 +79,23 @@ def estimate(
       fomkit estimate resnet50 --target v100 -o report.html
 
       fomkit estimate p1b3-lecture --target x86-lecture --explain
+
+      fomkit estimate megatron/gpt-22b -t a100-sxm --nodes 1 --layout tensor=8,recompute=full
     """
     from fomkit.profiles.models import model_names, models_named
+    from fomkit.verbs.answer import spread_as
     from fomkit.verbs.compare import estimates_content
 
     if not target:
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
     rows = _read_rows(measurements, baseline)
     chosen = choices.options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
+    spread = spread_as(nodes, layout or (), links or (), node_devices)
     names = [one for name in models for one in models_named(name)] if models else model_names()
     several = len(names) * (len(target) + bool(baseline))
     _check_output(output, only, several)
     with choices.progress("estimating", several, quiet=quiet) as advance:
-        result = _estimated(names, target, baseline, chosen, rows, advance, skip_failures=not models)
+        result = _estimated(names, target, baseline, chosen, rows, advance, spread, skip_failures=not models)
     block = _measured_block(result, rows, str(measurements), last_batch)
     if output is not None:
         _write(result, output, only, rows, block, quiet)
@@ -111,6 +112,7 @@ def _estimated(
     chosen: Options,
     rows: tuple[Measurement, ...],
     after_each: Callable[[], None],
+    spread: Spread,
     *,
     skip_failures: bool,
 ) -> Comparison:
@@ -131,7 +133,14 @@ def _estimated(
             known = all_measured()[0]
             measured = known._replace(rows=(*known.rows, *rows))
         return compare(
-            models, machines, base, chosen, skip_failures=skip_failures, after_each=after_each, measured=measured
+            models,
+            machines,
+            base,
+            chosen,
+            skip_failures=skip_failures,
+            after_each=after_each,
+            measured=measured,
+            spread=spread,
         )
 
 

@@ -88,28 +88,17 @@ Claimed = Annotated[
 
 
 def cost(
-    model: choices.Model,
-    target: choices.Target,
-    baseline: Baseline = None,
-    batch: choices.Batch = None,
-    sizes: choices.Sizes = None,
-    precision: choices.Precisions = None,
-    scope: CostScopes = None,
-    interval: choices.Interval = 0.8,
-    allow_uncovered: choices.Uncovered = False,
-    allow_oversize: choices.Oversize = False,
-    price: choices.Price = None,
-    once: Once = None,
-    to_accuracy: choices.ToAccuracy = None,
-    infer_batch: InferBatch = None,
-    carbon: choices.Carbon = None,
-    to_wall: choices.ToWall = None,
-    pue: choices.Pue = None,
-    claimed: Claimed = None,
+    model: choices.Model, target: choices.Target, baseline: Baseline = None, batch: choices.Batch = None,
+    sizes: choices.Sizes = None, precision: choices.Precisions = None, scope: CostScopes = None,
+    nodes: choices.Nodes = None, layout: choices.Layouts = None, links: choices.Links = None,
+    node_devices: choices.NodeDevices = None, interval: choices.Interval = 0.8,
+    allow_uncovered: choices.Uncovered = False, allow_oversize: choices.Oversize = False,
+    price: choices.Price = None, once: Once = None, to_accuracy: choices.ToAccuracy = None,
+    infer_batch: InferBatch = None, carbon: choices.Carbon = None, to_wall: choices.ToWall = None,
+    pue: choices.Pue = None, claimed: Claimed = None,
     as_json: Annotated[bool, option("Print fomkit/cost/1 instead of text.", "--json")] = False,
-    output: choices.Output = None,
-    quiet: choices.Quiet = False,
-) -> None:
+    output: choices.Output = None, quiet: choices.Quiet = False,
+) -> None:  # fmt: skip
     """Tell what a training and its inference cost: money, carbon, what is paid once, time to an accuracy.
 
     A price has a currency and a date; carbon needs energy at the wall. docs/cost.md has every formula. The -o file
@@ -122,12 +111,15 @@ def cost(
       fomkit cost resnet50 -t v100 --once 'compile=40 s' --infer-batch 1
 
       fomkit cost resnet50 -t a100-sxm --batch 256 --to-accuracy epochs.csv
+
+      fomkit cost resnet50 -t a100-sxm --nodes 1 --batch 2048 --price '32.77 USD/h per node, 2023-05-01'
     """
     from fomkit.output.money import format_cost
     from fomkit.plan.stack import parse_once
     from fomkit.profiles.campaigns import load_epochs
     from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
     from fomkit.verbs import cost as verb
+    from fomkit.verbs.answer import spread_as
 
     choices.check_output(output, "cost")
     options = choices.options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
@@ -139,9 +131,12 @@ def cost(
         infer_batch=infer_batch,
         claimed=parse_claims(claimed or ()),
     )
-    old = choices.load_machine(baseline) if baseline else None
+    old, spread = (
+        choices.load_machine(baseline) if baseline else None,
+        spread_as(nodes, layout or (), links or (), node_devices),
+    )
     with choices.progress("working out", quiet=quiet):
-        found = verb.cost(choices.load_model(model), choices.load_machine(target), options, declared, old)
+        found = verb.cost(choices.load_model(model), choices.load_machine(target), options, declared, old, spread)
     content = verb.cost_content(found)
     choices.write_answer(content, format_cost, as_json=as_json, output=output, rows=verb.figures_of(content))
     choices.end_if_oversize([found.estimate.fit.message], allowed=allow_oversize)

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
 Nodes = Annotated[str, option("Numbers of nodes; a range doubles from its first to its last.", metavar="N,N|N..N")]
-Layouts = Annotated[
-    list[str] | None,
-    option("For example tensor=8,pipeline=8,sequence; or a YAML file.", "--layout", metavar="NAME=VALUE,…|FILE"),
-]
-Links = Annotated[
-    list[str] | None,
-    option("A link; before the profile's.", "--link", metavar="'TIER, ALPHA, BANDWIDTH, DIRECTION'"),
-]
 
 Mode = Annotated[Literal["strong", "weak", "both"], option("One batch shared out, or one for each replica.")]
 WholeBatch = Annotated[
@@ -39,7 +31,6 @@ Once = Annotated[
         "Paid once a job: scheduler=15.5% of it as it is, or compile=40s.", "--once", metavar="NAME=SHARE|TIME"
     ),
 ]
-NodeDevices = Annotated[int | None, option("Devices in a node; default: the profile's.", min=1)]
 Slots = Annotated[int | None, option("Jobs that the queue lets run side by side.", min=1)]
 Checkpoint = Annotated[str | None, option("To write a checkpoint: '60 s'.", metavar="TIME")]
 Restart = Annotated[str | None, option("To start again after a failure.", metavar="TIME")]
@@ -81,9 +72,9 @@ def scaling(
     mode: Mode = "both",
     batch: choices.Batch = None,
     whole_batch: WholeBatch = None,
-    layout: Layouts = None,
-    links: Links = None,
-    node_devices: NodeDevices = None,
+    layout: choices.Layouts = None,
+    links: choices.Links = None,
+    node_devices: choices.NodeDevices = None,
     sizes: choices.Sizes = None,
     precision: choices.Precisions = None,
     interval: choices.Interval = 0.8,
@@ -190,9 +181,9 @@ def sweep(
     scope: ScopeOf = None,
     allow_uncovered: choices.Uncovered = False,
     allow_oversize: choices.Oversize = False,
-    layout: Layouts = None,
-    links: Links = None,
-    node_devices: NodeDevices = None,
+    layout: choices.Layouts = None,
+    links: choices.Links = None,
+    node_devices: choices.NodeDevices = None,
     scheduler: Scheduler = None,
     resume: Resume = False,
     as_json: Annotated[bool, option("Print fomkit/sweep/1 instead of text.", "--json")] = False,

@@ -347,3 +347,16 @@ class Machine:
         """Count the devices at a scope that `scopes` contains."""
         per_node = self.node_devices or 1
         return {"device": 1, "node": per_node, "system": per_node * (self.system_nodes or 1)}[scope]
+
+    def nodes_of(self, devices: int) -> int:
+        """Count the whole nodes that a run on so many devices takes; 0 where several runs share a node."""
+        each = self.devices("node")
+        return -(-devices // each) if devices > each // 2 else 0
+
+    def up_share(self, scope: Scope) -> float:
+        """Give the share of the time that a scope is up: a system's availability, 1 of less."""
+        return self.availability if scope == "system" else 1.0
+
+    def up_devices(self, scope: Scope) -> float:
+        """Count the devices at a scope, by the share of the time that they are up."""
+        return self.devices(scope) * self.up_share(scope)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, multiply_independent
@@ -14,14 +13,11 @@ from fomkit.core.suite import Phase, Suite, Workflow
 from fomkit.core.units import DAY_S
 from fomkit.merit import measured_steps, rated_lines
 from fomkit.merit.measured_steps import Explained, MeasuredRuns
-from fomkit.plan.energy import energy_of_estimate
+from fomkit.plan.energy import NO_ENERGY, energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options, choose_scope
 from fomkit.plan.stack import inference_of
-
-if TYPE_CHECKING:
-    from fomkit.plan.job import JobTime
 
 
 def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
@@ -63,12 +59,10 @@ def money_of_run(price: Price, machine: Machine, scope: Scope, at_once: int, run
     `scope`: device, node or system; `at_once`: runs in progress at the same time at that scope; `run_s`: time of
     one run [s].
     """
-    up_share = machine.availability if scope == "system" else 1.0
-    return money(price, run_s, paid_units(price, machine, scope) / (at_once * up_share))
+    return money(price, run_s, paid_units(price, machine, scope) / (at_once * machine.up_share(scope)))
 
 
 LoadSuite = Callable[[str], Suite]
-NO_ENERGY = "each run takes several devices, and what they and their links take is not modelled"
 FEW = "fewer runs than fit side by side: it lasts as long as one of them, and the rest of the machine waits"
 
 
@@ -160,24 +154,15 @@ def _line(
         for line in measured_steps.explained_lines([machine], [[rated]], measured, load)
     ]
     explained = next(iter(held), None)
-    if rated.job is not None:
-        return _of_job(phase, rated.job, rated.unit_per_day, line.runs, explained, rated.deviations)
-    unit_s = rated.unit_per_day.per(DAY_S * rated_lines.up_devices(machine, suite))
+    behind = rated.estimate or rated.job
+    unit_s = rated.unit_per_day.per(DAY_S * machine.up_devices(suite.scope))
+    if rated.job is not None and rated.job.run_time.run_s is not None:
+        unit_s = rated.job.run_time.run_s.scaled(line.runs)
     nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
     found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
                       basis=rated.basis, excludes=rated.excludes or (), fit=rated.fit, explained=explained,
-                      energy_missing=nobody if rated.estimate is None else ())  # fmt: skip
-    return _with_energy(found, rated.estimate, line.runs) if rated.estimate else found
-
-
-def _of_job(
-    phase: Phase, job: JobTime, per_day: Span, runs: float, explained: Explained | None,
-    said: tuple[str, ...] = (),
-) -> PhaseCost:  # fmt: skip
-    """Cost a phase whose runs each take several devices; `runs`: of the job in one run of the phase."""
-    days = _days(phase, per_day, job.run.run_s.scaled(runs), (*said, *job.step.notes))
-    return PhaseCost(phase, per_day, *days, run_s=job.run.run_s, excludes=job.excludes, fit=job.fit,
-                     energy_missing=(NO_ENERGY,), explained=explained)  # fmt: skip
+                      energy_missing=nobody if behind is None else ())  # fmt: skip
+    return _with_energy(found, behind, line.runs) if behind else found
 
 
 def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> PhaseCost:
@@ -188,7 +173,8 @@ def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> Ph
         found, run_s=estimated.run_time.run_s, excludes=estimated.excludes, fit=estimated.fit, message=message
     )
     if spent is None or spent.method is None or spent.run is None:
-        missing = spent.missing if spent else (f"{estimated.machine.name} states nothing of energy",)
+        nothing = NO_ENERGY if estimated.job else f"{estimated.machine.name} states nothing of energy"
+        missing = spent.missing if spent else (nothing,)
         return replace(found, energy_missing=missing)
     return replace(
         found, energy_j=spent.run.energy_j.scaled(runs * found.phase.runs), energy_scope=spent.method.scope
@@ -217,8 +203,6 @@ def _model(
         return PhaseCost(phase, None, None, missing=str(error))
     if one.unit_per_day is None:
         return PhaseCost(phase, None, None, missing=rated_lines.NO_RUN.format(name))
-    if not isinstance(one, Estimate):
-        return _of_job(phase, one, one.unit_per_day.scaled(model.unit.runs), 1.0, None)
     per_day, run_s = one.unit_per_day.scaled(one.model.unit.runs), one.run_time.run_s or one.step
     # Measured rates and epochs are of training: they say nothing of a phase of inference.
     runs = measured if phase.mode != "infer" else measured_steps.NOTHING_MEASURED

@@ -301,6 +301,7 @@ def explained_models(
     `estimates`: of one model or more on one machine or more; `options`: what they were made with; `line`: what to
     call the only model instead of its name.
     """
+    estimates = [estimated for estimated in estimates if estimated.job is None]  # the rows are of one device
     own = {estimated.machine.name: estimated.machine for estimated in estimates}
     models = {estimated.model.name: estimated.model for estimated in estimates}
     cases = [

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, at_level
@@ -21,9 +21,6 @@ from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options
 from fomkit.prediction.estimates import cached
-
-if TYPE_CHECKING:
-    from fomkit.plan.job import JobTime
 
 _ANY = "as the framework does"
 
@@ -140,7 +137,7 @@ class RatedLine:
     precision: str = ""
     work: str = ""
     excludes: tuple[str, ...] | None = ()
-    job: JobTime | None = None
+    job: Estimate | None = None
 
     @property
     def fit(self) -> Fit:
@@ -162,11 +159,6 @@ class RatedLine:
 def rates_of(side: Iterable[RatedLine]) -> dict[str, Span]:
     """Give the units a day of those lines that have a rate, by line."""
     return {one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None}
-
-
-def up_devices(machine: Machine, suite: Suite) -> float:
-    """Count the devices at the suite's scope, by the share of the time that they are up."""
-    return machine.devices(suite.scope) * (machine.availability if suite.scope == "system" else 1.0)
 
 
 def work_hash(model: ModelProfile, conditions: Conditions) -> str:
@@ -192,7 +184,7 @@ def work_hash(model: ModelProfile, conditions: Conditions) -> str:
 NO_RUN = "{} does not say what a run is: no train_samples or epochs"
 
 
-def time_work(model: ModelProfile, machine: Machine, options: Options, job: Job | None) -> Estimate | JobTime:
+def time_work(model: ModelProfile, machine: Machine, options: Options, job: Job | None) -> Estimate:
     """Time a model's run on a machine at the scope of the options: on one device, or as a job of several.
 
     Without a job a run takes the devices that its profile says. Raises FomkitError as `estimate` and
@@ -224,7 +216,7 @@ class LineRating:
         gains = {"utilisation": given.utilisation_gain, "precision": given.precision_gain}
         deviating += tuple(f"times a stated {of} gain of {gain:g}" for of, gain in gains.items() if gain != 1)
         run_s = at_level(given.run_s, self.options.interval)
-        at_once = up_devices(self.machine, self.suite) * prod(gains.values())
+        at_once = self.machine.up_devices(self.suite.scope) * prod(gains.values())
         return RatedLine(
             line,
             unit_per_day(run_s.scaled(line.runs), at_once),
@@ -281,11 +273,12 @@ class LineRating:
             kind="estimated",
             precision=one.precision,
             excludes=one.excludes,
+            basis=one.basis,
         )
-        if not isinstance(one, Estimate):
-            many = "s" if one.step.devices > 1 else ""
-            return replace(found, job=one, source=f"{name} on {one.step.devices:,} device{many}")
-        return replace(found, estimate=one, basis=one.basis)
+        if one.job is None:
+            return replace(found, estimate=one)
+        many = "s" if one.job.devices > 1 else ""
+        return replace(found, job=one, source=f"{name} on {one.job.devices:,} device{many}")
 
     def _frozen(self, line: SuiteLine) -> RatedLine:
         if line.name in self.proposals:

@@ -15,7 +15,7 @@ from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, Calibrator
 from fomkit.merit.fom import FigureOfMerit, merit_of_rates, unit_per_day, verdict
 from fomkit.merit.measured_steps import Explained, MeasuredRuns, Reading
-from fomkit.merit.rated_lines import LineRating, Load, RatedLine, rates_of, up_devices
+from fomkit.merit.rated_lines import LineRating, Load, RatedLine, rates_of
 from fomkit.plan.estimate import Estimate, with_step
 from fomkit.plan.options import Options, choose_scope
 
@@ -265,7 +265,7 @@ def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
     found = measured_steps.measured_step(readings)
     rate = None
     if found is not None:
-        rate = unit_per_day(found.step.scaled(line.line.runs), up_devices(machine, suite))
+        rate = unit_per_day(found.step.scaled(line.line.runs), machine.up_devices(suite.scope))
     return AcceptedLine(line, rate, bool(found and found.spread_stated), tuple(readings))
 
 

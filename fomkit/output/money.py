@@ -8,7 +8,7 @@ from itertools import compress
 
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure
-from fomkit.output.terminal import UNFIT, format_energy, mark_of, run_notes, seconds
+from fomkit.output.terminal import UNFIT, format_energy, job_lines, mark_of, run_notes, seconds
 
 MANY_MONEY = 10_000.0
 """From here on cents are noise."""
@@ -108,7 +108,8 @@ def _cost_money(page: Page, content: Entry) -> None:
 def _inference(page: Page, content: Entry) -> None:
     one = content["inference"]
     if one is None:
-        page.line("inference: unknown; no op of the profile is of the forward pass")
+        why = "it is priced on one device" if "job" in content else "no op of the profile is of the forward pass"
+        page.line(f"inference: unknown; {why}")
         return
     rate = between(one["sample_per_s"], lambda value: format_number(value, 4), "samples/s")
     page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
@@ -174,6 +175,7 @@ def format_cost(content: Entry, screen: Screen = PLAIN) -> str:
     of = f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}"
     times = f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
     page.line(f"{of}: {times}{mark_of(content)}", "bold")
+    page.lines(job_lines(content))
     for write in (_cost_money, _to_target, _inference, _carbon, _speedup):
         write(page, content)
     _once(page, content["once"])

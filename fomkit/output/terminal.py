@@ -282,12 +282,28 @@ def _precision_lines(models: Sequence[Entry]) -> list[str]:
     return lines
 
 
+def job_lines(one: Entry) -> list[str]:
+    """Say of a run on several devices which they are, and how much of its step waits; nothing of one device."""
+    job = one.get("job")
+    if job is None:
+        return []
+    nodes = f" ({job['nodes']:,} node{'s' if job['nodes'] > 1 else ''})" if job["nodes"] else ""
+    exposed, busy, bubble, step = (job[name]["value"] for name in ("exposed_s", "busy_s", "bubble_s", "step_s"))
+    return [
+        f"{one['model']} on {one['target']}: {job['devices']:,} devices{nodes}, {job['layout']}; "
+        f"replicas: {job['replicas']:,}, microbatches of each: {job['microbatches']:,}",
+        f"  {exposed / step:.1%} of a step is communication that nothing hides ({seconds(exposed)} of the "
+        f"{seconds(busy)} that links are busy), {bubble / step:.1%} a wait for other stages",
+    ]
+
+
 def format_estimates(content: Entry, screen: Screen = PLAIN) -> str:
     """Write a study as an aligned table, coverage first, with what it leaves out said below."""
     page, models = Page(screen), content["models"]
     page.line(_first_line(models))
     _add_table(page, models)
     page.lines(_precision_lines(models))
+    page.lines(line for model in models for line in job_lines(model))
     excluded = sorted({term for model in models for term in model["excludes"]})
     page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")

@@ -22,6 +22,7 @@ class ParallelStep:
     `bubble_s`: what it waits for other stages of the pipeline.
     `replicas_s`: of what is exposed, what it waits for the other replicas.
     `wall_s`: from the beginning to the end.
+    `passes`: device time [s] of its passes, as far as nothing of them waits for other devices and they are known.
     `sent_byte`: bytes that a device sends, by purpose.
     `memory_byte`: what a device must hold at most; None where nobody knows.
     `coverage`: shares of its time by time source; they sum to 1. A bubble counts as the work that it waits for.
@@ -41,6 +42,7 @@ class ParallelStep:
     bubble_s: Span
     replicas_s: Span
     wall_s: Span
+    passes: Mapping[str, Span] = field(default_factory=dict)
     sent_byte: Mapping[str, float] = field(default_factory=dict)
     memory_byte: float | None = None
     coverage: Mapping[str, float] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.machine import Fact, Machine, Price
 from fomkit.core.units import UNITS
+from fomkit.parallel.layout import describe_layout
 from fomkit.plan.energy import Spent, energy_of_estimate
 
 if TYPE_CHECKING:
@@ -101,6 +102,30 @@ def _terms(estimate: Estimate) -> dict[str, Any]:
     }
 
 
+def job_content(estimate: Estimate) -> dict[str, Any] | None:
+    """Put the step of a run on several devices in plain form; None on one device."""
+    step = estimate.job
+    if step is None:
+        return None
+    return {
+        "devices": step.devices,
+        "nodes": estimate.machine.nodes_of(step.devices) or None,
+        "layout": describe_layout(step.layout),
+        "replicas": step.replicas,
+        "batch": step.samples,
+        "microbatches": step.microbatches,
+        "runs_at_once": estimate.runs_at_once,
+        "step_s": span_content(step.wall_s),
+        "compute_s": span_content(step.compute_s),
+        "busy_s": span_content(step.busy_s),
+        "exposed_s": span_content(step.exposed_s),
+        "bubble_s": span_content(step.bubble_s),
+        "run_s": span_content(estimate.run_time.run_s),
+        "coverage": dict(step.coverage),
+        "notes": list(step.notes),
+    }
+
+
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> dict[str, Any]:
     """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
     content: dict[str, Any] = {
@@ -127,6 +152,7 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> d
         "fits": estimate.fit.fits,
         "excludes": list(estimate.excludes),
         "deviations": list(estimate.deviations),
+        **({} if estimate.job is None else {"job": job_content(estimate)}),
     }
     if reference is not None:
         ours, theirs = estimate.unit_per_day, reference.unit_per_day

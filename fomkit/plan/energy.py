@@ -334,6 +334,9 @@ def _notes(estimate: Estimate, energy: Energy, method: Method, step: Spent) -> t
     return tuple(messages)
 
 
+NO_ENERGY = "each run takes several devices, and what they and their links take is not modelled"
+
+
 def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
     """Give the energy of an estimate; None where the machine states nothing of energy.
 
@@ -343,6 +346,8 @@ def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
     energy, level = estimate.machine.energy, estimate.step.level
     if energy is None:
         return None
+    if estimate.job is not None:
+        return EnergyEstimate(None, (NO_ENERGY,), estimate.job.devices)
     devices, run = estimate.model.run.devices_per_run, estimate.run_time
     figures, formats_filled = figures_for(estimate.ops, energy)
     work = price_work(estimate.ops, energy, figures, level)

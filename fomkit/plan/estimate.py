@@ -7,14 +7,14 @@ library takes another kernel for sixteen rows than for thirty.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from fomkit.core.errors import Shown
+from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
@@ -25,7 +25,7 @@ from fomkit.ops.resize import evaluate_many, names_in, resize_ops
 from fomkit.plan.coverage import UNPRICED, check_covered, check_work, coverage
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, fit_of, processor_notes, updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
-from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day
+from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_at_once, runs_per_day
 from fomkit.plan.step import StepTime, roll_up_step, with_host
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import PricedTable, prepared, price_table, times_on
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from fomkit.parallel.step import ParallelStep
     from fomkit.verbs.views import Plots
 
     Array = NDArray[np.float64]
@@ -142,6 +143,7 @@ class Estimate(Shown):
     `coverage`: share of the predicted time by time source; sums to 1.
     `deviations`: what was done differently from what was asked or is usual.
     `fit`: whether a device's memory holds the step; where it does not, the rate is nobody's to have.
+    `job`: the step of a run on several devices, whose ops are those of one microbatch on one; None on one device.
     """
 
     model: ModelProfile
@@ -157,6 +159,7 @@ class Estimate(Shown):
     deviations: tuple[str, ...]
     formats: Formats
     fit: Fit = UNKNOWN_FIT
+    job: ParallelStep | None = None
 
     @property
     def step(self) -> Span:
@@ -167,7 +170,9 @@ class Estimate(Shown):
     def excludes(self) -> tuple[str, ...]:
         """Terms that nobody stated, work without a row or a time; because of them units/day is an upper bound."""
         unpriced = self.coverage[UNPRICED] > 0 or self.model.unsupported
-        return (*self.run_time.excludes, *self.model.missing, *((UNPRICED,) if unpriced else ()))
+        return tuple(
+            dict.fromkeys((*self.run_time.excludes, *self.model.missing, *((UNPRICED,) if unpriced else ())))
+        )
 
     @property
     def basis(self) -> Literal["measured", "modelled"]:
@@ -177,7 +182,7 @@ class Estimate(Shown):
     @property
     def precision(self) -> str:
         """The precision that was asked for, else the number formats that its products are priced in."""
-        return name_precision(self.formats, self.ops)
+        return self.job.precision if self.job is not None else name_precision(self.formats, self.ops)
 
     @property
     def plot(self) -> Plots:
@@ -191,6 +196,20 @@ class Estimate(Shown):
 
     def _repr_html_(self) -> str:
         return self._view.html(self)
+
+
+def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
+    """Raise where a run takes several devices, of which nothing but its times is known.
+
+    Raises FomkitError with the run, and what was to be made of it.
+    """
+    for one in estimates:
+        if one.job is not None:
+            raise FomkitError(
+                f"{one.model.name} on {one.machine.name}",
+                f"its run is spread over devices ({one.job.devices:,}), and {what} is of a step on one. Leave it "
+                "out, or --nodes and --layout.",
+            )
 
 
 def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, where: str) -> pd.DataFrame:
@@ -293,13 +312,7 @@ def _deviations(
     notes = [*machine.said_of_name, *verdict_on(machine, named=False)]
     if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
         notes.append(f"{machine.name} states no peak; rates are fitted to its table")
-    changed = [name for name in model.resized(options.sizes) if name != "batch"]
-    if changed and run.run_s is not None:
-        notes.append(
-            f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
-        )
-    if run.partial_step:
-        notes.append("the partial last batch is priced as a full step")
+    notes += run_notes(model, run, options.sizes)
     if shares[UNPRICED] > 0:
         notes.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
     if options.allow_uncovered and model.unsupported:

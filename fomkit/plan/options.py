@@ -74,8 +74,8 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
     return sizes
 
 
-def choose_scope(machines: list[Machine], wanted: Scope | None) -> Scope:
-    """Take the narrowest scope that all machines state, or check the one wanted.
+def choose_scope(machines: list[Machine], wanted: Scope | None, devices: int = 1) -> Scope:
+    """Take the narrowest scope that all machines state and that has so many devices, or check the one wanted.
 
     Raises FomkitError when a machine does not state the scope.
     """
@@ -86,7 +86,9 @@ def choose_scope(machines: list[Machine], wanted: Scope | None) -> Scope:
                 machine.name,
                 f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another scope.",
             )
-    return wanted or machines[0].scopes[0]
+    shared = [scope for scope in machines[0].scopes if all(scope in machine.scopes for machine in machines)]
+    wide = [scope for scope in shared if min(machine.devices(scope) for machine in machines) >= devices]
+    return wanted or (wide or shared[-1:])[0]
 
 
 PEAK = "flop_per_s"

@@ -13,7 +13,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_independent
 from fomkit.core.job import Algorithm, Layout
 from fomkit.core.machine import Machine
-from fomkit.core.model import ModelProfile
+from fomkit.core.model import Data, ModelProfile
+from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.layout import microbatches_of
 from fomkit.parallel.step import ParallelStep, Waits, add_waits, bare, of_traffic, step_coverage
@@ -56,14 +57,8 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
 
 
 def on_one_device(model: ModelProfile) -> ModelProfile:
-    """Give what one device runs of a model: how many a run takes is the layout's to say."""
-    return replace(model, run=replace(model.run, devices_per_run=1))
-
-
-def _excludes(estimated: Estimate) -> tuple[str, ...]:
-    """Name the terms of a step that nobody stated, and work without a row or a time."""
-    of_runs = set(estimated.run_time.excludes) - set(estimated.step_time.excludes)
-    return tuple(name for name in estimated.excludes if name not in of_runs)
+    """Give what one device runs of a model: how many a run takes, and of what, is not a device's to say."""
+    return replace(model, run=replace(model.run, devices_per_run=1), data=Data())
 
 
 class _Work(NamedTuple):
@@ -228,6 +223,7 @@ class ReplicaStep:
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=zero,
             replicas_s=add_common([traffic.exposed_s, norms.exposed]),
             wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),
+            passes={} if layout.zero == 3 or "forward" not in passes else {"forward": forward.scaled(count)},
             sent_byte={"replicas": traffic.sent_byte},
             memory_byte=self._memory(one.sizes, devices, narrowed=one.formats.stream not in ("", "fp32")),
             coverage=step_coverage(done.coverage, compute.value, links.sources),
@@ -239,8 +235,17 @@ class ReplicaStep:
         if key not in self._works:
             one = self.estimate(samples)
             covered = self._coverage(one, microbatches, update_share)
-            self._works[key] = _Work(covered, one.precision, _excludes(one), one.deviations)
+            self._works[key] = _Work(covered, one.precision, one.excludes, self._notes(one))
         return self._works[key]
+
+    def _notes(self, one: Estimate) -> tuple[str, ...]:
+        """Give what is said of one device, but that it holds too much where replicas share that out."""
+        return tuple(note for note in one.deviations if not (self.layout.zero and note == one.fit.message))
+
+    def one_device(self, devices: int, samples: int) -> tuple[pd.DataFrame, Formats]:
+        """Give what a device runs of one microbatch, with the update, and its number formats."""
+        one = self.estimate(microbatches_of(samples, devices, self.layout.microbatch)[0])
+        return one.ops, one.formats
 
     def _coverage(self, estimated: Estimate, microbatches: int, update_share: float) -> dict[str, float]:
         """Give the shares of the work by time source: each pass as often as it runs, the update's share once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,12 +56,28 @@ def _stated(machine: Machine, per: str, of: Span) -> Span | None:
 
 
 def _validation(model: ModelProfile, step: StepTime, batch: int, last_batch: str) -> Span | None:
-    """Price validation as the forward pass of its batches; None when the number of samples is unknown."""
+    """Price validation as the forward pass of its batches; None when its samples or that pass are unknown."""
     samples = model.data.validation_samples
     forward = step.passes.get("forward")
+    if samples == 0 and forward is None:
+        return Span.exact(0.0, step.wall_s.level)
     if samples is None or forward is None:
         return None
     return forward.scaled(steps_per_epoch(samples, batch, last_batch)[0])
+
+
+def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> list[str]:
+    """Say what is taken of a run otherwise than it may be; ``sizes``: those that were asked for."""
+    changed = [name for name in model.resized(sizes) if name != "batch"] if run.run_s is not None else []
+    told = f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
+    return [told] * bool(changed) + ["the partial last batch is priced as a full step"] * bool(run.partial_step)
+
+
+def no_run(model: ModelProfile) -> str:
+    """Say what a profile lacks for a run; "" where it has all."""
+    facts = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
+    lacking = [name for name, value in facts.items() if value is None]
+    return f"{model.name} does not say {' and '.join(lacking)}" if lacking else ""
 
 
 def roll_up_run(
@@ -156,7 +173,6 @@ def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
     return machine.devices(scope)
 
 
-def runs_per_day(model: ModelProfile, machine: Machine, run_s: Span, scope: Scope, at_once: int) -> Span:
+def runs_per_day(model: ModelProfile, machine: Machine, run_s: Span, scope: Scope, at_once: float) -> Span:
     """Give the units of work per day of a machine that has ``at_once`` runs of ``run_s`` [s] in progress."""
-    up_share = machine.availability if scope == "system" else 1.0
-    return unit_per_day(run_s.scaled(model.unit.runs), at_once * up_share)
+    return unit_per_day(run_s.scaled(model.unit.runs), at_once * machine.up_share(scope))

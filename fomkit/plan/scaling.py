@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import sqrt
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -23,6 +23,11 @@ from fomkit.plan.replica_step import ReplicaStep
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Network
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fomkit.ops.precision import Formats
+
 Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
 SMALL_LOSS = 0.05
@@ -35,6 +40,9 @@ class Stepper(Protocol):
 
     def at(self, devices: int, samples: int) -> ParallelStep:
         """Give the step."""
+
+    def one_device(self, devices: int, samples: int) -> tuple[pd.DataFrame, Formats]:
+        """Give what a device runs of one microbatch, and its number formats."""
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
         """Give what a step waits for its replicas on a network, nothing hidden, at one end [s]."""

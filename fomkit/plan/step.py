@@ -200,9 +200,11 @@ def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
     return Terms(_host_launch(starts, machine, device_s.level), input_s, extra_s)
 
 
-def _device_bound(timed: pd.DataFrame, ops: Ops) -> str:
+def device_bound(timed: pd.DataFrame) -> str:
+    """Say what bounds most of the time of a step's ops: compute, memory, launch, or unknown."""
     totals: dict[str, float] = {}
-    for bound, time_s in zip(timed["bound"].tolist(), ops.seconds[0, :, 0].tolist(), strict=True):
+    seconds = np.nan_to_num(timed["time_s"].to_numpy(np.float64) * timed["count"].to_numpy(np.float64))
+    for bound, time_s in zip(timed["bound"].tolist(), seconds.tolist(), strict=True):
         totals[bound] = totals.get(bound, 0.0) + time_s
     return max(sorted(totals), key=lambda bound: totals[bound], default="unknown")
 
@@ -222,7 +224,7 @@ def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float, uses: Uses
     )
     terms = step_terms(timed, machine, device_s)
     host, input_s = terms.host_s, terms.input_s
-    together = [(_device_bound(timed, ops), device_s), ("launch", host), ("input", input_s)]
+    together = [(device_bound(timed), device_s), ("launch", host), ("input", input_s)]
     known = [(bound, span) for bound, span in together if span is not None]
     excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
     return StepTime(

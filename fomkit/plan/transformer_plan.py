@@ -265,6 +265,14 @@ class TransformerPlan:
                 by_source[source] = by_source.get(source, 0.0) + spent
         return Stage(add_common([self._span(parts), late]), late, add_waits(waits), by_source)
 
+    def stage_ops(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> pd.DataFrame:
+        """Give the timed ops of a stage and how often each runs in one microbatch."""
+        import pandas as pd
+
+        pieces = self.pieces(layout, samples)
+        block = pieces.block.table.assign(count=pieces.block.runs(layout.recompute) * blocks)
+        return pd.concat([block, *(pieces.end(name).table for name in ends)], ignore_index=True)
+
     def update(self, parameters: float, tensors: float, *, clip: bool) -> Timed:
         """Time the update of so many parameters [s], and give it by time source."""
 

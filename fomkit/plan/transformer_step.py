@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -17,6 +18,7 @@ from fomkit.core.model import Data, ModelProfile, Run, Transformer
 from fomkit.core.units import format_quantity
 from fomkit.files.op_csv import empty_table
 from fomkit.files.yaml import load_document
+from fomkit.ops.precision import Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import job, step, traffic
 from fomkit.parallel.layout import microbatches_of
@@ -29,6 +31,9 @@ from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import bus_factor
 from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_PASSES = Pass(0.0, 0.0)
 PLANS = 8
@@ -235,6 +240,13 @@ class TransformerStep:
             precision=self.plan.dtype, notes=(*self.notes, *self._host_notes(stages[slowest])),
         )  # fmt: skip
 
+    def one_device(self, devices: int, samples: int) -> tuple[pd.DataFrame, Formats]:
+        """Give what a device of the first stage runs of one microbatch, without the update, and its formats."""
+        micro, _ = self._schedule(samples, self.layout.replicas(devices))
+        ends = (WORDS,) if self.layout.pipeline > 1 else (WORDS, HEAD)
+        ops = self.plan.stage_ops(self.layout, micro, self.shape.blocks // self.layout.pipeline, ends)
+        return ops, Formats(self.plan.dtype, message=NARROW.format(self.plan.dtype))
+
     def _host_notes(self, stage: Stage) -> list[str]:
         host = self.plan.host_op_s
         return [HOST_WAITED.format(host=format_quantity(host.value, "time_s"), source=host.source)] * bool(
@@ -275,9 +287,10 @@ def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: 
 
 
 SCHEMA = "fomkit/transformer/1"
+NARROW = "activations and products in {}, sums of gradients and Adam in fp32"
 NOTES = (
     "made by rule from the sizes, not traced: the kernels of Megatron-LM (docs/parallel.md)",
-    "activations and products in bf16, sums of gradients and Adam in fp32",
+    NARROW.format("bf16"),
 )
 OF_EXPERTS = "how tokens spread over the experts is declared by the capacity factor, not predicted"
 

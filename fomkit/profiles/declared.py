@@ -18,7 +18,7 @@ from typing import Any, cast, get_args
 from pydantic import Field
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.job import Layout
+from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Fact, Link, Price, Scope, Tier
 from fomkit.core.units import parse_money_rate, parse_quantity
 from fomkit.files.csv import is_number
@@ -271,3 +271,17 @@ def spread_of(layouts: Iterable[str], links: Iterable[str | Link]) -> tuple[Layo
         *(check_rates(link, "links") if isinstance(link, Link) else parse_link(link) for link in links),
         *more,
     ]
+
+
+def parse_job(nodes: object, layouts: Sequence[str], links: Iterable[str | Link]) -> tuple[Job | None, list[Link]]:
+    """Read how a run is spread out, with its links; no job where neither nodes nor a layout are stated.
+
+    >>> parse_job("fill", ["zero=1"], [])[0].nodes
+    'fill'
+    """
+    layout, stated = spread_of(layouts, links)
+    if isinstance(nodes, str) and nodes.isdecimal():
+        nodes = int(nodes)
+    if nodes not in (None, "fill") and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
+        raise FomkitError("nodes", f"is {nodes!r}. Give a whole number of 1 or more, or fill.")
+    return (Job(cast("Any", nodes), layout) if nodes is not None or layouts else None), stated

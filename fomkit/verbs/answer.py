@@ -13,13 +13,69 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Scope
-from fomkit.core.model import LastBatch
+from fomkit.core.job import Job
+from fomkit.core.machine import Link, Machine, Scope
+from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
-from fomkit.plan.options import Options
+from fomkit.merit.rated_lines import time_work
+from fomkit.plan.options import Options, choose_scope
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fomkit.plan.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How each run is spread over devices, as stated: links stand before those of a machine's profile."""
+
+    job: Job | None = None
+    links: Sequence[Link] = ()
+    node_devices: int | None = None
+
+    def on(self, machine: Machine) -> Machine:
+        """Give a machine with what is stated of it."""
+        if not self.links and self.node_devices is None:
+            return machine
+        from fomkit.plan.scaling import with_links  # most studies have none
+
+        return with_links(machine, self.links, self.node_devices)
+
+    def scope(self, models: Sequence[ModelProfile], machines: list[Machine], wanted: Scope | None) -> Scope | None:
+        """Choose one scope that holds a run of each model; None where whole nodes of each machine are its own.
+
+        Raises FomkitError when a machine does not state the scope.
+        """
+        if wanted is None and self.job is not None and self.job.nodes is not None:
+            return None
+        devices = max((model.run.devices_per_run for model in models), default=1)
+        return choose_scope(machines, wanted, devices)
+
+    def estimate(self, model: ModelProfile, machine: Machine, options: Options) -> Estimate:
+        """Estimate a run on a machine that has what is stated of it.
+
+        Raises FomkitError as `fomkit.merit.rated_lines.time_work` does, and when links are of no use.
+        """
+        if self.job is None and self.links and model.run.devices_per_run == 1:
+            raise FomkitError(
+                "links", f"join the devices of a run, and one of {model.name} takes one. Add --nodes."
+            )
+        return time_work(model, machine, options, self.job)
+
+
+ALONE = Spread()
+"""Each run as its model's profile says."""
+
+
+def spread_as(
+    nodes: object, layouts: Sequence[str], links: Sequence[str | Link], node_devices: int | None = None
+) -> Spread:
+    """Read how runs are spread, checked; texts are those of the command line."""
+    from fomkit.profiles.declared import parse_job
+
+    check_options(sizes=None if node_devices is None else {"node_devices": node_devices})
+    return Spread(*parse_job(nodes, layouts, links), node_devices)
 
 
 @dataclass(frozen=True, repr=False)

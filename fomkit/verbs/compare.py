@@ -13,8 +13,9 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.content import INTERVAL_MEANING, estimate_content
-from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.options import Options, choose_scope
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.options import Options
+from fomkit.verbs.answer import ALONE, Spread
 
 if TYPE_CHECKING:
     from fomkit.merit.measured_steps import Explained, MeasuredRuns
@@ -101,6 +102,7 @@ def _estimates(
     options: Options,
     skip_failures: bool,
     after_each: Callable[[], None],
+    spread: Spread,
 ) -> tuple[list[list[Estimate]], list[FomkitError]]:
     """Estimate model by model; one that fails on any machine is left out on all, so that ratios stay fair."""
     by_machine: list[list[Estimate]] = [[] for _ in machines]
@@ -109,7 +111,7 @@ def _estimates(
         try:
             row = []
             for machine in machines:
-                row.append(estimate(model, machine, options))
+                row.append(spread.estimate(model, machine, options))
                 after_each()
         except FomkitError as error:
             if not skip_failures:
@@ -144,18 +146,19 @@ def compare(
     skip_failures: bool = False,
     after_each: Callable[[], None] = lambda: None,
     measured: MeasuredRuns | None = None,
+    spread: Spread = ALONE,
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
     `skip_failures`: leave a model that cannot be estimated out and keep its reason, instead of raising;
     `after_each`: called after each estimate, so that somebody can watch; `measured`: runs that were measured, if
-    any, to hold what is under a figure of merit against. Raises FomkitError as `estimate` does, when the machines
-    share no scope, and when no model can be estimated.
+    any, to hold what is under a figure of merit against; `spread`: how each run is spread over devices. Raises
+    FomkitError as `estimate` does, when the machines share no scope, and when no model can be estimated.
     """
     _check_distinct(models, targets, baseline)
-    machines = [*targets, *([baseline] if baseline else [])]
-    options = replace(options, scope=choose_scope(machines, options.scope))
-    by_machine, failures = _estimates(models, machines, options, skip_failures, after_each)
+    machines = [spread.on(machine) for machine in (*targets, *([baseline] if baseline else []))]
+    options = replace(options, scope=spread.scope(models, machines, options.scope))
+    by_machine, failures = _estimates(models, machines, options, skip_failures, after_each, spread)
     if not by_machine[0]:
         raise ManyFomkitError(failures or [FomkitError("estimate", "no model profile was found. Name one.")])
     on_target = by_machine[: len(targets)]

@@ -19,7 +19,7 @@ from fomkit.plan.content import curve_content, estimate_content, price_content, 
 from fomkit.plan.energy import energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.footprint import Grid, carbon_content, check_grid
-from fomkit.plan.options import Options, choose_scope
+from fomkit.plan.options import Options
 from fomkit.plan.run import time_to_target
 from fomkit.plan.stack import (
     FORWARD,
@@ -32,6 +32,7 @@ from fomkit.plan.stack import (
     times_of,
     with_once,
 )
+from fomkit.verbs.answer import ALONE, Spread
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,13 @@ def _money(estimated: Estimate, price: Price | None, time_s: Span | None) -> Spa
 
 
 def _inference(estimated: Estimate, options: Options, batch: int | None) -> Estimate | None:
-    """Estimate inference at its own batch, where the step has a forward pass."""
+    """Estimate inference at its own batch, where the step has a forward pass; of a run on one device."""
+    if estimated.job is not None:
+        if batch is not None:
+            raise FomkitError(
+                "--infer-batch", "is of inference, which is priced on one device. Leave --nodes out."
+            )
+        return None
     if batch is None and not estimated.ops["pass_name"].isin([FORWARD]).any():
         return None  # where a batch is asked for, the reason is told below
     if batch in (None, estimated.sizes.get("batch")):
@@ -121,9 +128,11 @@ def _inference(estimated: Estimate, options: Options, batch: int | None) -> Esti
     return inference_of(estimate(estimated.model, estimated.machine, replace(options, batch=batch, sizes=sizes)))
 
 
-def _with_paid_once(model: ModelProfile, machine: Machine, options: Options, paid: Sequence[Once]) -> Estimate:
+def _with_paid_once(
+    model: ModelProfile, machine: Machine, options: Options, paid: Sequence[Once], spread: Spread
+) -> Estimate:
     """Estimate with times that are paid once, then with shares of the job that this makes."""
-    one = estimate(model, with_once(machine, times_of(paid)), options)
+    one = spread.estimate(model, with_once(machine, times_of(paid)), options)
     if not one.step.value:
         raise FomkitError(f"{model.name} on {machine.name}", "nothing of its step has a time, so it has no cost.")
     shares, run_s, epoch_s = shares_of(paid), one.run_time.run_s, one.run_time.epoch_s
@@ -135,13 +144,14 @@ def _with_paid_once(model: ModelProfile, machine: Machine, options: Options, pai
             f"is a share of a job, and {model.name} does not say what a run is. Give a time, such as '40 s'.",
         )
     job_over_epochs = run_s.value / (epoch_s.value * model.run.epochs)
-    return estimate(model, with_once(machine, paid, job_over_epochs), options)
+    return spread.estimate(model, with_once(machine, paid, job_over_epochs), options)
 
 
 def cost(
-    model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None
-) -> Cost:
-    """Work out what a model costs on a machine.
+    model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None,
+    spread: Spread = ALONE,
+) -> Cost:  # fmt: skip
+    """Work out what a model costs on a machine; ``spread``: how each run is spread over devices.
 
     Raises FomkitError as `fomkit.plan.estimate` does, and when something declared cannot be used: a curve that
     does not cover the batch, a factor of carbon without a grid, claims without a baseline.
@@ -155,13 +165,14 @@ def cost(
         raise FomkitError(
             machine.name, "is the baseline and the target. Its ratio to itself is 1; name another one."
         )
-    options = replace(options, scope=choose_scope([machine, *([baseline] if baseline else [])], options.scope))
-    one = _with_paid_once(model, machine, options, declared.once)
+    machines = [spread.on(one) for one in (machine, *([baseline] if baseline else []))]
+    options = replace(options, scope=spread.scope([model], machines, options.scope))
+    one = _with_paid_once(model, machines[0], options, declared.once, spread)
     infer, price = _inference(one, options, declared.infer_batch), declared.price or machine.price
     return Cost(
         estimate=one,
         inference=infer,
-        baseline=estimate(model, baseline, options) if baseline else None,
+        baseline=spread.estimate(model, machines[1], options) if baseline else None,
         declared=declared,
         price=price,
         once=one_offs(one, declared.once),
@@ -290,7 +301,7 @@ def cost_content(one: Cost) -> dict[str, Any]:
         "schema": SCHEMA,
         "fomkit": __version__,
         "interval": one.estimate.step.level,
-        **{name: content[name] for name in ESTIMATE_PARTS},
+        **{name: content[name] for name in (*ESTIMATE_PARTS, "job") if name in content},
         "once": one_off_content(one.once),
         "money": _money_content(one),
         "inference": _inference_content(one),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
@@ -18,7 +18,7 @@ from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_grid, parse_layout, parse_link, parse_price
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
-from fomkit.verbs.answer import check_options, options_of
+from fomkit.verbs.answer import check_options, options_of, spread_as
 from fomkit.verbs.cost import Cost, Declared
 from fomkit.verbs.cost import cost as _cost
 from fomkit.verbs.profiles import as_machine, as_model
@@ -302,6 +302,8 @@ def cost(
     carbon: str | None = None, to_wall: str | None = None, pue: str | None = None,
     infer_batch: int | None = None,
     batch: int | None = None, interval: float = DEFAULT_LEVEL, scope: Scope | None = None,
+    nodes: int | Literal["fill"] | None = None, layout: str | Path = "", links: Sequence[str | Link] = (),
+    node_devices: int | None = None,
 ) -> Cost:  # fmt: skip
     """Tell what a training and its inference cost; texts are those of the command line (docs/cost.md).
 
@@ -318,7 +320,7 @@ def cost(
         Of the grid: carbon per energy, chip to wall, and the building's overhead.
     infer_batch : int, optional
         Samples of one inference; default: the step's.
-    batch, interval, scope
+    batch, interval, scope, nodes, layout, links, node_devices
         As of `fomkit.estimate`.
 
     Returns
@@ -344,4 +346,5 @@ def cost(
         parse_price(price) if price is not None else None, stated, parse_grid(carbon, to_wall, pue),
         load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch,
     )  # fmt: skip
-    return _cost(as_model(model), as_machine(machine), options, declared)
+    spread = spread_as(nodes, [str(layout)] if layout else [], links, node_devices)
+    return _cost(as_model(model), as_machine(machine), options, declared, None, spread)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Machine, Scope
+from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.estimate import estimate as _estimate
 from fomkit.plan.op_tables import Prediction
 from fomkit.plan.op_tables import predict_ops as _predict_ops
 from fomkit.readers.measurements import all_measured
-from fomkit.verbs.answer import check_frame, check_options, options_of
+from fomkit.verbs.answer import check_frame, check_options, options_of, spread_as
 from fomkit.verbs.compare import Comparison, compare
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -37,6 +37,10 @@ def estimate(
     scope: Scope | None = None,
     last_batch: LastBatch | None = None,
     allow_uncovered: bool = False,
+    nodes: int | Literal["fill"] | None = None,
+    layout: str | Path = "",
+    links: Sequence[str | Link] = (),
+    node_devices: int | None = None,
 ) -> Estimate:
     """Estimate one model on one machine.
 
@@ -57,11 +61,17 @@ def estimate(
         drop or keep a partial last batch; default: the profile's choice.
     allow_uncovered : bool
         Leave work without a time out; times are then lower bounds.
+    nodes : int or "fill", optional
+        Whole nodes of one run, whose devices share the batch: ``job`` is its step, ``ops`` are those of one
+        microbatch on one device. Without a scope the system is rated, or these nodes where nobody says its own.
+    layout, links, node_devices : optional
+        As of `fomkit.scaling`.
 
     Raises
     ------
     FomkitError
-        When a profile is unknown or work has no time.
+        When a profile is unknown, work has no time, a layout does not divide, or a link that it needs is not
+        stated.
 
     Examples
     --------
@@ -70,7 +80,9 @@ def estimate(
     (287.2917, 8001, 1.87939)
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
-    return _estimate(as_model(model), as_machine(machine), options)
+    spread = spread_as(nodes, [str(layout)] if layout else [], links, node_devices)
+    profile, target = as_model(model), spread.on(as_machine(machine))
+    return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
 
 def estimate_all(

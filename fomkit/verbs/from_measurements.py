@@ -18,7 +18,7 @@ from fomkit.merit.fom import FigureOfMerit, figure_of_merit
 from fomkit.merit.measured_steps import MEASURED_LEVEL, Explained, MeasuredStep, Reading, measured_step, read_row
 from fomkit.plan.content import span_content
 from fomkit.plan.coverage import UNPRICED
-from fomkit.plan.estimate import Estimate, with_step
+from fomkit.plan.estimate import Estimate, check_one_device, with_step
 from fomkit.verbs.compare import Comparison, rates, unfit_of
 
 Verdict = Literal["agree", "disagree", "ambiguous"]
@@ -175,6 +175,7 @@ def from_measurements(
         raise FomkitError(
             where, "measurements are of a baseline, and none is named. Add, for example, --baseline p100."
         )
+    check_one_device((*result.estimates, *result.baseline), "what is told from measured steps")
     baselines = []
     for one in result.baseline:
         about = [row for row in rows if (row.model, row.machine) == (one.model.name, one.machine.name)]

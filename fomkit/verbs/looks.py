@@ -17,7 +17,7 @@ from fomkit.core.units import Precision, format_number, format_quantity, parse_q
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.ops.groups import GROUPINGS, Grouping, fewest
 from fomkit.plan.convolutions import convolutions_content, method_rows
-from fomkit.plan.estimate import Estimate
+from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import find_profile, list_profiles, shipped_models
 from fomkit.verbs.answer import Answer, options_of
@@ -347,6 +347,7 @@ def _ends(span: Span) -> str:
 
 def method_steps(estimate: Estimate, merit: FigureOfMerit | None = None) -> list[Step]:
     """Tell an estimate as the lecture's nine steps (Foster & Stevens 2018, lecture 10)."""
+    check_one_device([estimate], "the lecture's method")
     model, ops, run = estimate.model, estimate.ops, estimate.run_time
     top, reached = _dominant(ops)
     per_day = estimate.unit_per_day

@@ -16,7 +16,8 @@ from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import curve_content, span_content
-from fomkit.plan.job import Service, no_run, parse_service, run_on_nodes, target_content
+from fomkit.plan.job import Service, parse_service, run_of_step, run_on_nodes
+from fomkit.plan.run import RunTime, no_run, run_notes, time_to_target
 from fomkit.plan.scaling import (
     MODES,
     NOT_OF_EXPERTS,
@@ -66,12 +67,26 @@ OF_TRANSFORMERS = (
 )
 
 
+def _target(machine: Machine, batch: int, run: RunTime | None, curve: EpochsToTarget) -> dict[str, Any]:
+    """Give the epochs to a target at a step's batch, and their time; null with the reason where nobody knows."""
+    why = "an epoch has no full step, or unknown samples"
+    if run is not None and run.epoch_s is not None:
+        try:
+            epochs, time_s = time_to_target(curve, batch, run.epoch_s, machine)
+        except FomkitError as error:
+            why = error.what
+        else:
+            return {"epochs": span_content(epochs), "to_target_s": span_content(time_s), "why": ""}
+    return {"epochs": None, "to_target_s": None, "why": why}
+
+
 def _point(
     point: Point, curve: Curve, scaling: Scaling, service: Service, epochs: EpochsToTarget | None
 ) -> dict[str, Any]:
-    step = point.step
-    run = run_on_nodes(scaling.model, scaling.machine, step, point.nodes, service)
-    at_target = None if epochs is None else target_content(scaling.model, scaling.machine, step, epochs)
+    step, model, machine = point.step, scaling.model, scaling.machine
+    time = run_of_step(model, machine, step)
+    run = run_on_nodes(model, machine, time, point.nodes, service)
+    at_target = None if epochs is None else _target(machine, step.samples, time, epochs)
     return {
         "mode": curve.mode,
         "nodes": point.nodes,
@@ -138,6 +153,8 @@ def _notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
         *link_notes(scaling.machine, scaling.spec.layout.channel),
         *(one for step in steps for one in step.notes),
     ]
+    runs = (run_of_step(scaling.model, scaling.machine, step) for step in steps)
+    found += [one for run in runs if run for one in run_notes(scaling.model, run, scaling.spec.options.sizes)]
     return [*dict.fromkeys([*found, NOT_OF_EXPERTS] if scaling.spec.layout.expert > 1 else found)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fomkit import __version__
 from fomkit.core.interval import Span, add_known, probability_above
@@ -20,13 +20,9 @@ from fomkit.merit.content import merit_content
 from fomkit.merit.fom import PROPOSAL, verdict
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import AcceptedLine, SuiteResult
-from fomkit.parallel.layout import describe_layout
-from fomkit.plan.content import BASES_BY_TRUST, price_content, span_content
+from fomkit.plan.content import BASES_BY_TRUST, job_content, price_content, span_content
 from fomkit.plan.footprint import Grid, footprint, grid_content, lacks
 from fomkit.profiles.evidence import verdict_on
-
-if TYPE_CHECKING:
-    from fomkit.plan.job import JobTime
 
 NOT_GIVEN = "not given"
 """Instead of a verdict on a threshold that rests on work of which the device is the smaller part."""
@@ -56,28 +52,7 @@ def _rated_content(line: RatedLine) -> dict[str, Any]:
         "excludes": None if line.excludes is None else list(line.excludes),
         "deviations": list(line.deviations),
         "missing": line.missing or None,
-        **({} if line.job is None else {"job": _job_content(line.job)}),
-    }
-
-
-def _job_content(job: JobTime) -> dict[str, Any]:
-    """Put what is behind the rate of a run on several devices in plain form."""
-    step, run = job.step, job.run
-    return {
-        "devices": step.devices,
-        "nodes": job.nodes or None,
-        "layout": describe_layout(step.layout),
-        "replicas": step.replicas,
-        "batch": step.samples,
-        "microbatches": step.microbatches,
-        "runs_at_once": run.at_once,
-        "step_s": span_content(step.wall_s),
-        "compute_s": span_content(step.compute_s),
-        "exposed_s": span_content(step.exposed_s),
-        "bubble_s": span_content(step.bubble_s),
-        "run_s": span_content(run.run_s),
-        "coverage": dict(step.coverage),
-        "notes": list(step.notes),
+        **({} if line.job is None else {"job": job_content(line.job)}),
     }
 
 

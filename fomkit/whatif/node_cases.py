@@ -53,7 +53,7 @@ class OnNodes(OnMachine):
     @cached_property
     def _excludes(self) -> list[str]:
         _, step, run = self._step({})
-        return sorted({*step.excludes, *(() if run is None else run.excludes)})
+        return sorted({*step.excludes, *(() if run is None else run.time.excludes)})
 
     @cached_property
     def _peaks(self) -> frozenset[str] | None:

@@ -269,8 +269,7 @@ class OfSuite(OnMachine):
         weights = result.merit.weights if result.merit is not None else {}
         lines = sorted(result.target, key=lambda one: -weights.get(one.line.name, 0.0))
         bounds = [
-            one.estimate.step_time.bound if one.estimate is not None else one.job.step.longest if one.job else ""
-            for one in lines
+            behind.step_time.bound if (behind := one.estimate or one.job) is not None else "" for one in lines
         ]
         bounds = [bound for bound in bounds if bound]
         return ", ".join(dict.fromkeys(bounds))

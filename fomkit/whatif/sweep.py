@@ -80,7 +80,7 @@ def _point(job: NodesJob, nodes: int) -> dict[str, object]:
     spans = ends_of((step.wall_s, step.sample_per_s, None if run is None else run.unit_per_day))
     return {
         **dict(zip(RESULTS, spans, strict=True)),
-        "excludes": (*step.excludes, *(() if run is None else run.excludes)),
+        "excludes": step.excludes if run is None else run.time.excludes,
         "peak_byte": math.nan if step.memory_byte is None else step.memory_byte,
         "devices": step.devices,
         "jobs": 1 if run is None else run.at_once,

@@ -227,8 +227,7 @@ def bill_of(machine: Machine, scope: Scope, currency: str, level: float, *, on_n
     requested = Price(Fact(1.0, 1.0, 1.0, "assumed", "given by the user"), currency, "device", "")
     price = requested if currency or machine.price is None else machine.price
     units = None if on_nodes else paid_units(price, machine, scope)
-    up_share = machine.availability if scope == "system" else 1.0
-    return Bill(price, bool(currency), units, level, up_share, machine.node_devices or 1)
+    return Bill(price, bool(currency), units, level, machine.up_share(scope), machine.node_devices or 1)
 
 
 def _units(bill: Bill, found: pd.DataFrame) -> pd.Series | float:

@@ -14,13 +14,13 @@ from fomkit.core.model import Unit
 from fomkit.core.units import DAY_S
 from fomkit.files.op_csv import empty_table
 from fomkit.merit.content import worst_basis
-from fomkit.merit.rated_lines import RatedLine, up_devices
+from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import SuiteResult
 from fomkit.ops.groups import shape_label
 from fomkit.ops.kinds import KINDS
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
-from fomkit.plan.estimate import Estimate
+from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.prediction.rates import binding, rates
 from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import verdict_on, with_fits
@@ -167,6 +167,7 @@ def caveats_of(
 def sheet_model_of_comparison(result: Comparison) -> SheetModel:
     """Give the sheet model of several models on targets and a baseline."""
     every = [*result.estimates, *result.baseline]
+    check_one_device(every, "a workbook")
     distinct = {one.machine.name: one.machine for one in every}
     machines = _machines(every, list(distinct.values()))
     workloads = {estimate.model.name: workload_of(estimate, estimate.model.name) for estimate in result.estimates}
@@ -205,7 +206,7 @@ def _given(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | N
     """Give the time of one unit on one device that a rate comes to."""
     if rated.unit_per_day is None:
         return None
-    time = rated.unit_per_day.per(DAY_S * up_devices(machine, result.suite))
+    time = rated.unit_per_day.per(DAY_S * machine.up_devices(result.suite.scope))
     return Given(time, rated.basis, rated.party, rated.source, rated.excludes or (), rated.unfit)
 
 

@@ -56,7 +56,7 @@ def _given_row(
     one, machine = sheet_model.workload(key[0]), key[1]
     facts, given, rate = sheet_model.machine(machine), one.given[machine].unit_s, values.unit_per_day[key]
     hours, *ends = (float(f"{end / HOUR_S:.15g}") for end in given.ends)
-    at_once = facts.devices(sheet_model.scope) * (facts.availability if sheet_model.scope == "system" else 1.0)
+    at_once = facts.up_devices(sheet_model.scope)
     cell = GIVEN.row(number)
     yield from (*key, hours)
     for end in ends:

@@ -296,8 +296,7 @@ def _uses(sheet_model: SheetModel, machine: str) -> Uses:
 
 def _given(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> Span:
     facts = sheet_model.machine(machine)
-    up_share = facts.availability if sheet_model.scope == "system" else 1.0
-    return unit_per_day(workload.given[machine].unit_s, facts.devices(sheet_model.scope) * up_share)
+    return unit_per_day(workload.given[machine].unit_s, facts.up_devices(sheet_model.scope))
 
 
 def _merit(sheet_model: SheetModel, target: str, units: dict[tuple[str, str], Span]) -> FigureOfMerit | None:

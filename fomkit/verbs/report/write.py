@@ -19,7 +19,7 @@ from fomkit.ops.precision import DEFAULTS
 from fomkit.output.pages import Book, Cell, Chapter, Head, Section, Table, check_libraries, render_book
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import UNPRICED
-from fomkit.plan.estimate import Estimate
+from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.report.scaling import scaling, sensitivity
@@ -207,6 +207,7 @@ def gather(
     than a page holds.
     """
     check_few(len(result.estimates) + len(result.baseline))
+    check_one_device((*result.estimates, *result.baseline), "a report")
     shipped, names, messages = known_measurements()
     known = ((*shipped, *rows), (*names, *(["yours"] if rows else [])), messages)
     references = {one.model.name: one for one in result.baseline}
