@@ -291,8 +291,6 @@ _PARAMETERS = names(
     """shape axes starts ends steps pads repeats split sizes scales roi k K ratio training_mode min max axis
     constant_value"""
 )
-
-
 """Inputs that an op is told, and does not compute with."""
 _NUMBERS = {dtype_of(number): number for number in range(20, 0, -1) if dtype_of(number)}
 

@@ -28,7 +28,6 @@ _KEYS = count()
 Node = Any
 """An autograd node; PyTorch has no public type for it."""
 
-
 _VIEWS = """T Transpose Permute View UnsafeView ReshapeAlias Expand ToCopy Slice Select Split SplitWithSizes Unbind
     Alias Squeeze Unsqueeze AsStrided Clone"""
 _SAME_VALUES = frozenset(f"{name}Backward{version}" for name in _VIEWS.split() for version in ("", "0", "1"))
