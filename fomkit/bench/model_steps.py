@@ -31,7 +31,6 @@ MEMORY_LIMIT_BYTE = 16e9
 MOST_SHARED = 1.5
 """`SHARED`, above which no times of ops are kept, as the one factor is far from that of any single op."""
 
-
 Moments = Sequence[tuple[float, float]]
 """Beginnings and ends [s] of times in which plain steps ran one after the other, by `time.monotonic`."""
 NO_ENERGY = "energy: not measured, "

@@ -113,7 +113,6 @@ PLANS: Mapping[str, Plan] = {
 }
 """The plans by name; ``quick`` takes 2 minutes, ``default`` 10, where nobody else uses the machine."""
 
-
 REFERENCE: Cells = {
     "kind": "gemm", "dtype": "fp32", "engine": "vector", "b": "1", "m": "512", "n": "512", "k": "512",
     "trans_a": "0", "trans_b": "0",

@@ -15,7 +15,7 @@ from fomkit.core.model import Workload
 from fomkit.files.child_process import take_request
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
-from fomkit.frontends.model_file import explain_exception
+from fomkit.frontends.model_file import CodeLines, explain_exception
 from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
 from fomkit.frontends.step import Draft, Route, Step, count_rows, name_order, order_rows, row_places
 
@@ -34,6 +34,19 @@ def replaced(owner: Any, **others: Any) -> Iterator[None]:
     finally:
         for name, own in before.items():
             setattr(owner, name, own)
+
+
+@contextmanager
+def watch_made(kind: Any, note: Callable[[Any, str], object]) -> Iterator[None]:
+    """Note each object of a kind that is made inside the block, with the line of the user's that makes it."""
+    make, code = kind.__init__, CodeLines()
+
+    def made(one: Any, *args: Any, **kwargs: Any) -> None:
+        make(one, *args, **kwargs)
+        note(one, code.of(sys._getframe(1)))
+
+    with replaced(kind, __init__=made):
+        yield
 
 
 class Refused(NoExpression):
@@ -115,19 +128,15 @@ class _Exploration:
         self.fixed.pop(name, None)
 
     def order(self) -> tuple[list[TracedOp], list[str]]:
-        """Give the order with as many sizes named as can be, and why others hold at their value only."""
+        """Give the order with as many sizes named as can be, and the others, which hold at their value only."""
         names = list(self.values)
         for most in range(len(names), 0, -1):
             some = names[:most]
             held = {name: self.sizes[name] for name in names[most:]}
             points = [point for point in self.points if held.items() <= point.items()]
             with suppress(NoExpression):
-                return name_order([self.at(point).order for point in points], points, some), _stay(names[most:])
-        return self.at(self.sizes).order, _stay(names)
-
-
-def _stay(names: list[str]) -> list[str]:
-    return [f"the order of the ops, and so the memory, holds at one {' and '.join(names)} only"] if names else []
+                return name_order([self.at(point).order for point in points], points, some), names[most:]
+        return self.at(self.sizes).order, names
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,8 @@ def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
     exploration = _Exploration(trace, sizes, step.ops, {point: step}, [sizes])
     for name in sizes:
         exploration.add(name)
-    order, notes = exploration.order()
+    order, held = exploration.order()
+    notes = [f"the order of the ops, and so the memory, holds at one {' and '.join(held)} only"] if held else []
     return SizedStep(step, sizes, exploration.ops, order, list(exploration.fixed.values()), notes)
 
 

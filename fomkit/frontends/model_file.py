@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
@@ -139,13 +139,6 @@ def is_user_file(name: str) -> bool:
     return not any(map(path.is_relative_to, foreign)) and not _INSTALLED & {*path.parts}
 
 
-def _home() -> Path:
-    """Give the folder of the program: the profiled file's, else that of the main module."""
-    names = (PROFILED_MODULE, "__main__")
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
-    return Path(next((file for file in files if file), "main")).absolute().parent
-
-
 def _cell_name(name: str) -> str:
     """Name a notebook's cell by its number; its file is made anew each time."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -160,14 +153,6 @@ def _library_file(name: str) -> str:
     if at is None or parts[at + 1].removesuffix(".py") in _FRAMEWORKS or Path(name).is_relative_to(_FOMKIT):
         return ""
     return "/".join(parts[at + 1 :])
-
-
-def _below(path: Path, folders: Iterable[Path]) -> str:
-    """Give a path from the first folder on that it lies in, else its last part: never a path of the machine."""
-    for folder in folders:
-        if path.is_relative_to(folder):
-            return path.relative_to(folder).as_posix()
-    return path.name
 
 
 class _Source(NamedTuple):
@@ -199,12 +184,15 @@ class CodeLines:
     def __init__(self) -> None:
         # Equal functions are told apart by their ids, which stay theirs as long as they are kept here.
         self._codes: dict[int, tuple[CodeType, _Source]] = {}
-        self._files: dict[str, _Source] = {}
+        self._source = cache(self._classify)
         self._texts: dict[tuple[int, int], str] = {}
 
     @cached_property
     def _folder(self) -> Path:
-        return _home()
+        """Give the folder of the program: the profiled file's, else that of the main module."""
+        names = (PROFILED_MODULE, "__main__")
+        files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+        return Path(next((file for file in files if file), "main")).absolute().parent
 
     def of(self, frame: FrameType | None) -> str:
         """Give the line of the innermost of the user's frames from ``frame`` outwards; "" where there is none."""
@@ -218,8 +206,10 @@ class CodeLines:
 
     def _sources(self, frame: FrameType | None) -> Iterator[tuple[_Source, FrameType]]:
         while frame is not None:
-            _, source = self._codes.get(id(frame.f_code)) or self._look_up(frame.f_code)
-            yield source, frame
+            code = frame.f_code
+            if id(code) not in self._codes:
+                self._codes[id(code)] = (code, self._source(code.co_filename))
+            yield self._codes[id(code)][1], frame
             frame = frame.f_back
 
     def _text(self, frame: FrameType) -> str:
@@ -230,15 +220,6 @@ class CodeLines:
             self._texts[(id(code), line)] = known
         return known
 
-    def _look_up(self, code: CodeType) -> tuple[CodeType, _Source]:
-        found = self._codes[id(code)] = (code, self._source(code.co_filename))
-        return found
-
-    def _source(self, file: str) -> _Source:
-        if file not in self._files:
-            self._files[file] = self._classify(file)
-        return self._files[file]
-
     def _classify(self, file: str) -> _Source:
         if "ipykernel_" in file or file.startswith("<ipython-input"):
             return _Source("user", _cell_name(file))
@@ -247,7 +228,10 @@ class CodeLines:
         if is_user_file(file):
             folders = [Path(folder).absolute() for folder in sys.path]
             nearest = sorted(folders, key=lambda folder: len(folder.parts), reverse=True)
-            return _Source("user", _below(Path(file).absolute(), (self._folder, *nearest)))
+            # From the first folder on that it lies in, else its last part: never a path of the machine.
+            path = Path(file).absolute()
+            around = next((one for one in (self._folder, *nearest) if path.is_relative_to(one)), path.parent)
+            return _Source("user", path.relative_to(around).as_posix())
         if Path(file) in _RUNNERS:
             return _Source("end", "")
         name = _library_file(file)

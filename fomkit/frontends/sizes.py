@@ -88,16 +88,13 @@ class Candidates:
         """Round to whole factors; what rounding left is solved for once more, since floats hold 16 digits only."""
         factors = [round(float(factor)) for factor in guess]
         for _ in range(2):
-            rest = self._rest(chosen, factors, values)
+            rows = zip(*(self._columns[one] for one in chosen), strict=True)
+            sums = (sum(f * product for f, product in zip(factors, row, strict=True)) for row in rows)
+            rest = [int(value) - one for value, one in zip(values, sums, strict=True)]
             if not any(rest):
                 return {one: factor for one, factor in zip(chosen, factors, strict=True) if factor}
             factors = [factor + round(float(more)) for factor, more in zip(factors, inverse @ rest, strict=True)]
         return None
-
-    def _rest(self, chosen: tuple[Exponents, ...], factors: list[int], values: Sequence[int]) -> list[int]:
-        rows = zip(*(self._columns[one] for one in chosen), strict=True)
-        sums = (sum(f * product for f, product in zip(factors, row, strict=True)) for row in rows)
-        return [int(value) - one for value, one in zip(values, sums, strict=True)]
 
 
 def write_sum(factors: dict[Exponents, int], names: Sequence[str]) -> str:

@@ -53,7 +53,6 @@ SIMPLE: Mapping[str, Mapping[str, Errors]] = {
 }
 """Kind and pass to predictors: medians over the eleven sheets of median and mean absolute error."""
 
-
 GROUPED, FEW = "shape groups left out", "20 rows known"
 SHEETS = "median of sheets"
 

@@ -171,12 +171,10 @@ def constants(ran: Sequence[Ran]) -> set[Operation]:
 _OTHERS = ("resource", "variant", "string")
 """Number formats of tensors that hold no numbers: handles, lists and texts."""
 
-
 _ALIASES = frozenset(
     ["EnsureShape", "ExpandDims", "Identity", "IdentityN", "PreventGradient", "Reshape", "Squeeze", "StopGradient"]
 )
 """Ops that give back the memory of their input."""
-
 
 _STATISTICS = 2
 """Place of the last result of a fused normalisation that means something: values, mean and variance."""

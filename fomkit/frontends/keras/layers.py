@@ -6,7 +6,6 @@ the line that made the layer stands for it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 import keras
 
 from fomkit.core.units import item_byte
-from fomkit.frontends.drafting import replaced
+from fomkit.frontends.drafting import replaced, watch_made
 from fomkit.frontends.keras.calls import Graph, Place, Ran, ShapeUnknown, as_array, dtype_name
 from fomkit.frontends.layers import LayerLog, RowOwner, Scope, Weight
 from fomkit.frontends.lowering.calls import FORWARD, Array, Call, TracedOp
@@ -302,17 +301,9 @@ _MADE: dict[int, str] = {}
 """Line that made each layer, by its ``id``."""
 
 
-@contextmanager
-def watch_made_layers() -> Iterator[None]:
+def watch_made_layers() -> AbstractContextManager[None]:
     """Note where the layers are made that are made inside the block."""
-    make, code = keras.Layer.__init__, CodeLines()
-
-    def made(layer: Any, *args: Any, **kwargs: Any) -> None:
-        make(layer, *args, **kwargs)
-        _MADE[id(layer)] = code.of(sys._getframe(1))
-
-    with replaced(keras.Layer, __init__=made):
-        yield
+    return watch_made(keras.Layer, lambda layer, line: _MADE.update({id(layer): line}))
 
 
 class GraphLines:

@@ -70,11 +70,6 @@ class TracedWorkload:
     draft: Draft
 
 
-def draft_profile(workload: Workload, request: Request) -> Draft:
-    """Trace a workload; see `trace_workload`."""
-    return trace_workload(workload, request).draft
-
-
 def trace_workload(workload: Workload, request: Request) -> TracedWorkload:
     """Trace a workload."""
     prepared, sizes, notes = _prepare(workload, request)
@@ -143,7 +138,7 @@ def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> Mode
     """Trace a workload here; weights keep their values, and a step that is only traced changes none."""
     check_workload(workload, _WHERE)
     try:
-        return draft_profile(workload, Request(name, _WHERE, mode, sizes)).profile()
+        return trace_workload(workload, Request(name, _WHERE, mode, sizes)).draft.profile()
     except FomkitError:
         raise
     except Exception as error:  # the user's model may raise anything

@@ -101,7 +101,7 @@ def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
         x, given = split_values(data)
         with tf.GradientTape() as tape:
             output = model(x, training=True)
-            loss = prepared.loss(output, given) if prepared.loss else _plain_loss(output)
+            loss = prepared.loss(output, given) if prepared.loss else tf.reduce_sum(tf.nest.flatten(output)[0])
             loss = tf.add_n([tf.cast(loss, tf.float32), *model.losses]) if model.losses else loss
         variables = model.trainable_variables
         gradients = tape.gradient(loss, variables)
@@ -112,12 +112,6 @@ def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
         return loss
 
     return step
-
-
-def _plain_loss(output: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.reduce_sum(tf.nest.flatten(output)[0])
 
 
 def _function(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:

@@ -19,16 +19,9 @@ from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step
 from fomkit.frontends.torch.optimizers import made_byte
-from fomkit.frontends.torch.order import Line, OrderLog, arrays_of, function_word, state_lines, update_line
+from fomkit.frontends.torch.order import Line, arrays_of, function_word, state_lines, update_line
 from fomkit.frontends.torch.recorder import Recorder
 from fomkit.frontends.torch.step import no_collection, plain_kernels, watch_backward
-
-
-def hold_variables(order: OrderLog, model: Any) -> None:
-    """Note a model's variables, each at the layer that made it."""
-    for layer, path in placed_layers(model):
-        order.hold([variable.value for variable in layer._trainable_variables], "parameter", path)
-        order.hold([variable.value for variable in layer._non_trainable_variables], "buffer", path)
 
 
 def _byte(variable: Any) -> int:
@@ -121,7 +114,9 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     recorder = Recorder(trainable, on_meta=False)
     watched = _Watched(recorder, prepared)
     recorder.layers = watched.layers
-    hold_variables(recorder.order, model)
+    for layer, path in placed_layers(model):
+        recorder.order.hold([variable.value for variable in layer._trainable_variables], "parameter", path)
+        recorder.order.hold([variable.value for variable in layer._non_trainable_variables], "buffer", path)
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         dtype_of = keras.src.backend.torch.core.to_torch_dtype

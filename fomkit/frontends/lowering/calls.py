@@ -14,7 +14,6 @@ FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 INPUT_GRADIENT, WEIGHT_GRADIENT = "backward_input", "backward_weight"
 """Names of the passes; the two gradients are told apart where that is certain."""
 
-
 _DTYPES: Mapping[str, str] = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8",
     "float8_e5m2": "fp8", "complex128": "complex128", "complex64": "complex64", "int64": "int64", "int32": "int32",

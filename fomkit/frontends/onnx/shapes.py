@@ -173,7 +173,9 @@ class Walker:
 
     def _infer(self, node: Any, op: str) -> None:
         """Find the shapes of an op's outputs."""
-        arrays, types = self._walked.arrays, self._types(node)
+        arrays, make = self._walked.arrays, onnx.helper.make_tensor_type_proto
+        known = {name: arrays[name] for name in node.input if name and name in arrays}
+        types = {name: make(_NUMBERS[array.dtype], array.shape) for name, array in known.items()}
         schema = _schema(node.op_type, node.domain, self._opsets.get(node.domain, self._opsets.get("", 1)))
         found: Mapping[str, Any] = {}
         if schema is not None and op not in CONTROL and len(types) == len({name for name in node.input if name}):
@@ -195,11 +197,6 @@ class Walker:
             array = array or self._as_stated(name)
             if array is not None:
                 self._add(name, array)
-
-    def _types(self, node: Any) -> dict[str, Any]:
-        known = {name: self._walked.arrays[name] for name in node.input if name and name in self._walked.arrays}
-        make = onnx.helper.make_tensor_type_proto
-        return {name: make(_NUMBERS[array.dtype], array.shape) for name, array in known.items()}
 
     def _as_stated(self, name: str) -> Array | None:
         """Take a shape from the file where every name in it is known and none of it may be of another batch."""
@@ -291,8 +288,6 @@ _PARAMETERS = names(
     """shape axes starts ends steps pads repeats split sizes scales roi k K ratio training_mode min max axis
     constant_value"""
 )
-
-
 """Inputs that an op is told, and does not compute with."""
 _NUMBERS = {dtype_of(number): number for number in range(20, 0, -1) if dtype_of(number)}
 

@@ -194,10 +194,8 @@ def _update_lines(
                 yield _line(0, "state", states * array.byte, module)
         number = executed + 1 + at
         byte = COPIES[memory.rule].listed * sum(array.byte for array, _ in arrays)
-        if byte:
-            yield _line(number, "temporary", byte, row=row + at, freed_by=number)
-        else:
-            yield _line(number, "", 0, row=row + at)
+        role, freed_by = ("temporary", number) if byte else ("", None)
+        yield _line(number, role, byte, row=row + at, freed_by=freed_by)
 
 
 IMPL = "foreach"

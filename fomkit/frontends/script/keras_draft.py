@@ -333,12 +333,6 @@ def _given(batch: Any) -> Any:
     return batch
 
 
-def _prepared(training: Training, batch: int) -> Prepared:
-    given = specs(_given(training.batch))
-    model = training.model
-    return Prepared(model, lambda sizes: batched(given, batch, sizes["batch"]), None, model.optimizer, "train")
-
-
 def _epochs(training: Training) -> int | None:
     arguments = training.arguments
     return int(arguments["epochs"]) - int(arguments["initial_epoch"] or 0) if training.way == FIT else None
@@ -388,8 +382,10 @@ def _of_fit(training: Training) -> Iterator[str]:
 
 
 def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedStep:
+    given, model = specs(_given(training.batch)), training.model
+    prepared = Prepared(model, lambda sizes: batched(given, batch, sizes["batch"]), None, model.optimizer, "train")
     try:
-        return trace_sizes(partial(step_tracer(), _prepared(training, batch)), {"batch": batch})
+        return trace_sizes(partial(step_tracer(), prepared), {"batch": batch})
     except Exception as error:  # the program's own step ran, but may not where there are shapes only
         explained = explain_exception(error, request["where"], Path(request["path"]))
         raise FomkitError(

@@ -21,7 +21,7 @@ from weakref import WeakSet
 import torch
 from torch.optim import optimizer as hooks
 
-from fomkit.frontends.drafting import replaced
+from fomkit.frontends.drafting import replaced, watch_made
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
 from fomkit.frontends.script.torch_recorder import Fetched, OuterCalls, Recording, watch_loaders
@@ -227,14 +227,8 @@ class StepWatch:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Follow what runs inside the block."""
-        make = torch.optim.Optimizer.__init__
-
-        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-            make(optimizer, *args, **kwargs)
-            self._made.add(optimizer)
-
         with ExitStack() as stack:
-            stack.enter_context(replaced(torch.optim.Optimizer, __init__=made))
+            stack.enter_context(watch_made(torch.optim.Optimizer, lambda one, _: self._made.add(one)))
             stack.enter_context(self._calls.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._loader_starts, self._batch, self._quietly))

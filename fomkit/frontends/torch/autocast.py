@@ -38,7 +38,6 @@ _WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put 
 WIDEST = frozenset(_WIDEST.split())
 """Ops that run in the widest format of their arguments; all others that autocast casts run in fp32."""
 
-
 _CASTS: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 """Parameters and their casts by ``id``, made once in a region and everything inside it."""
 

@@ -119,11 +119,6 @@ class OpFacts:
     parameters: tuple[str, ...]
     written: tuple[str, ...]
 
-    @property
-    def written_places(self) -> tuple[int, ...]:
-        """Positions of the arguments that the op writes in place."""
-        return tuple(self.parameters.index(name) for name in self.written)
-
 
 def _is_pointwise(op: Any) -> bool:
     if torch.Tag.pointwise in op.tags:

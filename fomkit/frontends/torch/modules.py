@@ -6,9 +6,8 @@ machines run and time them as one. So the call makes the row, and what is dispat
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,9 +18,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
-from fomkit.frontends.drafting import replaced
+from fomkit.frontends.drafting import replaced, watch_made
 from fomkit.frontends.lowering.calls import FORWARD, TracedOp, attention_of_shapes, rnn_sizes
-from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.torch.autocast import running_dtype
 from fomkit.frontends.torch.calls import dtype_name
 from fomkit.frontends.torch.recorder import Recorder
@@ -170,17 +168,9 @@ class CallWatcher(TorchFunctionMode):
 _MADE: WeakKeyDictionary[torch.nn.Module, str] = WeakKeyDictionary()
 
 
-@contextmanager
-def watch_made_modules() -> Iterator[None]:
+def watch_made_modules() -> AbstractContextManager[None]:
     """Note where the modules are made that are made inside the block."""
-    make, code = torch.nn.Module.__init__, CodeLines()
-
-    def made(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-        make(module, *args, **kwargs)
-        _MADE[module] = code.of(sys._getframe(1))
-
-    with replaced(torch.nn.Module, __init__=made):
-        yield
+    return watch_made(torch.nn.Module, _MADE.__setitem__)
 
 
 def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handles: ExitStack) -> None:

@@ -10,7 +10,7 @@ import torch
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import IMPL_BY_DEFAULT
 from fomkit.frontends.layers import COPIES, byte_in_turn, rmsprop_rule, sgd_rule
-from fomkit.frontends.lowering.calls import UPDATE, Dimensions, TracedOp
+from fomkit.frontends.lowering.calls import UPDATE, Dimensions, TracedOp, update_rows
 from fomkit.frontends.step import Update
 from fomkit.frontends.torch.calls import dtype_name
 from fomkit.frontends.torch.order import Line, state_lines, update_line
@@ -107,9 +107,7 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
         if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
             notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
         for dtype, parameters in by_dtype.items():
-            numel = sum(parameter.numel() for parameter in parameters)
-            sizes: Dimensions = {"rule": rule, "impl": impl, "numel": numel, "tensors": len(parameters)}
-            rows.append(TracedOp(op, "optimizer", sizes, dtype, UPDATE, ""))
+            rows.extend(update_rows(op, rule, impl, [(dtype, one.numel()) for one in parameters]))
             rows += _rows_before(group, rule, parameters, impl)
     optimizer = {name: str(rows[0].dimensions[name]) for name in ("rule", "impl")} if rows else {}
     if rows and any_default:

@@ -124,19 +124,16 @@ class OrderLog:
     def finish(self, gradients: Iterable[torch.Tensor]) -> list[Line]:
         """Give the lines, each with the role of its storage; those of ``gradients`` stay until the step's end."""
         self._watch.stop()
-        made = {storage_id(gradient) for gradient in gradients}
+        made, end = {storage_id(gradient) for gradient in gradients}, self._forward_end
         for line in self._lines:
             if line.storage is None:
                 line.role = ""
             elif line.storage in made:
                 line.role = "gradient"
             else:
-                line.role = "activation" if self._is_saved(line) else "temporary"
+                is_saved = end is not None and line.id <= end and (line.freed_by is None or line.freed_by > end)
+                line.role = "activation" if is_saved else "temporary"
         return [*self._resident, *self._fused()]
-
-    def _is_saved(self, line: Line) -> bool:
-        end = self._forward_end
-        return end is not None and line.id <= end and (line.freed_by is None or line.freed_by > end)
 
     def _fused(self) -> Iterator[Line]:
         """Leave out what an attention taken apart makes for itself: a fused kernel keeps it on the chip."""

@@ -28,7 +28,6 @@ _KEYS = count()
 Node = Any
 """An autograd node; PyTorch has no public type for it."""
 
-
 _VIEWS = """T Transpose Permute View UnsafeView ReshapeAlias Expand ToCopy Slice Select Split SplitWithSizes Unbind
     Alias Squeeze Unsqueeze AsStrided Clone"""
 _SAME_VALUES = frozenset(f"{name}Backward{version}" for name in _VIEWS.split() for version in ("", "0", "1"))
@@ -367,7 +366,8 @@ def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     """Take the data out of constants that meet tensors without; among themselves they keep it."""
     if len({tensor.is_meta for tensor in tensors_in((*args, *kwargs.values()))}) < 2:
         return args, kwargs
-    if any(isinstance(args[place], torch.Tensor) and not args[place].is_meta for place in facts.written_places):
+    written = (args[facts.parameters.index(name)] for name in facts.written)
+    if any(isinstance(one, torch.Tensor) and not one.is_meta for one in written):
         raise RuntimeError("a constant is overwritten with values that have no data")
     to_meta = partial(tree_map, lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf)
     return to_meta(args), to_meta(kwargs)
