@@ -77,14 +77,6 @@ class Installed:
         return f"the adapter {self.adapter.name!r} of the distribution {self.distribution}"
 
 
-@dataclass(frozen=True)
-class Found:
-    """The adapters that work, by name, and a sentence for each that does not."""
-
-    working: Mapping[str, Installed]
-    broken: tuple[str, ...]
-
-
 def _distribution(point: EntryPoint) -> str:
     dist: Distribution | None = point.dist
     return f"{dist.name} {dist.version}" if dist else "without a name"
@@ -124,11 +116,11 @@ def _loaded(taken: Collection[str]) -> Iterator[Installed | str]:
             yield f"the adapter {of} {fault}" if fault else Installed(loaded, product, _distribution(point))
 
 
-def find_adapters(taken: Collection[str]) -> Found:
+def find_adapters(taken: Collection[str]) -> tuple[dict[str, Installed], list[str]]:
     """Load the adapters of everything installed.
 
-    `taken`: names of formats that no adapter may have. Gives a Found: of two adapters with one name, neither
-    works.
+    `taken`: names of formats that no adapter may have. Gives those that work, by name, and a sentence for each
+    that does not: of two adapters with one name, neither works.
     """
     working: dict[str, Installed] = {}
     broken: list[str] = []
@@ -139,7 +131,7 @@ def find_adapters(taken: Collection[str]) -> Found:
         elif (other := working.setdefault(one.adapter.name, one)) is not one:
             broken.append(f"{other.label} and that of {one.distribution} have one name; remove one of them")
             twice.add(one.adapter.name)
-    return Found({name: one for name, one in working.items() if name not in twice}, tuple(broken))
+    return {name: one for name, one in working.items() if name not in twice}, broken
 
 
 def read_head(path: Path) -> bytes:
@@ -193,9 +185,8 @@ def choose_adapter(
 
     Gives format and product.
     """
-    found = find_adapters(taken)
-    broken = list(found.broken)
-    fitting = {name: one for name, one in found.working.items() if product in (None, one.product)}
+    working, broken = find_adapters(taken)
+    fitting = {name: one for name, one in working.items() if product in (None, one.product)}
     if file_format is not None:
         fitting = {name: one for name, one in fitting.items() if name == file_format}
     else:
@@ -210,12 +201,10 @@ def choose_adapter(
         listed = "; ".join(f"{name}: {one.label}" for name, one in fitting.items())
         raise FomkitError(str(path), f"fits more than one adapter: {listed}. Name one with --format.")
     if not fitting:
-        if file_format is not None and file_format in found.working:
-            makes = found.working[file_format].product
-            raise FomkitError(
-                f"--as {product}", f"the format {file_format!r} makes a {makes}. Leave one of them out."
-            )
-        messages = [f"Installed as well: {', '.join(found.working)}."] if found.working else []
+        if file_format is not None and file_format in working:
+            makes = f"the format {file_format!r} makes a {working[file_format].product}"
+            raise FomkitError(f"--as {product}", f"{makes}. Leave one of them out.")
+        messages = [f"Installed as well: {', '.join(working)}."] if working else []
         messages += [f"Left out: {one}." for one in broken]
         raise FomkitError(refusal.where, " ".join([refusal.what, *messages])) from refusal
     return next((name, one.product) for name, one in fitting.items())
@@ -248,7 +237,7 @@ def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataF
 
 def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read a table of ops, and what the adapter said of it."""
-    one = find_adapters(taken).working[file_format]
+    one = find_adapters(taken)[0][file_format]
     read = read_by(one, path)
     messages = (f"read by {one.label}", *map(printable, map(str, read.notes)))
     return _as_read(one, read.rows, "OPS"), messages
@@ -256,7 +245,7 @@ def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tupl
 
 def timings_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> ImportedTimings:
     """Read timings."""
-    one = find_adapters(taken).working[file_format]
+    one = find_adapters(taken)[0][file_format]
     read = read_by(one, path)
     messages = (f"Read by {one.label}.", *map(printable, map(str, read.notes)))
     rows = _as_read(one, read.rows, "TIMINGS")

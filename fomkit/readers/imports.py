@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError, nearest_names, printable
 from fomkit.core.machine import Machine
@@ -71,11 +72,6 @@ def model_of_trace(
     return replace(profile, optimizer=optimizer, unsupported=tuple(map(printable, trace.unsupported))), messages
 
 
-def model_of_nsys(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of an export of Nsight Systems; see `model_of_trace`."""
-    return model_of_trace(path, sizes, read_nsys)
-
-
 def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of what tfprof printed."""
     ops, messages = read_tfprof(path, sizes)
@@ -85,15 +81,9 @@ def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile,
     return ModelProfile(name, name, ops, empty_table("OPS"), sizes, traced_with), messages
 
 
-def model_of_onnx(
-    path: Path,
-    sizes: Mapping[str, int],
-    *,
-    mode: Literal["train", "infer"] = "train",
-    optimizer: str | None = None,
-) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of an ONNX file; see `fomkit.frontends.profile.profile_onnx`."""
-    profile = profile_onnx(path, mode=mode, optimizer=optimizer, sizes=sizes)
+def model_of_onnx(path: Path, sizes: Mapping[str, int], **more: Any) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of an ONNX file; ``more`` is as of `fomkit.frontends.profile.profile_onnx`."""
+    profile = profile_onnx(path, sizes=sizes, **more)
     return replace(profile, notes=()), profile.notes
 
 
@@ -164,7 +154,7 @@ FORMATS: Mapping[str, ImportFormat] = {
 READ_MODEL: Mapping[str, Callable[..., tuple[ModelProfile, tuple[str, ...]]]] = {
     "kineto": model_of_trace,
     "xplane": model_of_planes,
-    "nsys": model_of_nsys,
+    "nsys": partial(model_of_trace, read=read_nsys),
     "tfprof": model_of_tfprof,
     "onnx": model_of_onnx,
 }
@@ -185,11 +175,11 @@ def choose_import(path: Path, product: str | None, file_format: str | None) -> t
     except FomkitError as refusal:
         check_profile(path, "file of a known format")
         return choose_adapter(path, product, file_format, FORMATS, refusal)
-    if not FORMATS[chosen].makes(product):
-        raise FomkitError(
-            f"--as {product}", f"the format {chosen!r} makes a {FORMATS[chosen].product}. Leave one of them out."
-        )
-    return chosen, product or FORMATS[chosen].product
+    own = FORMATS[chosen]
+    if not own.makes(product):
+        what = f"the format {chosen!r} makes a {own.product}. Leave one of them out."
+        raise FomkitError(f"--as {product}", what)
+    return chosen, product or own.product
 
 
 def _own_format(path: Path, product: str | None, file_format: str | None) -> str:
@@ -201,12 +191,8 @@ def _own_format(path: Path, product: str | None, file_format: str | None) -> str
     return choose_format(path, None, large or fitting)
 
 
-def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Read the op table as a model of which nothing else is known, checked at the given sizes."""
-    return _of_table(read_numbered_table(path, "TIMED"), path, sizes)
-
-
 def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Take an op table for a model of which nothing else is known, checked at the given sizes."""
     made = [name for name in table.columns if name in MADE]
     ops, messages = fill_defaults(table.drop(columns=made), str(path))
     if made:
@@ -242,8 +228,10 @@ def _read_bare(
         raise FomkitError(
             f"--graph {more['graph']}", "is for traces of TensorFlow's profiler; this is none. Leave it out."
         )
+    if file_format in READ_MODEL:
+        return READ_MODEL[file_format](path, sizes, **more)
     if file_format in FORMATS:
-        return READ_MODEL.get(file_format, _ops)(path, sizes, **more)
+        return _of_table(read_numbered_table(path, "TIMED"), path, sizes)
     table, messages = ops_by_adapter(path, file_format, FORMATS)
     bare, filled = _of_table(table, path, sizes)
     return bare, (*messages, *filled)
@@ -265,15 +253,12 @@ def flop_use_message(model: ModelProfile, machine: Machine) -> str:
     counted = time_s.gt(0) & ops["flop"].gt(0) & peak.notna()
     whole_s = float(time_s.sum())
     if not counted.any() or not whole_s:
-        return (
-            f"flop utilisation is not known: no op has a time, flop, and a peak of {machine.name} for its format"
-        )
+        known = f"no op has a time, flop, and a peak of {machine.name} for its format"
+        return f"flop utilisation is not known: {known}"
     spent_s = float(time_s[counted].sum())
     least_s = float((ops["flop"] * ops["count"] / peak)[counted].sum())
-    return (
-        f"flop utilisation {least_s / spent_s:.1%} of the peaks of {machine.name}, weighted by time "
-        f"({spent_s / whole_s:.0%} of it is of ops that have flop and a peak)"
-    )
+    share = f"{spent_s / whole_s:.0%} of it is of ops that have flop and a peak"
+    return f"flop utilisation {least_s / spent_s:.1%} of the peaks of {machine.name}, weighted by time ({share})"
 
 
 def import_model(

@@ -34,20 +34,16 @@ def _spread(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
     if math.isnan(low) or math.isnan(high):
         raise FomkitError(where, "states one end of its interval. Give low and high, or neither.")
     if not low <= value <= high:
-        raise FomkitError(
-            where, f"value {value:g} is not between low {low:g} and high {high:g}. Check which is which."
-        )
+        ends = f"low {low:g} and high {high:g}"
+        raise FomkitError(where, f"value {value:g} is not between {ends}. Check which is which.")
     return low, high, True
 
 
 def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
     low, high, stated = _spread(row, where)
-    texts = {name: str(row.get(name, "")).strip() for name in column_names("MEASUREMENTS", "text")}
     cells = {name: row.get(name, math.nan) for name in _COUNTS}
-    known: dict[str, Any] = {
-        **texts,
-        **{name: None if math.isnan(one) else int(one) for name, one in cells.items()},
-    }
+    known: dict[str, Any] = {name: None if math.isnan(one) else int(one) for name, one in cells.items()}
+    known |= {name: str(row.get(name, "")).strip() for name in column_names("MEASUREMENTS", "text")}
     return Measurement(where=where, value=row["value"], low=low, high=high, spread_stated=stated, **known)
 
 
@@ -55,11 +51,8 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
     """Read a table of measurements (docs/profiles.md), in the order of its rows."""
     table = read_numbered_table(path, "MEASUREMENTS")
     check_table(table, "MEASUREMENTS", str(path))
-    lines, rows = table.index.tolist(), table.to_dict("records")
-    return tuple(
-        _measurement({str(name): cell for name, cell in row.items()}, f"{path}:{line}")
-        for line, row in zip(lines, rows, strict=True)
-    )
+    rows: dict[int, dict[str, Any]] = table.to_dict("index")  # type: ignore[assignment]
+    return tuple(_measurement(row, f"{path}:{line}") for line, row in rows.items())
 
 
 def format_measurements(rows: Sequence[Measurement]) -> str:
@@ -93,14 +86,12 @@ def import_measurements(
     """
     rows, said = IMPORTERS[file_format].read(path)
     named = [_named(_named(row, "model", model), "machine", machine) for row in rows]
-    table = rows_as_table(named, str(path))
     words = [
-        f"{what} is {row[what]!r} as the file names it; --{what} says which profile that is"
-        for row in named[:1]
+        f"{what} is {named[0][what]!r} as the file names it; --{what} says which profile that is"
         for what, given in (("model", model), ("machine", machine))
-        if given is None
+        if given is None and named
     ]
-    return ImportedMeasurements(table, (*said, *words))
+    return ImportedMeasurements(rows_as_table(named, str(path)), (*said, *words))
 
 
 def _named(row: Mapping[str, Any], what: str, name: str | None) -> Mapping[str, Any]:

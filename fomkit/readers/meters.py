@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,13 +31,11 @@ class MeterLog:
     `moments_s`, `powers_w`: in order of time: seconds (since 1970 where the log has dates) and watts.
     `dated`: whether its moments are dates, not plain seconds.
     `zoned`: whether these name their time zone.
-    `lines`: of the file.
     """
 
     path: Path
     moments_s: tuple[float, ...]
     powers_w: tuple[float, ...]
-    lines: tuple[int, ...]
     dated: bool
     zoned: bool
 
@@ -91,16 +88,14 @@ def _moment(text: str, where: str) -> tuple[float, bool, bool]:
     if is_number(text):
         seconds = float(text)
         if not abs(seconds) < MOST_S:
-            raise FomkitError(
-                where, f"the moment {shown(text)} is no number of seconds. Divide milliseconds by 1000."
-            )
+            what = f"the moment {shown(text)} is no number of seconds. Divide milliseconds by 1000."
+            raise FomkitError(where, what)
         return seconds, False, False
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise FomkitError(
-            where, f"the moment is {shown(text)}. Expected seconds, or a date such as 2024-05-01T12:00:00."
-        ) from error
+        expected = "Expected seconds, or a date such as 2024-05-01T12:00:00."
+        raise FomkitError(where, f"the moment is {shown(text)}. {expected}") from error
     if moment.tzinfo is not None:
         return moment.timestamp(), True, True
     # Local time has no place here: what counts is the difference, as the meter's own clock shows it.
@@ -109,9 +104,7 @@ def _moment(text: str, where: str) -> tuple[float, bool, bool]:
 
 def _power(text: str, unit: str, where: str) -> float:
     text = text.strip()
-    if not unit:
-        return parse_quantity(text, "power_w", where, "power")
-    return parse_quantity(f"{text} {unit}" if is_number(text) else text, "power_w", where, "power")
+    return parse_quantity(f"{text} {unit}" if unit and is_number(text) else text, "power_w", where, "power")
 
 
 def _columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
@@ -125,11 +118,10 @@ def _columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
         if len(found) != 1:
             raise FomkitError(f"{path}:1", f"{len(found)} columns name {what}. Expected one.")
         places += found
-    name, unit = _words(header[places[1]])
+    power = header[places[1]]
+    name, unit = _words(power)
     if unit.lower() == "mw":
-        raise FomkitError(
-            f"{path}:1", f"{shown(header[places[1]])} may be milliwatts or megawatts. Restate it in W."
-        )
+        raise FomkitError(f"{path}:1", f"{shown(power)} may be milliwatts or megawatts. Restate it in W.")
     return places[0], places[1], _WATTS.get(name, _WATTS.get(unit.lower(), ""))
 
 
@@ -144,29 +136,22 @@ def read_meter(path: Path) -> MeterLog:
     if not header:
         raise FomkitError(str(path), "is empty. Expected a header such as 'time,power_w'.")
     at, of, unit = _columns(path, [*header])
-    moments, powers, lines = list[float](), list[float](), list[int]()
+    moments, powers = list[float](), list[float]()
     first: tuple[bool, bool] | None = None
-    before = -math.inf
     for line, cells in rows:
-        where = f"{path}:{line}"
+        where, moment = f"{path}:{line}", shown(cells[at])
         seconds, *form = _moment(cells[at], where)
         first = first or (form[0], form[1])
         if (form[0], form[1]) != first:
-            raise FomkitError(
-                where, f"the moment is {shown(cells[at])}, and those above are {_form(*first)}. Use one form."
-            )
-        if seconds <= before:
-            problem = (
-                "not after the one in the line before. Sort the log; where a clock was set back, cut it there."
-            )
-            raise FomkitError(where, f"the moment {shown(cells[at])} is {problem}")
-        before = seconds
+            raise FomkitError(where, f"the moment is {moment}, and those above are {_form(*first)}. Use one form.")
+        if moments and seconds <= moments[-1]:
+            advice = "Sort the log; where a clock was set back, cut it there."
+            raise FomkitError(where, f"the moment {moment} is not after the one in the line before. {advice}")
         moments.append(seconds)
         powers.append(_power(cells[of], unit, where))
-        lines.append(line)
     if len(moments) < 2 or first is None:
         raise FomkitError(str(path), f"has {len(moments)} readings. Energy needs two at least.")
-    return MeterLog(path, tuple(moments), tuple(powers), tuple(lines), *first)
+    return MeterLog(path, tuple(moments), tuple(powers), *first)
 
 
 TITLE = "log of a wall meter (.csv: time, power_w)"

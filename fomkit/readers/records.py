@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,6 @@ MAX_CELL = 32_000
 """Most letters of a table's cell; spreadsheet programs cut longer ones."""
 AGREE = 1e-3
 """Relative difference up to which a stated rate is that of its samples and time."""
-
-
-def recognise_benchmarker(path: Path) -> bool:
-    """Tell whether a file is JSON with the fields of a record of the benchmarker."""
-    return names_keys(path, ("problem", "framework", "device"))
 
 
 def _samples(problem: Mapping[str, Any], where: str) -> float | None:
@@ -184,19 +180,14 @@ def benchmarker_record(row: Measurement) -> dict[str, Any]:
 def format_benchmarker(rows: Sequence[Measurement]) -> str:
     """Write measurements as the benchmarker does: one record as an object, several as a list of them."""
     records = [benchmarker_record(row) for row in rows]
-    found = records[0] if len(records) == 1 else records
-    return json.dumps(found, ensure_ascii=False, indent=4, sort_keys=True) + "\n"
+    one_or_all = records[0] if len(records) == 1 else records
+    return json.dumps(one_or_all, ensure_ascii=False, indent=4, sort_keys=True) + "\n"
 
 
 QUALITY: Mapping[str, float] = {"f1Score": 0.73, "top5Accuracy": 93.0, "top1Accuracy": 94.0}
 """Quality that a run must reach, by the first of these columns that its log has: SQuAD, ImageNet, CIFAR10."""
 
 _VERSION = re.compile(r"^(.*?)[ -]v?(\d[\w.+]*)$")
-
-
-def recognise_dawnbench(path: Path) -> bool:
-    """Tell whether a file is JSON with the fields of a DAWNBench entry."""
-    return names_keys(path, ("author", "framework", "hardware", "model"))
 
 
 def _log(path: Path, record: Mapping[str, Any]) -> Path:
@@ -207,10 +198,8 @@ def _log(path: Path, record: Mapping[str, Any]) -> Path:
         if (path.parent / name).is_file():
             check_beside(path.parent / name, path)
             return path.parent / name
-    raise FomkitError(
-        str(path),
-        f"states no latency, and its log {path.stem}.tsv is not beside it. Put it there: the time stands in it.",
-    )
+    advice = "Put it there: the time stands in it."
+    raise FomkitError(str(path), f"states no latency, and its log {path.stem}.tsv is not beside it. {advice}")
 
 
 def _reached(log: Path) -> tuple[float, str]:
@@ -236,8 +225,7 @@ def _reached(log: Path) -> tuple[float, str]:
 
 
 def _figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, Any]:
-    latency_ms = number(record, "latency", where)
-    if latency_ms is not None:
+    if (latency_ms := number(record, "latency", where)) is not None:
         return {"quantity": "latency_s", "value": latency_ms / 1e3, "batch": 1.0, "note": "one sample at a time"}
     hours, reached = _reached(_log(path, record))
     price = number(record, "costPerHour", where)
@@ -247,9 +235,8 @@ def _figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, Any]
 
 def read_dawnbench(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
     """Read an entry: one row, run_s to the benchmark's quality, or latency_s."""
-    rows = []
+    rows, where = [], str(path)
     for record in read_objects(path):
-        where = str(path)
         framework = text(record, "framework", where)
         named = _VERSION.match(framework)
         version, author = text(record, "version", where), text(record, "author", where)
@@ -360,21 +347,22 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
     return rows, messages
 
 
-Rows = tuple[Sequence[Mapping[str, Any]], Sequence[str]]
-"""Rows by column, None where empty, and what is to be said of them."""
-
-
 @dataclass(frozen=True)
 class Importer:
-    """One format: what it is, whether a file has it, and how to read it."""
+    """One format: what it is, whether a file has it, and how to read it.
+
+    `read`: gives rows by column, None where empty, and what is to be said of them.
+    """
 
     title: str
     recognise: Callable[[Path], bool]
-    read: Callable[[Path], Rows]
+    read: Callable[[Path], tuple[Sequence[Mapping[str, Any]], Sequence[str]]]
 
 
+_OF_BENCHMARKER = partial(names_keys, needed=("problem", "framework", "device"))
+_OF_DAWNBENCH = partial(names_keys, needed=("author", "framework", "hardware", "model"))
 IMPORTERS: Mapping[str, Importer] = {
-    "benchmarker": Importer("record of the modular benchmarker (.json)", recognise_benchmarker, read_benchmarker),
-    "dawnbench": Importer("DAWNBench entry (.json, its .tsv beside it)", recognise_dawnbench, read_dawnbench),
+    "benchmarker": Importer("record of the modular benchmarker (.json)", _OF_BENCHMARKER, read_benchmarker),
+    "dawnbench": Importer("DAWNBench entry (.json, its .tsv beside it)", _OF_DAWNBENCH, read_dawnbench),
     "mllog": Importer("MLPerf training log (lines :::MLLOG)", recognise_mllog, read_mllog),
 }

@@ -164,9 +164,8 @@ def read_aiconfigurator(path: Path) -> ImportedTimings:
     rows = read_columns(path, layout.texts, layout.numbers, optional=layout.optional)
     devices = sorted(set(rows["device"]))
     if len(devices) > 1:
-        raise FomkitError(
-            str(path), f"is of several devices: {', '.join(devices)}. Split it by the column device."
-        )
+        listed = ", ".join(devices)
+        raise FomkitError(str(path), f"is of several devices: {listed}. Split it by the column device.")
     check_present(rows, path, [name for name in layout.numbers if name not in layout.optional])
     unread = ~rows[layout.dtype].isin(list(DTYPES))
     if kind == "collective":
@@ -177,16 +176,8 @@ def read_aiconfigurator(path: Path) -> ImportedTimings:
     columns = {"dtype": read[layout.dtype].map(DTYPES), "time_s": read["time_ms"] / 1e3, **layout.columns(read)}
     timings = make_timings(columns, read.index, path)
     reason = "" if not unread.any() else f"no number format or collective that fomkit knows in {layout.dtype}"
+    table, skipped = layout.dtype.replace("dtype", "table"), int(unread.sum())
+    count = SectionCount("-", table, imported=len(read), skipped=skipped, reason=reason, kind=kind)
     named = timings.loc[timings["op"] != "", "op"].value_counts()
-    return ImportedTimings(
-        timings,
-        devices[0],
-        counts=(
-            SectionCount(
-                "-", layout.dtype.replace("dtype", "table"), imported=len(read), skipped=int(unread.sum()),
-                reason=reason, kind=kind,
-            ),
-        ),
-        notes=(NOTES[kind],),
-        remarks=tuple(f"{count:,} timings stand for the op {op} only." for op, count in named.items()),
-    )  # fmt: skip
+    remarks = tuple(f"{many:,} timings stand for the op {op} only." for op, many in named.items())
+    return ImportedTimings(timings, devices[0], counts=(count,), notes=(NOTES[kind],), remarks=remarks)

@@ -46,8 +46,7 @@ _HEADER = re.compile(r"^#\s+size\s+count\s.*\balgbw\b")
 
 def recognise_nccl_tests(path: Path) -> bool:
     """Tell whether a file holds a header of nccl-tests: rates by algorithm and by bus in columns."""
-    begin = begin_of(path)
-    return any("algbw" in line and "busbw" in line for line in begin.splitlines())
+    return any("algbw" in line and "busbw" in line for line in begin_of(path).splitlines())
 
 
 @dataclass
@@ -99,8 +98,7 @@ def _rows_of_line(found: _Found, line: LogLine, columns: Sequence[str], collecti
     shared = dict(zip(columns[: places[0]], words, strict=False))
     for place, name in zip(places, PLACES, strict=True):
         timed = dict(zip(columns[place : place + 4], words[place : place + 4], strict=False))
-        row = _nccl_row(found, line, {**shared, **timed}, collective, name)
-        if row is not None:
+        if (row := _nccl_row(found, line, {**shared, **timed}, collective, name)) is not None:
             found.rows.append(row)
 
 
@@ -122,9 +120,8 @@ def _nccl_row(
     elif abs(size / time_us / 1e3 - rate) > 0.0051 + TOLERANCE * rate:
         found.skipped["size, time and rate that do not agree"] += 1
     else:
-        check = "result not checked" if wrong == "N/A" else "result checked"
         reduction = f", {cells['redop']}" if cells.get("redop", "none") not in ("none", "") else ""
-        note = f"{place}{reduction}, {check}"
+        note = f"{place}{reduction}, result {'not ' * (wrong == 'N/A')}checked"
         return LogRow(line.number, collective, size, time_us / 1e6, DTYPES[cells["type"]], note)
     return None
 
@@ -248,26 +245,20 @@ class _Section:
     rows: list[tuple[LogLine, list[float | None]]] = field(default_factory=list)
 
 
-def _sections(lines: Sequence[LogLine]) -> Iterator[_Section]:
-    section: _Section | None = None
+def _sections(lines: Sequence[LogLine]) -> list[_Section]:
+    found = list[_Section]()
     for line in lines:
         if title := _TITLE.match(line.text.strip()):
-            if section is not None:
-                yield section
-            section = _Section(title[1], title[2] or "", line.number)
-        elif section is not None:
-            _take(section, line)
-    if section is not None:
-        yield section
-
-
-def _take(section: _Section, line: LogLine) -> None:
-    if datatype_match := re.match(r"^# Datatype:\s*(\w+)", line.text):
-        section.dtype = datatype_match[1]
-    elif re.match(r"^#\s*Size\b", line.text):
-        section.header = line.text
-    elif re.match(r"^\s*\d+(\s|$)", line.text):
-        section.rows.append((line, numbers_of(line.text)))
+            found.append(_Section(title[1], title[2] or "", line.number))
+        elif not found:
+            continue
+        elif datatype := re.match(r"^# Datatype:\s*(\w+)", line.text):
+            found[-1].dtype = datatype[1]
+        elif re.match(r"^#\s*Size\b", line.text):
+            found[-1].header = line.text
+        elif re.match(r"^\s*\d+(\s|$)", line.text):
+            found[-1].rows.append((line, numbers_of(line.text)))
+    return found
 
 
 def _check_unit(path: Path, section: _Section, test: Test) -> None:
@@ -330,16 +321,15 @@ def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimi
     `sizes`: ``ranks`` and ``nodes`` of the run; one node where nobody says.
     """
     lines, sizes = read_lines(path), stated(sizes or {}, path)
-    sections = list(_sections(lines))
+    sections = _sections(lines)
     run = _osu_run(path, lines, sections, sizes)
     rows, counts = list[LogRow](), list[SectionCount]()
     for section in sections:
         found, told = _read(path, section, run)
         rows += found
         counts += told
-    newer = sorted(
-        {section.version for section in sections if section.version and int(section.version[0]) > _LAST_KNOWN}
-    )
+    versions = sorted({section.version for section in sections if section.version})
+    newer = (one for one in versions if int(one[0]) > _LAST_KNOWN)
     remarks = [f"Version {one} is newer than those this reader was written after." for one in newer]
     if "nodes" not in sizes:
         remarks.append("The output does not say on how many nodes it ran: one is assumed; else --set nodes=N.")

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.op_csv import table_of_rows
@@ -187,14 +188,10 @@ class SectionRows:
                 row = self._row(number, name, time_s, actual, corrections + padding)
                 rows.append({**row, "padded": padded})
         kind = self.section.kind
-        counts = [
-            SectionCount(
-                self.sheet.name, self.block.title, name,
-                imported=found.count("imported"), without_time=found.count("without_time"),
-                below_resolution=found.count("below_resolution"), corrected=found.count("corrected"), kind=kind,
-            )
-            for name, found in outcomes.items()
-        ]  # fmt: skip
+        counts = []
+        for name, found in outcomes.items():
+            fates: dict[str, Any] = {fate: found.count(fate) for fate in dict.fromkeys(found)}
+            counts.append(SectionCount(self.sheet.name, self.block.title, name, kind=kind, **fates))
         return rows, counts
 
 
@@ -231,11 +228,9 @@ def library_of(kind: str, specs: Mapping[str, str]) -> tuple[str, str]:
     >>> library_of("conv", {"CUDA version": "10.1.243", "Cudnn Version": "7.6.2.24"})
     ('cuDNN', '7.6.2.24; CUDA 10.1.243')
     """
-    stated_specs = {key.casefold(): value for key, value in specs.items() if value not in _UNKNOWN}
+    known = {key.casefold(): value for key, value in specs.items() if value not in _UNKNOWN}
     for name, keys in LIBRARIES.get(kind, ()):
-        versions = [
-            f"{word}{stated_specs[key.casefold()]}" for key, word in keys.items() if key.casefold() in stated_specs
-        ]
+        versions = [f"{word}{known[key.casefold()]}" for key, word in keys.items() if key.casefold() in known]
         if versions:
             return name, "; ".join(versions)
     return "", ""
@@ -343,9 +338,8 @@ def _check_any(path: Path, sheets: list[Sheet], read: list[_SheetReader]) -> Non
     if not any(one.rows for one in read):
         reasons = dict.fromkeys(count.reason for one in read for count in one.counts if count.reason)
         why = f" Skipped: {' '.join(reasons).rstrip('.')}." if reasons else ""
-        raise FomkitError(
-            str(path), f"lists ops and gives no time for any. A workbook of results was expected.{why}"
-        )
+        what = f"lists ops and gives no time for any. A workbook of results was expected.{why}"
+        raise FomkitError(str(path), what)
 
 
 def read_deepbench(path: Path) -> ImportedTimings:
@@ -355,11 +349,8 @@ def read_deepbench(path: Path) -> ImportedTimings:
     in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing.
     """
     sheets = read_workbook(path)
-    notes = [
-        sheet
-        for sheet in sheets
-        if SPECS_SHEET in deepbench_sections.words(sheet.name) and not has_sections(sheet)
-    ]
+    named_specs = (sheet for sheet in sheets if SPECS_SHEET in deepbench_sections.words(sheet.name))
+    notes = [sheet for sheet in named_specs if not has_sections(sheet)]
     specs = {key: value for sheet in notes for key, value in read_specs(sheet).items()}
     named = {key.casefold(): value for key, value in specs.items()}
     device = next((named[key.casefold()] for key in DEVICE_SPECS if named.get(key.casefold())), "")

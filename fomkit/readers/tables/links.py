@@ -13,11 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
 from fomkit.core.machine import Link, Tier
 from fomkit.files.csv import read_bytes
 from fomkit.harness.collectives import SEND, op_of
@@ -50,17 +51,9 @@ class LinkLine(NamedTuple):
     `sure`: whether the slope is above 0 at 95 %: else sizes tell nothing of it.
     """
 
-    alpha_s: Spread
-    slope_s: Spread
+    alpha_s: Span
+    slope_s: Span
     sure: bool
-
-
-class Spread(NamedTuple):
-    """A value and its 80 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -109,7 +102,7 @@ def fit_line(timed: Timed) -> LinkLine | None:
         # What is left out is at most what the first fit allows it.
         low, high = values - half, np.maximum(values + half, high)
     columns = (np.maximum(0.0, one).tolist() for one in (values, low, high))
-    alpha, slope = (Spread(*ends) for ends in zip(*columns, strict=True))
+    alpha, slope = (Span(*ends) for ends in zip(*columns, strict=True))
     return LinkLine(alpha, slope, bool(sure))
 
 
@@ -152,8 +145,7 @@ def links_of(timed: Timed, tier: Tier, channel: str, source: str) -> tuple[Link,
     found = []
     for name, (least, most) in CLASSES.items():
         part = timed.within(least, most)
-        line = fit_line(part)
-        if line is None:
+        if (line := fit_line(part)) is None:
             continue
         alpha, slope, sure = line
         provenance = f"{source}; {name} messages, {len(set(part.byte))} sizes"
@@ -241,23 +233,21 @@ def begin_of(path: Path) -> str:
 
 def numbers_of(text: str) -> list[float | None]:
     """Give the words of a line as numbers, None for those that are none."""
-    return [_number(word) for word in text.split()]
-
-
-def _number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
+    found = list[float | None]()
+    for word in text.split():
+        try:
+            found.append(float(word))
+        except ValueError:
+            found.append(None)
+    return found
 
 
 def ranks_of_command(lines: Sequence[LogLine]) -> int | None:
     """Find how many ranks a command in the log asks for: ``mpirun -np 4``, ``srun -n 4``; None where none does."""
     for line in lines:
-        if re.search(r"\b(mpirun|mpiexec|srun|mpirun_rsh)\b", line.text):
-            found = re.search(r"(?:-np|-n|--ntasks|--n)[ =](\d+)\b", line.text)
-            if found:
-                return int(found[1])
+        found = re.search(r"(?:-np|-n|--ntasks|--n)[ =](\d+)\b", line.text)
+        if found and re.search(r"\b(mpirun|mpiexec|srun|mpirun_rsh)\b", line.text):
+            return int(found[1])
     return None
 
 
@@ -359,10 +349,6 @@ def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> Im
                 LogRow(line.number, "all_reduce", float(words[1] or 0), float(words[2]) / 1e3, "fp32", note)
             )
     reason = "lines that are cut off, or whose bytes are not four times their floats" if cut else ""
-    counts = [
-        SectionCount(
-            "-", "all_reduce", imported=len(rows), below_resolution=below, skipped=cut, reason=reason,
-            kind="collective",
-        )
-    ]  # fmt: skip
+    fates: dict[str, Any] = {"below_resolution": below, "skipped": cut, "reason": reason, "kind": "collective"}
+    counts = [SectionCount("-", "all_reduce", imported=len(rows), **fates)]
     return imported(path, rows, Run(ranks, sizes.get("nodes") or 1, HARNESS, "NCCL"), counts, ())

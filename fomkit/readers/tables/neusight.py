@@ -244,9 +244,8 @@ def devices_of(path: Path) -> tuple[str, ...]:
 def _choose_device(path: Path, device: str | None) -> str:
     devices = devices_of(path)
     if device is None and len(devices) > 1:
-        raise FomkitError(
-            str(path), f"is of {len(devices)} devices: {', '.join(devices)}. Name one with --device."
-        )
+        listed = ", ".join(devices)
+        raise FomkitError(str(path), f"is of {len(devices)} devices: {listed}. Name one with --device.")
     if device is not None and device not in devices:
         raise FomkitError(str(path), f"has no device {device!r}. {nearest_names(device, devices)}")
     return device or devices[0]
@@ -310,13 +309,10 @@ def _counts(rows: pd.DataFrame, flagged: pd.Series[bool], hidden: pd.Series[bool
 
 def _remark(device: str, harness: Harness) -> str:
     if not harness.cost_s:
-        return (
-            f"{device}: too few long element-wise timings to tell the harness's fixed cost, which stays unknown."
-        )
-    costs = ", ".join(
-        f"{op} {cost * 1e6:.0f}{'' if op in harness.fitted else ' (carried over)'}"
-        for op, cost in sorted(harness.cost_s.items())
-    )
+        cost = "the harness's fixed cost, which stays unknown"
+        return f"{device}: too few long element-wise timings to tell {cost}."
+    carried = {op: "" if op in harness.fitted else " (carried over)" for op in harness.cost_s}
+    costs = ", ".join(f"{op} {cost * 1e6:.0f}{carried[op]}" for op, cost in sorted(harness.cost_s.items()))
     return f"{device}: fixed cost of the harness by op [us]: {costs}."
 
 
@@ -336,10 +332,5 @@ def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:
     used = rows[~flagged & ~hidden]
     if not len(used):
         raise FomkitError(str(path), f"has no timing of {device} that is longer than its harness. Check the file.")
-    return ImportedTimings(
-        _timings(used, device, harness, path),
-        device,
-        counts=_counts(rows, flagged, hidden),
-        notes=NOTES,
-        remarks=(_remark(device, harness),),
-    )
+    timings, counts = _timings(used, device, harness, path), _counts(rows, flagged, hidden)
+    return ImportedTimings(timings, device, counts=counts, notes=NOTES, remarks=(_remark(device, harness),))

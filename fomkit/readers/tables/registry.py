@@ -27,10 +27,10 @@ class Format:
 
 @dataclass(frozen=True)
 class Reader(Format):
-    """One foreign format: what it is, whether a file has it, and how to read it.
+    """A format that is read by ``read``, which takes the path and what ``takes`` says.
 
-    ``read`` takes the path, and what ``takes`` says: the name of a device, where a file has several, or what the
-    user says of the run, ranks and nodes, where the file does not say it all.
+    That is the name of a device, where a file has several, or what the user says of the run, ranks and nodes,
+    where the file does not say it all.
     """
 
     read: Callable[..., ImportedTimings]
@@ -64,9 +64,8 @@ def choose_format(path: Path, file_format: str | None, formats: Mapping[str, For
         raise FomkitError(str(path), "is empty. Copy it, or write it, again.")
     if file_format is not None:
         if file_format not in formats:
-            raise FomkitError(
-                str(path), f"{file_format!r} is no known format. {nearest_names(file_format, formats)}"
-            )
+            nearest = nearest_names(file_format, formats)
+            raise FomkitError(str(path), f"{file_format!r} is no known format. {nearest}")
         return file_format
     found = [name for name, one in formats.items() if one.recognise(path)]
     if len(found) != 1:
@@ -109,10 +108,8 @@ def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = Non
     `name`: name of the new machine; `facts`: a machine without timings of its own.
     """
     if facts is not None and len(facts.timings):
-        raise FomkitError(
-            f"facts of {facts.name}",
-            "has timings of its own, and facts are a machine file without 'timings'. Remove that line from it.",
-        )
+        what = "has timings of its own, and facts are a machine file without 'timings'. Remove that line from it."
+        raise FomkitError(f"facts of {facts.name}", what)
     base = facts or Machine(name, imported.device or name, "published", Device(), imported.timings)
     files = ", ".join(sorted(set(imported.timings["source_file"])))
     stated = "; ".join(f"{key} {value}" for key, value in imported.specs.items() if value) or "nothing"
