@@ -145,6 +145,13 @@ def test_gradients_that_stay_whole_are_held_whole(a100: Machine) -> None:
     assert last.at(64, 64).memory_byte == each.at(64, 64).memory_byte  # one microbatch is the last
 
 
+def test_two_that_share_gradients_hold_a_half_and_what_waits(a100: Machine) -> None:
+    block, ends = 12 * 2048**2 + 13 * 2048, (51200 + 2048) * 2048 + 2 * 2048
+    whole, half = (stepper(a100, Layout(zero=zero)).at(2, 2).memory_byte for zero in (1, 2))
+    # Of four bytes each a half less; the gradients of one block, of the words and positions wait to be scattered.
+    assert whole - half == pytest.approx(4 * (24 * block + ends) / 2 - 4 * (block + ends), rel=1e-4)
+
+
 def test_what_a_machine_takes_beside_a_step_is_in_the_step(a100: Machine) -> None:
     plain = stepper(a100, Layout()).at(8, 8)
     assert plain.excludes == ("input",)

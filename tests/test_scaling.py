@@ -106,6 +106,19 @@ def test_laws_of_a_step(machine, p1b3, layout):
     assert again.wall_s.value <= steps[2].wall_s.value
 
 
+def test_gradients_without_an_update_are_the_parameters_in_fp32(machine, p1b3):
+    """4 byte each of those that are trained, of all where nobody says which; unknown where neither is stated."""
+    ops = p1b3.ops[p1b3.ops["pass_name"] != "update"]
+
+    def sent(trainable: int | None, total: int | None) -> float:
+        model = replace(p1b3, ops=ops, order=None, parameters_trainable=trainable, parameters_total=total)
+        return stepper_of(model, machine, Layout(), Options()).gradient_byte()
+
+    assert [sent(1000, 3000), sent(1000, None), sent(None, 3000)] == [4000, 4000, 12000]
+    with pytest.raises(FomkitError, match="does not say how many parameters it has"):
+        sent(None, None)
+
+
 def test_overlap_accumulation_and_compression_help(machine, p1b3):
     def wall(layout: Layout, samples: int = 6400) -> float:
         return stepper_of(p1b3, machine, layout, Options()).at(64, samples).wall_s.value
