@@ -35,6 +35,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 from mutants_covered import ROOMS, ROOT, Covered, covered, file_of
 
 OPERATORS = {
@@ -342,8 +343,12 @@ class Trials:
         for name, module in list(sys.modules.items()):
             if (getattr(module, "__file__", None) or "").startswith(str(self.folder)):
                 del sys.modules[name]
+        # Pytest reads a file that is named to it by itself; a folder's files are imported as usual.
+        sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, AssertionRewritingHook)]
         self.chosen = _Chosen(tests)
-        return int(pytest.main([*_OPTIONS, "-x", *sorted({file_of(test) for test in tests})], [self.chosen]))
+        files = {Path(file_of(test)) for test in tests}
+        places = sorted({str(file if file.parts[0] == "tests" else file.parent) for file in files})
+        return int(pytest.main([*_OPTIONS, "-x", *places], [self.chosen]))
 
 
 _OPTIONS = ["-q", "--capture=sys", "-p", "no:cacheprovider", "-m", "not slow"]

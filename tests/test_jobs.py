@@ -20,9 +20,11 @@ from fomkit.core.model import Transformer
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.estimate import estimate
+from fomkit.plan.job import time_job
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.plan.step import HOST_OP_S
+from fomkit.plan.transformer_plan import Timed, TransformerPlan
 from fomkit.plan.transformer_step import TransformerStep, transformer_profile
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.campaigns import load_campaign
@@ -111,6 +113,15 @@ def test_sharing_more_needs_less_memory_and_sends_more(a100: Machine) -> None:
     assert half.compute_s.value > stepper(a100, layout, attention="fused").at(32, 128).compute_s.value
 
 
+def test_hours_out_of_service_are_lost_to_a_system_and_to_no_node(a100: Machine) -> None:
+    machine, model = replace(a100, system_nodes=4, availability=0.5), load_model("candle/p1b3")
+    one, four = (
+        time_job(model, machine, Job(nodes=1), Options(batch=800, scope=scope)) for scope in ("node", "system")
+    )
+    assert (one.run.at_once, four.run.at_once) == (1, 4)
+    assert four.unit_per_day.value == pytest.approx(4 * 0.5 * one.unit_per_day.value)
+
+
 def test_a_small_layer_waits_for_its_host_and_a_stated_host_counts(a100: Machine) -> None:
     layout = Layout(tensor=8, microbatch=1, recompute="full")
     eager, graphs = (stepper(a100, replace(layout, launch=how)).at(8, 8) for how in ("eager", "graphs"))
@@ -134,6 +145,21 @@ def test_a_device_shares_the_gradients_of_what_it_holds(a100: Machine) -> None:
     assert stepper(a100, Layout()).gradient_byte() == pytest.approx(4 * parameters, rel=1e-5)
     halves = stepper(a100, Layout(tensor=2, gradient_byte=2))
     assert halves.gradient_byte() == pytest.approx(parameters, rel=1e-5)
+
+
+def test_a_stage_updates_the_tensors_of_its_own_blocks(a100: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stepper(a100, Layout(pipeline=2))
+    asked: list[float] = []
+    update = TransformerPlan.update
+
+    def asked_for(plan: TransformerPlan, parameters: float, tensors: float, *, clip: bool) -> Timed:
+        asked.append(tensors)
+        return update(plan, parameters, tensors, clip=clip)
+
+    monkeypatch.setattr(TransformerPlan, "update", asked_for)
+    found.at(2, 2)
+    # Of a block the weights and biases of six products, queries, keys and values apart, and of two norms.
+    assert asked == [16 * 24 / 2 + 4]
 
 
 def test_gradients_that_stay_whole_are_held_whole(a100: Machine) -> None:

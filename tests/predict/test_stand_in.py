@@ -26,15 +26,20 @@ def asked(**order):
     return add_costs(table({**gemm(128.0, 64.0, 64.0), **order}))
 
 
-def test_a_product_in_an_unknown_storage_order_takes_the_time_of_the_known_one_with_a_wider_interval():
-    known = machine(ROUND, timings(*products(FEWEST, trans_a=0.0, trans_b=1.0)))
-    same, other = (add_times(asked(trans_a=0.0, trans_b=b), known).iloc[0] for b in (1.0, 0.0))
+@pytest.mark.parametrize(("trans_a", "trans_b"), [(0.0, 1.0), (1.0, 0.0), (1.0, 1.0)])
+def test_a_product_in_an_unknown_storage_order_takes_the_time_of_the_known_one_with_a_wider_interval(
+    trans_a, trans_b
+):
+    known = machine(ROUND, timings(*products(FEWEST, trans_a=trans_a, trans_b=trans_b)))
+    orders = {"trans_a": trans_a, "trans_b": trans_b}, {"trans_a": 0.0, "trans_b": 0.0}
+    same, other = (add_times(asked(**order), known).iloc[0] for order in orders)
     assert (same["time_source"], other["time_source"]) == ("measured", "transferred")
     assert other["time_s"] == same["time_s"]
     spread = NormalDist().inv_cdf(0.9) * ORDER_SPREAD
     assert math.log(other["high_s"] / other["time_s"]) == pytest.approx(spread)
     assert math.log(other["time_s"] / other["low_s"]) == pytest.approx(spread)
-    assert "trans_b 1, its own order is not in the table" in other["evidence"]
+    said = f"as stored with trans_a {trans_a:g}, trans_b {trans_b:g}, its own order is not in the table"
+    assert said in other["evidence"]
 
 
 def test_an_order_that_the_table_has_or_does_not_state_is_not_replaced():
