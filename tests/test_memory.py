@@ -19,7 +19,7 @@ from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.memory import memory_use, standing_memory
-from fomkit.plan.memory_of import largest_batch, largest_that_fits, step_memory
+from fomkit.plan.memory_of import largest_batch, largest_that_fits, step_memory, too_much
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
@@ -178,6 +178,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert "%" not in bare
     room = json.loads(run(app, ["memory", "p1b3-lecture", "--target", "titan", "--json"]).output)["target"]
     assert (room["fits"], room["share"]) == (None, None)
+
+
+def test_what_a_device_holds_to_the_last_byte_fits_and_an_unknown_one_is_not_judged() -> None:
+    known = load_machine("titan")
+    capacity = known.device.capacity_byte
+    assert capacity is not None
+    assert [too_much(known, capacity.value), too_much(known, 1.0)] == ["", ""]
+    assert "does not fit: titan has" in too_much(known, capacity.value + 1)
+    assert too_much(replace(known, device=replace(known.device, capacity_byte=None)), 1e15) == ""
 
 
 def test_a_machine_without_a_capacity_and_a_model_without_anything() -> None:

@@ -127,6 +127,18 @@ def test_no_rate_is_enough_where_starting_takes_too_long():
     assert least_rate(lambda rate: ring_s("all_reduce", GRADIENTS, 1, Line(0.0, rate)), 1.0) == 0.0
 
 
+def test_a_rate_on_a_bent_line_is_found_in_few_steps():
+    """Each step prices an exchange at both ends of its interval; halving alone takes 46."""
+    asked = []
+
+    def taken(rate):
+        asked.append(rate)
+        return max(1e8 / rate, 1e-3 + 5e7 / rate)
+
+    assert least_rate(taken, 0.3) == pytest.approx(1e8 / 0.3, rel=1e-12)
+    assert len(asked) < 10
+
+
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(1, 1e12)), min_size=1, max_size=5), st.floats(1e-6, 1e6))
 def test_the_least_rate_takes_the_room_whatever_the_ways(ways, room):
     """The best of several ways, each a start-up and bytes."""

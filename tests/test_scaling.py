@@ -86,6 +86,18 @@ def test_one_device_adds_nothing(machine, p1b3, batch):
         assert step.sent_byte == {"replicas": 0}
 
 
+def test_one_device_needs_no_node_and_two_send_each_other_half(machine, p1b3):
+    lone = replace(machine, node_devices=None)
+    found = stepper_of(p1b3, lone, Layout(), Options())
+    assert found.at(1, 100).sent_byte == {"replicas": 0}
+    with pytest.raises(FomkitError, match="how many devices a node has"):
+        found.at(2, 200)
+    two = stepper_of(p1b3, machine, Layout(), Options())
+    # Around a ring of two goes a half twice: to add it up, and to hand it out.
+    assert two.at(2, 200).sent_byte["replicas"] == pytest.approx(2 * 1 / 2 * two.gradient_byte())
+    assert two.at(2, 200).busy_s.value > 0
+
+
 @pytest.mark.parametrize(
     "layout",
     [Layout(), Layout(overlap=False), Layout(zero=1), Layout(zero=3),
