@@ -133,6 +133,28 @@ def test_of_batch_40_the_powers_below_one_less_and_one_are_compared(
     assert slower_products(model, ops, machine, sizes, 0.8) == (found if found is None else (found, True))
 
 
+@pytest.mark.parametrize("name", ["candle/p1b3", "gpt2"])
+def test_products_of_a_smaller_batch_cost_what_a_table_of_it_says(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    model, machine = _model(name), with_fits(fomkit.machine("p100"))
+    costed = {
+        batch: add_costs(resize_ops(model.ops, {**model.sizes, "batch": batch}, name)) for batch in (6, 4, 2, 5, 1)
+    }
+    asked: list[Rows] = []
+
+    def estimated(rows: Rows, *_: object) -> SimpleNamespace:
+        asked.append(rows)
+        return SimpleNamespace(index=rows.index, time_s=np.ones(len(rows)), time_source=np.array([""] * len(rows)))
+
+    monkeypatch.setattr(interpolate, "estimate", estimated)
+    slower_products(model, costed[6], machine, {**model.sizes, "batch": 6}, 0.8)
+    for rows, table_of_batch in zip(asked, costed.values(), strict=True):
+        for column in ("flop", "byte"):
+            wanted = table_of_batch[column].to_numpy()[rows.index]
+            np.testing.assert_allclose(rows.number(column), wanted, rtol=1e-12)
+
+
 @pytest.mark.parametrize(("octave", "size"), [(2, 5), (2, 7), (3, 9), (3, 11), (3, 15), (4, 18), (4, 30)])
 def test_between_two_powers_of_two_each_rung_is_what_was_told_of_it(octave: int, size: int) -> None:
     powers, steps = 2.0 ** np.arange(7), min(2**octave, monotone.STEPS)
