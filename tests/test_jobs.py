@@ -162,6 +162,14 @@ def test_a_stage_updates_the_tensors_of_its_own_blocks(a100: Machine, monkeypatc
     assert asked == [16 * 24 / 2 + 4]
 
 
+def test_each_part_of_a_stage_sends_the_stream_forth_and_its_gradient_back(a100: Machine) -> None:
+    stream = 2 * 2048 * 2048  # bf16, of one sample
+    for parts in (1, 2):
+        layout = Layout(pipeline=2, interleave=parts, microbatch=1)
+        found = stepper(a100, layout).at(4, 16)  # eight microbatches of each of two replicas
+        assert found.sent_byte["pipeline"] == pytest.approx(8 * 2 * parts * stream)
+
+
 def test_gradients_that_stay_whole_are_held_whole(a100: Machine) -> None:
     large = {"hidden": 4096, "heads": 32, "blocks": 32}
     layout = Layout(zero=3, microbatch=1, recompute="full")

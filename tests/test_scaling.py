@@ -86,6 +86,15 @@ def test_one_device_adds_nothing(machine, p1b3, batch):
         assert step.sent_byte == {"replicas": 0}
 
 
+def test_clipping_reads_all_gradients_and_reads_and_writes_them_again(machine, p1b3):
+    plain, clipped = (stepper_of(p1b3, machine, Layout(clip=clip), Options()) for clip in (False, True))
+    gradients, rate = plain.gradient_byte(), machine.device.byte_per_s
+    before, after = (one.at(1, 100).compute_s for one in (plain, clipped))
+    assert after.value - before.value == pytest.approx(3 * gradients / rate.value, rel=1e-6)
+    assert after.low - before.low == pytest.approx(3 * gradients / rate.high, rel=1e-6)
+    assert after.high - before.high == pytest.approx(3 * gradients / rate.low, rel=1e-6)
+
+
 def test_one_device_needs_no_node_and_two_send_each_other_half(machine, p1b3):
     lone = replace(machine, node_devices=None)
     found = stepper_of(p1b3, lone, Layout(), Options())
