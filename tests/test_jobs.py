@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Job, Layout
-from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.machine import Fact, Machine, Overhead, Scope
 from fomkit.core.model import Transformer
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.estimate import estimate
-from fomkit.plan.job import time_job
+from fomkit.plan.job import _runs_at_once, time_job
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.plan.step import HOST_OP_S
@@ -111,6 +111,16 @@ def test_sharing_more_needs_less_memory_and_sends_more(a100: Machine) -> None:
     assert 0 < steps[3].coverage["assumed"] < 1
     half = stepper(a100, replace(layout, attention_peak_fraction=0.15), attention="fused").at(32, 128)
     assert half.compute_s.value > stepper(a100, layout, attention="fused").at(32, 128).compute_s.value
+
+
+@pytest.mark.parametrize(
+    ("devices", "nodes", "scope", "runs"),
+    [(3, 0, "system", 4 * 2), (3, 0, "node", 2), (1, 0, "device", 1), (8, 1, "system", 4), (16, 2, "system", 2)],
+)
+def test_runs_stand_side_by_side_in_a_node_or_take_whole_ones(
+    a100: Machine, devices: int, nodes: int, scope: Scope, runs: int
+) -> None:
+    assert _runs_at_once(replace(a100, system_nodes=4), devices, nodes, scope, "a job") == runs
 
 
 def test_hours_out_of_service_are_lost_to_a_system_and_to_no_node(a100: Machine) -> None:
