@@ -2,34 +2,42 @@
 
     python benchmarks/mutants.py --count 150 --seed 7 --jobs 2
 
-A first run of the tests under coverage (kept in .mutants.json for the same files) tells which of them execute a
-line. For each mutant these are run, the quickest first, until one fails. A mutant with which none fails is a
-survivor; it is printed with its place and the change. Needs ``pip install coverage``.
+A first run of the tests under coverage tells which of them execute a line; it is kept in .mutants.json, and only
+test files that changed since are run again. Then the tests are collected once, in a copy of the checkout, and each
+mutant is tried in a fork of that process: the functions that it changes get their new code, and the tests that
+execute its statement are run until one fails. What runs when a module is imported is tried in a fork that imports
+fomkit anew. A test that fails without the mutant, too, does not count. A mutant with which none fails survives.
+What only a child process executes is not seen. Needs ``pip install coverage``.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
+import contextlib
+import gc
+import importlib.machinery
+import inspect
+import io
 import itertools
-import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from queue import Queue
-from typing import NamedTuple
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("ops", "prediction", "plan", "merit")
-MAP = ROOT / ".mutants.json"
+import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
+from mutants_covered import ROOMS, ROOT, Covered, covered, file_of
+
 OPERATORS = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Pow: "*", ast.Mod: "*",
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
@@ -38,23 +46,30 @@ OPERATORS = {
 }  # fmt: skip
 NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor",
          "any": "all", "all": "any", "argmin": "argmax", "argmax": "argmin"}  # fmt: skip
-LONGEST_S = 240.0
-"""Time of tests run for one mutant; where all that execute its line take longer, the slowest are left out."""
 
 
 class Mutant(NamedTuple):
-    """One change: characters from start to end of a line of a file are replaced."""
+    """One change: characters from start to end of a line are replaced; the statement spans lines first to last."""
 
     path: str
     line: int
     start: int
     end: int
     new: str
+    first: int
+    last: int
 
     def told(self) -> str:
         """Give the place and the change, with the line as it stands."""
         text = (ROOT / self.path).read_text(encoding="utf-8").split("\n")[self.line - 1]
         return f"{self.path}:{self.line}: {text[self.start : self.end].strip()!r} → {self.new!r} in {text.strip()}"
+
+    def changed(self, text: str) -> str:
+        """Give the file's text with the change."""
+        lines = text.split("\n")
+        line = lines[self.line - 1]
+        lines[self.line - 1] = line[: self.start] + self.new + line[self.end :]
+        return "\n".join(lines)
 
 
 def _said(tree: ast.Module) -> set[int]:
@@ -112,58 +127,49 @@ def _of_words(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, 
             yield node.end_lineno, end - len(word), end, NAMES[word]
 
 
+def _statements(tree: ast.Module) -> dict[int, tuple[int, int]]:
+    """Give, by line, the first and the last line of the innermost statement there; of a compound one its head."""
+    found: dict[int, tuple[int, int]] = {}
+    for node in ast.walk(tree):  # from the outside inwards
+        if isinstance(node, ast.stmt) and node.end_lineno:
+            body = getattr(node, "body", None)
+            last = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno
+            found.update(dict.fromkeys(range(node.lineno, last + 1), (node.lineno, last)))
+    return found
+
+
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """Walk over all changes of one file."""
     text = path.read_text(encoding="utf-8")
     lines, tree, name = text.split("\n"), ast.parse(text), str(path.relative_to(ROOT))
-    silent = _said(tree)
+    silent, statements = _said(tree), _statements(tree)
     for node in ast.walk(tree):
         if id(node) not in silent:
             for change in itertools.chain(_of_operators(node, lines), _of_words(node, lines)):
-                yield Mutant(name, *change)
+                yield Mutant(name, *change, *statements.get(change[0], (change[0], change[0])))
 
 
-class _Map(NamedTuple):
-    """Which tests execute a line, and how long each takes [s]."""
-
-    tests: dict[str, dict[str, list[int]]]
-    nodes: list[str]
-    seconds: dict[str, float]
-
-    def of(self, mutant: Mutant) -> list[str]:
-        """Give the tests that execute a mutant's line, the quickest first, as many as `LONGEST_S` allows."""
-        lines = self.tests.get(mutant.path, {})
-        found = {self.nodes[number] for number in lines.get(str(mutant.line), [])}
-        if "" in found:  # when the module was imported: any test of the module may tell
-            found = {self.nodes[number] for own in lines.values() for number in own}
-        chosen, spent = [], 0.0
-        for node in sorted(found - {""}, key=lambda node: self.seconds.get(node, 1.0)):
-            spent += self.seconds.get(node, 1.0)
-            if chosen and spent > LONGEST_S:
-                break
-            chosen.append(node)
-        return chosen
+def _exchanged(old: CodeType, new: CodeType) -> list[tuple[CodeType, CodeType]] | None:
+    """Give the codes of functions that differ, in pairs; None where what differs is executed at import."""
+    is_function = bool(old.co_flags & inspect.CO_NEWLOCALS)  # the bodies of modules and classes are none
+    if not is_function and _own(old) != _own(new):
+        return None
+    pairs = [(old, new)] if is_function and old != new else []
+    for before, after in zip(_inner(old), _inner(new), strict=True):
+        below = _exchanged(before, after)
+        is_comprehension = before.co_name.startswith("<") and before.co_name != "<lambda>"
+        if below is None or (below and is_comprehension and not is_function):
+            return None
+        pairs += below
+    return pairs
 
 
-PLUGIN = """
-import json, os, pytest, coverage
-seconds = {}
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item):
-    coverage.Coverage.current().switch_context(item.nodeid)
-def pytest_runtest_logreport(report):
-    seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
-def pytest_sessionfinish():
-    with open(os.environ["MUTANT_SECONDS"], "w") as file:
-        json.dump(seconds, file)
-"""
+def _inner(code: CodeType) -> list[CodeType]:
+    return [one for one in code.co_consts if isinstance(one, CodeType)]
 
 
-def _key() -> str:
-    found = hashlib.sha256()
-    for path in sorted([*(ROOT / "fomkit").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
-        found.update(path.read_bytes())
-    return found.hexdigest()
+def _own(code: CodeType) -> tuple[Any, ...]:
+    return code.co_code, code.co_names, [repr(one) for one in code.co_consts if not isinstance(one, CodeType)]
 
 
 def _copy(to: Path) -> Path:
@@ -178,81 +184,178 @@ def _copy(to: Path) -> Path:
     return to
 
 
-def _environment(folder: Path, **more: str) -> dict[str, str]:
-    shared = os.environ.get("FOMKIT_SHARED", str(ROOT.parent / "shared"))
-    return {**os.environ, "PYTHONPATH": str(folder), "FOMKIT_SHARED": shared, "OMP_NUM_THREADS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1", **more}  # fmt: skip
+class _Chosen:
+    """A plugin that runs chosen tests in their order, with the same examples, and keeps the first failure."""
+
+    def __init__(self, tests: Sequence[str] = ()) -> None:
+        self.tests, self.failed = tests, ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Have hypothesis try the same examples each time, and not look for the simplest that fails."""
+        from hypothesis import Phase, settings
+
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutants", settings(), derandomize=True, database=None, phases=phases)
+        settings.load_profile("mutants")
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        by_name = {item.nodeid: item for item in items}
+        items[:] = [by_name[name] for name in self.tests or by_name if name in by_name]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed = self.failed or report.nodeid
 
 
-def make_map(tests: list[str]) -> _Map:
-    """Run the tests under coverage, or read what an earlier run of the same files found."""
-    key = _key()
-    if MAP.is_file() and (kept := json.loads(MAP.read_text(encoding="utf-8")))["key"] == key:
-        return _Map(kept["tests"], kept["nodes"], kept["seconds"])
-    with tempfile.TemporaryDirectory() as made:
-        folder = _copy(Path(made) / "checkout")
-        (folder / "mutants_plugin.py").write_text(PLUGIN, encoding="utf-8")
-        told, data = folder / "seconds.json", folder / ".coverage"
-        rooms = ",".join(f"fomkit/{room}/*" for room in ROOMS)
-        command = [
-            sys.executable,
-            "-m",
-            "coverage",
-            "run",
-            f"--data-file={data}",
-            f"--include={rooms}",
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "mutants_plugin",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "not slow",
-            *tests,
-        ]
-        print("running the tests under coverage, once", flush=True)
-        subprocess.run(command, cwd=folder, env=_environment(folder, MUTANT_SECONDS=str(told)), check=False)
-        from coverage import CoverageData
+class _Trial(NamedTuple):
+    """A fork that runs tests with a mutant, or to compare without."""
 
-        found = CoverageData(str(data))
-        found.read()
-        seconds = json.loads(told.read_text(encoding="utf-8"))
-        nodes: dict[str, int] = {}
-        by_file = {}
-        for file in found.measured_files():
-            executed = found.contexts_by_lineno(file)
-            name = str(Path(file).resolve().relative_to(folder.resolve()))
-            by_file[name] = {
-                str(line): [nodes.setdefault(node, len(nodes)) for node in contexts]
-                for line, contexts in executed.items()
-            }
-    made_map = {"key": key, "tests": by_file, "nodes": list(nodes), "seconds": seconds}
-    MAP.write_text(json.dumps(made_map), encoding="utf-8")
-    return _Map(by_file, list(nodes), seconds)
+    mutant: Mutant
+    tests: list[str]
+    folder: Path
+
+    def failed(self) -> str:
+        """Give the test that failed, or the file that could not be imported."""
+        return self.told("failed")
+
+    def told(self, what: str) -> str:
+        """Give what the fork wrote."""
+        path = self.folder / what
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+    def suspected(self) -> list[str]:
+        """Give the tests to run without the mutant, to see whether the failure is its own."""
+        failed = self.failed()
+        return [test for test in self.tests if failed in (test, file_of(test))] or self.tests[:1]
 
 
-def is_killed(mutant: Mutant, tests: list[str], folder: Path) -> bool:
-    """Tell whether a test fails with the mutant in a copy of the checkout."""
-    path = folder / mutant.path
-    text = path.read_text(encoding="utf-8")
-    lines = text.split("\n")
-    line = lines[mutant.line - 1]
-    lines[mutant.line - 1] = line[: mutant.start] + mutant.new + line[mutant.end :]
-    path.write_text("\n".join(lines), encoding="utf-8")
-    chosen = folder / "chosen.txt"
-    chosen.write_text("\n".join(tests), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"@{chosen}"]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=_environment(folder), capture_output=True, check=False, timeout=900
-        )
-    except subprocess.TimeoutExpired:
+class Trials:
+    """A plugin that tries mutants instead of running the tests that were collected."""
+
+    def __init__(self, drawn: Sequence[Mutant], known: Covered, folder: Path, jobs: int, longest_s: float) -> None:
+        self.drawn, self.known, self.folder, self.jobs, self.longest_s = drawn, known, folder, jobs, longest_s
+        self.chosen = _Chosen()
+        self.tried: list[Mutant] = []
+        self.survivors: list[Mutant] = []
+        self.holds: dict[tuple[bool, str], bool] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Try each mutant in a fork."""
+        self.items = {item.nodeid: item for item in session.items}
+        gc.unfreeze()  # what is frozen is not among the objects
+        self.functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        for one in gc.get_objects():
+            if type(one) is FunctionType and one.__code__.co_filename.startswith(str(self.folder)):
+                self.functions.setdefault(_place(one.__code__), []).append(one)
+        gc.freeze()
+        running: dict[int, _Trial] = {}
+        waiting = [(mutant, self.known.of(mutant, self.longest_s)) for mutant in self.drawn]
+        while waiting or running:
+            while waiting and len(running) < self.jobs:
+                pid, trial = self._forked(*waiting.pop(0))
+                running[pid] = trial
+            pid, status = os.wait()
+            trial, code = running.pop(pid), os.waitstatus_to_exitcode(status)
+            again = self._tests_that_hold(trial) if code > 0 else trial.tests
+            if again == trial.tests:
+                self._tell(trial, code)
+            else:
+                waiting.insert(0, (trial.mutant, again))
+            shutil.rmtree(trial.folder, ignore_errors=True)
         return True
-    finally:
-        path.write_text(text, encoding="utf-8")
-    return done.returncode != 0
+
+    def _tell(self, trial: _Trial, code: int) -> None:
+        self.tried.append(trial.mutant)
+        how = f"killed by {trial.failed() or f'exit {code}'}" if code else f"SURVIVED {len(trial.tests)} tests"
+        print(f"{len(self.tried)} {how}: {trial.mutant.told()}", file=sys.__stdout__, flush=True)
+        if not code:
+            self.survivors.append(trial.mutant)
+
+    def _tests_that_hold(self, trial: _Trial) -> list[str]:
+        """Leave out of a mutant's tests those that fail without it, too."""
+        suspected = trial.suspected()
+        key = self.known.is_at_import(trial.mutant), str(suspected)
+        if key not in self.holds:
+            pid, plain = self._forked(trial.mutant, suspected, is_changed=False)
+            self.holds[key] = os.waitpid(pid, 0)[1] == 0
+            if not self.holds[key]:
+                print(
+                    f"fails without a mutant: {suspected[0]}",
+                    plain.told("trouble"),
+                    file=sys.__stdout__,
+                    flush=True,
+                )
+            shutil.rmtree(plain.folder, ignore_errors=True)
+        return trial.tests if self.holds[key] else [test for test in trial.tests if test not in suspected]
+
+    def _forked(self, mutant: Mutant, tests: list[str], *, is_changed: bool = True) -> tuple[int, _Trial]:
+        """Begin a fork whose status is 0 if the tests pass."""
+        trial = _Trial(mutant, tests, Path(tempfile.mkdtemp(dir=self.folder.parent)))
+        pid = os.fork()
+        if pid:
+            return pid, trial
+        code = 1
+        try:
+            silent = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(silent, stream)
+            tempfile.tempdir = os.environ["TMPDIR"] = os.environ["PYTEST_DEBUG_TEMPROOT"] = str(trial.folder)
+            signal.alarm(60 + 3 * round(sum(self.known.seconds.get(test, 1.0) for test in tests)))
+            code = self._run(trial, is_changed) if tests else 0
+            (trial.folder / "failed").write_text(self.chosen.failed, encoding="utf-8")
+        except BaseException:
+            (trial.folder / "trouble").write_text(traceback.format_exc(), encoding="utf-8")
+        os._exit(code)
+
+    def _run(self, trial: _Trial, is_changed: bool) -> int:
+        """Run tests, where it can be with other code in the functions that are there already."""
+        path = self.folder / trial.mutant.path
+        text = path.read_text(encoding="utf-8")
+        old, new = (compile(one, path, "exec", dont_inherit=True) for one in (text, trial.mutant.changed(text)))
+        pairs = None if self.known.is_at_import(trial.mutant) else _exchanged(old, new)
+        if pairs is None:
+            return self._run_imported(str(path), new if is_changed else old, trial.tests)
+        for before, after in pairs if is_changed else []:
+            for function in self.functions.get(_place(before), []):
+                if function.__code__ == before:
+                    function.__code__ = after
+        chosen = [self.items[test] for test in trial.tests if test in self.items]
+        for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.chosen.failed:
+                return 1
+        return 0
+
+    def _run_imported(self, path: str, code: CodeType, tests: Sequence[str]) -> int:
+        """Run tests where all of fomkit and of the tests is imported anew, one file with this code."""
+        usual = importlib.machinery.SourceFileLoader.get_code
+
+        def get_code(loader: Any, name: str) -> CodeType | None:
+            return code if loader.path == path else usual(loader, name)
+
+        importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(str(self.folder)):
+                del sys.modules[name]
+        # Pytest reads a file that is named to it by itself; a folder's files are imported as usual.
+        sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, AssertionRewritingHook)]
+        self.chosen = _Chosen(tests)
+        files = {Path(file_of(test)) for test in tests}
+        places = sorted({str(file if file.parts[0] == "tests" else file.parent) for file in files})
+        return int(pytest.main([*_OPTIONS, "-x", *places], [self.chosen]))
+
+
+_OPTIONS = ["-q", "--capture=sys", "-p", "no:cacheprovider", "-m", "not slow"]
+
+
+def _place(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
 def main() -> None:
@@ -262,34 +365,33 @@ def main() -> None:
     asked.add_argument("--seed", type=int, default=int(time.time()))
     asked.add_argument("--jobs", type=int, default=2)
     asked.add_argument("--file", action="append", default=[], help="Only mutants of this file.")
-    asked.add_argument("tests", nargs="*", help="Tests of the first run; default: all.")
+    asked.add_argument("--line", type=int, action="append", default=[], help="Only mutants of this line.")
+    asked.add_argument("--longest", type=float, default=120.0, help="Time of tests tried for one mutant [s].")
+    asked.add_argument("tests", nargs="*", default=["tests", "fomkit"], help="Tests that are run; default: all.")
     options = asked.parse_args()
-    known = make_map(options.tests)
     files = [ROOT / name for name in options.file] or [
         path for room in ROOMS for path in sorted((ROOT / "fomkit" / room).rglob("*.py"))
     ]
-    every = [mutant for path in files for mutant in mutants_of(path)]
+    every = [one for path in files for one in mutants_of(path) if not options.line or one.line in options.line]
     drawn = random.Random(options.seed).sample(every, min(options.count, len(every)))
     print(f"seed {options.seed}: {len(drawn)} of {len(every)} mutants", flush=True)
     with tempfile.TemporaryDirectory() as made:
-        copies: Queue[Path] = Queue()
-        for number in range(options.jobs):
-            copies.put(_copy(Path(made) / str(number)))
-
-        def tried(mutant: Mutant) -> tuple[Mutant, bool, int]:
-            tests, folder = known.of(mutant), copies.get()
-            try:
-                return mutant, bool(tests) and is_killed(mutant, tests, folder), len(tests)
-            finally:
-                copies.put(folder)
-
-        killed = 0
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for mutant, dead, count in pool.map(tried, drawn):
-                killed += dead
-                if not dead:
-                    print(f"survived {count} tests: {mutant.told()}", flush=True)
-    print(f"seed {options.seed}: {killed} of {len(drawn)} killed, {killed / len(drawn):.1%}")
+        folder = _copy(Path(made).resolve() / "checkout")
+        shared = os.environ.get("FOMKIT_SHARED", str(ROOT.parent / "shared"))
+        os.environ.update(PYTHONPATH=str(folder), FOMKIT_SHARED=shared, OMP_NUM_THREADS="1")
+        known = covered(options.tests, folder)
+        os.chdir(folder)
+        sys.path.insert(0, str(folder))
+        trials = Trials(drawn, known, folder, options.jobs, options.longest)
+        collected = sorted({file_of(test) for mutant in drawn for test in known.of(mutant, options.longest)})
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            pytest.main([*_OPTIONS, *collected], [trials, trials.chosen])
+    if len(trials.tried) < len(drawn):
+        sys.exit(said.getvalue())
+    killed = len(drawn) - len(trials.survivors)
+    for mutant in trials.survivors:
+        print(f"survived: {mutant.told()}")
+    print(f"seed {options.seed}: {killed} of {len(drawn)} killed, {killed / max(len(drawn), 1):.1%}")
 
 
 if __name__ == "__main__":

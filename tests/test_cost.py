@@ -26,6 +26,7 @@ from fomkit.core.units import parse_money_rate
 from fomkit.merit.campaign import combine, money, money_of_run, paid_units
 from fomkit.ops.tables import EPOCHS
 from fomkit.parallel.job import amortised_share, times_for_share
+from fomkit.plan.content import curve_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.footprint import carbon_kg, energy_at_wall
 from fomkit.plan.options import Options
@@ -424,6 +425,11 @@ def test_nothing_is_extrapolated(curve, batch) -> None:
     else:
         with pytest.raises(FomkitError, match=r"Nothing is extrapolated"):
             epochs_at(curve, batch, 0.8)
+
+
+def test_a_curve_says_from_which_batch_to_which_it_was_measured() -> None:
+    curve = EpochsToTarget({batch: Span.exact(float(batch)) for batch in (50, 100, 400)}, "loss", 0.1, "example")
+    assert curve_content(curve)["covers"] == [50, 400]
 
 
 def test_time_and_money_to_an_accuracy(folder, machine, p1b3) -> None:

@@ -88,6 +88,15 @@ def test_a_step_worked_by_hand() -> None:
     assert found.high - found.value == pytest.approx(math.hypot(1.38e-3, 0.144e-3, 0.01), rel=1e-6)
 
 
+def test_an_op_without_flop_takes_what_its_bytes_take_and_the_other_way_round() -> None:
+    table, energy = ops((1, 0.0, 1e6, 1e-3), (1, 1e9, 0.0, 1e-3), (1, 0.0, 0.0, 1e-3)), known()
+    figures, _ = figures_for(table, energy)
+    method, _ = choose_method(energy, Workload("m", 1, "fp32"), price_work(table, energy, figures, LEVEL), LEVEL)
+    assert method is not None
+    found = add_energy(table, energy, method, figures)
+    assert found["work_j"].tolist() == pytest.approx([1e6 * 160e-12, 1e9 * 2.3e-12, 0.0])
+
+
 def test_a_node_is_shared_by_its_devices() -> None:
     node = known(scope="node", devices=4)
     alone, shared = (spent_of(ops((1, 0, 0, 1.0)), one, Span.exact(1.0)).value for one in (known(), node))

@@ -16,14 +16,16 @@ import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Job, Layout
-from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.machine import Fact, Machine, Overhead, Scope
 from fomkit.core.model import Transformer
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.estimate import estimate
+from fomkit.plan.job import _runs_at_once, time_job
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.plan.step import HOST_OP_S
+from fomkit.plan.transformer_plan import Timed, TransformerPlan
 from fomkit.plan.transformer_step import TransformerStep, load_recipe, transformer_profile
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.campaigns import load_campaign
@@ -112,6 +114,25 @@ def test_sharing_more_needs_less_memory_and_sends_more(a100: Machine) -> None:
     assert half.compute_s.value > stepper(a100, layout, attention="fused").at(32, 128).compute_s.value
 
 
+@pytest.mark.parametrize(
+    ("devices", "nodes", "scope", "runs"),
+    [(3, 0, "system", 4 * 2), (3, 0, "node", 2), (1, 0, "device", 1), (8, 1, "system", 4), (16, 2, "system", 2)],
+)
+def test_runs_stand_side_by_side_in_a_node_or_take_whole_ones(
+    a100: Machine, devices: int, nodes: int, scope: Scope, runs: int
+) -> None:
+    assert _runs_at_once(replace(a100, system_nodes=4), devices, nodes, scope, "a job") == runs
+
+
+def test_hours_out_of_service_are_lost_to_a_system_and_to_no_node(a100: Machine) -> None:
+    machine, model = replace(a100, system_nodes=4, availability=0.5), load_model("candle/p1b3")
+    one, four = (
+        time_job(model, machine, Job(nodes=1), Options(batch=800, scope=scope)) for scope in ("node", "system")
+    )
+    assert (one.run.at_once, four.run.at_once) == (1, 4)
+    assert four.unit_per_day.value == pytest.approx(4 * 0.5 * one.unit_per_day.value)
+
+
 def test_a_small_layer_waits_for_its_host_and_a_stated_host_counts(a100: Machine) -> None:
     layout = Layout(tensor=8, microbatch=1, recompute="full")
     eager, graphs = (stepper(a100, replace(layout, launch=how)).at(8, 8) for how in ("eager", "graphs"))
@@ -137,6 +158,29 @@ def test_a_device_shares_the_gradients_of_what_it_holds(a100: Machine) -> None:
     assert halves.gradient_byte() == pytest.approx(parameters, rel=1e-5)
 
 
+def test_a_stage_updates_the_tensors_of_its_own_blocks(a100: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stepper(a100, Layout(pipeline=2))
+    asked: list[float] = []
+    update = TransformerPlan.update
+
+    def asked_for(plan: TransformerPlan, parameters: float, tensors: float, *, clip: bool) -> Timed:
+        asked.append(tensors)
+        return update(plan, parameters, tensors, clip=clip)
+
+    monkeypatch.setattr(TransformerPlan, "update", asked_for)
+    found.at(2, 2)
+    # Of a block the weights and biases of six products, queries, keys and values apart, and of two norms.
+    assert asked == [16 * 24 / 2 + 4]
+
+
+def test_each_part_of_a_stage_sends_the_stream_forth_and_its_gradient_back(a100: Machine) -> None:
+    stream = 2 * 2048 * 2048  # bf16, of one sample
+    for parts in (1, 2):
+        layout = Layout(pipeline=2, interleave=parts, microbatch=1)
+        found = stepper(a100, layout).at(4, 16)  # eight microbatches of each of two replicas
+        assert found.sent_byte["pipeline"] == pytest.approx(8 * 2 * parts * stream)
+
+
 def test_gradients_that_stay_whole_are_held_whole(a100: Machine) -> None:
     large = {"hidden": 4096, "heads": 32, "blocks": 32}
     layout = Layout(zero=3, microbatch=1, recompute="full")
@@ -144,6 +188,13 @@ def test_gradients_that_stay_whole_are_held_whole(a100: Machine) -> None:
     gradients = 4 * 31 * each.shape.block_parameters  # of one block more or less nobody waits
     assert last.at(64, 128).memory_byte - each.at(64, 128).memory_byte == pytest.approx(gradients)
     assert last.at(64, 64).memory_byte == each.at(64, 64).memory_byte  # one microbatch is the last
+
+
+def test_two_that_share_gradients_hold_a_half_and_what_waits(a100: Machine) -> None:
+    block, ends = 12 * 2048**2 + 13 * 2048, (51200 + 2048) * 2048 + 2 * 2048
+    whole, half = (stepper(a100, Layout(zero=zero)).at(2, 2).memory_byte for zero in (1, 2))
+    # Of four bytes each a half less; the gradients of one block, of the words and positions wait to be scattered.
+    assert whole - half == pytest.approx(4 * (24 * block + ends) / 2 - 4 * (block + ends), rel=1e-4)
 
 
 def test_what_a_machine_takes_beside_a_step_is_in_the_step(a100: Machine) -> None:

@@ -19,7 +19,7 @@ from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.memory import memory_use, standing_memory
-from fomkit.plan.memory_of import largest_batch, largest_that_fits, step_memory
+from fomkit.plan.memory_of import largest_batch, largest_that_fits, step_memory, too_much
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
@@ -74,8 +74,10 @@ def test_liveness_is_what_counting_moment_by_moment_gives(pieces) -> None:
 def test_orders_that_belong_to_no_step_are_refused() -> None:
     with pytest.raises(FomkitError, match="names row 9 of 4 ops"):
         memory_use(order_of((1, 9, "temporary", 8, 1)), OPS, np.zeros(4), "net")
-    with pytest.raises(FomkitError, match="freed before it is made"):
-        memory_use(order_of((5, 1, "temporary", 8, 3)), OPS, np.zeros(4), "net")
+    # What the op that makes it frees is in order; the line after it is not.
+    lines = (2, 1, "temporary", 8, 2), (5, 1, "temporary", 8, 3)
+    with pytest.raises(FomkitError, match="net: row 1: memory is freed before it is made"):
+        memory_use(order_of(*lines), OPS, np.zeros(4), "net")
 
 
 @given(st.integers(0, 3000))
@@ -176,6 +178,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert "%" not in bare
     room = json.loads(run(app, ["memory", "p1b3-lecture", "--target", "titan", "--json"]).output)["target"]
     assert (room["fits"], room["share"]) == (None, None)
+
+
+def test_what_a_device_holds_to_the_last_byte_fits_and_an_unknown_one_is_not_judged() -> None:
+    known = load_machine("titan")
+    capacity = known.device.capacity_byte
+    assert capacity is not None
+    assert [too_much(known, capacity.value), too_much(known, 1.0)] == ["", ""]
+    assert "does not fit: titan has" in too_much(known, capacity.value + 1)
+    assert too_much(replace(known, device=replace(known.device, capacity_byte=None)), 1e15) == ""
 
 
 def test_a_machine_without_a_capacity_and_a_model_without_anything() -> None:

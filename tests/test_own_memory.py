@@ -70,7 +70,8 @@ def test_an_estimate_counts_them_and_says_so_where_it_cannot(model: ModelProfile
     assert counted.step.high - counted.step.low > without.step.high - without.step.low
     unordered = fomkit.estimate(replace(model, order=None), machine)
     assert NOT_COUNTED in unordered.deviations
-    assert NOT_COUNTED not in counted.deviations
+    for known in (counted, without):  # on a device that says nothing of fresh pages none are left out
+        assert NOT_COUNTED not in known.deviations
 
 
 def test_a_machine_without_the_figure_is_left_alone(model: ModelProfile) -> None:

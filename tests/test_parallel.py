@@ -127,6 +127,18 @@ def test_no_rate_is_enough_where_starting_takes_too_long():
     assert least_rate(lambda rate: ring_s("all_reduce", GRADIENTS, 1, Line(0.0, rate)), 1.0) == 0.0
 
 
+def test_a_rate_on_a_bent_line_is_found_in_few_steps():
+    """Each step prices an exchange at both ends of its interval; halving alone takes 46."""
+    asked = []
+
+    def taken(rate):
+        asked.append(rate)
+        return max(1e8 / rate, 1e-3 + 5e7 / rate)
+
+    assert least_rate(taken, 0.3) == pytest.approx(1e8 / 0.3, rel=1e-12)
+    assert len(asked) < 10
+
+
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(1, 1e12)), min_size=1, max_size=5), st.floats(1e-6, 1e6))
 def test_the_least_rate_takes_the_room_whatever_the_ways(ways, room):
     """The best of several ways, each a start-up and bytes."""
@@ -268,9 +280,10 @@ def test_a_measured_collective_has_the_interval_of_its_repeats():
     assert at_size.high == pytest.approx(1e-3 * 1.1**1.9, rel=1e-3)
     between = table_time(GLOO, "all_reduce", 2**15, 4)
     assert between.value == pytest.approx(1e-4 * 10**0.5)
-    # Between sizes the error of a size left out comes on top.
-    assert between.value / between.low > at_size.value / at_size.low
-    assert between.high / between.value > 1.2**0.95
+    # Halfway the repeats err as those of both sizes do in the mean; the error of a size left out comes on top.
+    low, high = 1.9 * math.log(0.9 * 0.95) / 2, 1.9 * math.log(1.2 * 1.1) / 2
+    assert math.log(between.value / between.low) == pytest.approx(math.hypot(low, math.log(0.91)), rel=1e-3)
+    assert math.log(between.high / between.value) == pytest.approx(math.hypot(high, math.log(1.06)), rel=1e-3)
     bare = table_time(GLOO.drop(columns=["p25_s", "p75_s"]), "all_reduce", 2**20, 4)
     assert (bare.low / bare.value, bare.high / bare.value) == pytest.approx(MEASURED)
 
@@ -472,7 +485,28 @@ def test_groups_fill_nodes():
     assert network.group(32) == Group(8, 4)
     assert network.group(16, apart=8) == Group(1, 16)
     assert network.group(4, apart=4) == Group(2, 2)
-    assert network.group(12).ranks == 12
+    assert (network.group(12), network.group(9)) == (Group(6, 2), Group(3, 3))  # as many in each node
+
+
+NEAR, FAR = Line(5e-6, 300e9), Line(10e-6, 25e9)
+"""What `LINKS` says."""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "collective", "group", "seconds"),
+    [
+        ("ring", "all_reduce", Group(8, 2), ring_s("all_reduce", 1e8, 16, FAR)),
+        ("hierarchical", "all_reduce", Group(8, 1), ring_s("all_reduce", 1e8, 8, NEAR)),
+        ("hierarchical", "all_reduce", Group(8, 2), hierarchical_s(1e8, 8, 2, NEAR, FAR)),
+        ("hierarchical", "all_reduce", Group(1, 4), ring_s("all_reduce", 1e8, 4, FAR)),
+        # Half of what is gathered comes from the other node, then all of it is handed round inside.
+        ("hierarchical", "all_gather", Group(2, 2), 10e-6 + 1e8 / 2 / 2 / 25e9 + 5e-6 + 1e8 / 2 / 300e9),
+        ("hierarchical", "all_gather", Group(1, 2), 10e-6 + 1e8 / 2 / 25e9),
+    ],
+)
+def test_a_named_algorithm_is_the_one_that_is_priced(algorithm, collective, group, seconds):
+    found = Network(MACHINE).collective(collective, 1e8, group, algorithm).value
+    assert found == pytest.approx(seconds, rel=1e-9)
 
 
 def test_a_link_of_both_directions_carries_half_each_way_and_a_host_packs():

@@ -11,7 +11,7 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
-from fomkit.ops.precision import FORMATS, PRECISIONS, choose_formats, name_precision, restate_ops
+from fomkit.ops.precision import FORMATS, PRECISIONS, _whole_lengths, choose_formats, name_precision, restate_ops
 
 RATE = Fact(1e12, 1e12, 1e12, "published", "made up")
 
@@ -96,6 +96,7 @@ def test_cast_tensors_have_whole_lengths_that_add_up_to_the_parameters() -> None
     uneven = before.assign(numel=before["numel"].mask(before["kind"] == "optimizer", 3_008_871.0))
     tensors = float(by_op(uneven, "optimizer")["tensors"])
     assert 3_008_871 % tensors
+    assert _whole_lengths(3_008_871.0, 1.0) == _whole_lengths(3_008_871.0, 0.4) == [(3_008_871, 1)]
     ops = restate_ops(uneven, FORMATS["mixed"])
     for name, read in (("weight cast", 4), ("gradient cast", 2)):
         rows = ops[ops["op"] == name]

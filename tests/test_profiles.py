@@ -378,6 +378,13 @@ def test_values_out_of_range_are_refused(column: str, value: object, words: str)
         check_table(ops, "OPS", "x")
 
 
+def test_one_wrong_word_among_right_ones_is_refused_where_it_stands() -> None:
+    ops = load_model("p1b3-lecture").ops.loc[[0, 0, 0]].reset_index(drop=True)
+    ops.loc[1, "pass_name"] = "foward"
+    with pytest.raises(FomkitError, match="x: row 1: pass_name is 'foward'"):
+        check_table(ops, "OPS", "x")
+
+
 @pytest.mark.parametrize("value", [0.0, -0.001, math.nan])
 def test_a_timing_without_a_time_is_refused(value: float) -> None:
     timings = load_machine("x86-lecture").timings.copy()

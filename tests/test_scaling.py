@@ -86,6 +86,27 @@ def test_one_device_adds_nothing(machine, p1b3, batch):
         assert step.sent_byte == {"replicas": 0}
 
 
+def test_clipping_reads_all_gradients_and_reads_and_writes_them_again(machine, p1b3):
+    plain, clipped = (stepper_of(p1b3, machine, Layout(clip=clip), Options()) for clip in (False, True))
+    gradients, rate = plain.gradient_byte(), machine.device.byte_per_s
+    before, after = (one.at(1, 100).compute_s for one in (plain, clipped))
+    assert after.value - before.value == pytest.approx(3 * gradients / rate.value, rel=1e-6)
+    assert after.low - before.low == pytest.approx(3 * gradients / rate.high, rel=1e-6)
+    assert after.high - before.high == pytest.approx(3 * gradients / rate.low, rel=1e-6)
+
+
+def test_one_device_needs_no_node_and_two_send_each_other_half(machine, p1b3):
+    lone = replace(machine, node_devices=None)
+    found = stepper_of(p1b3, lone, Layout(), Options())
+    assert found.at(1, 100).sent_byte == {"replicas": 0}
+    with pytest.raises(FomkitError, match="how many devices a node has"):
+        found.at(2, 200)
+    two = stepper_of(p1b3, machine, Layout(), Options())
+    # Around a ring of two goes a half twice: to add it up, and to hand it out.
+    assert two.at(2, 200).sent_byte["replicas"] == pytest.approx(2 * 1 / 2 * two.gradient_byte())
+    assert two.at(2, 200).busy_s.value > 0
+
+
 @pytest.mark.parametrize(
     "layout",
     [Layout(), Layout(overlap=False), Layout(zero=1), Layout(zero=3),
@@ -104,6 +125,19 @@ def test_laws_of_a_step(machine, p1b3, layout):
     faster = with_links(machine, [parse_link("system, 10 us, 250 GB/s, each")])
     again = stepper_of(p1b3, faster, layout, Options()).at(64, 6400)
     assert again.wall_s.value <= steps[2].wall_s.value
+
+
+def test_gradients_without_an_update_are_the_parameters_in_fp32(machine, p1b3):
+    """4 byte each of those that are trained, of all where nobody says which; unknown where neither is stated."""
+    ops = p1b3.ops[p1b3.ops["pass_name"] != "update"]
+
+    def sent(trainable: int | None, total: int | None) -> float:
+        model = replace(p1b3, ops=ops, order=None, parameters_trainable=trainable, parameters_total=total)
+        return stepper_of(model, machine, Layout(), Options()).gradient_byte()
+
+    assert [sent(1000, 3000), sent(1000, None), sent(None, 3000)] == [4000, 4000, 12000]
+    with pytest.raises(FomkitError, match="does not say how many parameters it has"):
+        sent(None, None)
 
 
 def test_overlap_accumulation_and_compression_help(machine, p1b3):

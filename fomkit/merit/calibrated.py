@@ -126,29 +126,23 @@ def _per_day(estimated: Estimate, step: Span, runs: float) -> Span | None:
     return None if rate is None else rate.scaled(estimated.model.unit.runs / runs)
 
 
-def _why(old: _Side | None, new: _Side | None, baseline: str) -> str:
-    """Say why a line is not calibrated; "" where it is."""
+def _line(
+    rated: RatedLine, old: _Side | None, new: _Side | None, baseline: str, level: float
+) -> CalibratedLine | str:
+    """Calibrate a line, or say why it cannot be."""
     if old is None or new is None:
         return "it is not estimated from a model's ops on one device of both machines"
     if old.measured is None:
         said = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
         return f"no row is a measurement of it on {baseline}{f': {said}' if said else ''}"
-    known = old.one.unit_per_day is not None and new.one.unit_per_day is not None
-    return "" if known else "its profile does not say what a run is"
-
-
-def _line(rated: RatedLine, old: _Side, new: _Side, level: float) -> CalibratedLine | None:
-    """Calibrate a line of which `_why` says nothing."""
-    if old.measured is None:
-        return None
     runs, device = rated.line.runs, old.one.step
     measured = at_level(old.measured.step, level)
     rest = rest_of(measured, device)
     step = target_step(new.one.step, device, measured, rest)
     # What was measured on the baseline stands on both sides and has no error in their ratio.
     rates = _per_day(old.one, Span.exact(measured.value, level), runs), _per_day(new.one, step, runs)
-    if rates[0] is None or rates[1] is None:
-        return None
+    if rates[0] is None or rates[1] is None:  # of one profile: both are, or none
+        return "its profile does not say what a run is"
     found = None if new.measured is None else at_level(new.measured.step, level)
     there = None if found is None else _per_day(new.one, found, runs)
     return CalibratedLine(rated.line.name, device, measured, rest, step, rates[1], rates[0], found, there)
@@ -180,10 +174,9 @@ class Calibrator:
         lines, left_out = [], []
         for rated_old, rated in zip(*self.sides, strict=True):
             old, new = _side(rated_old, baseline, self.rows), _side(rated, target, self.rows)
-            why = _why(old, new, baseline.name)
-            line = None if why or old is None or new is None else _line(rated, old, new, self.level)
-            if line is None:
-                left_out.append((rated.line.name, why))
+            line = _line(rated, old, new, baseline.name, self.level)
+            if isinstance(line, str):
+                left_out.append((rated.line.name, line))
             else:
                 lines.append(line)
         if not lines:

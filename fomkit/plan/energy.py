@@ -304,7 +304,7 @@ def _workload(estimate: Estimate) -> Workload:
 def _epoch_work(estimate: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:
     """Add the work of an epoch's steps, and of the forward passes that validate."""
     run, level = estimate.run_time, estimate.step.level
-    parts = [(step, float(run.steps_per_epoch or 0))]
+    parts = [] if run.steps_per_epoch is None else [(step, float(run.steps_per_epoch))]
     forward = estimate.step_time.passes.get("forward")
     if run.validation_s is not None and forward is not None and forward.value > 0:
         rows = estimate.ops[estimate.ops["pass_name"].isin(["forward"])]

@@ -154,7 +154,7 @@ def conv_features(rows: Table) -> Matrix:
     odd = [groups, dilation, flag(numbers(rows, "transposed", 0.0))]
     # A pass is a product with as many rows as what it computes has channels.
     back = are(rows, "pass_name", "backward_input")
-    channels = np.where(back, numbers(rows, "in_channels", 1.0), numbers(rows, "out_channels", 1.0))
+    channels = np.where(back, numbers(rows, "in_channels"), numbers(rows, "out_channels"))
     return np.column_stack([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
 
 

@@ -25,6 +25,24 @@ from fomkit.ops.tables import COSTS, PASSES
 
 NAMES = [column.name for column in COSTS]
 P1B3_PARAMETERS = 30_088_701.0
+STATES = {"sgd": 0, "momentum": 1, "nesterov": 1, "adagrad": 1, "adam": 2, "adamw": 2, "adam_amsgrad": 3,
+          "adamw_amsgrad": 3}  # fmt: skip
+"""Numbers that an optimizer keeps of each parameter."""
+
+
+@pytest.mark.parametrize("rule", STATES)
+def test_a_fused_update_reads_and_writes_each_number_once(rule: str) -> None:
+    costed = add_costs(table(optimizer(rule, "fused", 1000.0, 10)))
+    # The parameter, its gradient and the states are read; all but the gradient are written.
+    assert costed["byte"].iat[0] == 4 * 1000 * (2 + STATES[rule] + 1 + STATES[rule])
+
+
+def test_what_an_optimizer_adds_to_another_is_arithmetic_of_its_own() -> None:
+    named = {rule: add_costs(table(optimizer(rule, "fused", 1.0, 1)))["flop"].iat[0] for rule in STATES}
+    assert named["sgd"] == 2  # times the rate, less it
+    assert named["nesterov"] - named["momentum"] == 2  # the gradient and the momentum again, times its factor
+    assert named["adamw"] - named["adam"] == 1  # the decay of the parameter
+    assert named["adam_amsgrad"] - named["adam"] == named["adamw_amsgrad"] - named["adamw"] == 1  # the greater
 
 
 @given(tables)

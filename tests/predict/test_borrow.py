@@ -68,6 +68,15 @@ def test_a_machine_at_half_the_speed_is_its_lender_twice_over(halves):
         assert np.median(width) < 1.4
 
 
+@pytest.mark.parametrize(
+    ("count", "is_borrowed"),
+    [(donors.FEWEST - 1, False), (donors.FEWEST, True), (donors.MOST, True), (donors.MOST + 1, False)],
+)
+def test_tables_of_eight_to_forty_ops_are_those_that_follow_others(v100, p100, split, count, is_borrowed):
+    few = replace(v100, timings=split[1].head(count), fits={}, donors=(p100,))
+    assert len(donors.estimate_from_donors(split[0], few, 0.8)) == (len(split[0]) if is_borrowed else 0)
+
+
 def test_a_wider_interval_holds_a_narrower(v100, p100, split):
     few = replace(v100, timings=split[0], fits={}, donors=(p100,))
     narrow, wide = (estimate_rows(few, split[1], interval) for interval in (0.5, 0.9))

@@ -10,10 +10,11 @@ from predict.machines import as_answers, loaded, posterior
 import fomkit
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
+from fomkit.prediction import gp
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Timed, join_answers, same_texts
 from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances
-from fomkit.prediction.interpolate import ERRORS, errors_nearby
+from fomkit.prediction.interpolate import ENOUGH, ERRORS, deviation, errors_nearby
 
 
 def test_prepared_covariances_give_the_textbook_posterior() -> None:
@@ -38,6 +39,16 @@ def test_of_errors_equally_near_the_first_count() -> None:
     weight = (np.take_along_axis(distance, near, 1) + 0.1) ** -3.0
     wanted = (weight * np.abs(errors[near])).sum(1) / weight.sum(1) + 0.1 * np.abs(errors).mean() + 1e-6
     np.testing.assert_allclose(errors_nearby(distance, errors), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("count", "deviation_of_ln"), [(ENOUGH - 1, 0.3), (ENOUGH, 0.22 ** (2 / 3) * 0.3 ** (1 / 3))]
+)
+def test_of_few_errors_nothing_is_told_by_place(count: int, deviation_of_ln: float) -> None:
+    own = gp.Posterior(np.zeros(1), np.array([0.09]), np.zeros(1, np.intp), np.zeros(1))
+    # All errors are 0.2, so nearby they are that and a tenth.
+    found = deviation(own, np.zeros((1, count)), np.full(count, 0.2))
+    assert found == pytest.approx([deviation_of_ln], rel=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["str", "object", "category"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from predict.machines import loaded
 import fomkit
 from fomkit.ops.precision import choose_formats
 from fomkit.ops.pricing import add_costs
-from fomkit.plan.estimate import estimate
+from fomkit.ops.resize import resize_ops
+from fomkit.plan.estimate import estimate, slower_products
 from fomkit.plan.options import Options
 from fomkit.plan.shapes import step_ops, times_at
-from fomkit.prediction import monotone, prior
+from fomkit.prediction import interpolate, monotone, prior
+from fomkit.prediction.estimates import Rows
 from fomkit.profiles.evidence import with_fits
 
 MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
@@ -108,6 +111,48 @@ def test_a_dip_that_timings_show_stays_and_is_said() -> None:
 @pytest.mark.parametrize(("model", "machine", "batch"), [("candle/p1b3", "titan", 1000), ("vgg16", "v100", 33)])
 def test_nothing_is_said_where_no_smaller_batch_is_slower(model: str, machine: str, batch: int) -> None:
     assert slower(model, machine, batch) == []
+
+
+@pytest.mark.parametrize(
+    ("slow", "found"), [(32, 32), (16, 16), (39, 39), (1, 1), (2, None), (20, None), (40, None)]
+)
+def test_of_batch_40_the_powers_below_one_less_and_one_are_compared(
+    monkeypatch: pytest.MonkeyPatch, slow: int, found: int | None
+) -> None:
+    model, machine = _model("candle/p1b3"), with_fits(fomkit.machine("p100"))
+    sizes = {**model.sizes, "batch": 40}
+
+    def estimated(rows: Rows, *_: object) -> SimpleNamespace:
+        """Let a product take a second, and two where the batch is the slow one."""
+        is_slow = (rows.number("m") == slow) | (rows.number("k") == slow)
+        sources = np.array(["interpolated"] * len(rows), object)
+        return SimpleNamespace(index=rows.index, time_s=1.0 + is_slow, time_source=sources)
+
+    monkeypatch.setattr(interpolate, "estimate", estimated)
+    ops = add_costs(resize_ops(model.ops, sizes, model.name))
+    assert slower_products(model, ops, machine, sizes, 0.8) == (found if found is None else (found, True))
+
+
+@pytest.mark.parametrize("name", ["candle/p1b3", "gpt2"])
+def test_products_of_a_smaller_batch_cost_what_a_table_of_it_says(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    model, machine = _model(name), with_fits(fomkit.machine("p100"))
+    costed = {
+        batch: add_costs(resize_ops(model.ops, {**model.sizes, "batch": batch}, name)) for batch in (6, 4, 2, 5, 1)
+    }
+    asked: list[Rows] = []
+
+    def estimated(rows: Rows, *_: object) -> SimpleNamespace:
+        asked.append(rows)
+        return SimpleNamespace(index=rows.index, time_s=np.ones(len(rows)), time_source=np.array([""] * len(rows)))
+
+    monkeypatch.setattr(interpolate, "estimate", estimated)
+    slower_products(model, costed[6], machine, {**model.sizes, "batch": 6}, 0.8)
+    for rows, table_of_batch in zip(asked, costed.values(), strict=True):
+        for column in ("flop", "byte"):
+            wanted = table_of_batch[column].to_numpy()[rows.index]
+            np.testing.assert_allclose(rows.number(column), wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("octave", "size"), [(2, 5), (2, 7), (3, 9), (3, 11), (3, 15), (4, 18), (4, 30)])

@@ -14,9 +14,9 @@ from predict.machines import machine, posterior, timings
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction import gp
+from fomkit.prediction import gp, interpolate
 from fomkit.prediction.calibration import fit_mean, fit_timings
-from fomkit.prediction.cascade import add_times
+from fomkit.prediction.cascade import add_times, prepared
 from fomkit.prediction.families import training_rows
 from fomkit.prediction.gp import Hyper, correlation
 from fomkit.profiles.evidence import with_fits
@@ -104,6 +104,13 @@ def test_an_op_takes_the_same_whatever_is_asked_for_beside_it(name):
 def test_timings_without_costs_are_refused(v100):
     with pytest.raises(FomkitError, match="Run add_costs on them first"):
         fit_timings(v100.timings)
+
+
+def test_of_work_that_is_half_known_no_fit_gives_a_time():
+    known = prepared(with_fits(fomkit.machine("v100")))
+    rows = add_costs(table(*(gemm(512, n, 512) for n in (64, 128))))
+    rows.loc[1, "flop"] = np.nan
+    assert list(interpolate.estimate(rows, known, 0.8).index) == [0]
 
 
 def test_too_few_ops_are_not_fitted():

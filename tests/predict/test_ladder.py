@@ -10,13 +10,16 @@ import pandas as pd
 import pytest
 from costs.op_tables import attention, gemm, optimizer, table, tables, traffic
 from hypothesis import given, settings
-from predict.machines import device, fact, machine, timings
+from predict.machines import as_answers, device, fact, machine, timings
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.core.machine import Device, Peak
 from fomkit.ops.check import check_table
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import BOUNDS, TIME_SOURCES, TIMES
+from fomkit.prediction import prior
 from fomkit.prediction.cascade import add_times
+from fomkit.prediction.estimates import Timed, as_rows
 from fomkit.prediction.storage_order import row_major
 
 NAMES = [column.name for column in TIMES]
@@ -147,6 +150,25 @@ def test_a_time_below_the_floor_says_why():
     assert timed.at[1, "evidence"].endswith(
         "50% of the compute floor: no reason known here gives so much (boost clocks: up to 1.1 times)"
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "least", "said"),
+    [
+        (0.5, 1 / 1.2 / prior.BOOST, "; lifted to the compute floor less 10%; 76% of the compute floor: "),
+        (1.1, 0.9, ""),  # what only its low end is below needs no reason
+    ],
+)
+def test_no_product_is_faster_than_the_highest_rate_with_boost_clocks(share, least, said):
+    rows, floor_s = add_costs(table(gemm(1024, 1024, 1024))), 2 * 1024**3 / 1e13
+    known = machine(Device(peaks=(Peak("fp32", "vector", fact(1e13, 0.8e13, 1.2e13)),), byte_per_s=fact(1e12)))
+    low, high = (floor_s * times for times in (0.9 * min(share, 1.0), 1.3))
+    times = as_answers({0: Timed(floor_s * share, low, high, "interpolated", "", "from a table")})
+    found = prior.name_bounds(as_rows(rows), times, known)
+    assert found.time_s == pytest.approx([floor_s * max(share, 1 / 1.2 / prior.BOOST)])
+    assert found.times[1] == pytest.approx([floor_s * least])
+    assert found.evidence(0).startswith(f"from a table{said}")
+    assert said or found.evidence(0) == "from a table"
 
 
 def test_bounds_of_table_times_are_named_by_the_facts_and_else_not(x86):

@@ -13,7 +13,7 @@ from predict.machines import device, fact, machine, timings
 from fomkit.ops.families.elementwise import NORM_FLOP, SOFTMAX_FLOP
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.cascade import add_times, nearest_timings
-from fomkit.prediction.transfer import FEWEST, FORMAT_SPREAD, FORWARD_FLOP, ORDER_SPREAD
+from fomkit.prediction.transfer import FEWEST, FORMAT_SPREAD, FORWARD_FLOP, ORDER_SPREAD, _classes
 
 ROUND = device(bandwidth=fact(1e12), fp32_vector=1e13)
 
@@ -26,15 +26,25 @@ def asked(**order):
     return add_costs(table({**gemm(128.0, 64.0, 64.0), **order}))
 
 
-def test_a_product_in_an_unknown_storage_order_takes_the_time_of_the_known_one_with_a_wider_interval():
-    known = machine(ROUND, timings(*products(FEWEST, trans_a=0.0, trans_b=1.0)))
-    same, other = (add_times(asked(trans_a=0.0, trans_b=b), known).iloc[0] for b in (1.0, 0.0))
+@pytest.mark.parametrize(("trans_a", "trans_b"), [(0.0, 1.0), (1.0, 0.0), (1.0, 1.0)])
+def test_a_product_in_an_unknown_storage_order_takes_the_time_of_the_known_one_with_a_wider_interval(
+    trans_a, trans_b
+):
+    known = machine(ROUND, timings(*products(FEWEST, trans_a=trans_a, trans_b=trans_b)))
+    orders = {"trans_a": trans_a, "trans_b": trans_b}, {"trans_a": 0.0, "trans_b": 0.0}
+    same, other = (add_times(asked(**order), known).iloc[0] for order in orders)
     assert (same["time_source"], other["time_source"]) == ("measured", "transferred")
     assert other["time_s"] == same["time_s"]
     spread = NormalDist().inv_cdf(0.9) * ORDER_SPREAD
     assert math.log(other["high_s"] / other["time_s"]) == pytest.approx(spread)
     assert math.log(other["time_s"] / other["low_s"]) == pytest.approx(spread)
-    assert "trans_b 1, its own order is not in the table" in other["evidence"]
+    said = f"as stored with trans_a {trans_a:g}, trans_b {trans_b:g}, its own order is not in the table"
+    assert said in other["evidence"]
+
+
+def test_products_of_two_matrices_and_more_are_batched():
+    rows = [{**gemm(64.0, 64.0, 64.0), "b": b} for b in (1.0, 2.0, 3.0)]
+    assert _classes(table(*rows)) == ["fp32/vector/single", "fp32/vector/batched", "fp32/vector/batched"]
 
 
 def test_an_order_that_the_table_has_or_does_not_state_is_not_replaced():

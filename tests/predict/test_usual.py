@@ -14,7 +14,7 @@ from fomkit.core.machine import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
 from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of
-from fomkit.prediction.typical import median_and_spread, middle, similarity, typical_utilisation
+from fomkit.prediction.typical import _work, median_and_spread, middle, similarity, typical_utilisation
 from fomkit.profiles.evidence import shipped_typical_tables
 
 PRODUCT = gemm(4096, 4096, 4096)
@@ -164,3 +164,12 @@ def test_work_that_nobody_timed_has_no_surfaces():
 def test_a_machine_that_was_not_told_of_others_is_refused():
     with pytest.raises(FomkitError, match=r"test: was not told what others reach\. Prepare it by"):
         typical(PRODUCT, replace(known(), typical=None))
+
+
+def test_work_is_its_floor_and_how_far_arithmetic_lies_above_traffic():
+    rows = add_costs(table(*(gemm(n, n, n) for n in (1, 64, 1024))))
+    floor, above = _work(rows, np.full(3, 2.0**35), 2.0**30)
+    # 2·n³ flop at 2³⁵ a second, and 12·n² byte at 2³⁰; apart by six powers of two at most.
+    compute, memory = 1 + 3 * np.array([0, 6, 10]) - 35, np.log2(12) + 2 * np.array([0, 6, 10]) - 30
+    assert floor == pytest.approx([memory[0], memory[1], compute[2]])
+    assert above == pytest.approx([-6.0, compute[1] - memory[1], compute[2] - memory[2]])

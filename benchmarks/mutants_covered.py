@@ -1,0 +1,172 @@
+"""Which tests execute a line of the rooms that calculate, from one run under coverage; for ``mutants.py``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mutants import Mutant
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("ops", "prediction", "plan", "merit")
+KEPT = ROOT / ".mutants.json"
+ELSEWHERE = ("tests/trace", "tests/measure", "tests/report", "tests/golden", "tests/test_fuzz.py",
+             "tests/test_contributing.py", "tests/timings/test_measure*.py", "fomkit/frontends", "fomkit/harness",
+             "fomkit/bench")  # fmt: skip
+"""Tests that trace, time, draw or start children: long, and the rooms here are not what they are about."""
+
+
+class Covered(NamedTuple):
+    """Which tests execute a line, and how long each takes [s]."""
+
+    tests: dict[str, dict[str, list[str]]]
+    seconds: dict[str, float]
+
+    @classmethod
+    def unpacked(cls, tests: dict[str, dict[str, list[int]]], seconds: dict[str, float]) -> Covered:
+        """Read what `packed` gave."""
+        names = ["", *seconds]
+        return cls(
+            {
+                file: {line: [names[at] for at in found] for line, found in own.items()}
+                for file, own in tests.items()
+            },
+            seconds,
+        )
+
+    def packed(self) -> dict[str, object]:
+        """Give it with tests by their number among those whose time is known, from 1; 0 is before any test."""
+        number = {name: at for at, name in enumerate(["", *self.seconds])}
+        tests = {
+            file: {line: [number[test] for test in found] for line, found in own.items()}
+            for file, own in self.tests.items()
+        }
+        return {"tests": tests, "seconds": self.seconds}
+
+    def is_at_import(self, mutant: Mutant) -> bool:
+        """Tell whether a statement is executed before any test."""
+        return "" in self._executing(mutant)
+
+    def _executing(self, mutant: Mutant) -> set[str]:
+        lines = self.tests.get(mutant.path, {})
+        return {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(str(line), [])}
+
+    def of(self, mutant: Mutant, longest_s: float) -> list[str]:
+        """Give the tests that may tell, quick ones first, as many as the time allows: all that execute the
+        statement, then others of their files, which may see what a fixture or a cache keeps of it.
+        """
+        found = self._executing(mutant)
+        if "" in found:  # when the module was imported: any test of the module
+            found = {test for own in self.tests[mutant.path].values() for test in own}
+        found -= {""}
+        files = {file_of(test) for test in found}
+        others = {test for test in self.seconds if file_of(test) in files} - found
+        chosen, spent = [], 0.0
+        for test in [*self._quick_first(found), *self._quick_first(others)]:
+            spent += self.seconds.get(test, 1.0)
+            if chosen and spent > longest_s:
+                break
+            chosen.append(test)
+        return chosen
+
+    def without(self, files: set[str]) -> Covered:
+        """Give what is known without the tests of some files."""
+        return Covered(
+            {
+                name: {line: [test for test in found if file_of(test) not in files] for line, found in own.items()}
+                for name, own in self.tests.items()
+            },
+            {test: spent for test, spent in self.seconds.items() if file_of(test) not in files},
+        )
+
+    def _quick_first(self, tests: set[str]) -> list[str]:
+        """Order tests by the power of ten of their time, and among those by file, which sets something up."""
+
+        def key(test: str) -> tuple[float, str, float]:
+            spent = self.seconds.get(test, 1.0)
+            return math.ceil(math.log10(max(spent, 0.01))), file_of(test), spent
+
+        return sorted(tests, key=key)
+
+
+def file_of(test: str) -> str:
+    """Give the file of a test."""
+    return test.partition("::")[0]
+
+
+PLUGIN = """
+import json, os, pytest, coverage
+seconds, failed = {}, set()
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    coverage.Coverage.current().switch_context(item.nodeid)
+def pytest_runtest_logreport(report):
+    seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
+    if report.outcome != "passed":
+        failed.add(report.nodeid)
+def pytest_sessionfinish():
+    with open(os.environ["MUTANT_SECONDS"], "w") as file:
+        json.dump({test: spent for test, spent in seconds.items() if test not in failed}, file)
+"""
+
+
+def _sums(folder: str) -> dict[str, str]:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _run(tests: Sequence[str], folder: Path) -> Covered:
+    """Run tests under coverage; those that fail or are skipped are left out."""
+    from coverage import CoverageData
+
+    (folder / "mutants_plugin.py").write_text(PLUGIN, encoding="utf-8")
+    told, data = folder / "seconds.json", folder / ".coverage"
+    rooms = ",".join(f"fomkit/{room}/*" for room in ROOMS)
+    under = ["coverage", "run", f"--data-file={data}", f"--include={rooms}", "-m"]
+    of_pytest = ["-q", "-p", "mutants_plugin", "-p", "no:cacheprovider", "-m", "not slow"]
+    left_out = [f"--ignore-glob={folder / one}" for one in ELSEWHERE]
+    environment = {**os.environ, "MUTANT_SECONDS": str(told)}
+    print("running the tests under coverage", flush=True)
+    subprocess.run(
+        [sys.executable, "-m", *under, "pytest", *of_pytest, *left_out, *tests],
+        cwd=folder, env=environment, check=False,
+    )  # fmt: skip
+    seconds = json.loads(told.read_text(encoding="utf-8"))
+    found, by_file = CoverageData(str(data)), {}
+    found.read()
+    for file in found.measured_files():
+        name = str(Path(file).resolve().relative_to(folder.resolve()))
+        by_file[name] = {
+            str(line): [test for test in tests if test in seconds or not test]
+            for line, tests in found.contexts_by_lineno(file).items()
+        }
+    return Covered(by_file, seconds)
+
+
+def covered(tests: Sequence[str], folder: Path) -> Covered:
+    """Run the tests under coverage, as far as an earlier run does not tell."""
+    code, files = _sums("fomkit"), _sums("tests")
+    kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
+    known, wanted = Covered({}, {}), list(tests)
+    if kept.get("code") == code and kept["asked"] == list(tests):
+        changed = {name for name in {*files, *kept["files"]} if files.get(name) != kept["files"].get(name)}
+        if all(Path(name).name.startswith("test_") for name in changed):  # nothing that tests share
+            known = Covered.unpacked(kept["tests"], kept["seconds"]).without(changed)
+            wanted = [name for name in sorted(changed & set(files)) if name.startswith(tuple(tests))]
+    if wanted:
+        more = _run(wanted, folder)
+        known.seconds.update(more.seconds)
+        for file, own in more.tests.items():
+            lines = known.tests.setdefault(file, {})
+            for line, found in own.items():
+                lines[line] = sorted({*lines.get(line, []), *found})
+    KEPT.write_text(json.dumps({"code": code, "files": files, "asked": list(tests), **known.packed()}))
+    return known
