@@ -406,6 +406,29 @@ def test_a_suites_workbook_says_what_a_job_leaves_out_and_that_no_device_holds_i
     assert any("nobody can have this rate: LARGE does not fit" in str(row[0]) for row in rows)
 
 
+def test_a_suites_workbook_rates_a_job_by_the_terms_of_its_step(own: Path) -> None:
+    from fomkit.workbook.read import read_book
+    from fomkit.workbook.read_sheet_model import sheet_model_from
+    from fomkit.workbook.records import evaluate
+
+    path = own.with_name("own.xlsx")
+    new, old = (own.with_name(f"{name}.yaml") for name in ("new", "old"))
+    words = ("fom", own, "-t", new, "--baseline", old, "--allow-oversize", "-o", path, "--json")
+    code, text = run(*words)
+    assert code == 0, text
+    line, sheet_model = json.loads(text)["lines"][1], sheet_model_from(read_book(path))
+    for machine in ("new", "old"):
+        said = line["machines"][machine]
+        terms, step = sheet_model.workload("LARGE").jobs[machine], said["job"]
+        found = [terms.calculation_s, terms.exposed_s, terms.bubble_s, terms.step_s]
+        assert found == pytest.approx(
+            [step[f"{of}_s"]["value"] for of in ("compute", "exposed", "bubble", "step")]
+        )
+        rate = evaluate(sheet_model).unit_per_day["LARGE", machine]
+        assert rate.ends == pytest.approx([said["unit_per_day"][end] for end in ("value", "low", "high")])
+        assert "tensor 8, pipeline 8" in terms.source
+
+
 @pytest.mark.parametrize(("scope", "devices", "at_once"), [("node", 4, 2), ("system", 4, 256), ("system", 16, 64)])
 def test_a_models_own_number_of_devices_is_a_job(own: Path, scope: str, devices: int, at_once: int) -> None:
     model = load_model("resnet50")

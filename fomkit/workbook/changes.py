@@ -12,7 +12,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, probability_above
 from fomkit.core.machine import Party
 from fomkit.ops.tables import BASES
-from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, OPS, WORKLOADS, Table
+from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, JOBS, OPS, WORKLOADS, Table
 from fomkit.workbook.read import FOLLOWS, LEADERS, Book, Entry, Place, Rows
 from fomkit.workbook.read_sheet_model import sheet_model_from
 from fomkit.workbook.records import SheetModel, Values, evaluate, floor_s, op_time
@@ -21,6 +21,7 @@ IDENTITY = {
     FACTS.title: ("machine", "fact"),
     WORKLOADS.title: ("workload",),
     GIVEN.title: ("workload", "machine"),
+    JOBS.title: ("workload", "machine"),
     OPS.title: ("workload", "machine", "op", "sizes", "pass_name"),
     ASSUMPTIONS.title: ("name",),
 }
@@ -182,8 +183,10 @@ _SMALLEST, _LARGEST = 1e-18, 1e24
 """Figures that no machine has in the unit of any sheet."""
 _WHOLE = ("devices per node", "nodes")
 _WHOLE_KEYS = ("batch", "train", "validation", "epochs", "devices")
+_MAY_BE_0 = ("exposed", "bubble", "beside", "rest")
+"""What a run on many devices need not wait for."""
 PARTIES = get_args(Party)
-_GROUNDED = (FACTS.title, GIVEN.title, OPS.title)
+_GROUNDED = (FACTS.title, GIVEN.title, JOBS.title, OPS.title)
 """Tables whose figures have a ground of their own."""
 
 
@@ -193,7 +196,7 @@ def _range(change: Change, row: Row) -> Iterator[str]:
         if isinstance(change.old, float):
             yield "was a figure and is unknown now"
         return
-    if new <= 0:
+    if new < 0 or (new == 0 and change.key not in _MAY_BE_0):
         yield f"is {new:g}, and more than 0 was expected"
     elif not _SMALLEST <= new <= _LARGEST:
         yield f"is {new:g}, which is no figure of a machine"
@@ -207,7 +210,7 @@ def _range(change: Change, row: Row) -> Iterator[str]:
 
 
 def _order(change: Change, row: Row) -> Iterator[str]:
-    value: Entry = 1.0 if change.title == OPS.title else row.get(LEADERS.get(change.title, ""))
+    value: Entry = 1.0 if change.title in (OPS.title, JOBS.title) else row.get(LEADERS.get(change.title, ""))
     if change.key not in ("value", "hours", "low", "high") or not isinstance(value, float):
         return
     low, high = (end if isinstance(end := row.get(key), float) else value for key in ("low", "high"))
@@ -290,7 +293,7 @@ IMPOSSIBLE = (FomkitError, ArithmeticError, ValueError)
 """What figures that cannot be end in: divisions by 0, logarithms of negative numbers."""
 BULK = 6
 """Changes of one column from which on they are told together."""
-_ROW_TABLES = (OPS.title, GIVEN.title, WORKLOADS.title)
+_ROW_TABLES = (OPS.title, GIVEN.title, JOBS.title, WORKLOADS.title)
 """Tables whose rows are alike; each fact of a machine is a thing of its own."""
 Effects = list[dict[str, Any]]
 

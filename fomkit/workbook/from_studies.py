@@ -18,6 +18,7 @@ from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import SuiteResult
 from fomkit.ops.groups import shape_label
 from fomkit.ops.kinds import KINDS
+from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate, check_one_device
@@ -25,8 +26,9 @@ from fomkit.prediction.rates import binding, rates
 from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import verdict_on, with_fits
 from fomkit.verbs.compare import Comparison
-from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts, floor_s, op_time
+from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, floor_s, op_time
 
+_ROUNDING = 1e-12
 ROUND = "round "
 """Beginning of a machine's note that tells what a review changed."""
 
@@ -210,6 +212,26 @@ def _given(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | N
     return Given(time, rated.basis, rated.party, rated.source, rated.excludes or (), rated.unfit)
 
 
+def _job(rated: RatedLine) -> JobTerms | None:
+    """Give the terms of a line's run on many devices; None where it is no such run, or has no rate."""
+    one = rated.job
+    if one is None or one.job is None or rated.unit_per_day is None or one.run_time.run_s is None:
+        return None
+    step, run, span = one.job, one.run_time, one.run_time.run_s
+    parts = step.compute_s.value, step.exposed_s.value, step.bubble_s.value
+    steps = float((run.steps_per_epoch or 0) * (one.model.run.epochs or 0))
+    return JobTerms(
+        *parts, _rest(step.wall_s.value, sum(parts)), steps, _rest(span.value, steps * step.wall_s.value),
+        span.low / span.value, span.high / span.value, step.devices, one.runs_at_once, rated.basis, rated.party,
+        f"{rated.source}: {describe_layout(step.layout)}", rated.excludes or (), rated.unfit,
+    )  # fmt: skip
+
+
+def _rest(whole: float, parts: float) -> float:
+    """Give what is left of a time beside its parts; rounding is nothing."""
+    return whole - parts if whole - parts > _ROUNDING * whole else 0.0
+
+
 def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[WorkloadFacts, dict[str, RatedLine]]:
     """Give a line's facts, and the rated lines whose ops stand in the workbook.
 
@@ -224,15 +246,21 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
     if before is not None and facts in (None, before):
         estimated[result.machines[0].name] = old
     found = facts or before or WorkloadFacts(line.name, unit=Unit(line.unit, line.runs))
+    others = [
+        (machine, rated)
+        for machine, rated in zip(result.machines, (old, new), strict=True)
+        if machine.name not in estimated
+    ]
+    jobs = {machine.name: terms for machine, rated in others if (terms := _job(rated)) is not None}
     given = {
         machine.name: time
-        for machine, rated in zip(result.machines, (old, new), strict=True)
-        if machine.name not in estimated and (time := _given(result, rated, machine)) is not None
+        for machine, rated in others
+        if machine.name not in jobs and (time := _given(result, rated, machine)) is not None
     }
     basis = max(old.basis, new.basis, key=BASES_BY_TRUST.index)
     whole = replace(
-        found, given=given, weight=line.weight, required=line.required, category=new.category, basis=basis,
-        party=new.party,
+        found, given=given, jobs=jobs, weight=line.weight, required=line.required, category=new.category,
+        basis=basis, party=new.party,
     )  # fmt: skip
     return whole, estimated
 

@@ -65,8 +65,8 @@ def write_assumptions(page: Page, sheet_model: SheetModel) -> Placed:
         rows.append([case.name, "number formats", case.precision])
         rows += [[case.name, "left out", term] for term in case.excludes]
     for one in sheet_model.workloads:
-        for machine, given in one.given.items():
-            rows += [[f"{one.name} on {machine}", "left out", term] for term in given.excludes]
+        for machine, stated in one.stated.items():
+            rows += [[f"{one.name} on {machine}", "left out", term] for term in stated.excludes]
     return page.table(ASSUMPTIONS, rows, about=names)
 
 

@@ -153,6 +153,28 @@ GIVEN = Table("Workloads", "Given times", (
     *_words("state", state=10),
 ))  # fmt: skip
 
+JOB_KEYS = (
+    Column("devices", "devices per run", "condition", 12, COUNT),
+    Column("at_once", "runs at once", "condition", 12, COUNT),
+    Column("steps", "steps [1/run]", "condition", 12, COUNT),
+    Column("calculation", "calculation [s/step]", "input", 13, FINE),
+    Column("exposed", "waits for links [s/step]", "input", 13, FINE),
+    Column("bubble", "waits for other stages [s/step]", "input", 13, FINE),
+    Column("beside", "waits for input, and overheads [s/step]", "input", 13, FINE),
+    Column("rest", "validation, start-up and overheads [s/run]", "input", 13, FINE),
+    Column("low", "low end / time of a run", "input", 9, RATIO),
+    Column("high", "high end / time of a run", "input", 9, RATIO),
+)
+JOBS = Table("Workloads", "Runs on many devices", (
+    *_words(workload=24, machine=24),
+    *JOB_KEYS,
+    *_words("input", basis=11, party=11, source=50),
+    *_numbers("formula", PLAIN, ("step", "step [s]"), ("run", "run [h]"), ("rate", "units [1/day]"),
+              ("rate_low", "units, low [1/day]"), ("rate_high", "units, high [1/day]")),
+    *(Column(f"was_{one.key}", f"as issued: {one.header}", "issued", 12, one.form) for one in JOB_KEYS),
+    *_words("state", state=10),
+))  # fmt: skip
+
 _OP_INPUTS = (
     Column("count", "executions [1/step]", "condition", 12, COUNT),
     Column("launches", "kernel starts [1/execution]", "condition", 12, PLAIN),
@@ -260,5 +282,5 @@ HISTORY = Table("History", "Rounds", (
     *_words(round=10),
     Column("what", "what happened", width=140),
 ))  # fmt: skip
-INPUT_TABLES = (FACTS, WORKLOADS, GIVEN, OPS, ASSUMPTIONS)
+INPUT_TABLES = (FACTS, WORKLOADS, GIVEN, JOBS, OPS, ASSUMPTIONS)
 """The tables that a reader takes a sheet model from."""

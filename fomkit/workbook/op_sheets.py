@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import isnan
 
 from fomkit.core.interval import Span
@@ -12,7 +13,20 @@ from fomkit.core.units import DAY_S
 from fomkit.files.csv import format_number
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import MachineCells, state_of_inputs
-from fomkit.workbook.layout import AS_ISSUED, CHANGED, GIVEN, OP_KEYS, OPS, RUN_KEYS, UNKNOWN, WORKLOADS, Placed
+from fomkit.workbook.layout import (
+    AS_ISSUED,
+    CHANGED,
+    GIVEN,
+    JOB_KEYS,
+    JOBS,
+    OP_KEYS,
+    OPS,
+    RUN_KEYS,
+    UNKNOWN,
+    WORKLOADS,
+    Placed,
+    Table,
+)  # fmt: skip
 from fomkit.workbook.records import Case, OpLine, SheetModel, Values, WorkloadFacts
 
 HOUR_S = 3600
@@ -71,24 +85,53 @@ def _given_row(
     yield Formula(state_of_inputs([*pairs, (changed, "0")]), AS_ISSUED)
 
 
+def _job_row(
+    number: int, key: tuple[str, str], sheet_model: SheetModel, values: Values, machines: MachineCells,
+    workloads: Placed,
+) -> Iterator[Value]:  # fmt: skip
+    """Write the terms of a run on many devices: a step is their sum, a run its steps and what is besides."""
+    one, cell = sheet_model.workload(key[0]).jobs[key[1]], JOBS.row(number)
+    # In the order of `JOB_KEYS`.
+    terms = (one.calculation_s, one.exposed_s, one.bubble_s, one.beside_s, one.rest_s, one.low, one.high)
+    inputs = (one.devices, one.at_once, one.steps, *terms)
+    yield from (*key, *inputs, one.basis, one.party, one.source)
+    parts = "+".join(cell[name] for name in ("calculation", "exposed", "bubble", "beside"))
+    yield Formula(parts, one.step_s)
+    yield Formula(f"({cell['step']}*{cell['steps']}+{cell['rest']})/{HOUR_S}", one.run_s(0.8).value / HOUR_S)
+    up, runs = devices_formula(sheet_model, key[1], machines)[1], workloads.of(key[0], "runs")
+    for end, rated in zip(("", f"*{cell['high']}", f"*{cell['low']}"), values.unit_per_day[key].ends, strict=True):
+        taken = f"{cell['run']}*{HOUR_S}*{runs}{end}"
+        yield Formula(f"{DAY_S:.0f}*{cell['at_once']}{up}/({taken})", rated)
+    yield from inputs
+    pairs = [(cell[column.key], cell[f"was_{column.key}"]) for column in JOB_KEYS]
+    changed = f'COUNTIF({machines.states(key[1])},"{CHANGED}")'
+    facts = f'IF({workloads.of(key[0], "state")}="{CHANGED}",1,0)'
+    yield Formula(state_of_inputs([*pairs, (changed, "0"), (facts, "0")]), AS_ISSUED)
+
+
 def write_workloads(
     page: Page, sheet_model: SheetModel, values: Values, machines: MachineCells
-) -> tuple[Placed, Placed]:
-    """Write the workloads and, where there are any, the given times: give where both stand."""
+) -> tuple[Placed, Placed, Placed]:
+    """Write the workloads and, where there are any, given times and jobs: give where each stands."""
     page.intro(
         "What one run of each workload is. Grey cells are set: a change of one is a deviation, and said so."
     )
     first = page.first_row()
     rows = [list(_workload_row(first + index, one)) for index, one in enumerate(sheet_model.workloads)]
     placed = page.table(WORKLOADS, rows, about=[workload.name for workload in sheet_model.workloads])
-    keys = [(workload.name, machine) for workload in sheet_model.workloads for machine in workload.given]
-    given = Placed(GIVEN, 0, 0)
-    if keys:
+
+    def stated(table: Table, keys: list[tuple[str, str]], row: Callable[..., Iterator[Value]]) -> Placed:
+        if not keys:
+            return Placed(table, 0, 0)
         first = page.first_row()
-        times = [list(_given_row(first + at, key, sheet_model, values, machines)) for at, key in enumerate(keys)]
+        rows = [list(row(first + at, key, sheet_model, values, machines)) for at, key in enumerate(keys)]
         own = {index for index, (_, machine) in enumerate(keys) if machine not in sheet_model.targets}
-        given = page.table(GIVEN, times, conditions=own, about=keys)
-    return placed, given
+        return page.table(table, rows, conditions=own, about=keys)
+
+    lines = sheet_model.workloads
+    given = stated(GIVEN, [(one.name, machine) for one in lines for machine in one.given], _given_row)
+    job_row = partial(_job_row, workloads=placed)
+    return placed, given, stated(JOBS, [(one.name, machine) for one in lines for machine in one.jobs], job_row)
 
 
 @dataclass(frozen=True)

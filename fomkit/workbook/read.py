@@ -139,7 +139,7 @@ def behind_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]:
 Cells = Mapping[tuple[int, int], Content]
 Entry = float | str | None
 EMPTY = Content(None)
-_OPTIONAL = ("Given times",)
+_OPTIONAL = ("Given times", "Runs on many devices")
 """Tables that a workbook may lack."""
 LEADERS = {"Facts": "value", "Given times": "hours"}
 """The column that both ends of a row may follow, by table."""

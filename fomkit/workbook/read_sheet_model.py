@@ -14,10 +14,10 @@ from fomkit.core.model import Data, Run, Unit
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.tables import DIMENSIONS
 from fomkit.workbook.input_sheets import ASSUMPTION_ENDS, CAVEAT, NONE, SCHEMA, USE, WIDENED, from_unit
-from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, OPS, WORKLOADS
+from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, JOB_KEYS, JOBS, OPS, WORKLOADS
 from fomkit.workbook.op_sheets import HOUR_S
 from fomkit.workbook.read import Book, Entry
-from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts
+from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts
 from fomkit.workbook.summary_sheet import MEANS
 
 Row = Mapping[str, Entry]
@@ -86,12 +86,25 @@ def _machine(name: str, rows: list[Row]) -> Machine:
     )
 
 
-def _workload(row: Row, given: Iterable[Row], level: float) -> WorkloadFacts:
+def _job(row: Row) -> JobTerms | None:
+    found = [_number(row, column.key) for column in JOB_KEYS]
+    known = [one for one in found if one is not None]
+    if len(known) < len(found):
+        return None
+    devices, at_once, steps, calculation, exposed, bubble, beside, rest, low, high = known
+    basis, party, source = (_text(row, key) for key in ("basis", "party", "source"))
+    terms = (calculation, exposed, bubble, beside, steps, rest, low, high, devices, at_once)
+    return JobTerms(*terms, basis, party, source)
+
+
+def _workload(row: Row, given: Iterable[Row], jobs: Iterable[Row], level: float) -> WorkloadFacts:
     times = {}
     for one in (one for one in given if one.get("workload") == row.get("workload")):
         if (ends := _ends(one, "hours", lambda hours: hours * HOUR_S)) is not None:
             basis, party, source = (_text(one, key) for key in ("basis", "party", "source"))
             times[_text(one, "machine")] = Given(Span(*ends, level), basis, party, source)
+    own = (one for one in jobs if one.get("workload") == row.get("workload"))
+    terms = {_text(one, "machine"): job for one in own if (job := _job(one)) is not None}
     last: Literal["drop", "keep"] = "keep" if _text(row, "last_batch") == "keep" else "drop"
     return WorkloadFacts(
         name=_text(row, "workload"),
@@ -101,6 +114,7 @@ def _workload(row: Row, given: Iterable[Row], level: float) -> WorkloadFacts:
         run=Run(_count(row, "epochs"), _count(row, "devices") or 1),
         unit=Unit(_text(row, "unit"), _number(row, "runs") or 1.0),
         given=times,
+        jobs=terms,
         weight=1.0 if (weight := _number(row, "weight")) is None else weight,
         required=_text(row, "required") != "no",
         category=_text(row, "category"),
@@ -189,7 +203,7 @@ def sheet_model_from(book: Book) -> SheetModel:
         title=str(chosen.get("title")),
         scope=cast("Scope", str(chosen["scope"])),
         machines=tuple(_machine(name, rows) for name, rows in machines.items()),
-        workloads=tuple(_workload(row, book.rows(GIVEN), level) for row in book.rows(WORKLOADS)),
+        workloads=tuple(_workload(row, book.rows(GIVEN), book.rows(JOBS), level) for row in book.rows(WORKLOADS)),
         cases=_cases(book.rows(OPS)),
         targets=tuple(str(value) for name, value in choices if name == "target"),
         baseline=None if baseline == NONE else baseline,

@@ -34,6 +34,45 @@ class Given:
 
 
 @dataclass(frozen=True)
+class JobTerms:
+    """A run on many devices as the terms of its step, each computed elsewhere and stated here with its source.
+
+    `calculation_s`, `exposed_s`, `bubble_s`, `beside_s`: what a step takes to calculate, and waits for links, for
+      other stages, and for its input or overheads [s].
+    `steps`: of a run; `rest_s`: what a run takes besides them: validation, overheads of epochs, start-up [s].
+    `low`, `high`: ends of the interval of a run as ratios to its time.
+    `devices`: of one run; `at_once`: runs that the scope has in progress at a time.
+    `excludes`, `unfit`: as of a case.
+    """
+
+    calculation_s: float
+    exposed_s: float
+    bubble_s: float
+    beside_s: float
+    steps: float
+    rest_s: float
+    low: float
+    high: float
+    devices: float
+    at_once: float
+    basis: str
+    party: str
+    source: str = ""
+    excludes: tuple[str, ...] = ()
+    unfit: str = ""
+
+    @property
+    def step_s(self) -> float:
+        """Time of a step [s]."""
+        return self.calculation_s + self.exposed_s + self.bubble_s + self.beside_s
+
+    def run_s(self, level: float) -> Span:
+        """Give the time of a run [s]."""
+        value = self.step_s * self.steps + self.rest_s
+        return Span(value, value * self.low, value * self.high, level)
+
+
+@dataclass(frozen=True)
 class OpLine:
     """One op of a workload on a machine, or all ops that are alike.
 
@@ -85,6 +124,7 @@ class WorkloadFacts:
 
     `batch`: samples in one step.
     `given`: stated times by machine; empty where it is estimated.
+    `jobs`: terms of runs on many devices, by machine.
     `weight`: weight in the weighted means.
     `category`, `basis`, `party`: as in a suite; "" elsewhere.
     `made_with` (what, text): what traced its model, and the parameters of it.
@@ -97,12 +137,18 @@ class WorkloadFacts:
     run: Run = field(default_factory=Run)
     unit: Unit = field(default_factory=Unit)
     given: Mapping[str, Given] = field(default_factory=dict)
+    jobs: Mapping[str, JobTerms] = field(default_factory=dict)
     weight: float = 1.0
     required: bool = True
     category: str = ""
     basis: str = ""
     party: str = ""
     made_with: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def stated(self) -> dict[str, Given | JobTerms]:
+        """What rates it without its ops, by machine."""
+        return {**self.given, **self.jobs}
 
 
 @dataclass(frozen=True)
@@ -138,7 +184,7 @@ class SheetModel:
     """All inputs of a workbook.
 
     `machines`: facts only, the baseline last; their tables of timings stay behind.
-    `cases`: those that are estimated; a workload with given times has none.
+    `cases`: those that are estimated op by op; a workload with given times or jobs has none.
     `targets`: machines to rate, the first of which the defined names are about.
     `baseline`: Machine to compare with.
     `mean`: a key of `fomkit.merit.fom.MEANS`.
@@ -294,9 +340,15 @@ def _uses(sheet_model: SheetModel, machine: str) -> Uses:
     return {name: Use(Spread(-low, high), Spread(-low, high)) for name, (low, high) in ends.items()}
 
 
-def _given(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> Span:
-    facts = sheet_model.machine(machine)
-    return unit_per_day(workload.given[machine].unit_s, facts.up_devices(sheet_model.scope))
+def _stated(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> Span:
+    """Rate a workload whose time is given, or follows from the terms of a job."""
+    facts, scope = sheet_model.machine(machine), sheet_model.scope
+    if machine in workload.given:
+        return unit_per_day(workload.given[machine].unit_s, facts.up_devices(scope))
+    one = workload.jobs[machine]
+    return unit_per_day(
+        one.run_s(sheet_model.level).scaled(workload.unit.runs), one.at_once * facts.up_share(scope)
+    )
 
 
 def _merit(sheet_model: SheetModel, target: str, units: dict[tuple[str, str], Span]) -> FigureOfMerit | None:
@@ -327,9 +379,9 @@ def evaluate(sheet_model: SheetModel) -> Values:
         cases = {one.key: _case(one, sheet_model) for one in sheet_model.cases}
     units = {key: values.unit_per_day for key, values in cases.items() if values.unit_per_day is not None}
     units |= {
-        (workload.name, machine): _given(workload, machine, sheet_model)
+        (workload.name, machine): _stated(workload, machine, sheet_model)
         for workload in sheet_model.workloads
-        for machine in workload.given
+        for machine in workload.stated
     }
     ratios = {}
     for target in sheet_model.targets if sheet_model.baseline is not None else ():

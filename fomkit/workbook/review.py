@@ -20,7 +20,7 @@ from fomkit.prediction.rates import FITTED
 from fomkit.workbook import changes
 from fomkit.workbook.changes import Change, Effector, Effects, Finding, follow_ends, with_changes
 from fomkit.workbook.from_studies import ROUND
-from fomkit.workbook.layout import FACTS, GIVEN, INPUT_TABLES, OPS, UNKNOWN
+from fomkit.workbook.layout import FACTS, GIVEN, INPUT_TABLES, JOBS, OPS, UNKNOWN
 from fomkit.workbook.read import FOLLOWS, Book, read_book
 from fomkit.workbook.read_sheet_model import sheet_model_from
 from fomkit.workbook.records import OpLine, SheetModel, op_time
@@ -74,12 +74,13 @@ def _is_recorded(change: Change) -> bool:
 def not_recorded(found: Review) -> list[str]:
     """Say which changes have no place in a machine profile."""
     own = [change for change in found.changes if not (change.is_ground or _is_recorded(change))]
-    given = sum(one.title == GIVEN.title and not one.is_ignored for one in own)
-    others = len(own) - given
+    given, jobs = (sum(one.title == table.title and not one.is_ignored for one in own) for table in (GIVEN, JOBS))
+    others = len(own) - given - jobs
     return [
         f"not kept: {count} change{'s' * (count > 1)} of {of}"
         for count, of in (
             (given, "given times; they belong in the suite"),
+            (jobs, "terms of runs on many devices; they follow from links and layouts"),
             (others, "conditions; they are the same for everybody"),
         )
         if count

@@ -146,22 +146,22 @@ class SummaryCells:
 
 def _rate(key: tuple[str, str], of: str, sheets: Sheets) -> list[Value]:
     """Give the rate of a workload on a machine with both ends, from the sheet where it is computed."""
-    values, terms, given = sheets.values, sheets.terms, sheets.given
+    values, terms, table = sheets.values, sheets.terms, sheets.stated(key)
     if of == PER_SECOND:
         step = values.cases[key].step.wall_s.per(1.0)
         cells = [terms.at(*key, STEP, end) for end in ("value", "high", "low")]
         return [Formula(f"1/{cell}", end) for cell, end in zip(cells, step.ends, strict=True)]
-    if key in given.rows:
-        cells = [given.of(key, column) for column in ("rate", "rate_low", "rate_high")]
+    if table is not None:
+        cells = [table.of(key, column) for column in ("rate", "rate_low", "rate_high")]
     else:
         cells = [terms.at(*key, RATE, end) for end in ENDS]
     return [Formula(cell, end) for cell, end in zip(cells, values.unit_per_day[key].ends, strict=True)]
 
 
 def _state(key: tuple[str, str], sheets: Sheets) -> str:
-    terms, given = sheets.terms, sheets.given
-    if key in given.rows:
-        return given.of(key, "state")
+    terms, table = sheets.terms, sheets.stated(key)
+    if table is not None:
+        return table.of(key, "state")
     return terms.at(*key, RATE if terms.has(*key, RATE) else STEP, "state")
 
 
@@ -210,7 +210,7 @@ def _answer_row(key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:
     yield "given" if step is None else 1000 * step.value
     yield known(values.unit_per_day[key].value if rated else None)
     yield Formula(_state(key, sheets), AS_ISSUED)
-    behind = case or sheets.sheet_model.workload(key[0]).given.get(key[1])
+    behind = case or sheets.sheet_model.workload(key[0]).stated.get(key[1])
     unfit = ("does not fit the memory",) if behind is not None and behind.unfit else ()
     yield "" if behind is None else ", ".join((*unfit, *behind.excludes))
 

@@ -132,9 +132,14 @@ class Sheets:
     machines: MachineCells
     workloads: Placed
     given: Placed
+    jobs: Placed
     ops: CaseCells
     families: CaseCells
     terms: TermCells
+
+    def stated(self, key: tuple[str, str]) -> Placed | None:
+        """Give the table that rates a workload on a machine without its ops, if one does."""
+        return next((table for table in (self.given, self.jobs) if key in table.rows), None)
 
 
 def _each(*parts: Triple | str, join: str = "*") -> Triple:
@@ -242,7 +247,7 @@ def _add_case(sheets: Sheets, case: Case, values: CaseValues) -> None:
 
 def write_timings(
     page: Page, sheet_model: SheetModel, values: Values, assumptions: Placed, machines: MachineCells,
-    workloads: tuple[Placed, Placed], ops: CaseCells,
+    workloads: tuple[Placed, Placed, Placed], ops: CaseCells,
 ) -> Sheets:  # fmt: skip
     """Write the roll-up of every case."""
     page.intro("All of this is computed. Inputs stand in Workloads, Machines and Ops.")

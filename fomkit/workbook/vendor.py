@@ -25,7 +25,7 @@ from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
 from fomkit.ops.tables import column_names
 from fomkit.plan.estimate import Estimate
 from fomkit.workbook.input_sheets import fact_rows
-from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts, evaluate
+from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, evaluate
 
 Record = TypeVar("Record")
 BASELINE = "baseline"
@@ -36,6 +36,10 @@ SEEN: Mapping[type, tuple[str, ...]] = {
     ),
     WorkloadFacts: (
         "name", "title", "batch", "data", "run", "unit", "weight", "required", "category", "basis", "party",
+    ),
+    JobTerms: (
+        "calculation_s", "exposed_s", "bubble_s", "beside_s", "steps", "rest_s", "low", "high", "devices",
+        "at_once", "basis", "party", "source", "excludes", "unfit",
     ),
     Case: ("workload", "machine", "precision", "excludes", "unfit", "deviations"),
     OpLine: (
@@ -70,8 +74,9 @@ def _workload(facts: WorkloadFacts, target: str, rate: Span | None) -> WorkloadF
     if rate is not None:
         source = "the lab's figure for the baseline"
         times[BASELINE] = Given(rate.per(DAY_S), facts.basis or "modelled", "lab", source)
+    jobs = {target: _allowed(facts.jobs[target])} if target in facts.jobs else {}
     made_with = tuple((key, message) for key, message in facts.made_with if key in _MADE_WITH)
-    return _allowed(facts, given=times, made_with=made_with)
+    return _allowed(facts, given=times, jobs=jobs, made_with=made_with)
 
 
 def _evidence(line: OpLine) -> str:
@@ -127,7 +132,7 @@ def _texts(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
         yield "what lines are", ", ".join(f"{key} {message}" for key, message in workload.made_with)
         yield "units of work", workload.unit.name
         yield "classes of lines", workload.category
-        yield from (("sources of given times", time.source) for time in workload.given.values())
+        yield from (("sources of given times", one.source) for one in workload.stated.values())
     for machine in sheet_model.machines:
         yield "titles of machines", machine.title
         yield from (("notes on machines", note) for note in machine.notes)

@@ -9,7 +9,7 @@ from fomkit.core.machine import Device, Fact, Machine, Overhead, Peak
 from fomkit.core.model import Data, Run, Unit
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.kinds import KINDS
-from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts
+from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts
 
 
 def fact(value: float, low: float | None = None, high: float | None = None, source: str = "made up") -> Fact:
@@ -94,6 +94,10 @@ def sheet_model(scope: str = "system", mean: str = "ratio_of_harmonic_means") ->
         for name, hour in hours.items()
     }
     speeds = {"acme-1": 2.0, "rival-9": 3.0, "oldlab-3": 1.0}
+    jobs = {
+        name: JobTerms(3.0 / speed, 0.4, 0.2 / speed, 0.0, 20.0, 7.0, 0.85, 1.3, 8, 50, "modelled", "lab", "large")
+        for name, speed in speeds.items()
+    }
     return SheetModel(
         title="made for a test",
         scope=scope,  # type: ignore[arg-type]
@@ -101,6 +105,7 @@ def sheet_model(scope: str = "system", mean: str = "ratio_of_harmonic_means") ->
         workloads=(
             workload("net-a"),
             workload("TC1", data=Data(4_000, None, "drop"), batch=20, run=Run(400)),
+            WorkloadFacts("GPT", unit=Unit("trained model", 1.5), jobs=jobs, basis="modelled", party="lab"),
             WorkloadFacts("chem", given=given, weight=2.0, basis="estimated", party="lab"),
         ),
         cases=tuple(

@@ -15,8 +15,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.merit.fom import MEAN
-from fomkit.workbook.layout import FACTS, GIVEN, OPS
-from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts
+from fomkit.workbook.layout import FACTS, GIVEN, JOBS, OPS
+from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts
 from fomkit.workbook.vendor import SEEN, for_target
 from fomkit.workbook.write import write_workbook
 
@@ -50,6 +50,10 @@ def named(target: str) -> SheetModel:
         name: Given(Span(3600.0 + place, 3000.0, 4000.0), "estimated", "lab", secret(name))
         for place, name in enumerate(NAMES)
     }
+    jobs = {
+        name: JobTerms(3.0, 0.4, 0.2, 0.0, 20.0, 7.0, 0.9, 1.3, 8, 50, "modelled", "lab", secret(name))
+        for name in NAMES
+    }
     others = " and ".join(secret(name) for name in NAMES if name != target)
     lines = (
         op("gemm", evidence=f"20 TFLOP/s; utilisation 0.5, usual for gemm/vector on {others} and the like"),
@@ -62,7 +66,11 @@ def named(target: str) -> SheetModel:
     return replace(
         sheet_model(),
         machines=machines,
-        workloads=(replace(work, made_with=made_with), replace(sheet_model().workloads[2], given=given)),
+        workloads=(
+            replace(work, made_with=made_with),
+            replace(sheet_model().workloads[2], jobs=jobs),
+            replace(sheet_model().workloads[3], given=given),
+        ),
         cases=tuple(
             Case(work.name, one.name, lines, "fp32: as traced", ("input",), (f"of {secret(one.name)}",))
             for one in machines
@@ -98,7 +106,7 @@ def test_its_own_words_stand_and_no_others_do(tmp_path: Path, target: str) -> No
     ):
         assert said in text, said
     book = openpyxl.load_workbook(path)
-    for table in (FACTS, GIVEN, OPS):
+    for table in (FACTS, GIVEN, JOBS, OPS):
         column, sheet = table.position("machine"), book[table.sheet]
         start = next(row for row in range(1, sheet.max_row) if sheet.cell(row, 1).value == table.title) + 2
         names = set()
@@ -132,7 +140,8 @@ MADE_ANEW = {
         "rounds",
     },
     Machine: set(),
-    WorkloadFacts: {"given", "made_with"},
+    WorkloadFacts: {"given", "jobs", "made_with"},
+    JobTerms: set(),
     Case: {"ops"},
     OpLine: {"evidence"},
 }
@@ -143,7 +152,7 @@ KEPT_BACK = {
         "notes", "donors", "origin", "energy", "price", "device_of",
         "plausibility", "asked_as", "typical",
     },
-    WorkloadFacts: set(), Case: set(), OpLine: set(),
+    WorkloadFacts: set(), JobTerms: set(), Case: set(), OpLine: set(),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from libreoffice import recalculated
 from made_ledgers import sheet_model
 from sheets import find
 
-from fomkit.workbook.layout import ANSWERS, CHECKS, FACTS, GIVEN, MERITS, OPS, RATIOS, TERMS, WORKLOADS
+from fomkit.workbook.layout import ANSWERS, CHECKS, FACTS, GIVEN, JOBS, MERITS, OPS, RATIOS, TERMS, WORKLOADS
 from fomkit.workbook.read import read_book
 from fomkit.workbook.read_sheet_model import sheet_model_from
 from fomkit.workbook.records import SheetModel, Values, evaluate
@@ -33,6 +33,9 @@ PERTURBED = [
     (OPS, "high", {**ACME, "workload": "TC1", "kind": "gemm"}, 2.5),
     (OPS, "count", {**ACME, "workload": "net-a", "kind": "pointwise"}, 55),
     (GIVEN, "hours", {**ACME, "workload": "chem"}, 3.75),
+    (JOBS, "exposed", {**ACME, "workload": "GPT"}, 0.55),
+    (JOBS, "steps", {"machine": "oldlab-3", "workload": "GPT"}, 25),
+    (WORKLOADS, "runs", {"workload": "GPT"}, 2),
 ]  # fmt: skip
 
 
