@@ -12,6 +12,7 @@ __all__ = [
     "__version__",
     "accept",
     "advise",
+    "campaign",
     "compare_measured",
     "compare_rates",
     "convolution_methods",
@@ -20,7 +21,6 @@ __all__ = [
     "estimate_all",
     "explain",
     "export_measurements",
-    "follow_memory",
     "import_machine",
     "import_measurements",
     "import_model",
@@ -28,6 +28,7 @@ __all__ = [
     "measure_input",
     "measure_machine",
     "measure_network",
+    "memory",
     "model",
     "pack",
     "predict_ops",
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from fomkit.core.suite import Conditions
     from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict_ops
-    from fomkit.verbs.looks import convolution_methods, explain, follow_memory, show, work_formulas
+    from fomkit.verbs.looks import convolution_methods, explain, memory, show, work_formulas
     from fomkit.verbs.measurements import (
         compare_measured,
         compare_rates,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.profiles import import_machine, import_model, machine, model, profile, save
     from fomkit.verbs.report.write import write_report
     from fomkit.verbs.scaling import scaling
-    from fomkit.verbs.suites import accept, pack, rate_suite, review, write_workbook
+    from fomkit.verbs.suites import accept, campaign, pack, rate_suite, review, write_workbook
 
 _ROOMS = {
     "fomkit.core.suite": "Conditions",
@@ -81,16 +82,18 @@ _ROOMS = {
     "fomkit.core.model": "Workload",
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
     "fomkit.verbs.estimates": "advise estimate estimate_all predict_ops",
-    "fomkit.verbs.looks": "convolution_methods explain follow_memory show work_formulas",
+    "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
     "fomkit.verbs.measurements": "compare_measured compare_rates export_measurements import_measurements "
     "project_measured",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
     "fomkit.verbs.profiles": "import_machine import_model machine model profile save",
     "fomkit.verbs.report.write": "write_report",
     "fomkit.verbs.scaling": "scaling",
-    "fomkit.verbs.suites": "accept pack rate_suite review write_workbook",
+    "fomkit.verbs.suites": "accept campaign pack rate_suite review write_workbook",
 }
 """Where the public names are."""
+_RENAMED = {"follow_memory": "memory"}
+"""Names of before, which stay for one release."""
 
 
 def __dir__() -> list[str]:
@@ -102,6 +105,11 @@ def __getattr__(name: str) -> object:
     import sys
     from importlib import import_module
 
+    if name in _RENAMED:
+        import warnings
+
+        warnings.warn(f"fomkit.{name} is called fomkit.{_RENAMED[name]} now.", DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     room = next((room for room, names in _ROOMS.items() if name in names.split()), None)
     if room is None:
         raise AttributeError(f"fomkit has no {name!r}. It has: {', '.join(__all__)}.")

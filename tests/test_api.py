@@ -19,22 +19,19 @@ from fomkit.cli.pages import api_page
 FUNCTIONS = {
     "estimate": "estimate estimate_all project_measured write_report", "predict": "predict_ops",
     "fom": "rate_suite write_workbook",
-    "compare": "compare_measured compare_rates", "advise": "advise", "memory": "follow_memory",
+    "compare": "compare_measured compare_rates", "advise": "advise", "memory": "memory",
     "show": "show convolution_methods work_formulas",
     "explain": "explain", "profile": "profile save", "import": "import_machine import_model import_measurements",
     "export": "export_measurements", "measure": "measure_machine measure_network measure_input",
     "validate": "validate_predictions prove_here", "pack": "pack", "review": "review", "accept": "accept",
     "cost": "cost", "sweep": "sweep", "sensitivity": "sensitivity", "solve": "solve",
-    "scaling": "scaling",
+    "scaling": "scaling", "campaign": "campaign",
 }  # fmt: skip
 """What does in Python what a verb does."""
-ELSEWHERE = {"campaign"}
-"""Verbs whose functions come with their own rooms."""
 
 
 def test_every_verb_has_a_function() -> None:
-    verbs = set(VERBS)
-    assert verbs - ELSEWHERE == set(FUNCTIONS)
+    assert set(VERBS) == set(FUNCTIONS)
     for names in FUNCTIONS.values():
         for name in names.split():
             assert inspect.isfunction(getattr(fomkit, name))
@@ -140,7 +137,7 @@ def test_answers_say_what_the_command_line_says() -> None:
         (["explain", "p1b3", "--target", "v100", "--top", "3"], fomkit.explain("p1b3", "v100", top=3)),
         (
             ["memory", "alexnet", "--batch", "64", "--target", "v100"],
-            fomkit.follow_memory("alexnet", "v100", batch=64),
+            fomkit.memory("alexnet", "v100", batch=64),
         ),
         (["show", "p1b3", "--by", "module", "--depth", "1"], fomkit.show("p1b3", by="module", depth=1)),
         (["show", "v100"], fomkit.show("v100")),
@@ -300,3 +297,28 @@ def test_scaling_in_python_has_one_message_for_each_slip() -> None:
     ):
         with pytest.raises(fomkit.FomkitError, match=said):
             fomkit.scaling("p1b3", "v100", **({"nodes": [1], "node_devices": 1} | slip))
+
+
+@pytest.mark.parametrize("verb", [name for name, where in VERBS.items() if where.startswith("fomkit.")])
+def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
+    """Options are made from the signature: none is missing on either side, but what every verb has."""
+    from importlib import import_module
+
+    from fomkit.cli.adapter import command_line
+    from fomkit.verbs.command import command_of, help_of
+
+    function = getattr(import_module(VERBS[verb]), verb)
+    assert getattr(fomkit, verb) is function
+    asked, said = inspect.signature(command_line(verb, function)).parameters, help_of(function)
+    command = command_of(function)
+    of_all = {"as_json", "output", "quiet", *command.shows, *(["allow_oversize"] if command.judges_fit else [])}
+    assert set(asked) - of_all == set(inspect.signature(function).parameters)
+    assert said.about
+    assert command.examples
+    assert all(example.startswith(f"fomkit {verb} ") for example in command.examples)
+    assert set(said.parameters) == set(inspect.signature(function).parameters)
+
+
+def test_a_name_of_before_is_told() -> None:
+    with pytest.warns(DeprecationWarning, match=r"fomkit\.memory"):
+        assert fomkit.follow_memory is fomkit.memory

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fomkit.cli.main import app
-from fomkit.cli.scaling import parse_nodes
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link
@@ -25,7 +24,7 @@ from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.validation.validate import megatron_activations, megatron_steps
-from fomkit.verbs.scaling import scaling_content
+from fomkit.verbs.scaling import parse_nodes, scaling_content
 
 SYSTEM = "system, 10 us, 25 GB/s, each"
 SLOW = [f"{tier}, 50 us, 125 MB/s, each, grpc, 1 GB/s" for tier in ("node", "system")]

@@ -395,9 +395,9 @@ def test_figures_without_a_run_are_those_of_a_step() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"suite": "lecture", "nodes": 4, "layout": "zero=1"}, "suite: and nodes, layout do not go together"),
+        ({"suite": "lecture", "nodes": 4, "layout": "zero=1"}, "suite: and `nodes`, `layout` do not go together"),
         ({"model": "p1b3-lecture", "baseline": "titan"}, "baseline: is the machine that a suite's FOM is over"),
-        ({}, "model: or suite: give one of them"),
+        ({}, "model: or `suite`: give one of them"),
     ],
 )
 def test_options_of_something_else_are_refused(options: dict[str, object], message: str) -> None:

@@ -82,7 +82,7 @@ def test_bandwidth_helps_until_arithmetic_takes_as_long() -> None:
 
 def test_a_step_of_at_most() -> None:
     step = fomkit.estimate(made_model(THIN), made_machine()).step
-    found = fomkit.solve(made_model(THIN), made_machine(), step_s=step.value / 4)
+    found = fomkit.solve(made_model(THIN), made_machine(), step=step.value / 4)
     assert only(found, "byte_per_s").factor == pytest.approx(4.0, rel=1e-8)
     assert only(found, "epochs").why == "step does not move with it"
 
@@ -114,7 +114,7 @@ def test_a_smaller_change_stands_before_a_larger() -> None:
 
 
 def test_the_answer_is_estimated_again() -> None:
-    one = only(fomkit.solve("resnet50", "v100", step_s=0.07, change=[PEAK]), PEAK)
+    one = only(fomkit.solve("resnet50", "v100", step=0.07, change=[PEAK]), PEAK)
     changed = change_machine(load_machine("v100"), {PEAK: one.value})
     assert estimate(load_model("resnet50"), changed, Options()).step == one.figure
     assert one.figure.value == pytest.approx(0.07, rel=1e-8)
@@ -227,7 +227,7 @@ def test_two_ops_in_a_row_trade_bandwidth_for_peak() -> None:
     thin = {**THIN, "count": once.iloc[1] / once.iloc[0]}
     model, machine = made_model(thin, WIDE), made_machine()
     step = fomkit.estimate(model, machine).step.value
-    found = fomkit.solve(model, machine, step_s=step / 2, frontier=["byte_per_s", PEAK])
+    found = fomkit.solve(model, machine, step=step / 2, frontier=["byte_per_s", PEAK])
     assert found.frontier is not None
     least, *others = found.frontier.points
     assert least.total == pytest.approx(2 * math.log(2), rel=1e-5)
@@ -372,7 +372,7 @@ def test_the_goal_of_a_model_without_a_run_is_its_step() -> None:
     model = made_model(relu(1e6), data=replace(made_model(THIN).data, train_samples=None))
     with pytest.raises(FomkitError, match="does not say what a run is"):
         fomkit.solve(model, made_machine(), unit_per_day=5.0)
-    assert fomkit.solve(model, made_machine(), step_s=1e-9).changes
+    assert fomkit.solve(model, made_machine(), step=1e-9).changes
 
 
 @pytest.mark.parametrize("value", [True, "5", math.inf, [5]])

@@ -21,14 +21,46 @@ from typer.core import TyperCommand, TyperGroup
 from fomkit.cli.choices import complain
 from fomkit.core.errors import FomkitError
 
-VERBS: Mapping[str, str] = {
-    "estimate": "estimate", "fom": "fom", "compare": "compare", "pack": "workbooks", "accept": "workbooks",
-    "predict": "advise", "profile": "profile", "import": "import_", "export": "workbooks", "show": "show",
-    "measure": "measure", "memory": "advise", "advise": "advise", "scaling": "scaling", "cost": "money",
-    "campaign": "money", "sensitivity": "decisions", "solve": "decisions", "sweep": "scaling",
-    "explain": "advise", "validate": "compare", "review": "workbooks",
-}  # fmt: skip
-"""The file of each verb here, in the order of the help; it is loaded when the verb is asked for."""
+GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Estimate": {
+        "estimate": ("estimate", "Estimate steps, runs and units of work a day, with intervals."),
+        "predict": ("predict", "Predict the time of every op of a table on a machine."),
+    },
+    "Look closer": {
+        "explain": ("fomkit.verbs.looks", "Explain what the longest ops' times rest on, and what to time first."),
+        "show": ("show", "Show what a model is made of, what is known of a machine, or all names."),
+        "memory": ("fomkit.verbs.looks", "Follow what a step keeps in memory, and find the largest batch."),
+        "advise": ("fomkit.verbs.estimates", "Advise what to change in a training, and for how much time."),
+    },
+    "Decide": {
+        "cost": ("fomkit.verbs.decisions", "Tell what a training and its inference cost, in money and carbon."),
+        "campaign": ("fomkit.verbs.suites", "Tell how long the phases of a workflow take, and what they cost."),
+        "scaling": ("fomkit.verbs.scaling", "Tell what more nodes bring, and what limits them."),
+        "sweep": ("sweep", "Estimate a training at many points: sizes, rates, nodes, prices."),
+        "sensitivity": ("fomkit.verbs.decisions", "Tell what a result hangs on, and what to measure."),
+        "solve": ("fomkit.verbs.decisions", "Find the smallest change that reaches a target."),
+    },
+    "Suites and vendors": {
+        "fom": ("fom", "Rate a machine over a baseline on a suite: its figure of merit."),
+        "compare": ("compare", "Put projections beside what somebody measured, cell by cell."),
+        "pack": ("workbooks", "Ask a vendor to time exactly the ops that carry the time."),
+        "review": ("workbooks", "Show what a vendor changed in a workbook, and what it does."),
+        "accept": ("workbooks", "Say whether a delivered machine does what was committed."),
+    },
+    "Profile and measure": {
+        "profile": ("profile", "Trace a model of PyTorch, Keras or ONNX into a table of ops."),
+        "measure": ("measure", "Time ops on this machine, and write it as a machine profile."),
+        "import": ("import_", "Import timings, a trace, a record or a log as a profile."),
+        "export": ("workbooks", "Write measurements as records of the modular benchmarker."),
+        "validate": ("compare", "Hold predictions against measurements that nobody fitted."),
+    },
+}
+"""The verbs as the help lists them: where each is, in a room whose functions are verbs or in a file here, and
+what it does.
+
+A verb is loaded when it is asked for.
+"""
+VERBS: Mapping[str, str] = {name: where for group in GROUPS.values() for name, (where, _) in group.items()}
 
 _UsageError: Any = typer.BadParameter.__mro__[1]
 """What the parser raises of words that it cannot take; which package has it depends on the version of typer."""
@@ -76,7 +108,12 @@ class Verb(_Taking, TyperCommand):
 def verb_command(name: str) -> Any:
     """Make the command of a verb, from the function of its name (``import_file`` for import)."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    function = getattr(import_module(f"fomkit.cli.{VERBS[name]}"), "import_file" if name == "import" else name)
+    if VERBS[name].startswith("fomkit."):
+        from fomkit.cli.adapter import command_line
+
+        function = command_line(name, getattr(import_module(VERBS[name]), name))
+    else:
+        function = getattr(import_module(f"fomkit.cli.{VERBS[name]}"), "import_file" if name == "import" else name)
     alone.command(name, cls=Verb)(function)
     return typer.main.get_command(alone)
 
@@ -87,6 +124,12 @@ class Verbs(_Taking, TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - its parser gives it
         """Name the verbs."""
         return list(VERBS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - its parser gives it
+        """Write what each verb does, by group, without loading any."""
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, said) for name, (_, said) in verbs.items()])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as above
         """Give a verb; of an unknown name nothing, but all verbs are then known, for the nearest to be told."""

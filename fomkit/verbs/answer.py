@@ -78,6 +78,11 @@ def spread_as(
     return Spread(*parse_job(nodes, layouts, links), node_devices)
 
 
+def layout_words(layout: str | Path | Sequence[str]) -> list[str]:
+    """Give the words and files that state a layout; none for ""."""
+    return [str(layout)] * bool(str(layout)) if isinstance(layout, str | Path) else list(layout)
+
+
 @dataclass(frozen=True, repr=False)
 class Answer:
     """What a command says.
@@ -85,11 +90,13 @@ class Answer:
     `content`: everything, as ``--json`` prints it; ``content["schema"]`` names its form.
     `rows`: its main list, as ``-o FILE.csv`` writes it.
     `write`: of the content, and of a screen where there is one, the text that the command line prints.
+    `unfit`: steps that no device's memory holds, in words.
     """
 
     content: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
     write: Callable[..., str]
+    unfit: Sequence[str] = ()
 
     @property
     def table(self) -> pd.DataFrame:

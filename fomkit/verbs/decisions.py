@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import Precision
+from fomkit.core.units import Precision, parse_quantity
 from fomkit.plan.options import Options
 from fomkit.plan.stack import parse_once
 from fomkit.profiles.campaigns import load_epochs
-from fomkit.profiles.declared import parse_grid, parse_layout, parse_link, parse_price
+from fomkit.profiles.declared import parse_claims, parse_grid, parse_price, spread_of
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
-from fomkit.verbs.answer import check_options, options_of, spread_as
+from fomkit.verbs.answer import check_options, layout_words, options_of, spread_as
+from fomkit.verbs.command import command
 from fomkit.verbs.cost import Cost, Declared
 from fomkit.verbs.cost import cost as _cost
 from fomkit.verbs.profiles import as_machine, as_model
@@ -35,73 +35,82 @@ if TYPE_CHECKING:
     from fomkit.whatif.sweep_axes import Given
 
 
-def subject_of(
-    model: str | Path | ModelProfile | None, target: Machine, suite: str | Path | None,
-    baseline: str | Path | Machine | None, options: Options, nodes: int | None = None,
-    layout: Layout | None = None, links: Sequence[Link] = (), node_devices: int | None = None,
+def _subject(
+    model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
+    baseline: str | Path | Machine | None, options: Options, nodes: int | None, layout: str | Path | Sequence[str],
+    links: Sequence[str | Link], node_devices: int | None,
 ) -> Subject:  # fmt: skip
-    """Load what is asked of: a model on the target or on nodes of it, or the FOM of a suite."""
+    """Load what is asked of: a model on the machine or on nodes of it, or the FOM of a suite.
+
+    Raises FomkitError when neither a model nor a suite is given, or both, or options do not go together.
+    """
     from fomkit.plan.scaling import with_links
     from fomkit.readers.measurements import all_measured
     from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
 
-    if model is not None and suite is None:
-        return subject_of_model(as_model(model), with_links(target, links, node_devices), options, nodes, layout)
-    if suite is None or model is not None:
-        raise FomkitError("model", "or suite: give one of them, not both or neither.")
-    lines = load_suite(suite)
+    if (model is None) == (suite is None):
+        raise FomkitError("model", "or `suite`: give one of them, not both or neither.")
+    words = layout_words(layout)
+    named = {"nodes": nodes, "layout": words, "links": links, "node_devices": node_devices}
+    spread = [name for name, value in named.items() if value]
+    if suite is not None and spread:
+        raise FomkitError(
+            "suite", f"and {', '.join(f'`{name}`' for name in spread)} do not go together. Ask of a model."
+        )
+    if suite is None and baseline is not None:
+        raise FomkitError("baseline", "is the machine that a suite's FOM is over. Add `suite`, or leave it out.")
+    if nodes is None and spread:
+        raise FomkitError(spread[0], "is about nodes. Add `nodes`.")
+    target = as_machine(machine)
+    if model is not None:
+        stated, more = spread_of(words, links) if nodes else (None, [])
+        return subject_of_model(as_model(model), with_links(target, more, node_devices), options, nodes, stated)
+    lines = load_suite(suite or "")
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
     return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])
 
 
-def _subject(
-    model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
-    baseline: str | Path | Machine | None, nodes: int | None, layout: str, links: Sequence[str], options: Options,
-) -> Subject:  # fmt: skip
-    of_nodes = [name for name, value in (("nodes", nodes), ("layout", layout), ("links", links)) if value]
-    if suite is not None and of_nodes:
-        raise FomkitError("suite", f"and {', '.join(of_nodes)} do not go together. Ask of a model.")
-    if suite is None and baseline is not None:
-        raise FomkitError("baseline", "is the machine that a suite's FOM is over. Add suite, or leave it out.")
-    spread = parse_layout([layout]) if layout else None
-    return subject_of(
-        model, as_machine(machine), suite, baseline, options, nodes, spread, [*map(parse_link, links)]
-    )
+def _tornado(found: Sensitivity) -> object:
+    from fomkit.verbs.views import tornado_of
+
+    return tornado_of(found)
 
 
+@command(
+    "varying parameters",
+    judges_fit=True,
+    draw=_tornado,
+    examples=(
+        "fomkit sensitivity resnet50 --target v100 -o tornado.html",
+        "fomkit sensitivity --suite candle --target v100",
+        "fomkit sensitivity p1b3 -t a100-sxm --nodes 4 --link system,5us,25GB/s,each",
+    ),
+)
 def sensitivity(
-    model: str | Path | ModelProfile | None,
-    machine: str | Path | Machine,
-    *,
-    suite: str | Path | None = None,
-    baseline: str | Path | Machine | None = None,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-    interval: float = DEFAULT_LEVEL,
-    scope: Scope | None = None,
-    nodes: int | None = None,
-    layout: str = "",
-    links: Sequence[str] = (),
-    allow_uncovered: bool = False,
-) -> Sensitivity:
-    """Tell what the units/day of a model, or the FOM of a suite, hang on.
+    model: str | Path | ModelProfile | None, machine: str | Path | Machine, *, suite: str | Path | None = None,
+    baseline: str | Path | Machine | None = None, batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, scope: Scope | None = None,
+    nodes: int | None = None, layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (),
+    node_devices: int | None = None, interval: float = DEFAULT_LEVEL, allow_uncovered: bool = False,
+) -> Sensitivity:  # fmt: skip
+    """Tell what units/day or a FOM hang on: each parameter's elasticity and swing, and what to measure.
+
+    An elasticity is taken over 1 % of a parameter and held against half of it; a star marks a kink. The swing is
+    between the ends of a parameter's own interval, else 10 % either way. docs/whatif.md says more.
 
     Parameters
     ----------
     model : name, path or profile
-        None where a suite is asked of.
+        Model profile by name or path; none where a suite is asked of.
     machine : name, path or profile
     suite : name or path, optional
-        Its FOM is asked of; its lines fix batch, sizes, precision and scope.
+        Ask of this suite's FOM instead of a model; its lines fix batch, sizes, precision and scope.
     baseline : name, path or profile, optional
-        Of a suite; default: its own.
-    batch, sizes, precision, interval, scope, allow_uncovered
-        As of `estimate`.
+        With a suite: machine to compare with; default: its own.
     nodes : int, optional
         Ask of a training on so many nodes, the batch that of one replica.
-    layout, links : str, sequence of str, optional
-        Of nodes, in the words of the command line: ``"zero=1,clip"``, ``["system, 5 us, 25 GB/s, each"]``.
+    batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
+        As of `fomkit.estimate`.
 
     Returns
     -------
@@ -124,44 +133,52 @@ def sensitivity(
     from fomkit.whatif.sensitivity import sensitivity as _sensitivity
 
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
-    return _sensitivity(_subject(model, machine, suite, baseline, nodes, layout, links, options))
+    return _sensitivity(_subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices))
 
 
+@command(
+    "changing parameters",
+    judges_fit=True,
+    spelled={"unit_per_day": ("--units-per-day", "--unit-per-day")},
+    metavar={"step": "TIME", "change": "NAME", "frontier": "NAME,NAME,…"},
+    examples=(
+        "fomkit solve resnet50 --target v100 --units-per-day 0.5 --probability 0.9",
+        "fomkit solve p1b3 -t v100 --step 1.5ms --frontier byte_per_s,launch_s",
+        "fomkit solve --suite candle --target v100 --fom 2 --change byte_per_s",
+        "fomkit solve --suite kpp --target summit --fom 50",
+    ),
+)
 def solve(
-    model: str | Path | ModelProfile | None,
-    machine: str | Path | Machine,
-    *,
-    unit_per_day: float | None = None,
-    step_s: float | None = None,
-    fom: float | None = None,
-    probability: float = 0.5,
-    change: Sequence[str] = (),
-    frontier: Sequence[str] = (),
-    suite: str | Path | None = None,
-    baseline: str | Path | Machine | None = None,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-    interval: float = DEFAULT_LEVEL,
-    scope: Scope | None = None,
-    nodes: int | None = None,
-    layout: str = "",
-    links: Sequence[str] = (),
-    allow_uncovered: bool = False,
-) -> Solution:
+    model: str | Path | ModelProfile | None, machine: str | Path | Machine, *, unit_per_day: float | None = None,
+    step: str | float | None = None, fom: float | None = None, probability: float = 0.5,
+    change: Sequence[str] = (), frontier: str | Sequence[str] = (), suite: str | Path | None = None,
+    baseline: str | Path | Machine | None = None, batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, scope: Scope | None = None,
+    nodes: int | None = None, layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (),
+    node_devices: int | None = None, interval: float = DEFAULT_LEVEL, allow_uncovered: bool = False,
+) -> Solution:  # fmt: skip
     """Find the smallest change that reaches a target: of each parameter alone, or of several together.
+
+    That nothing reaches it is an answer, with the reason. Names of parameters are those that `sensitivity` lists.
+    docs/whatif.md says more.
 
     Parameters
     ----------
-    unit_per_day, step_s, fom : float
-        The target, one of them: at least so many units a day, a step of at most [s], at least this FOM.
+    unit_per_day : float, optional
+        The target: at least so many units a day.
+    step : str or float, optional
+        The target: a step of at most, for example '20 ms'; a number is in s.
+    fom : float, optional
+        The target, with a suite: a FOM of at least.
     probability : float
-        With which it is to be reached, between 0 and 1; 0.5 asks it of the value itself.
-    change, frontier : sequence of str
-        Parameters to change, each alone (default: each), or two or more together; the names of `sensitivity`.
-    model, machine, suite, baseline, batch, sizes, precision, interval, scope,
-    nodes, layout, links, allow_uncovered
-        As of `sensitivity`.
+        With which it is to be reached, above 0 and below 1; 0.5 asks of the value itself.
+    change : sequence of str
+        Change this parameter alone; may be repeated; default: each.
+    frontier : sequence of str
+        Change two or more together, for a frontier.
+    model, machine, suite, baseline, batch, sizes, precision, scope, nodes, layout, links, node_devices, interval,
+    allow_uncovered
+        As of `fomkit.sensitivity`.
 
     Returns
     -------
@@ -183,9 +200,12 @@ def solve(
     from fomkit.whatif.cases import make_goal
     from fomkit.whatif.solve import solve as _solve
 
+    step_s = parse_quantity(step, "time_s", "step", "time") if isinstance(step, str) else step
     goal = make_goal(unit_per_day=unit_per_day, step_s=step_s, fom=fom, probability=probability)
+    names = [name.strip() for name in frontier.split(",")] if isinstance(frontier, str) else frontier
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
-    return _solve(_subject(model, machine, suite, baseline, nodes, layout, links, options), goal, change, frontier)
+    subject = _subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices)
+    return _solve(subject, goal, tuple(change), tuple(names))
 
 
 def scenarios(
@@ -292,35 +312,49 @@ def sweep(
     return run_sweep(spec, scheduler)
 
 
+@command(
+    "working out",
+    judges_fit=True,
+    spelled={"once": ("--once",), "scope": ("--scope",)},
+    metavar={"once": "NAME=TIME|SHARE", "claimed": "NAME=FACTOR"},
+    examples=(
+        "fomkit cost resnet50 -t v100 --price '3.06 USD/h per device, 2018-04-01'",
+        "fomkit cost resnet50 -t v100 --once 'compile=40 s' --infer-batch 1",
+        "fomkit cost resnet50 -t a100-sxm --batch 256 --to-accuracy epochs.csv",
+        "fomkit cost resnet50 -t a100-sxm --nodes 1 --batch 2048 --price '32.77 USD/h per node, 2023-05-01'",
+    ),
+)
 def cost(
-    model: str | Path | ModelProfile,
-    machine: str | Path | Machine,
-    *,
-    price: str | None = None,
-    once: Mapping[str, str] | None = None,
-    to_accuracy: str | Path | None = None,
-    carbon: str | None = None, to_wall: str | None = None, pue: str | None = None,
-    infer_batch: int | None = None,
-    batch: int | None = None, interval: float = DEFAULT_LEVEL, scope: Scope | None = None,
-    nodes: int | Literal["fill"] | None = None, layout: str | Path = "", links: Sequence[str | Link] = (),
-    node_devices: int | None = None,
+    model: str | Path | ModelProfile, machine: str | Path | Machine, *,
+    baseline: str | Path | Machine | None = None, batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, scope: Scope | None = None,
+    nodes: int | Literal["fill"] | None = None, layout: str | Path | Sequence[str] = "",
+    links: Sequence[str | Link] = (), node_devices: int | None = None, interval: float = DEFAULT_LEVEL,
+    allow_uncovered: bool = False, price: str | None = None, once: Sequence[str] | Mapping[str, str] = (),
+    to_accuracy: str | Path | None = None, infer_batch: int | None = None, carbon: str | None = None,
+    to_wall: str | None = None, pue: str | None = None, claimed: Sequence[str] = (),
 ) -> Cost:  # fmt: skip
-    """Tell what a training and its inference cost; texts are those of the command line (docs/cost.md).
+    """Tell what a training and its inference cost: money, carbon, what is paid once, time to an accuracy.
+
+    A price has a currency and a date; carbon needs energy at the wall. docs/cost.md has every formula.
 
     Parameters
     ----------
-    model, machine : name, path or profile
-    price : str, optional
-        With currency, date and what it is of: ``"4.56 USD/h per node, 2018-04-01"``.
-    once : mapping, optional
-        What a job takes once, by name: a time or a share, as text.
-    to_accuracy : path, optional
-        A table of epochs to a quality by batch.
-    carbon, to_wall, pue : str, optional
-        Of the grid: carbon per energy, chip to wall, and the building's overhead.
+    baseline : name, path or profile, optional
+        Machine to model the speed-up over.
+    scope : str, optional
+        What runs fill side by side; default: one device.
+    nodes : int or "fill", optional
+        Whole nodes of one run, which share the batch; fill takes all that there are.
+    once : sequence of str, or mapping, optional
+        Paid once a run: compile=40s, or scheduler=15.5% of it as it is.
     infer_batch : int, optional
         Samples of one inference; default: the step's.
-    batch, interval, scope, nodes, layout, links, node_devices
+    price, to_accuracy, carbon, to_wall, pue
+        Texts with unit, currency, date or source, and a table of epochs by batch, as in docs/cost.md.
+    claimed : sequence of str
+        A speed-up that others claim, beside the modelled one.
+    model, machine, batch, sizes, precision, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`.
 
     Returns
@@ -339,12 +373,13 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
-    check_options(batch=batch, sizes={"infer_batch": infer_batch}, interval=interval, scope=scope)
-    options = Options(batch=batch, interval=interval, scope=scope)
-    stated = parse_once([f"{name}={amount}" for name, amount in (once or {}).items()])
+    check_options(sizes={} if infer_batch is None else {"infer_batch": infer_batch})
+    options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
+    paid = [f"{name}={amount}" for name, amount in once.items()] if isinstance(once, Mapping) else list(once)
     declared = Declared(
-        parse_price(price) if price is not None else None, stated, parse_grid(carbon, to_wall, pue),
-        load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch,
+        parse_price(price) if price is not None else None, parse_once(paid), parse_grid(carbon, to_wall, pue),
+        load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch, parse_claims(claimed),
     )  # fmt: skip
-    spread = spread_as(nodes, [str(layout)] if layout else [], links, node_devices)
-    return _cost(as_model(model), as_machine(machine), options, declared, None, spread)
+    spread = spread_as(nodes, layout_words(layout), links, node_devices)
+    old = None if baseline is None else as_machine(baseline, "baseline")
+    return _cost(as_model(model), as_machine(machine), options, declared, old, spread)

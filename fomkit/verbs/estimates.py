@@ -16,7 +16,8 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.op_tables import Prediction
 from fomkit.plan.op_tables import predict_ops as _predict_ops
 from fomkit.readers.measurements import all_measured
-from fomkit.verbs.answer import check_frame, check_options, options_of, spread_as
+from fomkit.verbs.answer import check_frame, check_options, layout_words, options_of, spread_as
+from fomkit.verbs.command import command
 from fomkit.verbs.compare import Comparison, compare
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -38,7 +39,7 @@ def estimate(
     last_batch: LastBatch | None = None,
     allow_uncovered: bool = False,
     nodes: int | Literal["fill"] | None = None,
-    layout: str | Path = "",
+    layout: str | Path | Sequence[str] = "",
     links: Sequence[str | Link] = (),
     node_devices: int | None = None,
 ) -> Estimate:
@@ -80,7 +81,7 @@ def estimate(
     (287.2917, 8001, 1.87939)
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
-    spread = spread_as(nodes, [str(layout)] if layout else [], links, node_devices)
+    spread = spread_as(nodes, layout_words(layout), links, node_devices)
     profile, target = as_model(model), spread.on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
@@ -138,6 +139,14 @@ def estimate_all(
     )
 
 
+@command(
+    "trying changes",
+    shows={"tried": ("--all", "List too what was tried and rejected, and what does not apply.")},
+    examples=(
+        "fomkit advise resnet50 --target v100",
+        "fomkit advise gpt2 --target a100-sxm --precision bf16 --batch 8 --all",
+    ),
+)
 def advise(
     model: str | Path | ModelProfile,
     machine: str | Path | Machine,
@@ -147,7 +156,9 @@ def advise(
     precision: Precision | None = None,
     interval: float = DEFAULT_LEVEL,
 ) -> Advice:
-    """Advise what to change in a training on a machine; each change is estimated again.
+    """Advise what to change in a training: use of the device, memory, and the time at stake of each change.
+
+    Each change is estimated again.
 
     Parameters
     ----------

@@ -20,11 +20,20 @@ from fomkit.plan.convolutions import convolutions_content, method_rows
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import find_profile, list_profiles, shipped_models
-from fomkit.verbs.answer import Answer, options_of
+from fomkit.verbs.answer import Answer, check_options, options_of
+from fomkit.verbs.command import command
 from fomkit.verbs.model_view import COLUMNS, Measure, View, show_model
 from fomkit.verbs.profiles import as_machine, as_model
 
 
+@command(
+    "explaining",
+    examples=(
+        "fomkit explain resnet50 --target v100 --top 5",
+        "fomkit explain gpt2 --target a100-sxm --set seq=512 --precision bf16",
+        "fomkit explain p1b3-lecture --target x86-lecture --json",
+    ),
+)
 def explain(
     model: str | Path | ModelProfile,
     machine: str | Path | Machine,
@@ -36,6 +45,10 @@ def explain(
     interval: float = DEFAULT_LEVEL,
 ) -> Answer:
     """Explain a step's time: its longest ops, what each rests on, and what to time to know better.
+
+    For each op: time with interval, the nearest timings and where they stand, the formulas of arithmetic and
+    traffic with the numbers put in, and the floor. At the end, which ops timed on the machine would shrink the
+    step's interval most. The method's nine steps are in 'fomkit estimate --explain'.
 
     Parameters
     ----------
@@ -63,26 +76,36 @@ def explain(
     from fomkit.output.estimates import format_evidence
     from fomkit.plan.evidence import explain_ops
 
+    check_options(sizes={"top": top})
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     content = explain_ops(as_model(model), as_machine(machine), options, top)
     return Answer(content, content["ops"], format_evidence)
 
 
-def follow_memory(
+@command(
+    "following the memory",
+    examples=(
+        "fomkit memory resnet50 --batch 64 --target v100",
+        "fomkit memory gpt2 --set seq=512 --json",
+    ),
+)
+def memory(
     model: str | Path | ModelProfile,
     machine: str | Path | Machine | None = None,
     *,
     batch: int | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Answer:
-    """Follow the memory of one step, moment by moment, and tell the largest batch that fits.
+    """Follow the memory of one step: parameters, gradients, optimizer state, activations, by moment and module.
+
+    With a machine it also tells the largest batch that its device holds.
 
     Parameters
     ----------
     model : name, path or profile
         Without the order of its ops only what stands all the time is known, and the content says so.
     machine : name, path or profile, optional
-        Whose device is to hold it.
+        Machine whose device is to hold it.
     batch, sizes
         As of `fomkit.estimate`.
 
@@ -98,7 +121,7 @@ def follow_memory(
 
     Examples
     --------
-    >>> follow_memory("alexnet", "v100", batch=64).content["target"]["largest_batch"]
+    >>> memory("alexnet", "v100", batch=64).content["target"]["largest_batch"]
     1170
     """
     from fomkit.output.machines import format_memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,8 +34,10 @@ from fomkit.plan.scaling import (
 )
 from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_once
 from fomkit.prediction.links import link_notes
+from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import spread_of
-from fomkit.verbs.answer import check_options, options_of
+from fomkit.verbs.answer import check_options, layout_words, options_of
+from fomkit.verbs.command import command
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
@@ -265,6 +268,34 @@ class ScalingResult:
         return format_scaling(self.content)
 
 
+_RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
+
+
+def parse_nodes(text: str) -> list[int]:
+    """Read numbers of nodes such as ``1..4096`` or ``1,3,12``; a range doubles from its first to its last.
+
+    Raises FomkitError when one is no whole number of 1 or more.
+
+    Examples
+    --------
+    >>> parse_nodes("1..6"), parse_nodes("3,12")
+    ([1, 2, 4, 6], [3, 12])
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise FomkitError("nodes", f"{part.strip()!r} is no whole number. Give 1..4096, or 1,2,4.")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first < 1 or last < first:
+            raise FomkitError("nodes", f"{part.strip()!r} is no range from 1 up. Give, for example, 1..64.")
+        while first < last:
+            found.add(first)
+            first *= 2
+        found.add(last)
+    return sorted(found)
+
+
 def _whole(numbers: Sequence[int]) -> list[int]:
     """Take numpy's whole numbers too; what is none stays, to be refused."""
     return [
@@ -280,37 +311,54 @@ def _modes(mode: str) -> list[Mode]:
     return modes
 
 
+_TIMES = dict.fromkeys(("checkpoint", "restart", "device_mtbf", "checkpoint_every"), "TIME")
+
+
+@command(
+    "scaling",
+    judges_fit=True,
+    metavar={"nodes": "N,N|N..N", "once": "NAME=SHARE|TIME", **_TIMES},
+    examples=(
+        "fomkit scaling p1b3 -t a100-sxm --nodes 1..64 --link system,5us,25GB/s,each",
+        "fomkit scaling gpt2 --target a100-sxm --nodes 1 --layout zero=1,clip",
+    ),
+)
 def scaling(
-    model: str | Path | ModelProfile, target: str | Path | Machine, *, nodes: Sequence[int] = (1, 2, 4, 8),
-    layout: str | Path = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
+    model: str | Path | ModelProfile, machine: str | Path | Machine, *, nodes: str | Sequence[int] = "1..4096",
     mode: Literal["strong", "weak", "both"] = "both", batch: int | None = None, whole_batch: int | None = None,
+    layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     sizes: Mapping[str, int] | None = None, precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
-    once: Sequence[str] = (), slots: int | None = None, checkpoint: str | None = None, restart: str | None = None,
-    device_mtbf: str | None = None, checkpoint_every: str | None = None,
+    allow_uncovered: bool = False, slots: int | None = None, checkpoint: str | None = None,
+    restart: str | None = None, device_mtbf: str | None = None, checkpoint_every: str | None = None,
+    once: Sequence[str] = (), to_accuracy: str | Path | None = None,
 ) -> ScalingResult:  # fmt: skip
     """Scale a training over nodes: steps, efficiency, what limits it, and the bandwidth that a gain needs.
 
+    Batch is that of one replica; devices are nodes times those in a node. docs/parallel.md lists the names of a
+    layout.
+
     Parameters
     ----------
-    model, target : name, path or profile
-    nodes : sequence of int
-    layout : str or path
-        Words such as ``"tensor=8,sequence"``, or a layout's file (docs/parallel.md); default: copies of the model.
-    links : sequence of str or Link
-        Such as ``"system, 5 us, 25 GB/s, each"``; they stand before the profile's.
-    node_devices, slots : int, optional
-        Devices in a node (default: the profile's); jobs that the queue lets run side by side.
+    nodes : str or sequence of int
+        Numbers of nodes; a range doubles from its first to its last.
     mode : str
-        strong: one batch shared out; weak: one for each replica; both.
-    batch, whole_batch : int, optional
-        Samples of a replica, and of a strong step (default: a batch for each replica of the fewest nodes).
-    sizes, precision, interval
-        As of `fomkit.estimate`.
+        One batch shared out (strong), one for each replica (weak), or both.
+    whole_batch : int, optional
+        Samples of a strong step; default: the batch for each replica of the fewest nodes.
+    slots : int, optional
+        Jobs that the queue lets run side by side.
+    checkpoint : str, optional
+        To write a checkpoint: '60 s'.
+    restart : str, optional
+        To start again after a failure.
+    device_mtbf : str, optional
+        Mean time between failures of one device: '50000 h'.
+    checkpoint_every : str, optional
+        Between checkpoints; default: Daly's best.
     once : sequence of str
-        What is paid once a job: ``"scheduler=15.5 %"`` of it as it is, or ``"compile=40 s"``.
-    checkpoint, restart, device_mtbf, checkpoint_every : str, optional
-        Times such as ``"60 s"``: to write a checkpoint, to start again, between failures of one device, and
-        between checkpoints (default: Daly's best).
+        Paid once a job: scheduler=15.5% of it as it is, or compile=40s.
+    model, machine, batch, layout, links, node_devices, sizes, precision, interval, allow_uncovered, to_accuracy
+        As of `fomkit.estimate` and `fomkit.cost`.
 
     Returns
     -------
@@ -329,12 +377,13 @@ def scaling(
     """
     stated = {"node_devices": node_devices, "whole_batch": whole_batch}
     check_options(sizes={name: size for name, size in stated.items() if size is not None})
-    options = options_of(batch, interval, sizes=sizes, precision=precision)
-    profile, machine = as_model(model), as_machine(target, "target")
-    spread, given = spread_of([str(layout)], links)
+    options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
+    profile, target = as_model(model), as_machine(machine)
+    spread, given = spread_of(layout_words(layout), links)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    spec = ScalingSpec(_whole(nodes), spread, _modes(mode), whole_batch, options)
-    paid = parse_once(once)
-    found = scale(profile, with_once(with_links(machine, given, node_devices), times_of(paid)), spec)
-    return ScalingResult(profile.name, machine.name, scaling_content(found, service, paid))
+    numbers = parse_nodes(nodes) if isinstance(nodes, str) else _whole(nodes)
+    paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
+    spec = ScalingSpec(numbers, spread, _modes(mode), whole_batch, options)
+    found = scale(profile, with_once(with_links(target, given, node_devices), times_of(paid)), spec)
+    return ScalingResult(profile.name, target.name, scaling_content(found, service, paid, curve))

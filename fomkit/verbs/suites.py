@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.suite import Conditions
 from fomkit.core.units import Precision
@@ -20,6 +21,7 @@ from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.readers.measurements import all_measured, read_measurements
 from fomkit.verbs.answer import Answer, options_of
+from fomkit.verbs.command import command
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -129,6 +131,72 @@ def review(workbook: str | Path, issued: str | Path) -> Review:
     from fomkit.workbook.review import review as _review
 
     return _review(Path(workbook), Path(issued))
+
+
+@command(
+    "working out",
+    arguments={"campaign": "CAMPAIGN"},
+    judges_fit=True,
+    unanswered=lambda content: any(machine["days"] is None for machine in content["machines"]),
+    examples=(
+        "fomkit campaign candle-example -t titan -t a",
+        "fomkit campaign candle-example -t a --price '1 USD/h per node, 2018-04-01'",
+    ),
+)
+def campaign(
+    campaign: str | Path, machines: Sequence[str | Path | Machine], *, scope: Scope = "system",
+    interval: float = DEFAULT_LEVEL, allow_uncovered: bool = False, price: str | None = None,
+    carbon: str | None = None, to_wall: str | None = None, pue: str | None = None,
+) -> Answer:  # fmt: skip
+    """Tell how long a campaign's phases take on a machine, and what they cost.
+
+    Exit code 1 where a phase has no days.
+
+    Parameters
+    ----------
+    campaign : name or path
+        Campaign by name or path.
+    machines : sequence of name, path or profile
+    scope : str
+        What a phase has to itself: the whole system, or less.
+    interval, allow_uncovered
+        As of `fomkit.estimate`.
+    price, carbon, to_wall, pue
+        As of `fomkit.cost`.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/campaign-cost/1``; its table has a row for each phase on each machine.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown, a phase has no time, or a text lacks its unit, currency, date or source.
+
+    Examples
+    --------
+    >>> [round(one["days"]["value"], 2) for one in campaign("candle-example", ["a"]).content["machines"]]
+    [0.04]
+    """
+    from fomkit.merit.campaign import run_campaign
+    from fomkit.output.money import format_campaign
+    from fomkit.plan.footprint import check_grid
+    from fomkit.profiles.campaigns import load_campaign
+    from fomkit.profiles.declared import parse_grid, parse_price
+    from fomkit.verbs.suite_content import campaigns_content, phase_rows
+
+    workflow, options = load_campaign(campaign), options_of(interval=interval, scope=scope)
+    options = replace(options, allow_uncovered=allow_uncovered)
+    paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
+    check_grid(declared)
+    found = [
+        run_campaign(workflow, as_machine(one), options, paid, load_model, load_suite, all_measured()[0])
+        for one in machines
+    ]
+    content = campaigns_content(found, declared)
+    unfit = tuple(dict.fromkeys(message for one in found for message in one.unfit))
+    return Answer(content, phase_rows(content), format_campaign, unfit)
 
 
 def accept(

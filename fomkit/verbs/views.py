@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, View
+from fomkit.output.sweeps import format_scaling
 from fomkit.output.terminal import format_estimates
+from fomkit.verbs.answer import Answer
 from fomkit.verbs.compare import Comparison, estimates_content
 
 if TYPE_CHECKING:
@@ -89,22 +91,58 @@ class Plots:
         return draw_memory(memory_table(self.estimate), None if capacity is None else capacity.value)
 
 
-def _advice(found: Any, *, tried: bool) -> str:
-    from fomkit.output.advice import format_advice
-
-    return format_advice(found.content, tried=tried)
-
-
 def _cost_content(found: Cost) -> dict[str, Any]:
     from fomkit.verbs.cost import cost_content
 
     return cost_content(found)
 
 
-def _cost(found: Any) -> str:
-    from fomkit.output.money import format_cost
+def _advice(found: Any) -> Answer:
+    from fomkit.output.advice import format_advice, lines_of_findings
 
-    return format_cost(found.content)
+    return Answer(found.content, lines_of_findings(found.content), format_advice)
+
+
+def _cost(found: Any) -> Answer:
+    from fomkit.output.money import format_cost
+    from fomkit.verbs.cost import figures_of
+
+    content = found.content
+    return Answer(content, figures_of(content), format_cost, [found.estimate.fit.message])
+
+
+def _scaling(found: Any) -> Answer:
+    return Answer(found.content, found.content["points"], format_scaling, found.content["does_not_fit"])
+
+
+def _sensitivity(found: Any) -> Answer:
+    from fomkit.output.decisions import format_sensitivity
+
+    content = found.content
+    return Answer(content, content["parameters"], format_sensitivity, [content["does_not_fit"] or ""])
+
+
+def _solution(found: Any) -> Answer:
+    from fomkit.output.decisions import format_solution
+
+    content = found.content
+    return Answer(content, content["changes"], format_solution, [content["does_not_fit"] or ""])
+
+
+ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
+    "Advice": _advice, "Cost": _cost, "ScalingResult": _scaling, "Sensitivity": _sensitivity, "Solution": _solution
+}  # fmt: skip
+"""What verbs answer that have a class of their own, by the name of the class."""
+
+
+def answer_of(result: object) -> Answer:
+    """Give the content, rows and text of what a verb gives."""
+    return result if isinstance(result, Answer) else ANSWERS[type(result).__name__](result)
+
+
+def _text(result: object, **shows: Any) -> str:
+    answer = answer_of(result)
+    return answer.write(dict(answer.content), **shows)
 
 
 def _comparison_page(found: Comparison) -> str:
@@ -124,18 +162,6 @@ def _review(found: Review) -> str:
     from fomkit.workbook.review import review_content
 
     return format_review(review_content(found))
-
-
-def _sensitivity(found: Any) -> str:
-    from fomkit.output.decisions import format_sensitivity
-
-    return format_sensitivity(found.content)
-
-
-def _solution(found: Any) -> str:
-    from fomkit.output.decisions import format_solution
-
-    return format_solution(found.content)
 
 
 def _suite(found: Any) -> str:
@@ -162,11 +188,11 @@ def tornado_of(found: Sensitivity) -> alt.LayerChart:
 
 
 VIEWS: Mapping[str, View] = {
-    "Advice": View(_advice),
+    "Advice": View(_text),
     "Comparison": View(
         lambda found: format_estimates(estimates_content(found)), content=estimates_content, html=_comparison_page
     ),
-    "Cost": View(_cost, content=_cost_content),
+    "Cost": View(_text, content=_cost_content),
     "Estimate": View(
         lambda one: Comparison((one,), (), ()).summary(),
         html=lambda one: Comparison((one,), (), ())._repr_html_(),
@@ -174,8 +200,8 @@ VIEWS: Mapping[str, View] = {
     ),
     "Prediction": View(_prediction),
     "Review": View(_review),
-    "Sensitivity": View(_sensitivity, figure=tornado_of),
-    "Solution": View(_solution),
+    "Sensitivity": View(_text, figure=tornado_of),
+    "Solution": View(_text),
     "SuiteResult": View(_suite),
     "Swept": View(_sweep),
 }

@@ -116,12 +116,6 @@ def main_figure(figures: Figures) -> str:
     return next(name for name in FIGURES if name in figures)
 
 
-OPTIONS: Mapping[str, str] = {
-    "unit_per_day": "--units-per-day", "step_s": "--step", "fom": "--fom", "probability": "--probability"
-}  # fmt: skip
-"""What the command line calls what a goal is made of; in Python the names are those of `make_goal`."""
-
-
 @dataclass(frozen=True)
 class Goal:
     """A figure that is to be at least a value, a step's time at most.
@@ -174,31 +168,28 @@ def _is_between(value: object, most: float) -> bool:
 
 def make_goal(
     *, unit_per_day: float | None = None, step_s: float | None = None, fom: float | None = None,
-    probability: float = 0.5, names: Mapping[str, str] | None = None,
+    probability: float = 0.5,
 ) -> Goal:  # fmt: skip
     """Make a goal of the one figure that is given.
 
-    `unit_per_day`, `step_s`, `fom`: one of them; a step's time in s; `names`: what messages call them, such as
-    `OPTIONS`; default: these names. Raises FomkitError when none or several are given, one is not above 0, or the
-    probability is not between 0 and 1.
+    `unit_per_day`, `step_s`, `fom`: one of them; a step's time in s. Raises FomkitError when none or several are
+    given, one is not above 0, or the probability is not between 0 and 1.
 
     >>> make_goal(unit_per_day=50.0, probability=0.9)
     Goal(figure='unit_per_day', value=50.0, probability=0.9)
     """
     goals = {"unit_per_day": unit_per_day, "step_s": step_s, "fom": fom}
-    called = names or {name: name for name in (*goals, "probability")}
+    called = {name: name.removesuffix("_s") for name in goals}
     given = {name: value for name, value in goals.items() if value is not None}
     if len(given) != 1:
-        what = f"{' and '.join(called[name] for name in given)} are given" if given else "none is given"
-        choices = ", ".join(called[name] for name in goals)
+        what = f"{' and '.join(f'`{called[name]}`' for name in given)} are given" if given else "none is given"
+        choices = ", ".join(f"`{called[name]}`" for name in goals)
         raise FomkitError("goal", f"{what}. Give one of {choices} (the FOM is a suite's).")
     ((figure, value),) = given.items()
     if not _is_between(value, math.inf):
         raise FomkitError(called[figure], f"is {value!r}. Give a finite number above 0.")
     if not _is_between(probability, 1.0):
-        raise FomkitError(
-            called["probability"], f"is {probability!r}. Give a number between 0 and 1, for example 0.9."
-        )
+        raise FomkitError("probability", f"is {probability!r}. Give a number between 0 and 1, for example 0.9.")
     return Goal(figure, float(value), float(probability))
 
 

@@ -1,11 +1,7 @@
-"""``fomkit scaling``: a training on more and more nodes, what limits it, and the bandwidth that a gain needs.
-
-``fomkit sweep``: one model on one machine at many points of its parameters.
-"""
+"""``fomkit sweep``: one model on one machine at many points of its parameters."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,113 +12,6 @@ from fomkit.core.errors import FomkitError
 if TYPE_CHECKING:
     from fomkit.whatif.sweep import Sweep
     from fomkit.whatif.sweep_result import Tally
-
-
-_RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
-Nodes = Annotated[str, option("Numbers of nodes; a range doubles from its first to its last.", metavar="N,N|N..N")]
-
-Mode = Annotated[Literal["strong", "weak", "both"], option("One batch shared out, or one for each replica.")]
-WholeBatch = Annotated[
-    int | None, option("Samples of a strong step; default: --batch for each replica of the fewest nodes.", min=1)
-]
-Once = Annotated[
-    list[str] | None,
-    option(
-        "Paid once a job: scheduler=15.5% of it as it is, or compile=40s.", "--once", metavar="NAME=SHARE|TIME"
-    ),
-]
-Slots = Annotated[int | None, option("Jobs that the queue lets run side by side.", min=1)]
-Checkpoint = Annotated[str | None, option("To write a checkpoint: '60 s'.", metavar="TIME")]
-Restart = Annotated[str | None, option("To start again after a failure.", metavar="TIME")]
-DeviceMtbf = Annotated[str | None, option("Mean time between failures of one device: '50000 h'.", metavar="TIME")]
-Every = Annotated[str | None, option("Between checkpoints; default: Daly's best.", metavar="TIME")]
-
-
-def parse_nodes(text: str) -> list[int]:
-    """Read numbers of nodes such as ``1..4096`` or ``1,3,12``.
-
-    Raises FomkitError when one is no whole number of 1 or more.
-
-    Examples
-    --------
-    >>> parse_nodes("1..6"), parse_nodes("3,12")
-    ([1, 2, 4, 6], [3, 12])
-    """
-    found: set[int] = set()
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None:
-            raise FomkitError(f"--nodes {text}", f"{part.strip()!r} is no whole number. Give 1..4096, or 1,2,4.")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if first < 1 or last < first:
-            raise FomkitError(
-                f"--nodes {text}", f"{part.strip()!r} is no range from 1 up. Give, for example, 1..64."
-            )
-        while first < last:
-            found.add(first)
-            first *= 2
-        found.add(last)
-    return sorted(found)
-
-
-def scaling(
-    model: choices.Model,
-    target: choices.Target,
-    nodes: Nodes = "1..4096",
-    mode: Mode = "both",
-    batch: choices.Batch = None,
-    whole_batch: WholeBatch = None,
-    layout: choices.Layouts = None,
-    links: choices.Links = None,
-    node_devices: choices.NodeDevices = None,
-    sizes: choices.Sizes = None,
-    precision: choices.Precisions = None,
-    interval: choices.Interval = 0.8,
-    allow_uncovered: choices.Uncovered = False,
-    allow_oversize: choices.Oversize = False,
-    slots: Slots = None,
-    checkpoint: Checkpoint = None,
-    restart: Restart = None,
-    device_mtbf: DeviceMtbf = None,
-    checkpoint_every: Every = None,
-    once: Once = None,
-    to_accuracy: choices.ToAccuracy = None,
-    as_json: Annotated[bool, option("Print fomkit/scaling/1 instead of tables.", "--json")] = False,
-    output: choices.Output = None,
-    quiet: choices.Quiet = False,
-) -> None:
-    """Scale a training over nodes: steps, efficiency, what limits it, and the bandwidth that a gain needs.
-
-    Batch is that of one replica; devices are nodes times those in a node. The -o file as .csv has one line for
-    each number of nodes. docs/parallel.md lists the names of a layout. Exit code 1 where a device's memory does
-    not hold a step at one of the numbers of nodes.
-
-    Examples:
-
-      fomkit scaling p1b3 -t a100-sxm --nodes 1..64 --link system,5us,25GB/s,each
-
-      fomkit scaling gpt2 --target a100-sxm --nodes 1 --layout zero=1,clip
-    """
-    from fomkit.output.sweeps import format_scaling
-    from fomkit.plan.job import parse_service
-    from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_links
-    from fomkit.plan.stack import parse_once, times_of, with_once
-    from fomkit.profiles.campaigns import load_epochs
-    from fomkit.profiles.declared import spread_of
-    from fomkit.verbs.scaling import scaling_content
-
-    choices.check_output(output, "scaling")
-    spread, given = spread_of(layout or (), links or ())
-    options = choices.options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
-    spec = ScalingSpec(parse_nodes(nodes), spread, MODES if mode == "both" else (mode,), whole_batch, options)
-    service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
-                            checkpoint_every=checkpoint_every)  # fmt: skip
-    paid, curve = parse_once(once or ()), load_epochs(to_accuracy) if to_accuracy else None
-    with choices.progress("scaling", quiet=quiet):
-        machine = with_once(with_links(choices.load_machine(target), given, node_devices), times_of(paid))
-        content = scaling_content(scale(choices.load_model(model), machine, spec), service, paid, curve)
-    choices.write_answer(content, format_scaling, as_json=as_json, output=output, rows=content["points"])
-    choices.end_if_oversize(content["does_not_fit"], allowed=allow_oversize)
 
 
 Vary = Annotated[
