@@ -112,7 +112,7 @@ def cost(
 
       fomkit cost resnet50 -t a100-sxm --batch 256 --to-accuracy epochs.csv
 
-      fomkit cost resnet50 -t a100-sxm --nodes 1 --batch 2048 --price '32.77 USD/h per node, 2023-05-01'
+      fomkit cost gpt2 -t a100-sxm --nodes 1 --batch 64 --once 'compile=40 s'
     """
     from fomkit.output.money import format_cost
     from fomkit.plan.stack import parse_once
