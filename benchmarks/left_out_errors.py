@@ -27,6 +27,7 @@ from fomkit.prediction.calibration import FEWEST, fit_timings, shape_groups
 from fomkit.prediction.families import VIEWS, FamilyName, families, training_rows
 from fomkit.prediction.rates import rates
 from fomkit.prediction.storage_order import row_major
+from fomkit.profiles.evidence import shipped_typical_tables
 from fomkit.profiles.machines import load_machine
 
 FOLDS = 10
@@ -73,8 +74,9 @@ def predicted(machine: Machine, name: FamilyName, rows: pd.DataFrame, folds: int
     found = []
     for number in np.unique(fold):
         known, query = rows[fold != number], rows[fold == number]
-        fits = fit_timings(known)
-        times = interpolate.estimate(query, replace(machine, timings=known, fits=fits), 0.8)
+        typical = machine.typical or shipped_typical_tables()
+        part = replace(machine, timings=known, fits=fit_timings(known), typical=typical)
+        times = interpolate.estimate(query, part, 0.8)
         found.append(
             pd.DataFrame(
                 {

@@ -41,7 +41,7 @@ def test_the_page_of_commands_is_the_commands_own_words() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_is_documented_by_example(verb: str) -> None:
-    assert f"`fomkit {verb}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"`fomkit {verb}" in (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
     assert examples(verb)
     assert all(shlex.split(example)[1] == verb for example in examples(verb))
     # A blank line follows each, so a terminal of 80 columns shows it whole and it can be copied.
@@ -247,8 +247,9 @@ GOLDEN = ROOT / "tests" / "golden"
 CORPUS = "\n".join(path.read_text(encoding="utf-8") for path in (GOLDEN / "shown").glob("*.txt"))
 KEPT = set(re.findall(r"^\$ (fomkit .*)\n\[exit 0\]\n(?=\S)", CORPUS, flags=re.MULTILINE))
 """Calls that the corpus runs, which end well and show something; all that they show is compared there."""
-TOUR = set(re.findall(r"^\$ fomkit (\w+)", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE))
-"""Verbs that the README's tour runs as processes."""
+TOURED = [(ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/first-steps.md")]
+TOUR = set(re.findall(r"^\$ fomkit (\w+)", "\n".join(TOURED), flags=re.MULTILINE))
+"""Verbs that the tour of the README and the first steps runs as processes."""
 
 
 def for_the_shell(verb: str) -> str:

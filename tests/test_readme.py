@@ -1,4 +1,4 @@
-"""The README: what it prints is what the commands print, and its sections are what they say."""
+"""The README and its first pages: they show what the commands print, and each section is on its page."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from pathlib import Path
 import pytest
 from terminal import in_terminal
 
+from fomkit.cli.pages import verbs
+
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-WIDTH = "115"
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+FIRST = PAGES["first-steps.md"]
+WIDTH = "100"
+MOST_LINES = 150
 SKIPPED = "..."
-FILES = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', TEXT, re.MULTILINE | re.DOTALL))
+FILES = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', FIRST, re.MULTILINE | re.DOTALL))
 
 
-def told() -> list[tuple[str, list[str]]]:
-    """Give each command of the README that shows what it prints, and the lines."""
-    blocks = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+def shown_commands(text: str) -> list[tuple[str, list[str]]]:
+    """Give each command of a page that shows what it prints, and the lines."""
+    blocks = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [
         (command, lines.splitlines())
         for block in blocks
@@ -53,19 +58,23 @@ def test_lines_are_compared_in_order() -> None:
 
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory) -> Path:
-    """A folder with the files of the README."""
+    """A folder with the files of the first steps."""
     folder = tmp_path_factory.mktemp("tour")
     for name, content in FILES.items():
         (folder / name).write_text(content, encoding="utf-8")
     return folder
 
 
-@pytest.mark.parametrize(("command", "shown"), told(), ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [*shown_commands(TEXT), *shown_commands(FIRST)],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
 def test_the_tour_prints_what_it_shows(command: str, shown: list[str], tour: Path) -> None:
     words = shlex.split(command)
     assert words[0] == "fomkit"
     if words[1] == "profile":
-        pytest.importorskip("torch", reason="the README profiles a model of PyTorch")
+        pytest.importorskip("torch", reason="the first steps profile a model of PyTorch")
     settings = {"COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
     text = in_terminal([sys.executable, "-m", "fomkit.cli", *words[1:], "--quiet"], settings, tour)
     printed = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).splitlines()]
@@ -73,8 +82,14 @@ def test_the_tour_prints_what_it_shows(command: str, shown: list[str], tour: Pat
 
 
 def test_the_tour_goes_through_what_it_promises() -> None:
-    verbs = [shlex.split(command)[1] for command, _ in told()]
-    assert verbs == ["estimate", "explain", "fom", "compare", "profile", "estimate"]
+    readme, steps = ([shlex.split(command)[1] for command, _ in shown_commands(text)] for text in (TEXT, FIRST))
+    assert readme == ["estimate", "explain"]
+    assert steps == ["explain", "fom", "compare", "profile", "estimate"]
+    assert [name for name, text in PAGES.items() if shown_commands(text)] == ["first-steps.md"]
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    assert len(TEXT.splitlines()) <= MOST_LINES
 
 
 def test_the_first_screen_answers() -> None:
@@ -83,17 +98,39 @@ def test_the_first_screen_answers() -> None:
     assert any(line.startswith("![") and "docs/images/report.png" in line for line in first)
 
 
+def headings(text: str) -> set[str]:
+    return set(re.findall(r"^## (.*)$", text, re.MULTILINE))
+
+
 def test_sections_that_tests_and_people_look_for() -> None:
-    headings = re.findall(r"^## (.*)$", TEXT, re.MULTILINE)
-    for heading in (
-        "Install",
-        "Five minutes",
-        "How far off it is",
-        "What it ran on",
-        "What you can ask",
-        "Test it",
-    ):
-        assert heading in headings
-    for table in ("Estimate", "Look closer", "Decide", "Suites and vendors", "Profile and measure"):
-        assert f"**{table}**" in TEXT
-    assert "no real counter was read." in " ".join(TEXT.split())
+    assert headings(TEXT) == {"Install", "Three commands", "How right it is", "Where to go", "Test it"}
+    assert headings(PAGES["accuracy.md"]) >= {"Whole models", "Steps on the machine at hand", "What it ran on"}
+    assert headings(PAGES["questions.md"]) >= {
+        "Estimate", "Look closer", "Decide", "Suites and vendors", "Profile and measure",
+    }  # fmt: skip
+    assert "no real counter was read." in " ".join(PAGES["accuracy.md"].split())
+
+
+def test_the_readme_says_how_right_it_is_in_the_words_of_its_page() -> None:
+    """Every figure of the README's table stands on the page that it was taken from."""
+    table = TEXT.split("## How right it is")[1].split("\n## ")[0]
+    figures = set(re.findall(r"\d[\d,.]*\d|\d", "".join(re.findall(r"^\|.*\|$", table, re.MULTILINE))))
+    assert len(figures) >= 15
+    assert not [
+        one
+        for one in figures
+        if not re.search(rf"(?<![\d.,]){re.escape(one)}(?![\d]|[.,]\d)", PAGES["accuracy.md"])
+    ]
+
+
+def test_every_page_is_listed() -> None:
+    listed = set(re.findall(r"\]\(([\w-]+\.md)\)", PAGES["README.md"]))
+    assert listed == {*PAGES} - {"README.md"}
+
+
+def test_every_question_is_a_command_with_options_that_it_has() -> None:
+    known = verbs()
+    for line in re.findall(r"\| `(fomkit .*)` \|$", PAGES["questions.md"], re.MULTILINE):
+        _, verb, *words = shlex.split(line)
+        options = {name for one in known[verb].params for name in one.opts}
+        assert {word for word in words if word.startswith("-")} <= options, line

@@ -255,7 +255,7 @@ def test_machine_with_tables(root: Path) -> None:
 
 
 def test_machine_errors_are_the_left_out_ones(root: Path) -> None:
-    """The README's figures come from a benchmark that fits anew; these from the fits beside the table."""
+    """Those of docs/accuracy.md come from a benchmark that fits anew; these from the fits beside the table."""
     found = content("v100", cwd=root)["coverage"]
     conv = next(
         one for one in found["families"]

@@ -80,7 +80,7 @@ def estimate(
 
       fomkit estimate p1b3-lecture --target x86-lecture --explain
 
-      fomkit estimate megatron/gpt-22b -t a100-sxm --nodes 1 --layout tensor=8,recompute=full
+      fomkit estimate gpt-22b -t a100-sxm --nodes 1 --batch 2 --layout tensor=8
     """
     from fomkit.profiles.models import model_names, models_named
     from fomkit.verbs.answer import spread_as

@@ -20,9 +20,9 @@ _PAGE = """# Python
 Written by `python -m fomkit.cli.pages api` from the functions themselves; a test compares, so that nothing public
 changes unseen. `help(fomkit.estimate)` tells all of a function: arguments with units, errors, an example.
 
-`import fomkit` loads nothing else; each name loads what it needs. Profiles are named (`"v100"`), given by path, or
-loaded (`fomkit.machine("v100")`). Every mistake in what is given is a `FomkitError` that says where, what, what
-was expected and what to do. Results print with `.summary()`; in a notebook most show themselves.
+Where a profile is wanted, give its name (`"v100"`), its path, or a loaded one (`fomkit.machine("v100")`). Results
+print with `.summary()`; in a notebook most show themselves. A mistake in what you give is a `FomkitError`: where,
+what, what was expected, what to do. `import fomkit` loads nothing else; each name loads what it needs.
 """
 WIDTH = 110
 RETURNED = (
@@ -114,11 +114,13 @@ _INTRODUCTION = """# Commands
 
 Written by `python -m fomkit.cli.pages commands` from the commands themselves; a test compares.
 
-Exit codes: 0 done · 1 a check failed, or work has no time · 2 a mistake in the input, told in one message on
-standard error. Results go to standard output; what is said about them on the way goes to standard error. Colour
-and progress appear on a terminal only (`NO_COLOR` and `--quiet` turn them off). `fomkit --install-completion` lets
-the shell complete commands, options and the names of profiles. `fomkit --debug VERB …` shows the traceback of a
-mistake.
+To find a command by the question that it answers: [questions.md](questions.md).
+
+- Exit codes: 0 done; 1 a check failed, or some work has no time; 2 a mistake in the input.
+- Results go to standard output, messages about them to standard error.
+- Colour and progress appear on a terminal only; `NO_COLOR` and `--quiet` turn them off.
+- `fomkit --install-completion` lets the shell complete commands, options and names of profiles.
+- `fomkit --debug VERB …` shows the traceback of a mistake.
 """
 
 

@@ -74,7 +74,7 @@ def spread_as(
     """Read how runs are spread, checked; texts are those of the command line."""
     from fomkit.profiles.declared import parse_job
 
-    check_options(sizes=None if node_devices is None else {"node_devices": node_devices})
+    check_counts(node_devices=node_devices)
     return Spread(*parse_job(nodes, layouts, links), node_devices)
 
 
@@ -156,6 +156,11 @@ def check_options(
         raise FomkitError("interval", f"is {interval!r}. Give a share between 0 and 1, for example 0.8.")
     if scope is not None and scope not in get_args(Scope):
         raise FomkitError("scope", f"is {scope!r}. Give device, node or system.")
+
+
+def check_counts(**stated: object) -> None:
+    """Raise FomkitError unless what is stated is whole numbers of 1 or more; None is not stated."""
+    check_options(sizes={name: count for name, count in stated.items() if count is not None})
 
 
 def options_of(

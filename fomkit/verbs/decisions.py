@@ -17,7 +17,7 @@ from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_grid, parse_price, spread_of
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
-from fomkit.verbs.answer import check_options, layout_words, options_of, spread_as
+from fomkit.verbs.answer import check_counts, check_options, layout_words, options_of, spread_as
 from fomkit.verbs.command import command
 from fomkit.verbs.cost import Cost, Declared
 from fomkit.verbs.cost import cost as _cost
@@ -321,7 +321,7 @@ def sweep(
         "fomkit cost resnet50 -t v100 --price '3.06 USD/h per device, 2018-04-01'",
         "fomkit cost resnet50 -t v100 --once 'compile=40 s' --infer-batch 1",
         "fomkit cost resnet50 -t a100-sxm --batch 256 --to-accuracy epochs.csv",
-        "fomkit cost resnet50 -t a100-sxm --nodes 1 --batch 2048 --price '32.77 USD/h per node, 2023-05-01'",
+        "fomkit cost gpt2 -t a100-sxm --nodes 1 --batch 64 --once 'compile=40 s'",
     ),
 )
 def cost(
@@ -373,7 +373,7 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
-    check_options(sizes={} if infer_batch is None else {"infer_batch": infer_batch})
+    check_counts(infer_batch=infer_batch)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     paid = [f"{name}={amount}" for name, amount in once.items()] if isinstance(once, Mapping) else list(once)
     declared = Declared(

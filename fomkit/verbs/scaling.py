@@ -36,7 +36,7 @@ from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_on
 from fomkit.prediction.links import link_notes
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import spread_of
-from fomkit.verbs.answer import check_options, layout_words, options_of
+from fomkit.verbs.answer import check_counts, layout_words, options_of
 from fomkit.verbs.command import command
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -347,14 +347,10 @@ def scaling(
         Samples of a strong step; default: the batch for each replica of the fewest nodes.
     slots : int, optional
         Jobs that the queue lets run side by side.
-    checkpoint : str, optional
-        To write a checkpoint: '60 s'.
-    restart : str, optional
-        To start again after a failure.
-    device_mtbf : str, optional
-        Mean time between failures of one device: '50000 h'.
-    checkpoint_every : str, optional
-        Between checkpoints; default: Daly's best.
+    checkpoint, restart : str, optional
+        To write a checkpoint, or to start again after a failure: '60 s'.
+    device_mtbf, checkpoint_every : str, optional
+        Mean time between failures of one device, '50000 h', and between checkpoints; default: Daly's best.
     once : sequence of str
         Paid once a job: scheduler=15.5% of it as it is, or compile=40s.
     model, machine, batch, layout, links, node_devices, sizes, precision, interval, allow_uncovered, to_accuracy
@@ -375,8 +371,7 @@ def scaling(
     >>> scaling("p1b3", "v100", nodes=[1], node_devices=1).table()["speedup_value"].tolist()
     [1.0, 1.0]
     """
-    stated = {"node_devices": node_devices, "whole_batch": whole_batch}
-    check_options(sizes={name: size for name, size in stated.items() if size is not None})
+    check_counts(node_devices=node_devices, whole_batch=whole_batch)
     options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
     profile, target = as_model(model), as_machine(machine)
     spread, given = spread_of(layout_words(layout), links)

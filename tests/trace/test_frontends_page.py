@@ -1,4 +1,4 @@
-"""The five doors of the README run from a checkout as they are written."""
+"""The five frontends of docs/frontends.md run from a checkout as they are written."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fomkit.ops.resize import resize_ops
 from fomkit.verbs.profiles import model
 
 ROOT = Path(__file__).resolve().parents[2]
-SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("## Five doors")[1].split("\n## ")[0]
+SECTION = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8").split("\n## ")[0]
 COMMANDS = [line for line in SECTION.splitlines() if line.startswith("fomkit ")]
 
 
-def test_there_is_a_line_for_each_door() -> None:
+def test_there_is_a_line_for_each_frontend() -> None:
     assert len(COMMANDS) == SECTION.split("```")[1].count("\n# ") == 5
 
 
@@ -30,9 +30,9 @@ def run_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_door_opens(command: str, tmp_path: Path) -> None:
+def test_a_frontend_reads_its_model(command: str, tmp_path: Path) -> None:
     for package in ("torch", "onnx"):
-        pytest.importorskip(package, reason="the README's doors need fomkit's extras [torch,onnx]")
+        pytest.importorskip(package, reason="the page's frontends need fomkit's extras [torch,onnx]")
     words = shlex.split(command)
     at = words.index("-o") + 1
     words[at] = str(tmp_path / words[at])
@@ -51,5 +51,5 @@ def test_the_trace_is_the_one_that_the_tests_make() -> None:
     recording = Recording()
     for number in (1, 2, 3):
         linear_step(recording, number)
-    text = (ROOT / "tests" / "data" / "doors" / "linear.trace.json").read_text(encoding="utf-8")
+    text = (ROOT / "tests" / "data" / "frontends" / "linear.trace.json").read_text(encoding="utf-8")
     assert text == recording.text() + "\n"

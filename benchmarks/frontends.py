@@ -1,11 +1,11 @@
-"""One model by every door: does it have the same work, how much of it is priced, and what does profiling take?
+"""One model by every frontend: does it have the same work, how much of it is priced, and what does profiling take?
 
-``python benchmarks/doors.py [--model mlp] [--door kineto] [--public]`` writes four models in PyTorch and in Keras,
-records traces of them, exports them, and runs ``fomkit profile`` or ``fomkit import`` on each as a user would.
-The table has the flop of the forward and backward pass over that of PyTorch's model.py, the ops with a price or
-without work over all ops, what recording added to the plain step, and processor time [s] and peak memory [MB] of
-the command with its children. It needs the extras [torch,tensorflow,onnx]. The MLP is P1B3; ``--public`` adds
-ResNet-50 and GPT-2 from ``model_profiles/src``.
+``python benchmarks/frontends.py [--model mlp] [--frontend kineto] [--public]`` writes four models in PyTorch and
+in Keras, records traces of them, exports them, and runs ``fomkit profile`` or ``fomkit import`` on each as a
+user would. The table has the flop of the forward and backward pass over that of PyTorch's model.py, the ops with
+a price or without work over all ops, what recording added to the plain step, and processor time [s] and peak
+memory [MB] of the command with its children. It needs the extras [torch,tensorflow,onnx]. The MLP is P1B3;
+``--public`` adds ResNet-50 and GPT-2 from ``model_profiles/src``.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ torch.onnx.export(
 """
 
 
-class Door(NamedTuple):
+class Frontend(NamedTuple):
     """How a model comes in: a file to run before, and the command."""
 
     before: str
@@ -203,18 +203,18 @@ class Door(NamedTuple):
     backend: str = "tensorflow"
 
 
-DOORS = {
-    "model.py, PyTorch": Door("", "profile model_torch.py"),
-    "model.py, Keras": Door("", "profile model_keras.py"),
-    "model.py, Keras on PyTorch": Door("", "profile model_keras.py", "torch"),
-    "--script, PyTorch": Door("", "profile --script train_torch.py"),
-    "--script, Keras": Door("", "profile --script train_keras.py"),
-    "trace of PyTorch (kineto)": Door("record_torch.py", "import trace.json --set batch={batch}"),
-    "trace of TensorFlow (xplane)": Door(
+FRONTENDS = {
+    "model.py, PyTorch": Frontend("", "profile model_torch.py"),
+    "model.py, Keras": Frontend("", "profile model_keras.py"),
+    "model.py, Keras on PyTorch": Frontend("", "profile model_keras.py", "torch"),
+    "--script, PyTorch": Frontend("", "profile --script train_torch.py"),
+    "--script, Keras": Frontend("", "profile --script train_keras.py"),
+    "trace of PyTorch (kineto)": Frontend("record_torch.py", "import trace.json --set batch={batch}"),
+    "trace of TensorFlow (xplane)": Frontend(
         "record_keras.py", "import {xplane} --graph model_keras.py --set batch={batch}"
     ),
-    "ONNX": Door("export.py", "profile model.onnx --batch {batch}"),
-    "text of tfprof": Door("", "import printed.txt --set batch={batch}"),
+    "ONNX": Frontend("export.py", "profile model.onnx --batch {batch}"),
+    "text of tfprof": Frontend("", "import printed.txt --set batch={batch}"),
 }
 
 
@@ -288,17 +288,17 @@ def coverage_of(output: str) -> str:
 
 
 def measure(model: str, batch: int, name: str, folder: Path) -> dict[str, str | float]:
-    """Take a model through a door."""
-    door, overhead, found = DOORS[name], "", {"model": model, "door": name}
-    if door.before:
-        made = run([sys.executable, door.before], folder, door.backend)
+    """Take a model through a frontend."""
+    frontend, overhead, found = FRONTENDS[name], "", {"model": model, "frontend": name}
+    if frontend.before:
+        made = run([sys.executable, frontend.before], folder, frontend.backend)
         if made.code:
             return {**found, "coverage": f"not recorded: {made.output.strip()[-100:]}"}
         parsed = re.search(r"overhead (\S+)", made.output)
         overhead = f"{float(parsed[1]):+.0%}" if parsed else ""
     xplane = next(map(str, folder.rglob("*.xplane.pb")), "")
-    command = door.command.format(batch=batch, xplane=xplane).split()
-    spent = run([*COMMAND, *command, "-o", "out.yaml", "--force"], folder, door.backend)
+    command = frontend.command.format(batch=batch, xplane=xplane).split()
+    spent = run([*COMMAND, *command, "-o", "out.yaml", "--force"], folder, frontend.backend)
     if spent.code:
         return {**found, "coverage": f"not read: {spent.output.strip()[-160:]}"}
     figures = {"processor [s]": f"{spent.processor_s:.1f}", "memory [MB]": f"{spent.memory_byte / 1e6:,.0f}"}
@@ -307,7 +307,7 @@ def measure(model: str, batch: int, name: str, folder: Path) -> dict[str, str | 
 
 
 def table(rows: list[dict[str, str | float]]) -> str:
-    """Write the rows, with each door's work over that of the model's first."""
+    """Write the rows, with each frontend's work over that of the model's first."""
     found = pd.DataFrame(rows)
     first = found.groupby("model")["flop"].transform("first")
     shown = (found["flop"] / first).map(lambda ratio: "" if pd.isna(ratio) else f"{ratio:.4g}")
@@ -320,7 +320,7 @@ def main() -> None:
     """Print the table."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--model", choices=MODELS, action="append")
-    arguments.add_argument("--door", default="", help="doors whose name has this")
+    arguments.add_argument("--frontend", default="", help="frontends whose name has this")
     arguments.add_argument("--public", action="store_true", help="ResNet-50 and GPT-2 too, from their model.py")
     parsed = arguments.parse_args()
     rows, start = [], time.perf_counter()
@@ -328,15 +328,15 @@ def main() -> None:
         with TemporaryDirectory() as name:
             folder, twin = Path(name), MODELS[model]
             write_files(folder, twin)
-            for door in DOORS:
-                is_wanted = parsed.door in door or door == next(iter(DOORS))
-                if is_wanted and (door != "text of tfprof" or model == "mlp"):
-                    rows.append(measure(model, twin.batch, door, folder))
+            for frontend in FRONTENDS:
+                is_wanted = parsed.frontend in frontend or frontend == next(iter(FRONTENDS))
+                if is_wanted and (frontend != "text of tfprof" or model == "mlp"):
+                    rows.append(measure(model, twin.batch, frontend, folder))
                     print(rows[-1], file=sys.stderr, flush=True)
     for model in ("resnet50", "gpt2") if parsed.public else ():
         with TemporaryDirectory() as name:
             (Path(name) / "model_torch.py").write_bytes((SOURCES / f"{model}.py").read_bytes())
-            rows.append(measure(model, 0, next(iter(DOORS)), Path(name)))
+            rows.append(measure(model, 0, next(iter(FRONTENDS)), Path(name)))
     print(table(rows))
     print(
         f"in {time.perf_counter() - start:.0f} s; flop of products, convolutions, recurrent layers and attention"
