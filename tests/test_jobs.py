@@ -115,13 +115,13 @@ def test_sharing_more_needs_less_memory_and_sends_more(a100: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "nodes", "scope", "runs"),
-    [(3, 0, "system", 4 * 2), (3, 0, "node", 2), (1, 0, "device", 1), (8, 1, "system", 4), (16, 2, "system", 2)],
+    ("devices", "scope", "runs"),
+    [(3, "system", 4 * 2), (3, "node", 2), (1, "device", 1), (8, "system", 4), (16, "system", 2)],
 )
 def test_runs_stand_side_by_side_in_a_node_or_take_whole_ones(
-    a100: Machine, devices: int, nodes: int, scope: Scope, runs: int
+    a100: Machine, devices: int, scope: Scope, runs: int
 ) -> None:
-    assert _runs_at_once(replace(a100, system_nodes=4), devices, nodes, scope, "a job") == runs
+    assert _runs_at_once(replace(a100, system_nodes=4), devices, scope, "a job") == runs
 
 
 def test_hours_out_of_service_are_lost_to_a_system_and_to_no_node(a100: Machine) -> None:
@@ -129,7 +129,7 @@ def test_hours_out_of_service_are_lost_to_a_system_and_to_no_node(a100: Machine)
     one, four = (
         time_job(model, machine, Job(nodes=1), Options(batch=800, scope=scope)) for scope in ("node", "system")
     )
-    assert (one.run.at_once, four.run.at_once) == (1, 4)
+    assert (one.runs_at_once, four.runs_at_once) == (1, 4)
     assert four.unit_per_day.value == pytest.approx(4 * 0.5 * one.unit_per_day.value)
 
 

@@ -194,7 +194,7 @@ def time_work(model: ModelProfile, machine: Machine, options: Options, job: Job 
         return estimate(model, machine, options)
     from fomkit.plan.job import time_job  # most work has none
 
-    return time_job(model, machine, job or Job(), options)
+    return time_job(model, machine, job, options)
 
 
 @dataclass(frozen=True)

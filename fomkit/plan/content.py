@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.machine import Fact, Machine, Price
 from fomkit.core.units import UNITS
-from fomkit.parallel.layout import describe_layout
 from fomkit.plan.energy import Spent, energy_of_estimate
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ def job_content(estimate: Estimate) -> dict[str, Any] | None:
     step = estimate.job
     if step is None:
         return None
+    from fomkit.parallel.layout import describe_layout  # most work has none
+
     return {
         "devices": step.devices,
         "nodes": estimate.machine.nodes_of(step.devices) or None,

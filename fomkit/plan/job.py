@@ -217,14 +217,15 @@ def _runs_at_once(machine: Machine, devices: int, scope: Scope, where: str) -> i
 OF_ONE_RUN = "{} does not say how many nodes it has: units a day are those of the nodes of one run"
 
 
-def time_job(model: ModelProfile, machine: Machine, job: Job, options: Options) -> Estimate:
+def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Options) -> Estimate:
     """Price a run on several devices, and how many of them the scope of the options ends a day.
 
-    `options`: its batch is that of a whole step, which the replicas share; without a scope whole nodes count as a
-    system, else the narrowest scope that holds the run. Raises FomkitError when the layout or the scope cannot
-    have it, or a link is not stated.
+    `job`: without one a run takes the devices that its profile says; `options`: its batch is that of a whole step,
+    which the replicas share; without a scope whole nodes count as a system, else the narrowest scope that holds the
+    run. Raises FomkitError when the layout or the scope cannot have it, or a link is not stated.
     """
     where, wanted, notes = f"{model.name} on {machine.name}", dict(options.wanted_sizes), list[str]()
+    job = job or Job()
     batch = wanted.pop("batch", model.batch)
     if batch is None:
         raise FomkitError(where, "does not say its batch. Give --batch.")

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.job import Job
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
-from fomkit.merit.rated_lines import time_work
+from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, choose_scope
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fomkit.plan.estimate import Estimate
+    from fomkit.core.job import Job
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,17 @@ class Spread:
     def estimate(self, model: ModelProfile, machine: Machine, options: Options) -> Estimate:
         """Estimate a run on a machine that has what is stated of it.
 
-        Raises FomkitError as `fomkit.merit.rated_lines.time_work` does, and when links are of no use.
+        Raises FomkitError as `fomkit.plan.job.time_job` does, and when links are of no use.
         """
         if self.job is None and self.links and model.run.devices_per_run == 1:
             raise FomkitError(
                 "links", f"join the devices of a run, and one of {model.name} takes one. Add --nodes."
             )
-        return time_work(model, machine, options, self.job)
+        if self.job is None and model.run.devices_per_run == 1:
+            return estimate(model, machine, options)
+        from fomkit.plan.job import time_job  # most work has none
+
+        return time_job(model, machine, self.job, options)
 
 
 ALONE = Spread()
@@ -72,9 +75,11 @@ def spread_as(
     nodes: object, layouts: Sequence[str], links: Sequence[str | Link], node_devices: int | None = None
 ) -> Spread:
     """Read how runs are spread, checked; texts are those of the command line."""
-    from fomkit.profiles.declared import parse_job
-
     check_counts(node_devices=node_devices)
+    if nodes is None and not layouts and not links:
+        return Spread(node_devices=node_devices)
+    from fomkit.profiles.declared import parse_job  # nor a job
+
     return Spread(*parse_job(nodes, layouts, links), node_devices)
 
 
