@@ -221,8 +221,8 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     """Price a run on several devices, and how many of them the scope of the options ends a day.
 
     `job`: without one a run takes the devices that its profile says; `options`: its batch is that of a whole step,
-    which the replicas share; without a scope whole nodes count as a system, else the narrowest scope that holds the
-    run. Raises FomkitError when the layout or the scope cannot have it, or a link is not stated.
+    which the replicas share; without a scope whole nodes count as a system, else the narrowest scope that holds
+    the run. Raises FomkitError when the layout or the scope cannot have it, or a link is not stated.
     """
     where, wanted, notes = f"{model.name} on {machine.name}", dict(options.wanted_sizes), list[str]()
     job = job or Job()

@@ -61,7 +61,7 @@ def explain(
     Returns
     -------
     Answer
-        ``fomkit/explain/1``; its table has the longest ops.
+        ``fomkit/explain/1``: ``content["ops"]`` are the longest; its table has the ops to time, best first.
 
     Raises
     ------
@@ -70,16 +70,16 @@ def explain(
 
     Examples
     --------
-    >>> explain("p1b3-lecture", "x86-lecture", top=1).table["time_source"].tolist()
+    >>> [op["time_source"] for op in explain("p1b3-lecture", "x86-lecture", top=1).content["ops"]]
     ['measured']
     """
-    from fomkit.output.estimates import format_evidence
+    from fomkit.output.estimates import format_evidence, measurement_rows
     from fomkit.plan.evidence import explain_ops
 
     check_options(sizes={"top": top})
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     content = explain_ops(as_model(model), as_machine(machine), options, top)
-    return Answer(content, content["ops"], format_evidence)
+    return Answer(content, measurement_rows(content), format_evidence)
 
 
 @command(
