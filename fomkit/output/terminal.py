@@ -297,9 +297,47 @@ def job_lines(one: Entry) -> list[str]:
     ]
 
 
+_PERIODS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+FEW = 4
+"""Estimates that a headline each is written of; more are read in the table."""
+
+
+def _period(span: Mapping[str, float]) -> tuple[str, str]:
+    """Write a time as people plan by it, and the ends of its interval in the same unit."""
+    name, period = next((one for one in _PERIODS if span["value"] >= one[1]), _PERIODS[-1])
+    value, low, high = (format_number(span[end] / period, 3) for end in ("value", "low", "high"))
+    ends = NO_SPREAD if span["low"] == span["high"] else NARROW if low == high else f"{low} … {high}"
+    return f"{value} {name}", f" ({ends})"
+
+
+def _headline(one: Entry) -> str:
+    """Write what people plan by: how long a run takes, how many a day, and how much faster that is."""
+    if one["unit_per_day"] is None:
+        value, ends = _period(one["step_s"])
+        told = f"{value} a step{ends}; what a run is its profile does not say"
+    else:
+        value, ends = _period(one["run_s"])
+        rate, best = one["unit_per_day"], ", ".join(one["excludes"])
+        told = f"{value} a run{ends}, {format_number(rate['value'], 3)} {one['unit']}s a day{mark_of(one)}"
+        told += f", at best: without {best}" if best else ""
+    ratio = one.get("ratio")
+    times = f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""
+    faster = f"; {times} times {ratio['baseline']}" if ratio else ""
+    place = "" if one["scope"] == "device" else f", one {one['scope']}"
+    return f"{one['model']} on {one['target']}{place}: {told}{faster}"
+
+
+def _headlines(content: Entry) -> list[str]:
+    """Write the answers that the table below holds, and an empty line; nothing where they are many."""
+    over = {model["ratio"]["baseline"] for model in content["models"] if model.get("ratio")}
+    asked = [model for model in content["models"] if model["target"] not in over]
+    return [*map(_headline, asked), ""] if len(asked) <= FEW else []
+
+
 def format_estimates(content: Entry, screen: Screen = PLAIN) -> str:
-    """Write a study as an aligned table, coverage first, with what it leaves out said below."""
+    """Write a study: the answers, then as an aligned table, coverage first, with what it leaves out said below."""
     page, models = Page(screen), content["models"]
+    page.lines(_headlines(content), "bold")
     page.line(_first_line(models))
     _add_table(page, models)
     page.lines(_precision_lines(models))
