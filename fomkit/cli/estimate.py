@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 Models = Annotated[
     list[str] | None,
-    model_argument("Model profiles by name or path, or a folder of them; none = all right in ./model_profiles."),
+    model_argument(
+        "Model profiles by name or path, or a folder of them; a model.py or ONNX file is profiled first. None: "
+        "all right in ./model_profiles."
+    ),
 ]
 Baseline = Annotated[str | None, machine_option("Machine to compare with; gives ratios and a FOM.")]
 Measured = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    model: str | Path | ModelProfile,
+    model: str | Path | ModelProfile | Any,
     machine: str | Path | Machine,
     *,
+    inputs: Any = None,
     batch: int | None = None,
     sizes: Mapping[str, int] | None = None,
     precision: Precision | None = None,
@@ -48,6 +49,10 @@ def estimate(
     Parameters
     ----------
     model, machine : name, path or profile
+        A model may also be a ``model.py`` or an ONNX file, which is profiled first and kept by its content, or a
+        ``torch.nn.Module`` or ``keras.Model`` in memory.
+    inputs
+        Of a module in memory, as `fomkit.Workload` takes them.
     batch : int, optional
         Samples in one step; default: the profile's.
     sizes : mapping, optional
@@ -82,7 +87,7 @@ def estimate(
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
-    profile, target = as_model(model), spread.on(as_machine(machine))
+    profile, target = as_model(model, inputs, batch), spread.on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
 

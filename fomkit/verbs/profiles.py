@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +13,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.files.write import check_absent
+from fomkit.profiles.locate import file_key, kept
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.save_machine import save_machine
@@ -56,9 +60,46 @@ def as_machine(given: str | Path | Machine, what: str = "machine") -> Machine:
     return given if isinstance(given, Machine) else load_machine(as_name(given, what))
 
 
-def as_model(given: str | Path | ModelProfile) -> ModelProfile:
-    """Take a model as it is, or load the profile that is named."""
-    return given if isinstance(given, ModelProfile) else load_model(as_name(given, "model"))
+def as_model(
+    given: str | Path | ModelProfile | Workload | Any, inputs: Any = None, batch: int | None = None
+) -> ModelProfile:
+    """Take a model as it is, load the profile that is named, or trace what is code: a file, a workload, a module.
+
+    `inputs`: of a module, as `Workload` takes them; `batch`: at which a function of it is called.
+    """
+    if isinstance(given, str | Path | ModelProfile):
+        if inputs is not None:
+            raise FomkitError("inputs", "are those of a module. Leave them out: a profile or a file has its own.")
+        if isinstance(given, ModelProfile):
+            return given
+        return traced(Path(given)) if Path(given).suffix in TRACED else load_model(given)
+    if not (isinstance(given, Workload) or callable(given)):
+        return load_model(as_name(given, "model"))  # which says what was expected
+    return profile(given, inputs=inputs, batch=batch if callable(inputs) else None)
+
+
+TRACED = (".py", ".onnx")
+"""Endings of files that are traced where a model is asked for."""
+_FRAMEWORKS = ("torch", "keras", "tensorflow", "onnx")
+_MOST_BESIDE = 200
+
+
+def _key_of_code(path: Path) -> str:
+    """Hash what a trace is made of: the file, the Python files beside it, and the frameworks; "" for too many."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    beside = sorted(path.resolve().parent.rglob("*.py")) if path.suffix == ".py" else []
+    versions = []
+    for name in _FRAMEWORKS:
+        with suppress(PackageNotFoundError):
+            versions.append(f"{name} {version(name)}")
+    files = file_key([path, *beside]) if len(beside) <= _MOST_BESIDE else ""
+    return hashlib.sha256(f"{path.stem} {files} {versions}".encode()).hexdigest() if files else ""
+
+
+def traced(path: Path) -> ModelProfile:
+    """Profile a file, or give what was made of the same bytes before, from the user's cache."""
+    return kept("traced", _key_of_code(path), partial(profile, path)) if path.is_file() else profile(path)
 
 
 def save(
@@ -118,8 +159,11 @@ def save(
 
 
 def profile(
-    source: str | Path | Workload,
+    source: str | Path | Workload | Any,
     *,
+    inputs: Any = None,
+    loss: Callable[[Any, Any], Any] | None = None,
+    optimizer: Any = None,
     mode: Literal["train", "infer"] = "train",
     batch: int | None = None,
     sizes: Mapping[str, int] | None = None,
@@ -131,8 +175,11 @@ def profile(
 
     Parameters
     ----------
-    source : path or Workload
-        A ``model.py``, which runs in a child process; an ONNX file, which is read; or a workload made here.
+    source : path, Workload, torch.nn.Module or keras.Model
+        A ``model.py``, which runs in a child process; an ONNX file, which is read; a workload or a module made
+        here, which stays as it is.
+    inputs, loss, optimizer
+        Of a module, as `Workload` takes them; a compiled ``keras.Model`` has its own.
     mode : str
         ``train`` for forward, backward and update, ``infer`` for the forward pass.
     batch : int, optional
@@ -154,6 +201,10 @@ def profile(
     """
     from fomkit.frontends.profile import profile_file, profile_script, profile_workload
 
+    if not isinstance(source, str | Path | Workload):
+        source = Workload(source, inputs, loss, optimizer)
+    elif inputs is not None or loss is not None or optimizer is not None:
+        raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
     if measure is not None and (isinstance(source, Workload) or arguments is not None):
         raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
     if arguments is not None:
