@@ -30,18 +30,24 @@ UNPRICED = "unpriced"
 
 
 def coverage(timed: pd.DataFrame) -> dict[str, float]:
-    """Share of the predicted time of a step by time source.
-
-    Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
-    shares are scaled so that all sum to 1.
+    """Share of the predicted time of a step by time source; see `shares_of`.
 
     `timed`: a TIMED table. Gives a dict: one entry for each time source and ``unpriced``.
     """
     count, time_s = (timed[name].to_numpy(np.float64) for name in ("count", "time_s"))
+    return shares_of(count, time_s, timed["time_source"].tolist())
+
+
+def shares_of(count: Array, time_s: Array, sources: Sequence[str]) -> dict[str, float]:
+    """Share of the predicted time by time source, of ops executed so often that take so long [s], NaN unpriced.
+
+    Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
+    shares are scaled so that all sum to 1.
+    """
     priced = ~np.isnan(time_s)
-    unpriced = float(count[~priced].sum() / count.sum()) if len(timed) else 0.0
+    unpriced = float(count[~priced].sum() / count.sum()) if len(count) else 0.0
     seconds: dict[str, float] = {}
-    for source, spent_s in zip(timed["time_source"].tolist(), np.nan_to_num(time_s * count).tolist(), strict=True):
+    for source, spent_s in zip(sources, np.nan_to_num(time_s * count).tolist(), strict=True):
         seconds[source] = seconds.get(source, 0.0) + spent_s
     total = sum(seconds.values())
     shares = {

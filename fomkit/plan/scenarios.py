@@ -34,7 +34,7 @@ from fomkit.plan.shapes import StepOps, Timed, step_ops, times_at
 from fomkit.plan.step import Ops, StepTime, device_times, terms_beside, with_host
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE, factor
-from fomkit.prediction.estimates import alike
+from fomkit.prediction.gp import alike
 from fomkit.prediction.rates import floors, rates, same_rates, value_of
 from fomkit.profiles.evidence import with_fits
 

@@ -14,9 +14,10 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
+from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp, prior
-from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, describe_sizes, join_answers
+from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, join_answers
 from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import VIEWS, families, fitted, look_at, servable, training_key, training_rows
 from fomkit.prediction.gp import Flags, Matrix, Places

@@ -15,8 +15,8 @@ from zlib import crc32
 
 import numpy as np
 
-from fomkit.prediction.estimates import Answers, Rows, alike, are, numbers
-from fomkit.prediction.gp import Flags, Matrix, Places
+from fomkit.prediction.estimates import Answers, Rows, are, numbers
+from fomkit.prediction.gp import Flags, Matrix, Places, alike
 
 SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")
@@ -102,8 +102,9 @@ def resized(rows: Rows, axes: Places, sizes: Matrix) -> Rows:
     for b, m, n, k in ([one[name] for name in SIDES] for one in (before, after)):
         flop.append(b * m * n * k)
         numel.append(b * (m * k + k * n + m * n))
-    work = {name: numbers(rows, name) * flop[1] / flop[0] for name in ("flop", "least_flop")}
-    return rows.assign(**after, **work, byte=numbers(rows, "byte") * numel[1] / numel[0])
+    return rows.assign(
+        **after, flop=numbers(rows, "flop") * flop[1] / flop[0], byte=numbers(rows, "byte") * numel[1] / numel[0]
+    )
 
 
 def lines(rows: Rows, axes: Places) -> tuple[Places, Places, list[bytes]]:

@@ -21,10 +21,20 @@ from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine, Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts, significant
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts
 from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
-from fomkit.prediction.gp import EXPONENTIAL, Flags, Matrix, Surfaces, Texts, bounded, heights, surfaces
+from fomkit.prediction.gp import (
+    EXPONENTIAL,
+    Flags,
+    Matrix,
+    Surfaces,
+    Texts,
+    bounded,
+    heights,
+    significant,
+    surfaces,
+)
 from fomkit.prediction.rates import rates
 
 FEATURES_BALANCED = 6.0
