@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.tables import TIME_SOURCES
+from fomkit.prediction.estimates import cached
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +150,10 @@ MEASURED_USES: Uses = dict.fromkeys(USES, _SAME)
 
 def uses_of(machine: Machine) -> Uses:
     """Give what use in a step adds to times from a machine's tables; nothing where they are of steps already."""
-    timings = machine.timings
+    return cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
+
+
+def _uses_of(timings: pd.DataFrame) -> Uses:
     if "harness" not in timings.columns or not len(timings):
         return {}
     # A row without a harness is a figure that somebody stated, beside the table that decides.

@@ -270,6 +270,7 @@ def _kept(what: str, model: ModelProfile, machine: Machine, key: Hashable, make:
 
 def _compiled(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
     """Collect the ops of a step on a machine as built, once for all sizes."""
+    cached(model.ops, None, f"work of {model.name}", partial(check_work, model.ops, model.name))
     if formats.casts_weights and cached(model.ops, None, "sized update", partial(has_sized_update, model.ops)):
         return step_ops(replace(model, ops=resize_ops(model.ops, sizes, model.name)), machine, formats, sizes)
     make, known = partial(step_ops, model, machine, formats, sizes), (str(formats), machine.device)
@@ -305,7 +306,6 @@ def _sends(ops: pd.DataFrame) -> bool:
 def _priced(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> tuple[StepOps, Priced]:
-    check_work(model.ops, model.name)
     built = replace(original(machine), links=machine.links)
     try:
         step = _compiled(model, built, sizes, formats)
@@ -402,7 +402,9 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     """
     machine = without_implausible(machine)
     sizes = choose_sizes(model, options.wanted_sizes)
-    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
+    framework, dtypes = model.traced_with.get("framework", ""), [peak.dtype for peak in machine.device.peaks]
+    formats = cached(machine.timings, model.ops, f"formats {options.precision} {framework} {dtypes}",
+                     partial(choose_formats, options.precision, framework, machine, model.ops))  # fmt: skip
     scope = choose_scope([machine], options.scope)
     at_once = runs_at_once(model, machine, scope)
     traced, model = model, updated_as_there(model, machine)

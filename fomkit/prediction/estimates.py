@@ -173,6 +173,16 @@ class Rows:
         found = known
         return self._chosen(found)
 
+    def filled(self, column: str, default: float) -> Matrix:
+        """Give a column of numbers, ``default`` where it is empty or absent."""
+        values, note = self.number(column), f"gaps of {column}"
+        if column in self._given:
+            return np.where(np.isnan(values), default, values)
+        if note not in self._read:
+            whole = self._read[column] if column in self._read else self._columns.number(column)
+            self._read[note] = bool(np.isnan(whole).any())
+        return np.where(np.isnan(values), default, values) if self._read[note] else values
+
     def text(self, column: str) -> Words:
         """Give a column of words."""
         given = self._given.get(column)
@@ -236,9 +246,9 @@ def repeated(columns: Columns, many: int, **sized: Matrix | Callable[[], Matrix]
 
 def numbers(rows: Table, column: str, default: float = np.nan) -> Matrix:
     """Give a number column as float64, with ``default`` where it is empty or absent."""
-    values = as_rows(rows).number(column)
+    rows = as_rows(rows)
     # NaN is the one number that is not itself.
-    return values if default != default else np.where(np.isnan(values), default, values)
+    return rows.number(column) if default != default else rows.filled(column, default)
 
 
 def are(rows: Table, column: str, *words: str) -> Flags:
