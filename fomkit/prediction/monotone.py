@@ -25,8 +25,8 @@ STEPS = 8
 """Rungs in an octave; below as many rows each number of them is one."""
 CACHE_SIZE = 100_000
 """Rungs that are kept for the next batch."""
-SHOWN = -1.0
-"""In place of a size, the name of what timings show of a line."""
+SHOWN, TIMED = -1.0, -2.0
+"""In place of a size, the names of what timings show of a line, and of those that lie on it."""
 MOVED = 1e-3
 """Change of a time that is told in its evidence."""
 
@@ -230,13 +230,11 @@ def _within_timings(time_s: Matrix, size: Matrix, sizes: Matrix, timed_s: Matrix
     return np.asarray(np.clip(time_s, low, high), np.float64)
 
 
-def _on_a_line(query: Rows, size: Matrix, axis: str, timed: Rows, time_s: Matrix) -> Matrix:
-    """Hold products that differ along their axis alone within the timings of that line."""
+def _timed_on_a_line(query: Rows, axis: str, timed: Rows) -> tuple[Matrix, Matrix] | None:
+    """Give sizes and times of the timings that differ from a product along its axis alone; None without any."""
     names = [name for name in (*SIDES, "trans_a", "trans_b") if name != axis and timed.has(name)]
     same = np.logical_and.reduce([timed.number(name) == query.number(name)[0] for name in names])
-    if not same.any():
-        return time_s
-    return _within_timings(time_s, size, timed.number(axis)[same], timed.number("_time_s")[same])
+    return (timed.number(axis)[same], timed.number("_time_s")[same]) if same.any() else None
 
 
 def _cached_values(
@@ -280,9 +278,14 @@ def _times(rows: Rows, axes: Places, size: Matrix, known: Surroundings) -> Matri
     log_s, weight = np.full((2, *sizes.shape), np.nan)
     log_s[needed], weight[needed] = mapped[back], trust[back]
     time_s = _between_steps(_climbed(log_s, weight, most, octaves), ladder, size) * np.exp(may)
-    for number, row in enumerate(first.tolist()):
-        own = np.flatnonzero(line == number)
-        time_s[own] = _on_a_line(rows.take(own[:1]), size[own], SIDES[axes[row]], known.timed, time_s[own])
+
+    def timed_of(at: Places) -> list[tuple[Matrix, Matrix] | None]:
+        return [_timed_on_a_line(rows.take(first[[one]]), SIDES[axes[first[one]]], known.timed) for one in at]
+
+    for number, timed in enumerate(_cached_values([(name, TIMED) for name in names], known, timed_of)):
+        if timed is not None:
+            own = line == number
+            time_s[own] = _within_timings(time_s[own], size[own], *timed)
     return time_s
 
 

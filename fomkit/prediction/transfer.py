@@ -166,7 +166,7 @@ def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
 @estimates.opened_by(
     lambda rows, machine: (
         are(rows, "kind", *{"gemm"} & estimates.timed_kinds(machine.timings))
-        & ({"trans_a", "trans_b"} <= set(machine.timings.columns))
+        & all(name in machine.timings.columns for name in ("trans_a", "trans_b"))
     )
 )
 def another_order(products: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
