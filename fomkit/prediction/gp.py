@@ -124,7 +124,7 @@ class Precomputed(NamedTuple):
     `squares` (n,): their squared norms.
     `target`, `noise` (n,).
     `half`, `weights` (n, n): inverse of the lower Cholesky factor of the rows' covariance, and the covariance's
-      inverse times the target; empty above `LIMIT` rows.
+      inverse times the target, both times the variance; empty above `LIMIT` rows.
     """
 
     scaled: Matrix
@@ -152,20 +152,17 @@ def correlation(distance: Matrix | float) -> Matrix:
     (1.0, 0.4834)
     """
     # In as few passes over a large matrix as there may be.
-    scaled = np.sqrt(3.0) * np.asarray(distance, np.float64)
-    shared = np.exp(-scaled)
-    scaled += 1
+    scaled = np.asarray(-np.sqrt(3.0) * np.asarray(distance, np.float64))
+    shared = np.asarray(np.exp(scaled))
+    np.subtract(1, scaled, out=scaled)
     shared *= scaled
-    return np.asarray(shared)
+    return shared
 
 
 def _exact(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
     """Predict from all rows; the distances stay as they are."""
-    shared = correlation(distance)
-    shared *= precomputed.hyper.variance
-    mean = shared @ precomputed.weights
-    half = shared @ precomputed.half.T
-    hyper = precomputed.hyper
+    shared, hyper = correlation(distance), precomputed.hyper
+    mean, half = shared @ precomputed.weights, shared @ precomputed.half.T
     return mean, np.asarray(hyper.variance + hyper.noise - np.einsum("ij,ij->i", half, half))
 
 
@@ -198,7 +195,8 @@ def precompute(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) ->
     between = distances(features, features, hyper.length)
     lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
     half = np.linalg.inv(lower)
-    return Precomputed(scaled, squares, target, noise, hyper, half, half.T @ (half @ target))
+    weights = hyper.variance * (half.T @ (half @ target))
+    return Precomputed(scaled, squares, target, noise, hyper, hyper.variance * half, weights)
 
 
 def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice, Matrix]]:

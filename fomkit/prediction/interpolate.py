@@ -158,6 +158,8 @@ def _nearest(distance: Matrix) -> Flags:
         tied = np.flatnonzero(near.sum(1) > count)
         less, equal = distance[tied] < last[tied], distance[tied] == last[tied]
         near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
+    elif np.count_nonzero(near) < count * len(near):
+        near[np.isnan(distance).any(1)] = np.arange(distance.shape[1]) < count  # of no size: none is nearer
     return np.asarray(near)
 
 
@@ -169,11 +171,11 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
     `errors` (n,).
     """
+    size, count = np.abs(errors), min(ERRORS, distance.shape[1])
+    places = np.nonzero(_nearest(distance))[1].reshape(-1, count)
     # A distance below a tenth of a length says no more: both ops are nearly the same.
-    weight = distance + 0.1
-    weight *= weight * weight
-    np.divide(_nearest(distance), weight, out=weight)
-    typical = weight @ np.abs(errors) / weight.sum(1)
+    weight = 1 / (np.take_along_axis(distance, places, 1) + 0.1) ** 3
+    typical = (weight * size[places]).sum(1) / weight.sum(1)
     return np.asarray(typical + 0.1 * np.abs(errors).mean() + 1e-6)
 
 
