@@ -163,15 +163,11 @@ class Rows:
             return found
         known = self._read.get(column)
         if not isinstance(known, np.ndarray):
-            if callable(known):
-                known = _unchanging(known())
-            elif self._many == 1:
+            if self._many == 1 and known is None:
                 return self._chosen(self._columns.number(column))
-            else:
-                known = _unchanging(np.repeat(self._columns.number(column), self._many))
-            self._read[column] = known
-        found = known
-        return self._chosen(found)
+            whole = known() if callable(known) else np.repeat(self._columns.number(column), self._many)
+            known = self._read[column] = _unchanging(whole)
+        return self._chosen(known)
 
     def filled(self, column: str, default: float) -> Matrix:
         """Give a column of numbers, ``default`` where it is empty or absent."""

@@ -44,7 +44,11 @@ def test_a_product_in_an_unknown_storage_order_takes_the_time_of_the_known_one_w
 
 def test_products_of_two_matrices_and_more_are_batched():
     rows = [{**gemm(64.0, 64.0, 64.0), "b": b} for b in (1.0, 2.0, 3.0)]
-    assert _classes(table(*rows)).cells().tolist() == ["fp32/vector/single", "fp32/vector/batched", "fp32/vector/batched"]
+    assert _classes(table(*rows)).cells().tolist() == [
+        "fp32/vector/single",
+        "fp32/vector/batched",
+        "fp32/vector/batched",
+    ]
 
 
 def test_an_order_that_the_table_has_or_does_not_state_is_not_replaced():
