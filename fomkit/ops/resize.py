@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import add, itemgetter, mul, sub
 from typing import TYPE_CHECKING, Any
@@ -141,8 +141,8 @@ def sizes_used(ops: pd.DataFrame) -> set[str]:
     names: set[str] = set()
     for column in SIZED:
         if column in ops.columns and ops[column].dtype.kind != "f":
-            for text in {cell for cell in ops[column] if isinstance(cell, str)}:
-                names |= names_in(text)
+            for text in dict.fromkeys(ops[column].tolist()):
+                names |= names_in(text) if isinstance(text, str) else set()
     return names
 
 
@@ -167,6 +167,20 @@ def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: st
     return value
 
 
+def evaluate_all(
+    texts: Sequence[str], sizes: Mapping[str, NDArray[np.float64]], where: str
+) -> NDArray[np.float64]:
+    """Work out some expressions for many values of the named sizes (texts × s)."""
+    import numpy as np
+
+    found = np.empty((len(texts), len(next(iter(sizes.values())))))
+    for row, text in enumerate(texts):
+        found[row] = evaluate(text, sizes, where)
+    for row in np.flatnonzero(~((found >= 0) & (found <= HUGE)).all(1)).tolist():
+        evaluate_many(texts[row], sizes, where)
+    return found
+
+
 def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:
     """Put numbers for the named sizes.
 
@@ -179,10 +193,11 @@ def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.Da
     for column in SIZED:
         if column not in ops.columns or ops[column].dtype.kind == "f":
             continue
-        values, cells = {}, ops[column].tolist()
-        for position, text in enumerate(cells):
-            if isinstance(text, str) and text not in values:
-                place = f"{row_place(where, ops.index, position)}, {column}"
+        cells = ops[column].tolist()
+        values = dict(zip(cells, cells, strict=True))
+        for text in values:
+            if isinstance(text, str):
+                place = f"{row_place(where, ops.index, cells.index(text))}, {column}"
                 values[text] = _size(text, sizes, place)
-        columns[column] = np.array([values[cell] if isinstance(cell, str) else cell for cell in cells], np.float64)
+        columns[column] = np.array(list(map(values.__getitem__, cells)), np.float64)
     return ops.assign(**columns)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.ops.check import check_table
-from fomkit.ops.precision import Formats, choose_formats, name_precision, restate_ops
+from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precision, restate_ops
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import TINY
@@ -34,6 +34,7 @@ from fomkit.prediction.cascade import answers_on, prepared
 from fomkit.prediction.donors import original
 from fomkit.prediction.estimates import Columns, cached, repeated
 from fomkit.prediction.exact import is_measured
+from fomkit.prediction.monotone import SIDES
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
     from fomkit.verbs.views import Plots
 
     Array = NDArray[np.float64]
-
-
-SIDES = ("b", "m", "n", "k")
 
 
 class Slower(NamedTuple):
@@ -167,6 +165,12 @@ class Estimate(Shown):
     job: ParallelStep | None = None
 
     @property
+    def timed(self) -> TimedStep:
+        """The ops as arrays, of an estimate that `estimate` made."""
+        timed: TimedStep = self.detail["timed"]
+        return timed
+
+    @property
     def ops(self) -> pd.DataFrame:
         """The TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence."""
         ops: pd.DataFrame = self.detail["ops"]
@@ -175,20 +179,17 @@ class Estimate(Shown):
     @property
     def coverage(self) -> Mapping[str, float]:
         """Share of the predicted time by time source; sums to 1."""
-        coverage: Mapping[str, float] = self.detail["coverage"]
-        return coverage
+        return cast("Mapping[str, float]", self.detail["coverage"])
 
     @property
     def deviations(self) -> tuple[str, ...]:
         """What was done differently from what was asked or is usual."""
-        deviations: tuple[str, ...] = self.detail["deviations"]
-        return deviations
+        return cast("tuple[str, ...]", self.detail["deviations"])
 
     @property
     def fit(self) -> Fit:
         """Whether a device's memory holds the step; where it does not, the rate is nobody's to have."""
-        fit: Fit = self.detail["fit"]
-        return fit
+        return cast("Fit", self.detail["fit"])
 
     @property
     def step(self) -> Span:
@@ -211,7 +212,9 @@ class Estimate(Shown):
     @property
     def precision(self) -> str:
         """The precision that was asked for, else the number formats that its products are priced in."""
-        return self.job.precision if self.job is not None else name_precision(self.formats, self.ops)
+        if self.job is not None or self.formats.name not in DEFAULTS:
+            return self.job.precision if self.job is not None else self.formats.name
+        return name_precision(self.formats, self.timed.products() if "timed" in self.detail.made else self.ops)
 
     @property
     def plot(self) -> Plots:
@@ -242,13 +245,10 @@ def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
 
 
 def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, where: str) -> pd.DataFrame:
-    """Resize, restate and cost a table; the column ``of`` of a decomposition passes through."""
+    """Resize, restate and cost a table."""
     numeric = resize_ops(table, sizes, where)
-    if "of" not in numeric.columns:
-        check_table(numeric, "OPS", where)
-        return add_costs(restate_ops(numeric, formats), checked=True)
-    numeric = numeric[numeric["count"] != 0]  # what a loop does between its steps, when there is only one
-    return _costed(numeric.drop(columns="of"), sizes, formats, where).assign(of=numeric["of"])
+    check_table(numeric, "OPS", where)
+    return add_costs(restate_ops(numeric, formats), checked=True)
 
 
 Found = TypeVar("Found")
@@ -283,35 +283,31 @@ def _timed(
     """Time a step's ops."""
     donors = tuple(donor.name for donor in machine.donors)
     of_step = (tuple(sorted(sizes.items())), str(formats), interval)
-    links = machine.links if cached(model.ops, None, "sends", partial(_sends, model.ops)) else ()
+    # Times of collectives depend on links.
+    sends = cached(model.ops, None, "sends", lambda: "ranks" in model.ops and model.ops["ranks"].notna().any())
+    links = machine.links if sends else ()
     of_table = (machine.excluded, machine.timings_key, donors, links)
 
     def timed() -> TimedStep:
         # What-ifs ask for many machines that are changes of one: their ops are priced once, on that.
         device = machine.origin or machine.device
         priced = partial(_priced, model, machine, sizes, formats, interval)
-        step, found = _kept("priced ops", model, machine, (*of_step, device, *of_table), priced)
+        step, found, costed = _kept("priced ops", model, machine, (*of_step, device, *of_table), priced)
         answers = answers_on(found.rows, found.answers, machine, interval)
-        costed = partial(_costed, model.ops, sizes, formats, model.name)
         return TimedStep(step, found, answers, machine.device, costed)
 
     return _kept("timed ops", model, machine, (*of_step, machine.device, machine.origin, *of_table), timed)
 
 
-def _sends(ops: pd.DataFrame) -> bool:
-    """Tell whether an op table has collectives, whose times depend on links."""
-    return "ranks" in ops.columns and bool(ops["ranks"].notna().any())
-
-
 def _priced(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
-) -> tuple[StepOps, Priced]:
+) -> tuple[StepOps, Priced, Callable[[], pd.DataFrame]]:
     built = replace(original(machine), links=machine.links)
     try:
         step = _compiled(model, built, sizes, formats)
         arrays = {name: np.array([float(size)]) for name, size in sizes.items()}
         found = price_at(step, built, arrays, interval)
-        if any(evaluate(text, sizes, model.name) < TINY for _, text in step.sized_counts):
+        if any(evaluate(text, sizes, model.name) < TINY for _, text, _ in step.sized_counts):
             raise FomkitError(model.name, "executes an op less than once. Trace the model anew.")
     except FomkitError:
         # The table knows the row and the file of what is wrong.
@@ -319,7 +315,7 @@ def _priced(
         raise
     if not found.executions.any():
         check_work(step.rows.assign(count=found.executions[:, 0]), model.name)
-    return step, found
+    return step, found, cache(partial(_costed, model.ops, sizes, formats, model.name))
 
 
 def estimated_per_day(
@@ -366,10 +362,12 @@ def _deviations(
     return tuple(notes)
 
 
-def _unused_table_notes(machine: Machine, ops: pd.DataFrame, shares: Mapping[str, float]) -> tuple[str, ...]:
+def _unused_table_notes(machine: Machine, estimated: Estimate, shares: Mapping[str, float]) -> tuple[str, ...]:
     """Say that a machine's table tells nothing of the work, where it has no row of its number formats."""
-    wanted, known = (sorted(set(table["dtype"].tolist())) for table in (ops, machine.timings))
-    if not known or set(wanted) & set(known) or shares["roofline"] < 1 - 1e-9:
+    if shares["roofline"] < 1 - 1e-9 or not len(machine.timings):
+        return ()
+    wanted, known = (sorted(set(table["dtype"].tolist())) for table in (estimated.ops, machine.timings))
+    if set(wanted) & set(known):
         return ()
     return (f"no row of {machine.name}'s table is used: it has no {', '.join(wanted)}",)
 
@@ -383,7 +381,10 @@ def _smaller_batch_notes(
     name = (
         f"slower {sorted(sizes.items())} {estimated.formats} {model.optimizer} {level} {machine.excluded} {device}"
     )
-    products = partial(slower_products, model, estimated.ops, machine, sizes, level)
+
+    def products() -> Slower | None:
+        return slower_products(model, estimated.ops, machine, sizes, level)
+
     found = cached(machine.timings, traced.ops, name, products)
     if found is None:
         return ()
@@ -416,7 +417,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     step = roll_up_step(timed.rows, machine, options.interval)
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
-    detail = Detail(ops=partial(getattr, timed, "table"), coverage=partial(getattr, timed, "coverage"),
+    detail = Detail(timed=timed, ops=partial(getattr, timed, "table"), coverage=timed.coverage,
                     fit=partial(fit_of, model, machine, sizes, formats))  # fmt: skip
     found = Estimate(
         model=model,
@@ -442,7 +443,7 @@ def _all_deviations(
         *model.caveats,
         *((estimated.fit.message,) if estimated.fit.message else ()),
         *_deviations(model, machine, estimated.run_time, options, shares),
-        *_unused_table_notes(machine, estimated.ops, shares),
+        *_unused_table_notes(machine, estimated, shares),
         *_smaller_batch_notes(model, traced, fitted, estimated),
         *processor_notes(traced, model, machine),
     )

@@ -15,14 +15,15 @@ from fomkit.ops.check import check_table
 from fomkit.ops.families.formula import columns_of
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
 from fomkit.ops.pricing import CostGroup, cost_columns, cost_groups, recurrent_calls
-from fomkit.ops.resize import evaluate, evaluate_many, resize_ops
-from fomkit.ops.tables import HUGE, SIZED, SOURCES, TABLES
+from fomkit.ops.resize import evaluate_all, evaluate_many, resize_ops
+from fomkit.ops.tables import SIZED, SOURCES, TABLES
 from fomkit.plan.coverage import TABLES as FROM_TABLES
 from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import Ops, StepRows
 from fomkit.prediction.cascade import prepared, price, with_answers
 from fomkit.prediction.estimates import Answers, Columns, Rows, places_of, repeated
+from fomkit.prediction.gp import FEW, alike
 from fomkit.prediction.rates import fresh_seconds, with_fresh
 from fomkit.prediction.storage_order import row_major, settle_engines
 
@@ -79,17 +80,6 @@ def _cells(expressions: Mapping[str, Mapping[int, str]], factor: Array) -> Cells
         columns, texts, column * len(factor) + row, np.array([number[text] for *_, text in listed], np.intp),
         np.where(moved[column], factor[row], 1.0) if len(row) else np.empty(0), least, most, whole,
     )  # fmt: skip
-
-
-def evaluate_all(texts: Sequence[str], sizes: Sizes, where: str) -> Array:
-    """Work out some expressions at all sizes (texts × u)."""
-    found = np.empty((len(texts), len(next(iter(sizes.values())))))
-    for row, text in enumerate(texts):
-        found[row] = evaluate(text, sizes, where)
-    wrong = np.flatnonzero(~((found >= 0) & (found <= HUGE)).all(1))
-    for row in wrong.tolist():
-        evaluate_many(texts[row], sizes, where)
-    return found
 
 
 @dataclass(frozen=True)
@@ -165,7 +155,7 @@ class StepOps:
     """The distinct ops of a model's step, to be sized.
 
     `ops`: each executed once.
-    `counts`: executions of each row; `sized_counts`: row and text of those that are expressions, beside them.
+    `counts`: executions of each row; `sized_counts`: row, text and times of those that are expressions, beside.
     `parts`: the profile's parts with ``of`` a row; None where it has none.
     `first` (t,): for each row of the model's restated table the op that it is.
     `replaced`: ops that run on another engine than was asked for.
@@ -173,7 +163,7 @@ class StepOps:
 
     ops: SizedOps
     counts: Array
-    sized_counts: tuple[tuple[int, str], ...]
+    sized_counts: tuple[tuple[int, str, int], ...]
     parts: SizedOps | None
     first: NDArray[np.intp]
     replaced: Mapping[int, Replaced]
@@ -192,8 +182,8 @@ class StepOps:
     def executions(self, sizes: Sizes) -> Array:
         """Give the executions of each op at all sizes (n, u)."""
         found = np.repeat(self.counts[:, None], len(next(iter(sizes.values()))), 1)
-        for row, text in self.sized_counts:
-            found[row] += evaluate_many(text, sizes, self.ops.where)
+        for row, text, times in self.sized_counts:
+            found[row] += times * evaluate_many(text, sizes, self.ops.where)
         return found
 
 
@@ -252,10 +242,17 @@ def step_ops(
     `sizes`: those at which what is no expression is worked out; default: the profile's own.
     """
     ops, sizes = row_major(model.ops), choose_sizes(model, {}) if sizes is None else sizes
+    keep, same = _same_rows(ops, formats)
+    times = np.bincount(same)
+    ops = ops.iloc[keep].reset_index(drop=True) if len(keep) < len(same) else ops
     traced, asked, factor = _restated(ops, model, formats, sizes)
     restated, notes = settle_engines(asked, prepared(machine))
     symbols = _symbols(ops)
-    _check_fixed_updates(traced, symbols, formats, model.name)
+    if formats.casts_weights and has_sized_update(traced, symbols):
+        raise FomkitError(
+            model.name, "its update depends on a named size, so the casts of its weights cannot be sized "
+            "together. Estimate each size alone, or choose --precision fp32.",
+        )  # fmt: skip
     texts_of = symbols.get("count", {})
     columns = [_cells_of(restated[name], symbols.get(name, {})) for name in restated.columns if name not in _PLACE]
     told = [notes.get(place, "") for place in range(len(restated))]
@@ -267,6 +264,7 @@ def step_ops(
     for number, places in enumerate(groups.values()):
         new[places] = number
     chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
+    counts[: len(times)] *= times
     counts[list(texts_of)] = 0.0
     expressions = {
         name: {int(new[place]): text for place, text in cells_of.items() if place in chosen}
@@ -277,15 +275,25 @@ def step_ops(
     return StepOps(
         ops=_sized(rows, expressions, factor[first], model.name),
         counts=np.bincount(new, counts, len(first)).astype(np.float64),
-        sized_counts=tuple((int(new[place]), text) for place, text in texts_of.items()),
-        parts=_parts_of(model, formats, sizes, {place: int(new[place]) for place in first}),
-        first=new,
+        sized_counts=tuple((int(new[place]), text, int(times[place])) for place, text in texts_of.items()),
+        parts=_parts_of(model, formats, sizes, {int(keep[at]): int(new[at]) for at in first if at < len(keep)}),
+        first=new[same] if len(same) > len(keep) else new,
         replaced={
             number: Replaced(told[place], {name: str(asked[name].iloc[place]) for name in ("dtype", "engine")})
             for number, place in enumerate(first)
             if told[place]
         },
     )
+
+
+def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Give the first of the rows of a long table that differ in place alone, and each row's number of them.
+
+    Where weights are cast, rows follow for each of the table.
+    """
+    if len(ops) <= FEW or formats.casts_weights:
+        return np.arange(len(ops)), np.arange(len(ops))
+    return alike([pd.factorize(ops[name])[0] for name in ops.columns if name == "count" or name not in _PLACE])
 
 
 def _cells_of(column: pd.Series[Any], texts: Mapping[int, str]) -> list[object]:
@@ -320,16 +328,6 @@ def has_sized_update(ops: pd.DataFrame, symbols: Mapping[str, Mapping[int, str]]
     """Tell whether the update of a step depends on a named size."""
     updates = set(np.flatnonzero(ops["kind"] == "optimizer").tolist())
     return any(updates & set(cells) for cells in (_symbols(ops) if symbols is None else symbols).values())
-
-
-def _check_fixed_updates(
-    ops: pd.DataFrame, symbols: Mapping[str, Mapping[int, str]], formats: Formats, where: str
-) -> None:
-    if formats.casts_weights and has_sized_update(ops, symbols):
-        raise FomkitError(
-            where, "its update depends on a named size, so the casts of its weights cannot be sized together. "
-            "Estimate each size alone, or choose --precision fp32.",
-        )  # fmt: skip
 
 
 def _parts(step: StepOps, sizes: Sizes) -> Rows | None:
@@ -424,10 +422,17 @@ class TimedStep:
         found[self.answers.index] = words
         return found.tolist()
 
-    @property
-    def coverage(self) -> dict[str, float]:
-        """Share of the time by time source."""
-        return shares_of(self.priced.executions[:, 0], self.time_s[0], self.sources)
+    def coverage(self, runs: Array | float = 1.0) -> dict[str, float]:
+        """Give the share of the time by time source, where each op runs so many times as often (n,)."""
+        return shares_of(self.priced.executions[:, 0] * runs, self.time_s[0], self.sources)
+
+    def products(self) -> pd.DataFrame:
+        """Give what names the precision of a step: kind, flop, count, and the number format that was asked for."""
+        dtypes = self.step.ops.columns.text("dtype").cells()
+        for row, replaced in self.step.replaced.items():
+            dtypes[row] = replaced.asked["dtype"]
+        flop, count = self.priced.rows.number("flop"), self.priced.executions[:, 0]
+        return pd.DataFrame({"kind": self.step.rows["kind"], "dtype": dtypes, "flop": flop, "count": count})
 
     @cached_property
     def rows(self) -> StepRows:
