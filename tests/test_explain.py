@@ -20,9 +20,8 @@ from fomkit.output.estimates import format_evidence
 from fomkit.output.screen import Screen
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.evidence import explain_ops
+from fomkit.plan.evidence import explain_ops, ops_to_time
 from fomkit.plan.options import Options
-from fomkit.plan.shapes import ops_to_time
 from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
 from fomkit.prediction.cascade import add_times
 from fomkit.profiles.evidence import with_fits

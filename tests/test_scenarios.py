@@ -12,6 +12,7 @@ import pytest
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.model import ModelProfile
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import OF_A_RUN, Options, change_machine, change_run, parameters
@@ -198,3 +199,41 @@ def test_sixty_thousand_scenarios_stay_in_bounded_memory() -> None:
     tracemalloc.stop()
     assert met.all()
     assert peak < 110e6
+
+
+def lstm() -> ModelProfile:
+    """Two LSTM layers over 16 steps and a head, with what their backward passes do; its sizes are expressions."""
+    shared = {"dtype": "fp32", "engine": "vector", "count": 1.0, "module": "", "code_line": ""}
+    layer = {"kind": "rnn", "cell": "lstm", "batch": "batch", "steps": "seq", "input_size": 256.0,
+             "hidden_size": 512.0, "layers": 2.0, "directions": 1.0}  # fmt: skip
+    head = {"kind": "gemm", "op": "mm", "b": 1.0, "n": 1000.0, "k": 512.0, "trans_a": 0.0, "trans_b": 1.0}
+    rows = [
+        {**layer, "op": "lstm", "pass_name": "forward"},
+        {**layer, "op": "lstm_backward", "pass_name": "backward"},
+        {**head, "pass_name": "forward", "m": "batch*seq"},
+        {"op": "gelu", "kind": "pointwise", "pass_name": "forward", "numel": "512*batch*seq", "inputs": 1.0,
+         "read_byte": "2048*batch*seq", "write_byte": "2048*batch*seq"},
+        {"kind": "optimizer", "op": "adam", "pass_name": "update", "rule": "adam", "impl": "foreach",
+         "numel": 5_000_000.0, "tensors": 10.0},
+    ]  # fmt: skip
+    base = fomkit.model("p1b3")
+    ops = pd.DataFrame([{**shared, **row} for row in rows])
+    return replace(base, name="lstm", ops=ops, order=None, layers=None, parts=base.parts.iloc[:0],
+                   sizes={"batch": 16, "seq": 16})  # fmt: skip
+
+
+# The two boards time recurrences, on one their engines are another one; titan has facts only.
+@pytest.mark.parametrize(("name", "precision"), [("v100", None), ("p100", "mixed"), ("titan", None)])
+def test_scenarios_of_recurrent_layers_are_a_loop_of_estimates(name: str, precision: str | None) -> None:
+    model, machine, options = lstm(), fomkit.machine(name), Options(precision=precision, allow_uncovered=True)
+    points = pd.DataFrame({"batch": [1.0, 3.0, 16.0, 100.0, 16.0], "seq": [1.0, 25.0, 16.0, 7.0, 64.0]})
+    points["launch_s"] = [5e-6, 1e-6, 5e-6, 2e-5, 1e-6] if name == "titan" else 5e-6
+    found = scenarios(prepare_study(model, machine, options), points)
+    for at, line in points.iterrows():
+        changed = change_machine(machine, {"launch_s": line["launch_s"]})
+        one = estimate(
+            model, changed, replace(options, sizes={"batch": int(line["batch"]), "seq": int(line["seq"])})
+        )
+        assert one.unit_per_day is not None
+        wanted = [*one.step.ends, *one.step.per(one.sizes["batch"]).ends, *one.unit_per_day.ends]
+        np.testing.assert_allclose(found.loc[at, list(RESULTS)].to_numpy(np.float64), wanted, rtol=1e-12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from statistics import NormalDist
 
 DEFAULT_LEVEL = 0.8
@@ -43,6 +43,7 @@ class Span:
         return Span(numerator / self.value, numerator / self.high, numerator / self.low, self.level)
 
 
+@lru_cache(maxsize=64)
 def half_width(level: float) -> float:
     """Give how far a normal's interval at a level reaches to each side of its value, in standard deviations.
 

@@ -76,7 +76,9 @@ def _obstacles(sizes: Row, formulas: str) -> list[tuple[Flags, str]]:
     return found
 
 
-def _costs(sizes: Row, formulas: str, pass_name: str, many: int) -> tuple[MethodCost, NDArray[np.object_]]:
+def _costs(
+    sizes: Row, formulas: str, pass_name: str, many: int | tuple[int, ...]
+) -> tuple[MethodCost, NDArray[np.object_]]:
     """Give what ops take by one set of formulas, NaN where it cannot compute them, and why not."""
     why = np.full(many, "", object)
     for true_of, reason in reversed(_obstacles(sizes, formulas)):
@@ -99,10 +101,10 @@ def least_flop(row: Row, pass_name: str, flop: Array) -> Array:
     gradients, each by its own method; `flop` (n,): that of direct convolution.
     """
     halves = PASSES[1:] if pass_name == BOTH else (pass_name,)
-    sizes, found = Row(row.__getitem__, PARTS), np.zeros(len(flop))
+    sizes, found = Row(row.__getitem__, PARTS), np.zeros(flop.shape)
     for half in halves:
         saving = (name for name in FORMULAS if name not in ("direct", "im2col"))
-        costs = [_flop(_costs(sizes, name, half, len(flop))[0]) for name in saving]
+        costs = [_flop(_costs(sizes, name, half, flop.shape)[0]) for name in saving]
         found += np.fmin.reduce([flop / len(halves), *costs])
     return found
 

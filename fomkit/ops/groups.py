@@ -229,3 +229,18 @@ def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     numbers = identities(ops) if distinct is None else distinct.loc[ops.index]
     intensity = _intensity(amounts["flop"], amounts["byte"])
     return Sums(float(count.sum()), int(numbers.nunique()), **sums, intensity=intensity)
+
+
+def describe_sizes(row: Mapping[str, Any]) -> str:
+    """Write the sizes of an op, leaving out the axes it does not have.
+
+    >>> describe_sizes({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0})
+    'b 1, m 100, n 1000, k 29532'
+    """
+    sizes = {name: row[name] for name in KINDS[str(row["kind"])].dimensions if name in row}
+    flat = sizes.get("depth") == 1 and sizes.get("kernel_d") == 1
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in sizes.items()
+        if not (flat and (name == "depth" or name.endswith("_d"))) and not name.startswith("dilation")
+    )

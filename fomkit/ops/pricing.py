@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,22 +33,37 @@ def products_in_one(kind: str, dtype: str) -> float:
     return REAL_PRODUCTS if kind in PRODUCT_KINDS and dtype in REAL_OF else 1.0
 
 
-def _groups(ops: pd.DataFrame) -> Iterator[tuple[str, Variant, NDArray[np.intp]]]:
-    """Give the positions of the priced rows of each kind and variant."""
-    kinds = ops["kind"].to_numpy(object)
+class CostGroup(NamedTuple):
+    """The positions of the rows of one kind and variant, and the real products that stand for one of theirs."""
+
+    kind: str
+    variant: Variant
+    rows: NDArray[np.intp]
+    products: NDArray[np.float64]
+
+
+def cost_groups(ops: pd.DataFrame) -> list[CostGroup]:
+    """Give the priced rows of a table by kind and variant, which no size changes."""
+    kinds, dtypes = (ops[name].to_numpy(object) for name in ("kind", "dtype"))
     cells = {name: ops[name].to_numpy(object) for name in CHOOSERS if name in ops.columns}
-    for kind in dict.fromkeys(kinds.tolist()):
-        if kind not in FORMULAS:
+    groups: dict[tuple[str, Variant], list[int]] = {}
+    for row, kind in enumerate(kinds.tolist()):
+        formula = FORMULAS.get(kind)
+        # A table without such a column is one whose cells are all empty: no formula fits.
+        if formula is None or not all(name in cells for name in formula.chosen_by):
             continue
-        formula, rows = FORMULAS[kind], np.flatnonzero(kinds == kind)
-        if not formula.chosen_by:
-            yield kind, (), rows
-        elif all(name in cells for name in formula.chosen_by):
-            # A table without such a column is one whose cells are all empty: no formula fits.
-            found = list(zip(*(cells[name][rows].tolist() for name in formula.chosen_by), strict=True))
-            for variant in dict.fromkeys(found):
-                if variant in formula.variants:
-                    yield kind, variant, rows[[one == variant for one in found]]
+        variant = tuple(cells[name][row] for name in formula.chosen_by)
+        if not formula.chosen_by or variant in formula.variants:
+            groups.setdefault((kind, variant), []).append(row)
+    return [
+        CostGroup(
+            kind,
+            variant,
+            np.array(rows),
+            np.array([products_in_one(kind, dtypes[row]) for row in rows], np.float64),
+        )
+        for (kind, variant), rows in groups.items()
+    ]
 
 
 def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
@@ -74,25 +89,26 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
 
 
 def cost_columns(
-    ops: pd.DataFrame, names: Sequence[str], sized: Mapping[str, NDArray[np.float64]], many: tuple[int, ...] = ()
-) -> dict[str, NDArray[np.float64]]:
+    ops: pd.DataFrame, names: Sequence[str], sized: Mapping[str, NDArray[np.float64]], many: tuple[int, ...] = (),
+    groups: Sequence[CostGroup] | None = None,
+) -> dict[str, NDArray[np.float64]]:  # fmt: skip
     """Give some of the columns of `add_costs`, for ops (n) or for so many sizes of each (n, many).
 
-    `sized`: columns that have a value for each size (n, many).
+    `sized`: columns that have a value for each size (n, many), or one for all of them (n, 1); `groups`: of these
+    ops, where they are known.
     """
     columns = {name: np.full((len(ops), *many), np.nan) for name in names}
     read = dict(sized)
-    dtypes = ops["dtype"].to_numpy(object)
-    for kind, variant, rows in _groups(ops):
+    for kind, variant, rows, products in cost_groups(ops) if groups is None else groups:
         formula = FORMULAS[kind]
         row = Row(columns_of(ops, rows, read, many), formula.parts)
         costs = formula.of(variant, row)._asdict()
         if "least_flop" in columns:
             flop = np.broadcast_to(costs["flop"], (len(rows), *many))
             costs["least_flop"] = least_flop(row, variant[-1], flop) if kind == "conv" else flop
-        times = np.array([products_in_one(kind, dtype) for dtype in dtypes[rows].tolist()])
-        times = times.reshape(-1, *(1 for _ in many))
-        for name, values in costs.items():
+        times = products.reshape(-1, *(1 for _ in many))
+        for name in names:
+            values = costs[name]
             columns[name][rows] = values * times if name in ("flop", "least_flop") else values
     return columns
 

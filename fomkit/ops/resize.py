@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import add, itemgetter, mul, sub
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError, nearest_names
@@ -47,57 +48,67 @@ def _no_expression(text: str, where: str) -> FomkitError:
     return FomkitError(where, f"{text!r} is not an expression of integers, sizes, + - * // and brackets.")
 
 
-def _all(value: Any) -> bool:
-    """Tell whether a number, or every number of an array, is not 0."""
-    return bool(value.all() if hasattr(value, "all") else value)
+Term = Callable[[Mapping[str, Any]], Any]
+"""From the named sizes to a number, or an array of numbers."""
+
+
+def _whole_quotient(value: Any, divisor: Any) -> Any:
+    if not (divisor.all() if hasattr(divisor, "all") else divisor):
+        raise ZeroDivisionError
+    return value // divisor
+
+
+_BETWEEN: Mapping[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "*": mul, "//": _whole_quotient}
 
 
 class _Parser:
-    """Recursive descent over ``sum = product (± product)*``, ``product = atom (* // atom)*``."""
+    """Recursive descent over ``sum = product (± product)*``, ``product = atom (* // atom)*``.
 
-    def __init__(self, text: str, sizes: Mapping[str, Any], where: str) -> None:
-        self.text, self.sizes, self.where = text, sizes, where
-        self.symbols = _symbols(text, where)
+    Raises SyntaxError where a text is none.
+    """
 
-    def peek(self) -> str:
-        return self.symbols[0] if self.symbols else ""
+    def __init__(self, symbols: list[str]) -> None:
+        self.symbols = symbols
 
-    def sum(self) -> Any:
-        value = self.product()
-        while self.peek() in ("+", "-"):
-            value = value + self.product() if self.symbols.pop(0) == "+" else value - self.product()
-        return value
+    def _joined(self, part: Callable[[], Term], *signs: str) -> Term:
+        found = part()
+        while self.symbols and self.symbols[0] in signs:
+            found = self._between(_BETWEEN[self.symbols.pop(0)], found, part())
+        return found
 
-    def product(self) -> Any:
-        value = self.atom()
-        while self.peek() in ("*", "//"):
-            if self.symbols.pop(0) == "*":
-                value = value * self.atom()
-                continue
-            divisor = self.atom()
-            if not _all(divisor):
-                raise FomkitError(self.where, f"{self.text!r} divides by 0.")
-            value = value // divisor
-        return value
+    @staticmethod
+    def _between(join: Callable[[Any, Any], Any], left: Term, right: Term) -> Term:
+        return lambda sizes: join(left(sizes), right(sizes))
 
-    def atom(self) -> Any:
+    def sum(self) -> Term:
+        return self._joined(self.product, "+", "-")
+
+    def product(self) -> Term:
+        return self._joined(self.atom, "*", "//")
+
+    def atom(self) -> Term:
         symbol = self.symbols.pop(0) if self.symbols else ""
         if symbol.isdigit():
-            return int(symbol)
+            number = int(symbol)
+            return lambda _: number
         if symbol == "-":
-            return -self.atom()
+            return self._between(sub, lambda _: 0, self.atom())
         if symbol == "(":
             value = self.sum()
-            if not self.symbols or self.symbols.pop(0) != ")":
-                raise _no_expression(self.text, self.where)
-            return value
-        if symbol in self.sizes:
-            return self.sizes[symbol]
-        if symbol.isidentifier():
-            raise FomkitError(
-                self.where, f"{self.text!r} uses the size {symbol!r}. {nearest_names(symbol, self.sizes)}"
-            )
-        raise _no_expression(self.text, self.where)
+            if self.symbols and self.symbols.pop(0) == ")":
+                return value
+        elif symbol.isidentifier():
+            return itemgetter(symbol)
+        raise SyntaxError
+
+
+@lru_cache(maxsize=4096)
+def _term(symbols: tuple[str, ...]) -> Term:
+    parser = _Parser(list(symbols))
+    found = parser.sum()
+    if parser.symbols:
+        raise SyntaxError
+    return found
 
 
 def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
@@ -109,11 +120,15 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
     >>> evaluate("2*(batch + 3)//4", {"batch": 5}, "ops")
     4
     """
-    parser = _Parser(text, sizes, where)
-    value = parser.sum()
-    if parser.symbols:
-        raise _no_expression(text, where)
-    return value
+    try:
+        return _term(tuple(_symbols(text, where)))(sizes)
+    except SyntaxError:
+        raise _no_expression(text, where) from None
+    except ZeroDivisionError:
+        raise FomkitError(where, f"{text!r} divides by 0.") from None
+    except KeyError as missing:
+        name = missing.args[0]
+        raise FomkitError(where, f"{text!r} uses the size {name!r}. {nearest_names(name, sizes)}") from None
 
 
 def names_in(text: str) -> set[str]:
@@ -126,8 +141,8 @@ def sizes_used(ops: pd.DataFrame) -> set[str]:
     names: set[str] = set()
     for column in SIZED:
         if column in ops.columns and ops[column].dtype.kind != "f":
-            for text in {cell for cell in ops[column] if isinstance(cell, str)}:
-                names |= names_in(text)
+            for text in dict.fromkeys(ops[column].tolist()):
+                names |= names_in(text) if isinstance(text, str) else set()
     return names
 
 
@@ -152,6 +167,20 @@ def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: st
     return value
 
 
+def evaluate_all(
+    texts: Sequence[str], sizes: Mapping[str, NDArray[np.float64]], where: str
+) -> NDArray[np.float64]:
+    """Work out some expressions for many values of the named sizes (texts × s)."""
+    import numpy as np
+
+    found = np.empty((len(texts), len(next(iter(sizes.values())))))
+    for row, text in enumerate(texts):
+        found[row] = evaluate(text, sizes, where)
+    for row in np.flatnonzero(~((found >= 0) & (found <= HUGE)).all(1)).tolist():
+        evaluate_many(texts[row], sizes, where)
+    return found
+
+
 def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:
     """Put numbers for the named sizes.
 
@@ -164,10 +193,11 @@ def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.Da
     for column in SIZED:
         if column not in ops.columns or ops[column].dtype.kind == "f":
             continue
-        values, cells = {}, ops[column].tolist()
-        for position, text in enumerate(cells):
-            if isinstance(text, str) and text not in values:
-                place = f"{row_place(where, ops.index, position)}, {column}"
+        cells = ops[column].tolist()
+        values = dict(zip(cells, cells, strict=True))
+        for text in values:
+            if isinstance(text, str):
+                place = f"{row_place(where, ops.index, cells.index(text))}, {column}"
                 values[text] = _size(text, sizes, place)
-        columns[column] = np.array([values[cell] if isinstance(cell, str) else cell for cell in cells], np.float64)
+        columns[column] = np.array(list(map(values.__getitem__, cells)), np.float64)
     return ops.assign(**columns)

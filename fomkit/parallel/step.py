@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common
 from fomkit.core.job import Layout
 from fomkit.parallel.traffic import Sent, Traffic
 from fomkit.prediction.exchange import Exchange
+
+
+class Notes(Sequence[str]):
+    """Notes that are made when somebody reads them: of a thousand points nobody does."""
+
+    def __init__(self, make: Callable[[], tuple[str, ...]]) -> None:
+        self._made = cache(make)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._made()[at]
+
+    def __len__(self) -> int:
+        return len(self._made())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._made() == tuple(other)
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,7 @@ class ParallelStep:
     memory_byte: float | None = None
     coverage: Mapping[str, float] = field(default_factory=dict)
     excludes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     precision: str = ""
 
     @property

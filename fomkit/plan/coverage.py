@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.tables import TIME_SOURCES
+from fomkit.prediction.estimates import cached
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,18 +32,24 @@ UNPRICED = "unpriced"
 
 
 def coverage(timed: pd.DataFrame) -> dict[str, float]:
-    """Share of the predicted time of a step by time source.
-
-    Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
-    shares are scaled so that all sum to 1.
+    """Share of the predicted time of a step by time source; see `shares_of`.
 
     `timed`: a TIMED table. Gives a dict: one entry for each time source and ``unpriced``.
     """
     count, time_s = (timed[name].to_numpy(np.float64) for name in ("count", "time_s"))
+    return shares_of(count, time_s, timed["time_source"].tolist())
+
+
+def shares_of(count: Array, time_s: Array, sources: Sequence[str]) -> dict[str, float]:
+    """Share of the predicted time by time source, of ops executed so often that take so long [s], NaN unpriced.
+
+    Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
+    shares are scaled so that all sum to 1.
+    """
     priced = ~np.isnan(time_s)
-    unpriced = float(count[~priced].sum() / count.sum()) if len(timed) else 0.0
+    unpriced = float(count[~priced].sum() / count.sum()) if len(count) else 0.0
     seconds: dict[str, float] = {}
-    for source, spent_s in zip(timed["time_source"].tolist(), np.nan_to_num(time_s * count).tolist(), strict=True):
+    for source, spent_s in zip(sources, np.nan_to_num(time_s * count).tolist(), strict=True):
         seconds[source] = seconds.get(source, 0.0) + spent_s
     total = sum(seconds.values())
     shares = {
@@ -142,7 +150,10 @@ MEASURED_USES: Uses = dict.fromkeys(USES, _SAME)
 
 def uses_of(machine: Machine) -> Uses:
     """Give what use in a step adds to times from a machine's tables; nothing where they are of steps already."""
-    timings = machine.timings
+    return cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
+
+
+def _uses_of(timings: pd.DataFrame) -> Uses:
     if "harness" not in timings.columns or not len(timings):
         return {}
     # A row without a harness is a figure that somebody stated, beside the table that decides.

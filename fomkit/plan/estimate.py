@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -19,19 +19,22 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.ops.check import check_table
-from fomkit.ops.precision import Formats, choose_formats, name_precision, restate_ops
-from fomkit.ops.pricing import add_costs, split_recurrent
-from fomkit.ops.resize import evaluate_many, names_in, resize_ops
-from fomkit.plan.coverage import UNPRICED, check_covered, check_work, coverage
-from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, fit_of, processor_notes, updated_as_there, with_fresh_pages
+from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precision, restate_ops
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
+from fomkit.ops.tables import TINY
+from fomkit.plan.coverage import UNPRICED, check_covered, check_work
+from fomkit.plan.memory_of import Fit, fit_of, processor_notes, updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_at_once, runs_per_day
+from fomkit.plan.shapes import Priced, StepOps, TimedStep, has_sized_update, price_at, step_ops
 from fomkit.plan.step import StepTime, roll_up_step, with_host
 from fomkit.prediction import interpolate
-from fomkit.prediction.cascade import PricedTable, prepared, price_table, times_on
-from fomkit.prediction.estimates import cached, repeated
+from fomkit.prediction.cascade import answers_on, prepared
+from fomkit.prediction.donors import original
+from fomkit.prediction.estimates import Columns, cached, repeated
 from fomkit.prediction.exact import is_measured
-from fomkit.prediction.rates import with_fresh
+from fomkit.prediction.monotone import SIDES
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
 
 if TYPE_CHECKING:
@@ -42,9 +45,6 @@ if TYPE_CHECKING:
     from fomkit.verbs.views import Plots
 
     Array = NDArray[np.float64]
-
-
-SIDES = ("b", "m", "n", "k")
 
 
 class Slower(NamedTuple):
@@ -108,7 +108,9 @@ def slower_products(
     table = ops.iloc[at].reset_index(drop=True)
     flop = table[["flop"]].to_numpy(np.float64) * np.prod([sides[name] / here[name] for name in SIDES], 0)
     byte = table[["byte"]].to_numpy(np.float64) * _numel(sides) / _numel(here)
-    found = interpolate.estimate(repeated(table, len(batches), **sides, flop=flop, byte=byte), built, level)
+    found = interpolate.estimate(
+        repeated(Columns(table), len(batches), **sides, flop=flop, byte=byte), built, level
+    )
     spent, shown = np.full(flop.size, np.nan), np.zeros(flop.size, bool)
     spent[found.index], shown[found.index] = found.time_s, found.source.are("interpolated")
     spent, shown = spent.reshape(flop.shape).T * times, shown.reshape(flop.shape).T
@@ -124,25 +126,29 @@ NOTABLE = 0.001
 """How much longer a step of a smaller batch takes before anybody is told, as a share."""
 
 
-class _Priced(NamedTuple):
-    """A step's TIMED ops at its sizes and number formats, and how long it takes [s]."""
+class Detail:
+    """What of an estimate is made when somebody looks at it, once.
 
-    ops: pd.DataFrame
-    sizes: Mapping[str, int]
-    formats: Formats
-    step_s: float
+    `made`: what it is, or a function that makes it.
+    """
+
+    def __init__(self, **made: Any) -> None:
+        self.made = made
+
+    def __getitem__(self, name: str) -> Any:
+        found = self.made[name]
+        if callable(found):
+            found = self.made[name] = found()
+        return found
 
 
 @dataclass(frozen=True)
 class Estimate(Shown):
     """One model on one machine: the answer and every table on the way to it.
 
-    `ops`: the TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence.
     `step_time`, `run_time`: the roll-up, term by term.
     `unit_per_day`: None where the profile does not say what a run is.
-    `coverage`: share of the predicted time by time source; sums to 1.
-    `deviations`: what was done differently from what was asked or is usual.
-    `fit`: whether a device's memory holds the step; where it does not, the rate is nobody's to have.
+    `detail`: what the properties ``ops``, ``coverage``, ``deviations`` and ``fit`` give.
     `job`: the step of a run on several devices, whose ops are those of one microbatch on one; None on one device.
     """
 
@@ -151,15 +157,39 @@ class Estimate(Shown):
     sizes: Mapping[str, int]
     scope: Scope
     runs_at_once: int
-    ops: pd.DataFrame
     step_time: StepTime
     run_time: RunTime
     unit_per_day: Span | None
-    coverage: Mapping[str, float]
-    deviations: tuple[str, ...]
     formats: Formats
-    fit: Fit = UNKNOWN_FIT
+    detail: Detail
     job: ParallelStep | None = None
+
+    @property
+    def timed(self) -> TimedStep:
+        """The ops as arrays, of an estimate that `estimate` made."""
+        timed: TimedStep = self.detail["timed"]
+        return timed
+
+    @property
+    def ops(self) -> pd.DataFrame:
+        """The TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence."""
+        ops: pd.DataFrame = self.detail["ops"]
+        return ops
+
+    @property
+    def coverage(self) -> Mapping[str, float]:
+        """Share of the predicted time by time source; sums to 1."""
+        return cast("Mapping[str, float]", self.detail["coverage"])
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        """What was done differently from what was asked or is usual."""
+        return cast("tuple[str, ...]", self.detail["deviations"])
+
+    @property
+    def fit(self) -> Fit:
+        """Whether a device's memory holds the step; where it does not, the rate is nobody's to have."""
+        return cast("Fit", self.detail["fit"])
 
     @property
     def step(self) -> Span:
@@ -182,7 +212,9 @@ class Estimate(Shown):
     @property
     def precision(self) -> str:
         """The precision that was asked for, else the number formats that its products are priced in."""
-        return self.job.precision if self.job is not None else name_precision(self.formats, self.ops)
+        if self.job is not None or self.formats.name not in DEFAULTS:
+            return self.job.precision if self.job is not None else self.formats.name
+        return name_precision(self.formats, self.timed.products() if "timed" in self.detail.made else self.ops)
 
     @property
     def plot(self) -> Plots:
@@ -213,13 +245,10 @@ def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
 
 
 def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, where: str) -> pd.DataFrame:
-    """Resize, restate and cost a table; the column ``of`` of a decomposition passes through."""
+    """Resize, restate and cost a table."""
     numeric = resize_ops(table, sizes, where)
-    if "of" not in numeric.columns:
-        check_table(numeric, "OPS", where)
-        return add_costs(restate_ops(numeric, formats), checked=True)
-    numeric = numeric[numeric["count"] != 0]  # what a loop does between its steps, when there is only one
-    return _costed(numeric.drop(columns="of"), sizes, formats, where).assign(of=numeric["of"])
+    check_table(numeric, "OPS", where)
+    return add_costs(restate_ops(numeric, formats), checked=True)
 
 
 Found = TypeVar("Found")
@@ -227,59 +256,66 @@ TIMED = 8
 """Steps of a model on a machine whose ops are kept; what-ifs ask of one again and again."""
 
 
-class _Kept(NamedTuple):
-    """A step's ops as priced or timed, and what they were made of that is known by its identity."""
-
-    fits: Mapping[str, object]
-    parts: pd.DataFrame
-    ops: Any
-
-
 def _kept(what: str, model: ModelProfile, machine: Machine, key: Hashable, make: Callable[[], Found]) -> Found:
     """Give what was made before of a model's ops on the machines of a table, or make it."""
-    known: dict[Hashable, _Kept] = cached(machine.timings, model.ops, what, OrderedDict)
-    found = known.get(key)
-    if found is None or found.fits is not machine.fits or found.parts is not model.parts:
+    known: dict[Hashable, tuple[object, object, Found]] = cached(machine.timings, model.ops, what, OrderedDict)
+    fits, parts, found = known.get(key, (None, None, None))
+    if found is None or fits is not machine.fits or parts is not model.parts:
         while len(known) >= TIMED:
             known.pop(next(iter(known)))
-        found = known[key] = _Kept(machine.fits, model.parts, make())
-    kept: Found = found.ops
-    return kept
+        found = make()
+        known[key] = (machine.fits, model.parts, found)
+    return found
+
+
+def _compiled(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> StepOps:
+    """Collect the ops of a step on a machine as built, once for all sizes."""
+    cached(model.ops, None, f"work of {model.name}", partial(check_work, model.ops, model.name))
+    if formats.casts_weights and cached(model.ops, None, "sized update", partial(has_sized_update, model.ops)):
+        return step_ops(replace(model, ops=resize_ops(model.ops, sizes, model.name)), machine, formats, sizes)
+    make, known = partial(step_ops, model, machine, formats, sizes), (str(formats), machine.device)
+    return _kept("compiled ops", model, machine, known, make)
 
 
 def _timed(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
-) -> pd.DataFrame:
-    """Time a step's ops; nobody may change the table in place."""
+) -> TimedStep:
+    """Time a step's ops."""
     donors = tuple(donor.name for donor in machine.donors)
     of_step = (tuple(sorted(sizes.items())), str(formats), interval)
-    links = machine.links if cached(model.ops, None, "sends", partial(_sends, model.ops)) else ()
+    # Times of collectives depend on links.
+    sends = cached(model.ops, None, "sends", lambda: "ranks" in model.ops and model.ops["ranks"].notna().any())
+    links = machine.links if sends else ()
     of_table = (machine.excluded, machine.timings_key, donors, links)
 
-    def timed() -> pd.DataFrame:
+    def timed() -> TimedStep:
         # What-ifs ask for many machines that are changes of one: their ops are priced once, on that.
         device = machine.origin or machine.device
         priced = partial(_priced, model, machine, sizes, formats, interval)
-        found = _kept("priced ops", model, machine, (*of_step, device, *of_table), priced)
-        return with_fresh(times_on(found, machine, interval), machine.device)
+        step, found, costed = _kept("priced ops", model, machine, (*of_step, device, *of_table), priced)
+        answers = answers_on(found.rows, found.answers, machine, interval)
+        return TimedStep(step, found, answers, machine.device, costed)
 
     return _kept("timed ops", model, machine, (*of_step, machine.device, machine.origin, *of_table), timed)
 
 
-def _sends(ops: pd.DataFrame) -> bool:
-    """Tell whether an op table has collectives, whose times depend on links."""
-    return "ranks" in ops.columns and bool(ops["ranks"].notna().any())
-
-
 def _priced(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
-) -> PricedTable:
-    check_work(model.ops, model.name)
-    ops = _costed(model.ops, sizes, formats, model.name)
-    check_work(ops, model.name)
-    parts = _costed(model.parts, sizes, formats, f"{model.name}, parts") if len(model.parts) else None
-    calls = split_recurrent(ops) if "rnn" in set(ops["kind"].tolist()) else None
-    return price_table(ops, machine, interval, parts, calls)
+) -> tuple[StepOps, Priced, Callable[[], pd.DataFrame]]:
+    built = replace(original(machine), links=machine.links)
+    try:
+        step = _compiled(model, built, sizes, formats)
+        arrays = {name: np.array([float(size)]) for name, size in sizes.items()}
+        found = price_at(step, built, arrays, interval)
+        if any(evaluate(text, sizes, model.name) < TINY for _, text, _ in step.sized_counts):
+            raise FomkitError(model.name, "executes an op less than once. Trace the model anew.")
+    except FomkitError:
+        # The table knows the row and the file of what is wrong.
+        _costed(model.ops, sizes, formats, model.name)
+        raise
+    if not found.executions.any():
+        check_work(step.rows.assign(count=found.executions[:, 0]), model.name)
+    return step, found, cache(partial(_costed, model.ops, sizes, formats, model.name))
 
 
 def estimated_per_day(
@@ -326,33 +362,38 @@ def _deviations(
     return tuple(notes)
 
 
-def _unused_table_notes(machine: Machine, ops: pd.DataFrame, shares: Mapping[str, float]) -> tuple[str, ...]:
+def _unused_table_notes(machine: Machine, estimated: Estimate, shares: Mapping[str, float]) -> tuple[str, ...]:
     """Say that a machine's table tells nothing of the work, where it has no row of its number formats."""
-    wanted, known = (sorted(set(table["dtype"].tolist())) for table in (ops, machine.timings))
-    if not known or set(wanted) & set(known) or shares["roofline"] < 1 - 1e-9:
+    if shares["roofline"] < 1 - 1e-9 or not len(machine.timings):
+        return ()
+    wanted, known = (sorted(set(table["dtype"].tolist())) for table in (estimated.ops, machine.timings))
+    if set(wanted) & set(known):
         return ()
     return (f"no row of {machine.name}'s table is used: it has no {', '.join(wanted)}",)
 
 
 def _smaller_batch_notes(
-    model: ModelProfile, traced: ModelProfile, machine: Machine, priced: _Priced, level: float
+    model: ModelProfile, traced: ModelProfile, machine: Machine, estimated: Estimate
 ) -> tuple[str, ...]:
     """Say which smaller batch takes longer than this one, and what shows it; see `slower_products`."""
     # What-ifs ask of one model again and again, on a machine whose fits are those of the machine as built.
-    device, sizes = machine.origin or machine.device, sorted(priced.sizes.items())
-    name = f"slower {sizes} {priced.formats} {model.optimizer} {level} {machine.excluded} {device}"
-    products = partial(slower_products, model, priced.ops, machine, priced.sizes, level)
+    device, sizes, level = machine.origin or machine.device, estimated.sizes, estimated.step.level
+    name = (
+        f"slower {sorted(sizes.items())} {estimated.formats} {model.optimizer} {level} {machine.excluded} {device}"
+    )
+
+    def products() -> Slower | None:
+        return slower_products(model, estimated.ops, machine, sizes, level)
+
     found = cached(machine.timings, traced.ops, name, products)
     if found is None:
         return ()
-    there = _timed(model, machine, {**priced.sizes, "batch": found.batch}, priced.formats, level)
-    more = roll_up_step(there, machine, level).wall_s.value / priced.step_s - 1
+    there = _timed(model, machine, {**sizes, "batch": found.batch}, estimated.formats, level)
+    more = roll_up_step(there.rows, machine, level).wall_s.value / estimated.step.value - 1
     if more <= NOTABLE:
         return ()
     why = "timings near its products show it" if found.shown else "the model says so, no timing near shows it"
-    return (
-        f"a step of batch {found.batch:,} takes {more:.1%} longer than one of {priced.sizes['batch']:,}: {why}",
-    )
+    return (f"a step of batch {found.batch:,} takes {more:.1%} longer than one of {sizes['batch']:,}: {why}",)
 
 
 def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimate:
@@ -362,40 +403,47 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     """
     machine = without_implausible(machine)
     sizes = choose_sizes(model, options.wanted_sizes)
-    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
+    framework, dtypes = model.traced_with.get("framework", ""), [peak.dtype for peak in machine.device.peaks]
+    formats = cached(machine.timings, model.ops, f"formats {options.precision} {framework} {dtypes}",
+                     partial(choose_formats, options.precision, framework, machine, model.ops))  # fmt: skip
     scope = choose_scope([machine], options.scope)
     at_once = runs_at_once(model, machine, scope)
     traced, model = model, updated_as_there(model, machine)
     fitted = with_fits(machine)
-    ops = _timed(model, fitted, sizes, formats, options.interval)
+    timed = _timed(model, fitted, sizes, formats, options.interval)
     machine = with_fresh_pages(with_host(machine, model), model, sizes)
-    if not options.allow_uncovered:
-        check_covered(ops, model.unsupported, f"{model.name} on {machine.name}")
-    step = roll_up_step(ops, machine, options.interval)
+    if not options.allow_uncovered and (model.unsupported or np.isnan(timed.time_s[0]).any()):
+        check_covered(timed.table, model.unsupported, f"{model.name} on {machine.name}")
+    step = roll_up_step(timed.rows, machine, options.interval)
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
-    shares, fit = coverage(ops), fit_of(model, machine, sizes, formats)
-    return Estimate(
+    detail = Detail(timed=timed, ops=partial(getattr, timed, "table"), coverage=timed.coverage,
+                    fit=partial(fit_of, model, machine, sizes, formats))  # fmt: skip
+    found = Estimate(
         model=model,
         machine=machine,
         sizes=sizes,
         scope=scope,
         runs_at_once=at_once,
-        ops=ops,
         step_time=step,
         run_time=run,
         unit_per_day=estimated_per_day(model, machine, run, scope, at_once),
-        coverage=shares,
-        deviations=(
-            *model.caveats,
-            *((fit.message,) if fit.message else ()),
-            *_deviations(model, machine, run, options, shares),
-            *_unused_table_notes(machine, ops, shares),
-            *_smaller_batch_notes(
-                model, traced, fitted, _Priced(ops, sizes, formats, step.wall_s.value), options.interval
-            ),
-            *processor_notes(traced, model, machine),
-        ),
         formats=formats,
-        fit=fit,
+        detail=detail,
+    )
+    detail.made["deviations"] = partial(_all_deviations, found, traced, fitted, options)
+    return found
+
+
+def _all_deviations(
+    estimated: Estimate, traced: ModelProfile, fitted: Machine, options: Options
+) -> tuple[str, ...]:
+    model, machine, shares = estimated.model, estimated.machine, estimated.coverage
+    return (
+        *model.caveats,
+        *((estimated.fit.message,) if estimated.fit.message else ()),
+        *_deviations(model, machine, estimated.run_time, options, shares),
+        *_unused_table_notes(machine, estimated, shares),
+        *_smaller_batch_notes(model, traced, fitted, estimated),
+        *processor_notes(traced, model, machine),
     )

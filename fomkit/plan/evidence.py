@@ -10,17 +10,18 @@ import numpy as np
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
 from fomkit.ops.formulas import work_out
 from fomkit.ops.groups import identities, shape_label
-from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
+from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.tables import COSTS
 from fomkit.plan.content import INTERVAL_MEANING, span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
-from fomkit.plan.shapes import ops_to_time
+from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.cascade import Neighbour, nearest_timings
 from fomkit.prediction.estimates import Record, records
 from fomkit.prediction.rates import FITTED, binding, rates
@@ -260,3 +261,57 @@ def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
         rows.append({"roof": f"{peak} (fitted to the table)" if fitted else peak,
                      "flop_per_s": known.flop_per_s.value, "byte_per_s": known.byte_per_s.value})  # fmt: skip
     return pd.DataFrame(rows, columns=["roof", "flop_per_s", "byte_per_s"])
+
+
+def _as_timed(ops: pd.DataFrame) -> pd.DataFrame:
+    """Blank what a timing need not say, so that ops which one timing serves are alike."""
+    return ops.assign(
+        op=ops["op"].mask(ops["kind"].isin(UNNAMED_KINDS), ""),
+        pass_name=ops["pass_name"].mask(ops["kind"].isin(PASS_FREE_KINDS), ""),
+    )
+
+
+def _line(row: dict[str, Any]) -> dict[str, Any]:
+    """Give the cells of a table of ops: what is to be run, by the names of the columns."""
+    kind = str(row["kind"])
+    sizes = KINDS[kind].columns
+    names = ("op", "kind", "dtype", "engine", "pass_name", "count", *sizes)
+    known = {name: row[name] for name in names if name in row and row[name] == row[name] and row[name] != ""}
+    return {
+        name: int(cell) if isinstance(cell, float) and cell.is_integer() else cell for name, cell in known.items()
+    }
+
+
+def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> dict[str, Any]:
+    first = {str(name): cell for name, cell in rows.iloc[0].items()}
+    executions = float(rows["count"].sum())
+    return {
+        "sizes": shape_label(first),
+        "ops": sorted(set(rows["op"].astype("str"))),
+        "passes": sorted(set(rows["pass_name"].astype("str"))),
+        "time_source": str(first["time_source"]),
+        "executions": executions,
+        "share": float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
+        "step_s": span_content(step),
+        "shrinks": shrinks(estimate.step, step),
+        "line": _line({**first, "count": executions}),
+    }
+
+
+def ops_to_time(estimate: Estimate, top: int) -> dict[str, Any]:
+    """List what could be timed on the machine, by how much narrower the interval of the step would be.
+
+    `top`: timings to list. Gives a dict: ``measurements``, best first, and ``all_measured``, the step [s] with
+    every one of them known. An entry has sizes, time_source, executions and share of the device time of all ops
+    that the timing would serve, ``step_s`` with them known, ``shrinks`` [share of the interval's width now], and
+    ``line``, the cells of a table of ops. ``line`` names the first of these ops where several share sizes, and its
+    count is that of all.
+    """
+    settled = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0]
+    groups = identities(_as_timed(settled))
+    steps = steps_if_timed(settled, groups, estimate.machine, estimate.step.level)
+    listed = {number: _if_timed(estimate, settled[groups == number], step) for number, step in steps.items()}
+    best = sorted(listed, key=lambda number: (-listed[number]["shrinks"], -listed[number]["share"]))[:top]
+    together = groups.isin(best).astype("int64")
+    known = steps_if_timed(settled, together, estimate.machine, estimate.step.level).get(1)
+    return {"measurements": [listed[number] for number in best], "all_measured": span_content(known)}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,9 +18,8 @@ from fomkit.core.model import Data, ModelProfile
 from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.layout import microbatches_of
-from fomkit.parallel.step import ParallelStep, Waits, add_waits, bare, of_traffic, step_coverage
+from fomkit.parallel.step import Notes, ParallelStep, Waits, add_waits, bare, of_traffic, step_coverage
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
-from fomkit.plan.coverage import coverage
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import standing_memory
 from fomkit.plan.memory_of import step_memory
@@ -67,7 +67,7 @@ class _Work(NamedTuple):
     coverage: dict[str, float]
     precision: str
     excludes: tuple[str, ...]
-    notes: tuple[str, ...]
+    notes: Sequence[str]
 
 
 class ReplicaStep:
@@ -126,12 +126,11 @@ class ReplicaStep:
         return 4.0 * float(self.model.parameters_trainable or self.model.parameters_total or 0)
 
     def _buckets(self, estimated: Estimate, backward_s: float) -> list[Bucket]:
-        order, ops = self.model.order, estimated.ops
+        order, timed = self.model.order, estimated.timed
         if order is None or not (order["role"] == "gradient").any():
             return [Bucket(self.gradient_byte(), backward_s)]
         sized = resize_ops(order, estimated.sizes, self.model.name)
-        seconds = ops["time_s"].to_numpy(np.float64)
-        backward = ops["pass_name"].str.startswith("backward").to_numpy(bool)
+        seconds, backward = timed.time_s[0][timed.step.first], (timed.step.passes == "backward")[timed.step.first]
         found = buckets_of(sized, seconds, backward, self.layout.bucket_byte)
         ordered = sized[sized["row"].notna()].drop_duplicates("id")["row"].to_numpy(int)
         total = float(np.nansum(seconds[ordered[backward[ordered]]]))
@@ -235,7 +234,7 @@ class ReplicaStep:
         if key not in self._works:
             one = self.estimate(samples)
             covered = self._coverage(one, microbatches, update_share)
-            self._works[key] = _Work(covered, one.precision, one.excludes, self._notes(one))
+            self._works[key] = _Work(covered, one.precision, one.excludes, Notes(partial(self._notes, one)))
         return self._works[key]
 
     def _notes(self, one: Estimate) -> tuple[str, ...]:
@@ -249,10 +248,10 @@ class ReplicaStep:
 
     def _coverage(self, estimated: Estimate, microbatches: int, update_share: float) -> dict[str, float]:
         """Give the shares of the work by time source: each pass as often as it runs, the update's share once."""
-        ops = estimated.ops
-        forward, update = (ops["pass_name"].eq(name).to_numpy(bool) for name in ("forward", "update"))
+        timed = estimated.timed
+        forward, update = (timed.step.passes == name for name in ("forward", "update"))
         runs = np.where(update, update_share, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
-        return coverage(ops.assign(count=ops["count"] * runs))
+        return timed.coverage(runs)
 
     def _memory(self, sizes: Mapping[str, int], replicas: int, *, narrowed: bool) -> float | None:
         """Give the peak of a replica, less what zero keeps elsewhere; None where it is not known."""

@@ -33,8 +33,8 @@ from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, step_ops, times_at
 from fomkit.plan.step import Ops, StepTime, device_times, terms_beside, with_host
 from fomkit.prediction.cascade import prepared
-from fomkit.prediction.donors import FROM_TABLE, ROOFLINE, factor
-from fomkit.prediction.estimates import alike
+from fomkit.prediction.donors import FROM_TABLE, ROOFLINE
+from fomkit.prediction.gp import alike
 from fomkit.prediction.rates import floors, rates, same_rates, value_of
 from fomkit.profiles.evidence import with_fits
 
@@ -54,7 +54,8 @@ CELLS = 150_000
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
 RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
 _TRANSFERRED = np.array([SOURCES["transferred" if name in FROM_TABLE else name] for name in SOURCES], np.int8)
-_OF_TABLE = np.array([SOURCES[name] for name in TABLES], np.int8)
+_OF_TABLE = np.array([name in TABLES for name in SOURCES], bool)
+BASES = ("measured", "modelled")
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ class Study:
     at_once: int
     uses: Uses
     formats: Formats
-    cache: dict[tuple[tuple[str, bytes], ...], Timed] = field(default_factory=dict, repr=False)
-    """The times as built of the last block of shapes: a search, or a sweep, asks for many machines at the same."""
+    pairs: Mapping[tuple[str, str], NDArray[np.intp]]
+    cache: dict[tuple[tuple[str, bytes], ...], _Shapes] = field(default_factory=dict, repr=False)
+    """The last block of shapes as built: a search, or a sweep, asks for many machines at the same."""
 
 
 def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -103,28 +105,74 @@ def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple
     return sizes, changes
 
 
-def _changed_floors(study: Study, timed: Timed, changes: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Give the floors [s] of all ops (n, s) as built and as changed."""
-    rows = study.step.rows
-    before, after = np.empty((2, *timed.flop.shape))
-    arithmetic = rows["kind"].isin(PRODUCT_KINDS).to_numpy(bool)[:, None]
-    for pair, at in same_rates(rows).items():
-        known = rates(study.machine, *pair)
-        built = (value_of(known.flop_per_s), value_of(known.byte_per_s))
-        changed = (changes.get(peak_name(*pair), built[0]), changes.get("byte_per_s", built[1]))
-        work = (arithmetic[at], timed.flop[at], timed.byte[at])
-        before[at], after[at] = floors(*work, *built)[0], floors(*work, *changed)[0]
-    return before, after
+class _Shapes(NamedTuple):
+    """The ops (n) of some shapes (u) on the machine as built, and how their times change with its rates.
+
+    `seconds` (3, n, u): value and ends of all executions [s], 0 where unpriced.
+    `sources` (n, u); `starts` (u,): launches of all ops; `measured` (u,): true where each was timed.
+    `launched` (n, u): share of a time that launches take, where it names them apart.
+    `compute`, `memory` (n, u): flop and byte for each second of the floor, times the rest of the share; 0 where
+      the floor is unknown and the rest stays as it is, which `kept` (n, u) has.
+    """
+
+    seconds: Array
+    sources: NDArray[np.int8]
+    starts: Array
+    measured: NDArray[np.bool_]
+    launched: Array
+    compute: Array
+    memory: Array
+    kept: Array
 
 
-def _rescaled(study: Study, timed: Timed, changes: Mapping[str, Array]) -> Timed:
-    """Carry the times of all ops (n, s) over to the changed machine of each scenario."""
+def _shapes_of(study: Study, timed: Timed) -> _Shapes:
+    rows, launch = study.step.rows, study.machine.device.launch_s
+    arithmetic, floor_s = rows["kind"].isin(PRODUCT_KINDS).to_numpy(bool)[:, None], np.empty(timed.flop.shape)
+    for pair, at in study.pairs.items():
+        built = _built(study.machine, pair)
+        floor_s[at] = floors(arithmetic[at], timed.flop[at], timed.byte[at], *built)[0]
+    starts_s = np.nan_to_num(timed.launches) * (launch.value if launch is not None else 0.0)
+    starts_s = np.where((timed.sources == SOURCES[ROOFLINE]) & (starts_s < timed.times[0]), starts_s, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        launched = np.nan_to_num(starts_s / timed.times[0])
+        compute, memory = timed.flop / floor_s, timed.byte / floor_s
+    compute = np.where(np.isnan(compute) & ~arithmetic, 0.0, compute)
+    known = np.isfinite(compute) & np.isfinite(memory)
+    compute, memory, kept = (
+        np.where(where, one, 0.0) * (1 - launched)
+        for where, one in ((known, compute), (known, memory), (~known, np.ones(known.shape)))
+    )
+    measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
+    seconds, starts = (
+        np.nan_to_num(timed.times * timed.executions),
+        np.nansum(timed.launches * timed.executions, 0),
+    )
+    return _Shapes(seconds, timed.sources, starts, measured, launched, compute, memory, kept)
+
+
+def _built(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
+    known = rates(machine, *pair)
+    return value_of(known.flop_per_s), value_of(known.byte_per_s)
+
+
+def _changed(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array:
+    """Give the time of each op (n, s) on the changed machine of each scenario, as a share of that as built.
+
+    It is `fomkit.prediction.donors.factor`, of floors that all scenarios of a shape share but for their rates.
+    """
     launch = study.machine.device.launch_s
-    launch_s = launch.value if launch is not None else 0.0
-    ratio = changes["launch_s"] / launch_s if "launch_s" in changes and launch_s else 1.0
-    starts_s = np.where(timed.sources == SOURCES[ROOFLINE], np.nan_to_num(timed.launches) * launch_s, 0.0)
-    share = factor(timed.times[0], starts_s, *_changed_floors(study, timed, changes), ratio)
-    return timed._replace(times=timed.times * share, sources=_TRANSFERRED[timed.sources])
+    share = here.launched
+    if "launch_s" in changes and launch is not None and launch.value:
+        share = share * (changes["launch_s"] / launch.value)
+    share = share + here.kept
+    for pair, at in study.pairs.items():
+        peak, rate = (
+            1.0 / changes.get(name, built)
+            for name, built in zip((peak_name(*pair), "byte_per_s"), _built(study.machine, pair), strict=True)
+        )
+        # A rate that nobody knows is one that no floor here needs.
+        share[at] += np.fmax(here.compute[at] * peak, here.memory[at] * rate)
+    return share
 
 
 def _span_of_variants(ends: Array, level: float) -> Span:
@@ -157,29 +205,28 @@ def _figures_of(
     return np.stack([np.broadcast_to(end, starts.shape) for end in ends_of((wall_s, rate, per_day))])
 
 
-def _device_times(study: Study, timed: Timed, which: NDArray[np.bool_]) -> Array:
+def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Array:
     """Add up some of the ops of each scenario: value and ends (3, s) [s]."""
-    kinds, sources = study.step.rows["kind"][which].tolist(), timed.sources[which]
-    seconds = np.nan_to_num(timed.times[:, which] * timed.executions[which])
-    ops = Ops(kinds, seconds, sources, np.isin(sources, _OF_TABLE))
+    kinds, every = study.step.rows["kind"][which].tolist(), bool(which.all())
+    seconds, sources = (here.seconds, here.sources) if every else (here.seconds[:, which], here.sources[which])
+    ops = Ops(kinds, seconds, sources, _OF_TABLE[sources])
     return device_times(ops, study.uses, study.options.interval)
 
 
 def _rolled_up(
     study: Study,
-    timed: Timed,
+    here: _Shapes,
     batches: Array | None,
     cases: Iterable[_Case],
     launches_s: Array | None,
 ) -> pd.DataFrame:
     """Roll the ops (n, s) of each scenario up."""
     rows, level = study.step.rows, study.options.interval
-    devices, forwards = _device_times(study, timed, np.ones(len(rows), bool)), None
-    ahead = (rows["pass_name"].str.partition("_")[0] == FORWARD).to_numpy(bool)
+    devices, forwards = _device_times(study, here, np.ones(len(rows), bool)), None
+    ahead = study.step.passes == FORWARD
     if study.model.data.validation_samples is not None and ahead.any():
-        forwards = _device_times(study, timed, ahead)
-    starts = np.nansum(timed.launches * timed.executions, 0)
-    found = np.empty((len(RESULTS), len(starts)))
+        forwards = _device_times(study, here, ahead)
+    found = np.empty((len(RESULTS), len(here.starts)))
     for case in cases:
         at = case.scenarios
         scaled = None if case.machine.host_op_s is not None else launches_s
@@ -187,18 +234,18 @@ def _rolled_up(
             # What the host needs is launches times their cost: a launch of 1 s serves all scenarios.
             case = case._replace(machine=change_machine(case.machine, {"launch_s": 1.0}))
         forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
-        own = starts[at] if scaled is None else starts[at] * scaled[at]
+        own = here.starts[at] if scaled is None else here.starts[at] * scaled[at]
         batch = None if batches is None else batches[at]
         found[:, at] = _figures_of(study, case, _span_of_variants(devices[:, at], level), forward_s, own, batch)
-    measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
     result = pd.DataFrame(found.T, columns=list(RESULTS))
-    return result.assign(basis=pd.Categorical(np.where(measured, "measured", "modelled")))
+    return result.assign(basis=pd.Categorical(np.where(here.measured, *BASES), BASES))
 
 
-def _of_scenarios(timed: Timed, shape: NDArray[np.intp]) -> Timed:
+def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
     """Give each scenario the ops of its shape."""
-    chosen = {name: column[..., shape] for name, column in timed._asdict().items()}
-    return Timed(**chosen)
+    if len(shape) == len(shapes.starts) and (shape == np.arange(len(shape))).all():
+        return shapes
+    return _Shapes._make(column.take(shape, -1) for column in shapes)
 
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
@@ -210,17 +257,18 @@ def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> St
     scope = choose_scope([machine], options.scope)
     step = step_ops(model, machine, formats)
     at_once = runs_at_once(model, machine, scope)
-    return Study(model, given, machine, options, step, scope, at_once, uses_of(machine), formats)
+    pairs = same_rates(step.rows)
+    return Study(model, given, machine, options, step, scope, at_once, uses_of(machine), formats, pairs)
 
 
-def _as_built(study: Study, sizes: Mapping[str, Array]) -> Timed:
+def _as_built(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
     """Time all ops on the machine as built, at each shape of a block; raise where work has no time."""
     key = tuple((name, values.tobytes()) for name, values in sizes.items())
     if key not in study.cache:
         timed = times_at(study.step, study.machine, sizes, study.options.interval)
         _check(study, timed)
         study.cache.clear()
-        study.cache[key] = timed
+        study.cache[key] = _shapes_of(study, timed)
     return study.cache[key]
 
 
@@ -279,14 +327,16 @@ def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFram
 
 
 def _block(
-    study: Study, timed: Timed, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
+    study: Study, shapes: _Shapes, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
 ) -> pd.DataFrame:
-    here = _of_scenarios(timed, shape)
+    here = _of_scenarios(shapes, shape)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
     free = terms(study.machine)
     rates_of = {name: column for name, column in values.items() if name not in free}
     if rates_of:
-        here = _rescaled(study, here, rates_of)
+        seconds = here.seconds * _changed(study, here, rates_of)
+        untimed = np.zeros_like(here.measured)
+        here = here._replace(seconds=seconds, sources=_TRANSFERRED[here.sources], measured=untimed)
     batches = sizes["batch"][shape] if "batch" in sizes else None
     cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in free})
     return _rolled_up(study, here, batches, cases, rates_of.get("launch_s"))

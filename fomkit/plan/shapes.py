@@ -1,36 +1,36 @@
-"""The ops of one model at many sizes at once, as arrays; and which of them are worth timing on a machine."""
+"""The ops of one model at many sizes at once, as arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, shrinks
 from fomkit.ops.check import check_table
-from fomkit.ops.groups import identities, shape_label
-from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, UNNAMED_KINDS
+from fomkit.ops.families.formula import columns_of
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
-from fomkit.ops.pricing import cost_columns, recurrent_calls
-from fomkit.ops.resize import evaluate_many, resize_ops
-from fomkit.ops.tables import SIZED, SOURCES
-from fomkit.plan.content import span_content
-from fomkit.plan.estimate import Estimate
+from fomkit.ops.pricing import CostGroup, cost_columns, cost_groups, recurrent_calls
+from fomkit.ops.resize import evaluate_all, evaluate_many, resize_ops
+from fomkit.ops.tables import SIZED, SOURCES, TABLES
+from fomkit.plan.coverage import TABLES as FROM_TABLES
+from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
-from fomkit.plan.step import steps_if_timed
-from fomkit.prediction.cascade import prepared, price
-from fomkit.prediction.estimates import Rows, are, repeated
-from fomkit.prediction.rates import fresh_seconds
+from fomkit.plan.step import Ops, StepRows
+from fomkit.prediction.cascade import prepared, price, with_answers
+from fomkit.prediction.estimates import Answers, Columns, Rows, places_of, repeated
+from fomkit.prediction.gp import FEW, alike
+from fomkit.prediction.rates import fresh_seconds, with_fresh
 from fomkit.prediction.storage_order import row_major, settle_engines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fomkit.core.machine import Machine
+    from fomkit.core.machine import Device, Machine
     from fomkit.core.model import ModelProfile
 
     Array = NDArray[np.float64]
@@ -39,38 +39,115 @@ if TYPE_CHECKING:
 
 _TEXTS = ("op", "kind", "dtype", "engine", "pass_name")
 _PLACE = ("count", "module", "code_line", "traced_time_s")
+_WORK = ("flop", "byte", "launches")
+
+
+class Cells(NamedTuple):
+    """The cells of a table of ops that are expressions of named sizes (e), as columns.
+
+    `columns`: the names of the table's columns that have any; `texts`: the expressions, each once.
+    `at`: place among the cells of all these columns, one column after the other; `text`: number of its text.
+    `factor`: what the number format makes of it.
+    `least`, `most`, `whole`: what the column allows.
+    """
+
+    columns: tuple[str, ...]
+    texts: tuple[str, ...]
+    at: NDArray[np.intp]
+    text: NDArray[np.intp]
+    factor: Array
+    least: Array
+    most: Array
+    whole: NDArray[np.bool_]
+
+
+_ALLOWED = {column.name: column for column in TABLES["OPS"]}
+
+
+def _cells(expressions: Mapping[str, Mapping[int, str]], factor: Array) -> Cells:
+    """Collect the expressions of a table, column by column and row by row."""
+    columns = tuple(expressions)
+    listed = [(at, row, text) for at, name in enumerate(columns) for row, text in expressions[name].items()]
+    texts = tuple(dict.fromkeys(text for _, _, text in listed))
+    column, row = (np.array([one[place] for one in listed], np.intp) for place in (0, 1))
+    number = {text: place for place, text in enumerate(texts)}
+    moved = np.array([name in ("read_byte", "write_byte") for name in columns], bool)
+    # What a loop does between its steps is done 0 times where there is one step.
+    allowed = [replace(_ALLOWED[name], least=0.0) if name == "count" else _ALLOWED[name] for name in columns]
+    least, most, whole = (np.array([getattr(one, name) for one in allowed], kind)[column]
+                          for name, kind in (("least", float), ("most", float), ("whole", bool)))  # fmt: skip
+    return Cells(
+        columns, texts, column * len(factor) + row, np.array([number[text] for *_, text in listed], np.intp),
+        np.where(moved[column], factor[row], 1.0) if len(row) else np.empty(0), least, most, whole,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class SizedOps:
     """Ops whose columns may depend on named sizes.
 
-    `rows`: one row for each, restated, at the profile's own sizes; `where`: how messages name them.
-    `expressions`: column to the text of each row; rows without one keep their number.
-    `factor`: what the number format makes of the bytes of each row.
+    `columns`: one row for each, restated, at some sizes; `cells`: those that are expressions; `groups`: rows that
+    one cost formula prices; `where`: how messages name them.
     """
 
-    rows: pd.DataFrame
-    expressions: Mapping[str, Mapping[int, str]]
-    factor: Array
+    columns: Columns
+    cells: Cells
+    groups: Sequence[CostGroup]
     where: str
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """One row for each op."""
+        return self.columns.table
+
+    @cached_property
+    def _fixed(self) -> dict[str, Array]:
+        """The columns of numbers at some sizes (n, 1)."""
+        names = [
+            name for name, dtype in zip(self.rows.columns, self.rows.dtypes, strict=True) if dtype.kind == "f"
+        ]
+        row = columns_of(self.rows, np.arange(len(self.rows)), {}, (1,))
+        return {name: row(name) for name in ("item_byte", *names)}
 
     def at(self, sizes: Sizes) -> Rows:
         """Size, check and price each row at all sizes (u), row by row."""
-        many = len(next(iter(sizes.values())))
-        sized: dict[str, Array] = {}
-        for name, texts in self.expressions.items():
-            sized[name] = np.repeat(self.rows[name].to_numpy(np.float64)[:, None], many, 1)
-            for row, text in texts.items():
-                value = evaluate_many(text, sizes, f"{self.where}, {name}")
-                sized[name][row] = value * self.factor[row] if name in ("read_byte", "write_byte") else value
+        many, cells = len(next(iter(sizes.values()))), self.cells
+        values = evaluate_all(cells.texts, sizes, self.where)
         # What a check allows is a range of numbers, whole ones where dimensions are, which expressions keep; so
         # the least sizes of each row and its largest speak for all the others.
-        ends = {name: np.stack([cells.min(1), cells.max(1)], 1).ravel() for name, cells in sized.items()}
-        both = self.rows.iloc[np.repeat(np.arange(len(self.rows)), 2)].assign(**ends)
-        check_table(both.drop(columns="of", errors="ignore"), "OPS", self.where)
-        costs = cost_columns(self.rows, ("flop", "byte", "launches"), sized, (many,))
-        return repeated(self.rows, many, **sized, **costs)
+        ends = np.stack([values.min(1), values.max(1)], 1)[cells.text] * cells.factor[:, None]
+        wrong = (ends < cells.least[:, None]) | (ends > cells.most[:, None])
+        wrong |= cells.whole[:, None] & (np.floor(ends) != ends)
+        flat = np.repeat(
+            np.concatenate([np.empty((0, 1)), *(self._fixed[name] for name in cells.columns)]), many, 1
+        )
+        flat[cells.at] = values[cells.text] * cells.factor[:, None]
+        sized = dict(zip(cells.columns, flat.reshape(len(cells.columns), len(self.rows), many), strict=True))
+        if wrong.any():
+            both = {name: np.stack([column.min(1), column.max(1)], 1).ravel() for name, column in sized.items()}
+            table = self.rows.iloc[np.repeat(np.arange(len(self.rows)), 2)].assign(**both)
+            check_table(table.drop(columns=["of", *_WORK], errors="ignore"), "OPS", self.where)
+
+        def least_flop() -> Array:
+            found = cost_columns(self.rows, ("least_flop",), {**self._fixed, **sized}, (many,), self.groups)
+            return found["least_flop"].ravel()
+
+        costs = cost_columns(self.rows, _WORK, {**self._fixed, **sized}, (many,), self.groups)
+        return repeated(self.columns, many, **sized, **costs, least_flop=least_flop)
+
+
+def _sized(
+    rows: pd.DataFrame, expressions: Mapping[str, Mapping[int, str]], factor: Array, where: str
+) -> SizedOps:
+    check_table(rows.drop(columns="of", errors="ignore"), "OPS", where)
+    return SizedOps(Columns(rows), _cells(expressions, factor), cost_groups(rows), where)
+
+
+class Replaced(NamedTuple):
+    """The number format and engine that an op was asked for in, and a note that it has others."""
+
+    note: str
+    asked: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -78,18 +155,44 @@ class StepOps:
     """The distinct ops of a model's step, to be sized.
 
     `ops`: each executed once.
-    `counts`: for each row the number, or the texts, of its executions.
+    `counts`: executions of each row; `sized_counts`: row, text and times of those that are expressions, beside.
     `parts`: the profile's parts with ``of`` a row; None where it has none.
+    `first` (t,): for each row of the model's restated table the op that it is.
+    `replaced`: ops that run on another engine than was asked for.
     """
 
     ops: SizedOps
-    counts: tuple[tuple[str | float, ...], ...]
+    counts: Array
+    sized_counts: tuple[tuple[int, str, int], ...]
     parts: SizedOps | None
+    first: NDArray[np.intp]
+    replaced: Mapping[int, Replaced]
 
     @property
     def rows(self) -> pd.DataFrame:
-        """One row for each op, at the profile's own sizes."""
+        """One row for each op, at some sizes."""
         return self.ops.rows
+
+    @cached_property
+    def passes(self) -> NDArray[np.object_]:
+        """Forward, backward or update: the pass of each op."""
+        passes = self.ops.columns.text("pass_name")
+        return np.array([word.partition("_")[0] for word in passes.words], object)[passes.codes]
+
+    def executions(self, sizes: Sizes) -> Array:
+        """Give the executions of each op at all sizes (n, u)."""
+        found = np.repeat(self.counts[:, None], len(next(iter(sizes.values()))), 1)
+        for row, text, times in self.sized_counts:
+            found[row] += times * evaluate_many(text, sizes, self.ops.where)
+        return found
+
+
+class Priced(NamedTuple):
+    """Ops at several sizes, row by row, and what is known of each on a machine as built."""
+
+    rows: Rows
+    answers: Answers
+    executions: Array
 
 
 class Timed(NamedTuple):
@@ -121,45 +224,86 @@ def _symbols(ops: pd.DataFrame) -> dict[str, dict[int, str]]:
 
 
 def _restated(
-    ops: pd.DataFrame, model: ModelProfile, machine: Machine, formats: Formats
+    ops: pd.DataFrame, model: ModelProfile, formats: Formats, sizes: Mapping[str, int]
 ) -> tuple[pd.DataFrame, pd.DataFrame, Array]:
-    """Give ops at the profile's sizes, in the formats and on the engines that a machine has, and byte factors."""
-    traced = resize_ops(ops, choose_sizes(model, {}), model.name)
-    restated = settle_engines(restate_ops(traced, formats).reset_index(drop=True), prepared(machine))[0]
+    """Give ops at some sizes, the same in number formats, and by how much their bytes change."""
+    traced = resize_ops(ops, sizes, model.name)
+    restated = restate_ops(traced, formats).reset_index(drop=True)
     factor = np.ones(len(restated))
     factor[: len(traced)] = byte_factor(traced["dtype"], restated["dtype"].iloc[: len(traced)])
     return traced, restated, factor
 
 
-def step_ops(model: ModelProfile, machine: Machine, formats: Formats) -> StepOps:
-    """Collect the distinct ops of a model's step, with the engines that a machine has."""
-    ops = row_major(model.ops)
-    traced, restated, factor = _restated(ops, model, machine, formats)
+def step_ops(
+    model: ModelProfile, machine: Machine, formats: Formats, sizes: Mapping[str, int] | None = None
+) -> StepOps:
+    """Collect the distinct ops of a model's step, with the engines that a machine has.
+
+    `sizes`: those at which what is no expression is worked out; default: the profile's own.
+    """
+    ops, sizes = row_major(model.ops), choose_sizes(model, {}) if sizes is None else sizes
+    keep, same = _same_rows(ops, formats)
+    times = np.bincount(same)
+    ops = ops.iloc[keep].reset_index(drop=True) if len(keep) < len(same) else ops
+    traced, asked, factor = _restated(ops, model, formats, sizes)
+    restated, notes = settle_engines(asked, prepared(machine))
     symbols = _symbols(ops)
-    _check_fixed_updates(traced, symbols, formats, model.name)
-    names = [name for name in restated.columns if name not in _PLACE]
-    cells = restated[names].astype(object).where(restated[names].notna(), None)
-    for name, texts in symbols.items():
-        if name in names:
-            cells.iloc[list(texts), names.index(name)] = list(texts.values())
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for place, key in enumerate(cells.itertuples(index=False, name=None)):
-        groups.setdefault((*key, factor[place]), []).append(place)
-    first = [places[0] for places in groups.values()]
-    new = {place: number for number, places in enumerate(groups.values()) for place in places}
+    if formats.casts_weights and has_sized_update(traced, symbols):
+        raise FomkitError(
+            model.name, "its update depends on a named size, so the casts of its weights cannot be sized "
+            "together. Estimate each size alone, or choose --precision fp32.",
+        )  # fmt: skip
     texts_of = symbols.get("count", {})
-    counts = restated["count"].tolist()
+    columns = [_cells_of(restated[name], symbols.get(name, {})) for name in restated.columns if name not in _PLACE]
+    told = [notes.get(place, "") for place in range(len(restated))]
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, key in enumerate(zip(*columns, factor.tolist(), told, strict=True)):
+        groups.setdefault(key, []).append(place)
+    first = [places[0] for places in groups.values()]
+    new = np.empty(len(restated), np.intp)
+    for number, places in enumerate(groups.values()):
+        new[places] = number
+    chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
+    counts[: len(times)] *= times
+    counts[list(texts_of)] = 0.0
     expressions = {
-        name: {new[place]: text for place, text in cells_of.items() if place in set(first)}
+        name: {int(new[place]): text for place, text in cells_of.items() if place in chosen}
         for name, cells_of in symbols.items()
         if name != "count"
     }
     rows = _told(restated.iloc[first]).assign(count=1.0)
     return StepOps(
-        ops=SizedOps(rows, expressions, factor[first], model.name),
-        counts=tuple(tuple(texts_of.get(place, counts[place]) for place in places) for places in groups.values()),
-        parts=_parts_of(model, machine, formats, {place: new[place] for place in first}),
+        ops=_sized(rows, expressions, factor[first], model.name),
+        counts=np.bincount(new, counts, len(first)).astype(np.float64),
+        sized_counts=tuple((int(new[place]), text, int(times[place])) for place, text in texts_of.items()),
+        parts=_parts_of(model, formats, sizes, {int(keep[at]): int(new[at]) for at in first if at < len(keep)}),
+        first=new[same] if len(same) > len(keep) else new,
+        replaced={
+            number: Replaced(told[place], {name: str(asked[name].iloc[place]) for name in ("dtype", "engine")})
+            for number, place in enumerate(first)
+            if told[place]
+        },
     )
+
+
+def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Give the first of the rows of a long table that differ in place alone, and each row's number of them.
+
+    Where weights are cast, rows follow for each of the table.
+    """
+    if len(ops) <= FEW or formats.casts_weights:
+        return np.arange(len(ops)), np.arange(len(ops))
+    return alike([pd.factorize(ops[name])[0] for name in ops.columns if name == "count" or name not in _PLACE])
+
+
+def _cells_of(column: pd.Series[Any], texts: Mapping[int, str]) -> list[object]:
+    """Give the cells of a column, None where it is empty, and the expressions that stand there."""
+    cells, empty = column.to_numpy(object, copy=True), np.asarray(column.isna(), bool)
+    cells[empty] = None
+    for place, text in texts.items():
+        cells[place] = text
+    found: list[object] = cells.tolist()
+    return found
 
 
 def _told(rows: pd.DataFrame) -> pd.DataFrame:
@@ -168,34 +312,22 @@ def _told(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[:, rows.notna().any() | rows.columns.isin(_TEXTS)]
 
 
-def _parts_of(model: ModelProfile, machine: Machine, formats: Formats, new: Mapping[int, int]) -> SizedOps | None:
+def _parts_of(
+    model: ModelProfile, formats: Formats, sizes: Mapping[str, int], new: Mapping[int, int]
+) -> SizedOps | None:
     parts = model.parts
     parts = row_major(parts[parts["of"].isin(list(new))].reset_index(drop=True)) if len(parts) else parts
     if not len(parts):
         return None
-    _, restated, factor = _restated(parts.drop(columns="of"), model, machine, formats)
+    _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes)
     rows = _told(restated).assign(of=parts["of"].map(new))
-    return SizedOps(rows, _symbols(parts), factor, f"{model.name}, parts")
+    return _sized(rows, _symbols(parts), factor, f"{model.name}, parts")
 
 
-def _check_fixed_updates(
-    ops: pd.DataFrame, symbols: Mapping[str, Mapping[int, str]], formats: Formats, where: str
-) -> None:
+def has_sized_update(ops: pd.DataFrame, symbols: Mapping[str, Mapping[int, str]] | None = None) -> bool:
+    """Tell whether the update of a step depends on a named size."""
     updates = set(np.flatnonzero(ops["kind"] == "optimizer").tolist())
-    if formats.casts_weights and any(updates & set(cells) for cells in symbols.values()):
-        raise FomkitError(
-            where, "its update depends on a named size, so the casts of its weights cannot be sized together. "
-            "Estimate each size alone, or choose --precision fp32.",
-        )  # fmt: skip
-
-
-def _executions(step: StepOps, sizes: Sizes) -> Array:
-    many = len(next(iter(sizes.values())))
-    found = np.zeros((len(step.counts), many))
-    for row, counts in enumerate(step.counts):
-        for count in counts:
-            found[row] += evaluate_many(count, sizes, step.ops.where) if isinstance(count, str) else count
-    return found
+    return any(updates & set(cells) for cells in (_symbols(ops) if symbols is None else symbols).values())
 
 
 def _parts(step: StepOps, sizes: Sizes) -> Rows | None:
@@ -210,9 +342,10 @@ def _parts(step: StepOps, sizes: Sizes) -> Rows | None:
 def _calls(step: StepOps, rows: Rows) -> Rows | None:
     """Make the library calls of recurrent layers at all sizes; ``of`` is the layer's place among ``rows``."""
     many, found = len(rows) // len(step.rows), list[dict[str, Any]]()
-    for row in np.flatnonzero(are(step.rows, "kind", "rnn")).tolist():
+    for row in np.flatnonzero(step.ops.columns.text("kind").are("rnn")).tolist():
         layer = {str(name): cell for name, cell in step.rows.iloc[row].items()}
-        own = [name for name, texts in step.ops.expressions.items() if row in texts]
+        layer |= step.replaced[row].asked if row in step.replaced else {}
+        own = step.ops.cells.columns
         layer |= {name: rows.number(name).reshape(-1, many)[row] for name in own}
         found += [{**call, "of": float(row)} for call in recurrent_calls(layer)]
     if not found:
@@ -222,77 +355,92 @@ def _calls(step: StepOps, rows: Rows) -> Rows | None:
     names = [name for name in cells.columns if cells[name].dtype.kind == "f"]
     sized = {name: np.stack([np.broadcast_to(call.get(name, np.nan), many) for call in found]) for name in names}
     costs = cost_columns(cells, ("flop", "byte", "launches"), sized, (many,))
-    calls = repeated(cells, many, **sized, **costs)
+    calls = repeated(Columns(cells), many, **sized, **costs)
     calls = calls.assign(of=calls.number("of") * many + calls.index % many)
     return calls.take(calls.number("count") != 0)
 
 
-def times_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Timed:
+def price_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Priced:
     """Price a step's ops at many sizes.
 
     `machine`: as built; `sizes`: each named size as an array (u,) of whole numbers.
     """
     machine, rows = prepared(machine), step.ops.at(sizes)
-    shape = (len(step.rows), -1)
-    calls = _calls(step, rows)
-    answers = price(rows, machine, interval, parts=_parts(step, sizes), calls=calls)
-    times, sources = np.full((3, len(rows)), np.nan), np.zeros(len(rows), np.int8)
-    times[:, answers.index] = answers.times
-    times += fresh_seconds(rows, machine.device)
+    answers = price(rows, machine, interval, parts=_parts(step, sizes), calls=_calls(step, rows))
+    return Priced(rows, answers, step.executions(sizes))
+
+
+def seconds_of(rows: Rows, answers: Answers, device: Device) -> Array:
+    """Give value and ends [s] of all rows (3, n), NaN of those without an answer; with fresh pages."""
+    times = np.full((3, len(rows)), np.nan)
+    times[:, places_of(answers.index, rows.index)] = answers.times
+    return times + fresh_seconds(rows, device)
+
+
+def times_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Timed:
+    """Time a step's ops at many sizes; see `price_at`."""
+    rows, answers, executions = price_at(step, machine, sizes, interval)
+    shape, sources = (len(step.rows), -1), np.zeros(len(rows), np.int8)
     sources[answers.index] = answers.source.mapped([SOURCES[word] for word in answers.source.words], np.int8)
-    work = (rows.number(name).reshape(shape) for name in ("flop", "byte", "launches"))
-    return Timed(times.reshape(3, *shape), sources.reshape(shape), _executions(step, sizes), *work)
+    work = (rows.number(name).reshape(shape) for name in _WORK)
+    times = seconds_of(rows, answers, machine.device).reshape(3, *shape)
+    return Timed(times, sources.reshape(shape), executions, *work)
 
 
-def _as_timed(ops: pd.DataFrame) -> pd.DataFrame:
-    """Blank what a timing need not say, so that ops which one timing serves are alike."""
-    return ops.assign(
-        op=ops["op"].mask(ops["kind"].isin(UNNAMED_KINDS), ""),
-        pass_name=ops["pass_name"].mask(ops["kind"].isin(PASS_FREE_KINDS), ""),
-    )
+@dataclass(frozen=True)
+class TimedStep:
+    """A step's ops at one point on a machine; its table is made when somebody looks at it.
 
-
-def _line(row: dict[str, Any]) -> dict[str, Any]:
-    """Give the cells of a table of ops: what is to be run, by the names of the columns."""
-    kind = str(row["kind"])
-    sizes = KINDS[kind].columns
-    names = ("op", "kind", "dtype", "engine", "pass_name", "count", *sizes)
-    known = {name: row[name] for name in names if name in row and row[name] == row[name] and row[name] != ""}
-    return {
-        name: int(cell) if isinstance(cell, float) and cell.is_integer() else cell for name, cell in known.items()
-    }
-
-
-def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> dict[str, Any]:
-    first = {str(name): cell for name, cell in rows.iloc[0].items()}
-    executions = float(rows["count"].sum())
-    return {
-        "sizes": shape_label(first),
-        "ops": sorted(set(rows["op"].astype("str"))),
-        "passes": sorted(set(rows["pass_name"].astype("str"))),
-        "time_source": str(first["time_source"]),
-        "executions": executions,
-        "share": float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
-        "step_s": span_content(step),
-        "shrinks": shrinks(estimate.step, step),
-        "line": _line({**first, "count": executions}),
-    }
-
-
-def ops_to_time(estimate: Estimate, top: int) -> dict[str, Any]:
-    """List what could be timed on the machine, by how much narrower the interval of the step would be.
-
-    `top`: timings to list. Gives a dict: ``measurements``, best first, and ``all_measured``, the step [s] with
-    every one of them known. An entry has sizes, time_source, executions and share of the device time of all ops
-    that the timing would serve, ``step_s`` with them known, ``shrinks`` [share of the interval's width now], and
-    ``line``, the cells of a table of ops. ``line`` names the first of these ops where several share sizes, and its
-    count is that of all.
+    `answers`: what is known of `priced.rows` on the machine; `costed`: makes the COSTED table of the step.
     """
-    settled = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0]
-    groups = identities(_as_timed(settled))
-    steps = steps_if_timed(settled, groups, estimate.machine, estimate.step.level)
-    listed = {number: _if_timed(estimate, settled[groups == number], step) for number, step in steps.items()}
-    best = sorted(listed, key=lambda number: (-listed[number]["shrinks"], -listed[number]["share"]))[:top]
-    together = groups.isin(best).astype("int64")
-    known = steps_if_timed(settled, together, estimate.machine, estimate.step.level).get(1)
-    return {"measurements": [listed[number] for number in best], "all_measured": span_content(known)}
+
+    step: StepOps
+    priced: Priced
+    answers: Answers
+    device: Device
+    costed: Callable[[], pd.DataFrame]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The TIMED table; nobody may change it in place."""
+        notes = {row: replaced.note for row, replaced in self.step.replaced.items()}
+        timed = with_answers(self.costed(), self.answers.noted(notes), self.step.first)
+        return with_fresh(timed, self.device)
+
+    @cached_property
+    def time_s(self) -> Array:
+        """Value and ends of each op [s] (3, n), NaN where unpriced."""
+        return seconds_of(self.priced.rows, self.answers, self.device)
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """The time source of each op; "" where unpriced."""
+        return self._words(self.answers.time_source)
+
+    def _words(self, words: NDArray[np.object_]) -> list[str]:
+        found = np.full(len(self.step.rows), "", object)
+        found[self.answers.index] = words
+        return found.tolist()
+
+    def coverage(self, runs: Array | float = 1.0) -> dict[str, float]:
+        """Give the share of the time by time source, where each op runs so many times as often (n,)."""
+        return shares_of(self.priced.executions[:, 0] * runs, self.time_s[0], self.sources)
+
+    def products(self) -> pd.DataFrame:
+        """Give what names the precision of a step: kind, flop, count, and the number format that was asked for."""
+        dtypes = self.step.ops.columns.text("dtype").cells()
+        for row, replaced in self.step.replaced.items():
+            dtypes[row] = replaced.asked["dtype"]
+        flop, count = self.priced.rows.number("flop"), self.priced.executions[:, 0]
+        return pd.DataFrame({"kind": self.step.rows["kind"], "dtype": dtypes, "flop": flop, "count": count})
+
+    @cached_property
+    def rows(self) -> StepRows:
+        """The ops as a step is added up from them."""
+        executions, columns = self.priced.executions[:, 0], self.step.ops.columns
+        seconds = np.nan_to_num(self.time_s * executions)[:, :, None]
+        sources = np.array([SOURCES[word] for word in self.sources], np.intp)[:, None]
+        of_table = np.array([word in FROM_TABLES for word in self.sources], bool)[:, None]
+        ops = Ops(columns.text("kind").cells().tolist(), seconds, sources, of_table)
+        starts = self.priced.rows.number("launches") * executions
+        return StepRows(ops, self.step.passes, self._words(self.answers.bound), starts)

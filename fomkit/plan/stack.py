@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from fomkit.core.errors import FomkitError
@@ -17,7 +18,7 @@ from fomkit.core.units import UNITS, parse_quantity
 from fomkit.parallel.job import SMALL_SHARE, amortised_share, times_for_share, work_for_share
 from fomkit.plan.content import span_content
 from fomkit.plan.coverage import coverage
-from fomkit.plan.estimate import Estimate, estimated_per_day
+from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
 from fomkit.plan.memory_of import UNKNOWN_FIT
 from fomkit.plan.run import roll_up_run
 from fomkit.plan.step import INPUT, overhead_span, roll_up_step
@@ -261,15 +262,13 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     step = roll_up_step(ops, machine, estimate.step.level)
     run = roll_up_run(model, machine, step, estimate.sizes.get("batch"), "keep")
     trained = estimate.model.traced_with.get("mode") != "infer"
+    deviations = (*estimate.model.caveats, *((OF_TRAINING,) if trained else ()))
     return replace(
         estimate,
         model=model,
         machine=machine,
-        ops=ops,
         step_time=step,
         run_time=run,
         unit_per_day=estimated_per_day(model, machine, run, estimate.scope, estimate.runs_at_once),
-        coverage=coverage(ops),
-        fit=UNKNOWN_FIT,
-        deviations=(*estimate.model.caveats, *((OF_TRAINING,) if trained else ())),
+        detail=Detail(ops=ops, coverage=partial(coverage, ops), deviations=deviations, fit=UNKNOWN_FIT),
     )

@@ -95,6 +95,33 @@ def ops_of(timed: pd.DataFrame) -> Ops:
     return Ops(timed["kind"].tolist(), seconds, sources, of_table)
 
 
+class StepRows(NamedTuple):
+    """The ops of one variant, and what else a step is added up from, one of each for every op.
+
+    `passes`: forward, backward or update; `bounds`: what bounds it; `starts`: launches of all executions.
+    """
+
+    ops: Ops
+    passes: NDArray[np.object_]
+    bounds: Sequence[str]
+    starts: Array
+
+    @property
+    def bound(self) -> str:
+        """What bounds most of the time: compute, memory, launch, or unknown."""
+        totals: dict[str, float] = {}
+        for bound, time_s in zip(self.bounds, self.ops.seconds[0, :, 0].tolist(), strict=True):
+            totals[bound] = totals.get(bound, 0.0) + time_s
+        return max(sorted(totals), key=lambda bound: totals[bound], default="unknown")
+
+
+def step_rows(timed: pd.DataFrame) -> StepRows:
+    """Read a TIMED table."""
+    passes = np.array([name.partition("_")[0] for name in timed["pass_name"]], object)
+    starts = timed["launches"].to_numpy(np.float64) * timed["count"].to_numpy(np.float64)
+    return StepRows(ops_of(timed), passes, timed["bound"].tolist(), starts)
+
+
 def device_times(ops: Ops, uses: Uses, level: float) -> Array:
     """Add up the ops of each variant, which a device runs one after the other.
 
@@ -200,31 +227,24 @@ def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
     return Terms(_host_launch(starts, machine, device_s.level), input_s, extra_s)
 
 
-def device_bound(timed: pd.DataFrame) -> str:
-    """Say what bounds most of the time of a step's ops: compute, memory, launch, or unknown."""
-    totals: dict[str, float] = {}
-    seconds = np.nan_to_num(timed["time_s"].to_numpy(np.float64) * timed["count"].to_numpy(np.float64))
-    for bound, time_s in zip(timed["bound"].tolist(), seconds.tolist(), strict=True):
-        totals[bound] = totals.get(bound, 0.0) + time_s
-    return max(sorted(totals), key=lambda bound: totals[bound], default="unknown")
-
-
-def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float, uses: Uses | None = None) -> StepTime:
+def roll_up_step(
+    timed: pd.DataFrame | StepRows, machine: Machine, level: float, uses: Uses | None = None
+) -> StepTime:
     """Add up one step.
 
-    `timed`: a TIMED table; rows without a time are left out (see `check_covered`); `machine`: for the launch cost
-    and the overheads per step; `level`: the level of the intervals in ``timed``; `uses`: what use in a step adds
-    to the errors of single kernels; default: what the machine's table calls for.
+    `timed`: a TIMED table, or its ops; rows without a time are left out (see `check_covered`); `machine`: for the
+    launch cost and the overheads per step; `level`: the level of the intervals in ``timed``; `uses`: what use in a
+    step adds to the errors of single kernels; default: what the machine's table calls for.
     """
-    ops, words = ops_of(timed), np.array([name.partition("_")[0] for name in timed["pass_name"]], object)
-    names = [name for name in PASSES if "_" not in name and (words == name).any()]
+    rows = step_rows(timed) if isinstance(timed, pd.DataFrame) else timed
+    names = [name for name in PASSES if "_" not in name and (rows.passes == name).any()]
     uses = uses_of(machine) if uses is None else uses
     device_s, *of_passes = _spans(
-        ops, [np.ones(len(words), bool), *(words == name for name in names)], uses, level
+        rows.ops, [np.ones(len(rows.passes), bool), *(rows.passes == name for name in names)], uses, level
     )
-    terms = step_terms(timed, machine, device_s)
+    terms = terms_beside(float(np.nansum(rows.starts)), machine, device_s)
     host, input_s = terms.host_s, terms.input_s
-    together = [(device_bound(timed), device_s), ("launch", host), ("input", input_s)]
+    together = [(rows.bound, device_s), ("launch", host), ("input", input_s)]
     known = [(bound, span) for bound, span in together if span is not None]
     excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
     return StepTime(

@@ -7,7 +7,7 @@ The timings that lie nearest to an op: where they stand, how far off they are, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -221,39 +221,18 @@ def add_times(
     for table in () if checked else (costed, parts, calls):
         if table is not None:
             check_table(table.drop(columns=[*_TIMES, "of"], errors="ignore"), "COSTED", _WHERE)
-    return times_on(price_table(costed, machine, interval, parts, calls), machine, interval)
-
-
-class PricedTable(NamedTuple):
-    """A COSTED table that was priced on a machine as built; see `price`.
-
-    `rows`: its distinct rows; `first`: which of them each row is; `notes`: what was replaced in them, by index.
-    """
-
-    costed: pd.DataFrame
-    rows: Rows
-    first: Indices
-    notes: Mapping[int, str]
-    answers: Answers
-
-
-def price_table(
-    costed: pd.DataFrame, machine: Machine, interval: float, parts: pd.DataFrame | None = None,
-    calls: pd.DataFrame | None = None,
-) -> PricedTable:  # fmt: skip
-    """Do what `add_times` does on the machine as built."""
     built = _as_built(machine)
     query, first = _distinct(costed)
     rows, notes = settle(query, built)
-    return PricedTable(costed, rows, first, notes, price(rows, built, interval, parts=parts, calls=calls))
+    answers = answers_on(rows, price(rows, built, interval, parts=parts, calls=calls), machine, interval)
+    return with_answers(costed, answers.noted(notes), first)
 
 
-def times_on(priced: PricedTable, machine: Machine, interval: float) -> pd.DataFrame:
-    """Give a TIMED table of what was priced, carried over to the machine where that is a changed one."""
-    answers = priced.answers
-    if machine.origin is not None:
-        answers = _on_changed(priced.rows, answers, machine, _as_built(machine), interval)
-    return priced.costed.assign(**_columns(answers.noted(priced.notes), priced.first, priced.costed.index))
+def answers_on(rows: Rows, answers: Answers, machine: Machine, interval: float) -> Answers:
+    """Carry what was priced on a machine as built over to the machine, where that is a changed one."""
+    if machine.origin is None:
+        return answers
+    return _on_changed(rows, answers, machine, _as_built(machine), interval)
 
 
 def _as_built(machine: Machine) -> Machine:
@@ -268,8 +247,8 @@ def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, 
     return estimates.join_answers([known, rescale_answers(rows, rest, replace(machine, timings=built.timings))])
 
 
-def _columns(answers: Answers, first: Indices, index: pd.Index) -> dict[str, pd.Series]:
-    """Put answers in the columns of `fomkit.ops.tables.TIMES`; ``first`` names the answer to each row."""
+def with_answers(costed: pd.DataFrame, answers: Answers, first: Places) -> pd.DataFrame:
+    """Give a TIMED table: answers in the columns of `fomkit.ops.tables.TIMES`, to each row that of ``first``."""
     places = np.full(int(first.max(initial=-1)) + 1, -1)
     places[answers.index] = np.arange(len(answers))
     at = places[first]
@@ -279,7 +258,7 @@ def _columns(answers: Answers, first: Indices, index: pd.Index) -> dict[str, pd.
     evidence = np.array([answers.evidence(place) for place in range(len(answers))], object)
     words[:, priced] = np.stack([answers.time_source, answers.bound, evidence])[:, at[priced]]
     columns = zip(_TIMES, (*numbers, *(pd.array(column, "str") for column in words)), strict=True)
-    return {name: pd.Series(column, index) for name, column in columns}
+    return costed.assign(**{name: pd.Series(column, costed.index) for name, column in columns})
 
 
 MOST = 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE
-from fomkit.ops.kinds import KINDS
-from fomkit.prediction.gp import Flags, Indices, Matrix, Places, Texts
+from fomkit.prediction.gp import Flags, Indices, Matrix, Places, Texts, numbered, significant
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Words(NamedTuple):
@@ -85,64 +86,120 @@ def _words(column: pd.Series | Texts) -> Words:
     return words_of(np.asarray(codes, np.intp), [str(cell) for cell in cells])
 
 
+def _unchanging(column: Matrix) -> Matrix:
+    """Give a view of a column that nobody can write to: many share it."""
+    found = column.view()
+    found.flags.writeable = False
+    return found
+
+
+class Columns:
+    """The columns of a table, each read once; nobody may change the table in place."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.table, self.names = table, frozenset(table.columns)
+        self._numbers: dict[str, Matrix] = {}
+        self._words: dict[str, Words] = {}
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @cached_property
+    def index(self) -> Indices:
+        """The rows, by their index."""
+        return self.table.index.to_numpy(np.int64)
+
+    def number(self, name: str) -> Matrix:
+        """Give a column of numbers, NaN where it is empty or absent."""
+        if name not in self._numbers:
+            known = name in self.names
+            cells = self.table[name].to_numpy(np.float64) if known else np.full(len(self), np.nan)
+            self._numbers[name] = _unchanging(cells)
+        return self._numbers[name]
+
+    def text(self, name: str) -> Words:
+        """Give a column of words."""
+        if name not in self._words:
+            known = name in self.names
+            self._words[name] = _words(self.table[name]) if known else one_word("", len(self))
+        return self._words[name]
+
+
 class Rows:
     """Some rows of a table, each of which may stand for several (`repeated`).
 
     `index` (n,): the rows, by their index in the table, which is of whole numbers; of several, by their place.
+    `at`: which rows of the table; None for all of them in order.
+    `read`: columns in place of the table's, of all its rows; what is a function is called when it is asked for.
     """
 
-    def __init__(self, table: pd.DataFrame, at: Places, given: Mapping[str, Matrix | Words], read: dict[str, Any],
-                 many: int = 1) -> None:  # fmt: skip
-        self._table, self._at, self._given, self._read, self._many = table, at, given, read, many
+    def __init__(self, columns: Columns, at: Places | None, given: Mapping[str, Matrix | Words],
+                 read: dict[str, Any], many: int = 1) -> None:  # fmt: skip
+        self._columns, self._at, self._given, self._read, self._many = columns, at, given, read, many
 
     def __len__(self) -> int:
-        return len(self._at)
+        return len(self._columns) * self._many if self._at is None else len(self._at)
+
+    @property
+    def _places(self) -> Places:
+        return np.arange(len(self)) if self._at is None else self._at
 
     @property
     def index(self) -> Indices:
         """The rows, by their index in the table."""
-        if "" not in self._read:
-            self._read[""] = self._table.index.to_numpy(np.int64)
-        found: Indices = self._read[""][self._at]
-        return found
+        return self._chosen(self._columns.index) if self._many == 1 else self._places
+
+    def _chosen(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
+        return column if self._at is None else column[self._at]
 
     def has(self, column: str) -> bool:
         """Tell whether there is such a column."""
-        return column in self._given or column in self._table.columns
+        return column in self._given or column in self._read or column in self._columns.names
 
     def number(self, column: str) -> Matrix:
         """Give a column of numbers, NaN where it is empty or absent."""
-        given = self._given.get(column)
-        if isinstance(given, np.ndarray):
-            return given
-        if column not in self._read:
-            known = column in self._table.columns
-            none = np.full(len(self._table), np.nan)
-            cells = self._table[column].to_numpy(np.float64) if known else none
-            self._read[column] = np.repeat(cells, self._many)
-        found: Matrix = self._read[column][self._at]
-        return found
+        found = self._given.get(column)
+        if isinstance(found, np.ndarray):
+            return found
+        known = self._read.get(column)
+        if not isinstance(known, np.ndarray):
+            if self._many == 1 and known is None:
+                return self._chosen(self._columns.number(column))
+            whole = known() if callable(known) else np.repeat(self._columns.number(column), self._many)
+            known = self._read[column] = _unchanging(whole)
+        return self._chosen(known)
+
+    def filled(self, column: str, default: float) -> Matrix:
+        """Give a column of numbers, ``default`` where it is empty or absent."""
+        values, note = self.number(column), f"gaps of {column}"
+        if column in self._given:
+            return np.where(np.isnan(values), default, values)
+        if note not in self._read:
+            whole = self._read[column] if column in self._read else self._columns.number(column)
+            self._read[note] = bool(np.isnan(whole).any())
+        return np.where(np.isnan(values), default, values) if self._read[note] else values
 
     def text(self, column: str) -> Words:
         """Give a column of words."""
         given = self._given.get(column)
         if isinstance(given, Words):
             return given
-        if column not in self._read:
-            known = column in self._table.columns
-            cells = _words(self._table[column]) if known else one_word("", len(self._table))
-            self._read[column] = Words(np.repeat(cells.codes, self._many), cells.words)
-        found: Words = self._read[column]
-        return found.taken(self._at)
+        found: Words | None = self._read.get(column)
+        if not isinstance(found, Words):
+            found = self._columns.text(column)
+            if self._many > 1:
+                found = self._read[column] = Words(np.repeat(found.codes, self._many), found.words)
+        return found if self._at is None else found.taken(self._at)
 
     def take(self, which: Places | Flags) -> Rows:
         """Give some of the rows, by place or by a flag for each."""
-        at = np.flatnonzero(which) if which.dtype == bool else np.asarray(which, np.intp)
+        at = which.nonzero()[0] if which.dtype == bool else np.asarray(which, np.intp)
         given = {
             name: column.taken(at) if isinstance(column, Words) else column[at]
             for name, column in self._given.items()
         }
-        return Rows(self._table, self._at[at], given, self._read, self._many)
+        return Rows(self._columns, at if self._at is None else self._at[at], given, self._read,
+                    self._many)  # fmt: skip
 
     def assign(self, **columns: Matrix | Words | float | str) -> Rows:
         """Give the same rows with other columns; one number or word holds for all rows."""
@@ -151,14 +208,13 @@ class Rows:
             if isinstance(column, str):
                 column = one_word(column, len(self))
             given[name] = np.full(len(self), column) if isinstance(column, float) else column
-        return Rows(self._table, self._at, given, self._read, self._many)
+        return Rows(self._columns, self._at, given, self._read, self._many)
 
     def frame(self, names: Sequence[str]) -> pd.DataFrame:
         """Give some columns as a table, with the rows' own index."""
-        chosen = self._table[[name for name in names if name in self._table.columns]].take(self._at // self._many)
-        chosen = chosen.set_axis(self.index)
-        read = (name for name in chosen.columns if isinstance(self._read.get(name), np.ndarray))
-        sized = {name: self.number(name) for name in read}
+        known = [name for name in names if name in self._columns.names]
+        chosen = self._columns.table[known].take(self._places // self._many).set_axis(self.index)
+        sized = {name: self.number(name) for name in known if isinstance(self._read.get(name), np.ndarray)}
         given = {
             name: column.cells() if isinstance(column, Words) else column
             for name, column in self._given.items()
@@ -172,21 +228,23 @@ Table = Rows | pd.DataFrame
 
 def as_rows(table: Table) -> Rows:
     """Give a table's rows."""
-    return table if isinstance(table, Rows) else Rows(table, np.arange(len(table)), {}, {})
+    return table if isinstance(table, Rows) else Rows(Columns(table), None, {}, {})
 
 
-def repeated(table: pd.DataFrame, many: int, **columns: Matrix) -> Rows:
+def repeated(columns: Columns, many: int, **sized: Matrix | Callable[[], Matrix]) -> Rows:
     """Give each row of a table so many times, one after the other, with columns of their own (rows × many)."""
-    read = {name: np.broadcast_to(column, (len(table), many)).ravel() for name, column in columns.items()}
-    at, others = np.arange(len(table) * many), [name for name in columns if name not in table.columns]
-    return Rows(table.assign(**dict.fromkeys(others, np.nan)), at, {}, {"": at, **read}, many)
+    read: dict[str, Any] = {
+        name: column if callable(column) else _unchanging(np.broadcast_to(column, (len(columns), many)).ravel())
+        for name, column in sized.items()
+    }
+    return Rows(columns, None, {}, read, many)
 
 
 def numbers(rows: Table, column: str, default: float = np.nan) -> Matrix:
     """Give a number column as float64, with ``default`` where it is empty or absent."""
-    values = as_rows(rows).number(column)
+    rows = as_rows(rows)
     # NaN is the one number that is not itself.
-    return values if default != default else np.where(np.isnan(values), default, values)
+    return rows.number(column) if default != default else rows.filled(column, default)
 
 
 def are(rows: Table, column: str, *words: str) -> Flags:
@@ -213,31 +271,15 @@ def same_texts(rows: Table, *columns: str) -> tuple[list[tuple[str, ...]], Place
     together = np.zeros(len(rows), np.intp)
     for column in known:
         together = together * len(column.words) + column.codes
-    numbers_of, distinct = pd.factorize(together)
+    numbers_of, distinct = numbered(together)
     found = []
-    for number in distinct.tolist():
+    for number in distinct:
         cell: list[str] = []
         for column in reversed(known):
             number, at = divmod(number, len(column.words))
             cell.append(column.words[at])
         found.append(tuple(reversed(cell)))
-    return found, np.asarray(numbers_of, np.intp)
-
-
-def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
-    """Give the first of the rows that agree in all columns, and for each row the number of its first.
-
-    >>> first, number = alike([np.array([2.0, 2.0, 1.0, 2.0]), np.array([0, 1, 0, 0])])
-    >>> first.tolist(), number.tolist()
-    ([0, 1, 2], [0, 1, 2, 0])
-    """
-    numbers_of = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        own = pd.factorize(column, use_na_sentinel=False)[0]
-        numbers_of = pd.factorize(numbers_of * (own.max(initial=0) + 1) + own)[0]
-    # Numbers are given by first appearance.
-    first = np.flatnonzero(np.diff(np.maximum.accumulate(numbers_of), prepend=-1))
-    return first, np.asarray(numbers_of, np.intp)
+    return found, numbers_of
 
 
 Result = TypeVar("Result")
@@ -269,25 +311,6 @@ def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Resu
 
 Record = Mapping[str, Any]
 """One row of a table: column to value."""
-
-
-DIGITS = 10
-"""Significant digits of what matrices of timings say: more than clocks give, fewer than a sum's order touches."""
-
-
-def significant(values: Matrix) -> Matrix:
-    """Round to `DIGITS` significant digits; 0 and NaN stay.
-
-    How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few bits
-    of what is made of it. Without them an op takes the same in a sweep, alone, and on a cluster's workers.
-
-    >>> significant(np.array([1 / 3, 2e-6 / 3, 0.0])).tolist()
-    [0.3333333333, 6.666666667e-07, 0.0]
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
-        rounded = np.round(values * scale) / scale
-    return np.where(np.isfinite(rounded), rounded, values)
 
 
 class Timed(NamedTuple):
@@ -424,18 +447,3 @@ def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:
 def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
     """Name the kinds of ops that a table has timings of."""
     return cached(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
-
-
-def describe_sizes(row: Record) -> str:
-    """Write the sizes of an op, leaving out the axes it does not have.
-
-    >>> describe_sizes({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0})
-    'b 1, m 100, n 1000, k 29532'
-    """
-    sizes = {name: row[name] for name in KINDS[str(row["kind"])].dimensions if name in row}
-    flat = sizes.get("depth") == 1 and sizes.get("kernel_d") == 1
-    return ", ".join(
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in sizes.items()
-        if not (flat and (name == "depth" or name.endswith("_d"))) and not name.startswith("dilation")
-    )

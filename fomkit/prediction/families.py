@@ -25,7 +25,7 @@ import pandas as pd
 
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
-from fomkit.prediction.estimates import Table, are, as_rows, item_bytes, numbers, same_texts
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places
 from fomkit.prediction.rates import own_times
 
@@ -279,16 +279,16 @@ def _gemm_terms(rows: Table) -> Matrix:
 
 
 def _rnn_terms(rows: Table) -> Matrix:
-    # The weight gradient waits for no step: it is one product over all of them.
-    if are(rows, "pass_name", "backward_weight").all():
-        return roofline_terms(rows)
     # Half the flop of one step of one sample is the number of weights; they are read again in every step. What a
     # call costs besides its steps is about as much as a step: a cost of its own would only be fitted to cells and
     # widths, which come with few or many steps, and made a single step 13 times too long.
     steps = numbers(rows, "steps", 1.0)
     weights = numbers(rows, "flop") / (2 * numbers(rows, "batch", 1.0) * steps)
     item_byte = item_bytes(rows)
-    return np.column_stack([steps + 1, numbers(rows, "flop"), steps * weights * item_byte])
+    in_steps = np.column_stack([steps + 1, numbers(rows, "flop"), steps * weights * item_byte])
+    # The weight gradient waits for no step: it is one product over all of them.
+    at_once = are(rows, "pass_name", "backward_weight")[:, None]
+    return np.where(at_once, roofline_terms(rows), in_steps)
 
 
 _CONV_SHAPE = (
@@ -318,22 +318,29 @@ VIEWS: Mapping[str, View] = {
 
 def look_at(rows: Table, kind: str, row_count: int) -> Matrix:
     """Give the features of rows, as a fit of so many training rows looks at them."""
-    view, rows = VIEWS[kind], as_rows(rows)
-    features = view.features(rows)
-    return np.column_stack([features, view.tiles(rows)]) if view.tiles and row_count > LIMIT else features
+    rows = as_rows(rows)
+    return with_tiles(VIEWS[kind].features(rows), rows, kind, row_count)
+
+
+def with_tiles(features: Matrix, rows: Rows, kind: str, row_count: int) -> Matrix:
+    """Add to the features of rows what only a fit of more than `LIMIT` training rows looks at."""
+    tiles = VIEWS[kind].tiles
+    return np.column_stack([features, tiles(rows)]) if tiles and row_count > LIMIT else features
 
 
 def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
     """Find the families in a table: name and row positions, in order of first appearance."""
     found, codes = same_texts(rows, *FamilyName._fields)
-    merged: dict[FamilyName, list[int]] = {}
+    merged: dict[FamilyName, int] = {}
+    number = np.full(len(found) + 1, -1)
     for code, cells in enumerate(found):
         name = FamilyName(*cells)
         if name.kind in VIEWS:
             name = name if KINDS[name.kind].by_pass else name._replace(pass_name="")
-            merged.setdefault(name, []).append(code)
-    for name, own in merged.items():
-        yield name, np.flatnonzero(np.isin(codes, own))
+            number[code] = merged.setdefault(name, len(merged))
+    family_of = number[codes]
+    for at, name in enumerate(merged):
+        yield name, np.flatnonzero(family_of == at)
 
 
 def servable(rows: Table, kind: str) -> Flags:

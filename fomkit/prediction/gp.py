@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.machine import Surface, TypicalTables
@@ -36,6 +37,67 @@ of 20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
 
 BLOCK = 256
 """Queries that are answered at once; bounds the memory by so many rows of the table, and a cache holds them."""
+
+
+DIGITS = 10
+"""Significant digits of what matrices of timings say: more than clocks give, fewer than a sum's order touches."""
+
+
+def significant(values: Matrix) -> Matrix:
+    """Round to `DIGITS` significant digits; 0 and NaN stay.
+
+    How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few bits
+    of what is made of it. Without them an op takes the same in a sweep, alone, and on a cluster's workers.
+
+    >>> significant(np.array([1 / 3, 2e-6 / 3, 0.0])).tolist()
+    [0.3333333333, 6.666666667e-07, 0.0]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
+        rounded = np.round(values * scale) / scale
+    return np.where(np.isfinite(rounded), rounded, values)
+
+
+FEW = 2_000
+"""Rows up to which a dictionary numbers them faster than a hash of the whole column does."""
+
+
+def numbered(codes: Places) -> tuple[Places, list[int]]:
+    """Give each row the number of its code, by first appearance, and the codes in that order.
+
+    >>> numbered(np.array([7, 3, 7]))
+    (array([0, 1, 0]), [7, 3])
+    """
+    if len(codes) > FEW:
+        found, distinct = pd.factorize(codes)
+        return np.asarray(found, np.intp), distinct.tolist()
+    known: dict[int, int] = {}
+    return np.array([known.setdefault(code, len(known)) for code in codes.tolist()], np.intp), list(known)
+
+
+def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
+    """Give the first of the rows that agree in all columns, and for each row the number of its first.
+
+    >>> first, number = alike([np.array([2.0, 2.0, 1.0, 2.0]), np.array([0, 1, 0, 0])])
+    >>> first.tolist(), number.tolist()
+    ([0, 1, 2], [0, 1, 2, 0])
+    """
+    count = len(columns[0])
+    if count > FEW:
+        numbers_of = np.zeros(count, np.int64)
+        for column in columns:
+            own = pd.factorize(column, use_na_sentinel=False)[0]
+            numbers_of = pd.factorize(numbers_of * (own.max(initial=0) + 1) + own)[0]
+    else:
+        table = np.column_stack(columns).astype(np.float64)
+        table[np.isnan(table)] = np.nan  # of all kinds of NaN one
+        table += 0.0  # and no 0 below 0
+        known: dict[object, int] = {}
+        cells = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel().tolist()
+        numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells], np.intp)
+    # Numbers are given by first appearance.
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(numbers_of), prepend=-1))
+    return first, np.asarray(numbers_of, np.intp)
 
 
 class Hyper(NamedTuple):
@@ -62,7 +124,7 @@ class Precomputed(NamedTuple):
     `squares` (n,): their squared norms.
     `target`, `noise` (n,).
     `half`, `weights` (n, n): inverse of the lower Cholesky factor of the rows' covariance, and the covariance's
-      inverse times the target; empty above `LIMIT` rows.
+      inverse times the target, both times the variance; empty above `LIMIT` rows.
     """
 
     scaled: Matrix
@@ -90,20 +152,17 @@ def correlation(distance: Matrix | float) -> Matrix:
     (1.0, 0.4834)
     """
     # In as few passes over a large matrix as there may be.
-    scaled = np.sqrt(3.0) * np.asarray(distance, np.float64)
-    shared = np.exp(-scaled)
-    scaled += 1
+    scaled = np.asarray(-np.sqrt(3.0) * np.asarray(distance, np.float64))
+    shared = np.asarray(np.exp(scaled))
+    np.subtract(1, scaled, out=scaled)
     shared *= scaled
-    return np.asarray(shared)
+    return shared
 
 
 def _exact(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
     """Predict from all rows; the distances stay as they are."""
-    shared = correlation(distance)
-    shared *= precomputed.hyper.variance
-    mean = shared @ precomputed.weights
-    half = shared @ precomputed.half.T
-    hyper = precomputed.hyper
+    shared, hyper = correlation(distance), precomputed.hyper
+    mean, half = shared @ precomputed.weights, shared @ precomputed.half.T
     return mean, np.asarray(hyper.variance + hyper.noise - np.einsum("ij,ij->i", half, half))
 
 
@@ -136,7 +195,8 @@ def precompute(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) ->
     between = distances(features, features, hyper.length)
     lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
     half = np.linalg.inv(lower)
-    return Precomputed(scaled, squares, target, noise, hyper, half, half.T @ (half @ target))
+    weights = hyper.variance * (half.T @ (half @ target))
+    return Precomputed(scaled, squares, target, noise, hyper, hyper.variance * half, weights)
 
 
 def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice, Matrix]]:

@@ -14,11 +14,21 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
+from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp, prior
-from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, describe_sizes, join_answers
+from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, join_answers
 from fomkit.prediction.exact import mix, thinness
-from fomkit.prediction.families import VIEWS, families, fitted, look_at, servable, training_key, training_rows
+from fomkit.prediction.families import (
+    VIEWS,
+    families,
+    fitted,
+    look_at,
+    servable,
+    training_key,
+    training_rows,
+    with_tiles,
+)
 from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.monotone import Falls, Surroundings, never_falling, timed_falls
 from fomkit.prediction.rates import bounds
@@ -83,6 +93,7 @@ def row_noise(training: pd.DataFrame) -> Matrix:
 class Family(NamedTuple):
     """A fit with what it learnt from, ready for queries.
 
+    `rows`: those of ``training``.
     `alike`: the value of each size that all timed ops share.
     `describe`: writes the sizes of a timed op, by its place.
     `falls`: finds the falls that its timings of products show.
@@ -91,6 +102,7 @@ class Family(NamedTuple):
 
     fit: Fit
     training: pd.DataFrame
+    rows: Rows
     fitted: gp.Precomputed
     alike: Mapping[str, float]
     describe: Callable[[int], str]
@@ -109,7 +121,8 @@ def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
 
 def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     """Prepare a fit for queries."""
-    known = look_at(training, kind, len(training))
+    rows = as_rows(training)
+    known = look_at(rows, kind, len(training))
     names = [name for name in ("kind", *KINDS[kind].dimensions) if name in training.columns]
 
     @cache
@@ -122,10 +135,10 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
 
     @cache
     def falls() -> Falls:
-        return timed_falls(as_rows(training))
+        return timed_falls(rows)
 
     precomputed = gp.precompute(known, fit.residual, row_noise(training), fit.hyper)
-    return Family(fit, training, precomputed, _constant_sizes(training, kind), describe, falls, {})
+    return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), describe, falls, {})
 
 
 def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
@@ -145,6 +158,8 @@ def _nearest(distance: Matrix) -> Flags:
         tied = np.flatnonzero(near.sum(1) > count)
         less, equal = distance[tied] < last[tied], distance[tied] == last[tied]
         near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
+    elif np.count_nonzero(near) < count * len(near):
+        near[np.isnan(distance).any(1)] = np.arange(distance.shape[1]) < count  # of no size: none is nearer
     return np.asarray(near)
 
 
@@ -156,11 +171,11 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
     `errors` (n,).
     """
+    size, count = np.abs(errors), min(ERRORS, distance.shape[1])
+    places = np.nonzero(_nearest(distance))[1].reshape(-1, count)
     # A distance below a tenth of a length says no more: both ops are nearly the same.
-    weight = distance + 0.1
-    weight *= weight * weight
-    np.divide(_nearest(distance), weight, out=weight)
-    typical = weight @ np.abs(errors) / weight.sum(1)
+    weight = 1 / (np.take_along_axis(distance, places, 1) + 0.1) ** 3
+    typical = (weight * size[places]).sum(1) / weight.sum(1)
     return np.asarray(typical + 0.1 * np.abs(errors).mean() + 1e-6)
 
 
@@ -213,11 +228,12 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
     return found
 
 
-def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: float) -> Answers:
+def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
+    """Predict rows by a fit: ``query`` is what `look_at` sees of them."""
     fit, count = family.fit, len(family.training)
     spread, mean, apart = np.empty((3, len(rows)))
     nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
-    for block, distance, part in gp.posterior_blocks(family.fitted, look_at(rows, kind, count)):
+    for block, distance, part in gp.posterior_blocks(family.fitted, query):
         tried = distance if len(places) == count else distance[:, places]
         spread[block] = deviation(part, tried, fit.errors)
         mean[block], apart[block], nearest[block] = part.mean, part.distance, part.nearest
@@ -232,13 +248,13 @@ def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: flo
     return Answers(rows.index, np.exp(np.stack([log_s, log_s + low, log_s + high])), source, "measured", evidence)
 
 
-def _untimed(rows: Rows, family: Family) -> Matrix:
+def _untimed(rows: Rows, features: Matrix, family: Family) -> Matrix:
     """Give how little the table says of thin products (n): 1 far from every timed product, 0 among them.
 
     Of a product with one row or column only such products speak: it runs by another kernel.
     """
-    known, query = thinness(family.training), thinness(rows)
-    scaled = look_at(rows, "gemm", len(family.training)) / family.fit.hyper.length
+    known, query = thinness(family.rows), thinness(rows)
+    scaled = features / family.fit.hyper.length
     apart, length = np.full(len(rows), np.inf), np.ones(scaled.shape[1])
     for alike, timed in ((query == 1, known == 1), (query < 1, known >= 0)):
         if alike.any() and timed.any():
@@ -247,14 +263,17 @@ def _untimed(rows: Rows, family: Family) -> Matrix:
     return np.asarray(query * np.maximum(1 - near, 0.0), np.float64)
 
 
-def _with_vectors(rows: Rows, found: Answers, family: Family, machine: Machine, interval: float) -> Answers:
+def _with_vectors(
+    rows: Rows, query: Matrix, found: Answers, family: Family, machine: Machine, interval: float
+) -> Answers:
     """Draw thin products far from every timed one to what such products reach of the bandwidth elsewhere."""
     share, thin = np.zeros(len(rows)), thinness(rows)
-    # Of what is read at once nothing streams: a start is all there is, and the table knows its own.
-    streams = bounds(rows, machine).floor_s > SHORTEST_S
-    at = np.flatnonzero((thin == 1) | ((thin > 0) & streams))
+    at = np.flatnonzero(thin > 0)
     if len(at):
-        share[at] = _untimed(rows.take(at), family)
+        # Of what is read at once nothing streams: a start is all there is, and the table knows its own.
+        at = at[(thin[at] == 1) | (bounds(rows.take(at), machine).floor_s > SHORTEST_S)]
+    if len(at):
+        share[at] = _untimed(rows.take(at), query[at], family)
     at = np.flatnonzero(share > LITTLE)
     from_rates = prior.estimate(rows.take(at), machine, interval) if len(at) else None
     if from_rates is None or not len(from_rates):
@@ -285,8 +304,9 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
     """Price products by a fit, those far from every timed one by what is usual, so that none falls unshown."""
 
     def predict(query: Rows) -> Answers:
-        found = _answers(query, VIEWS["gemm"].terms(query), "gemm", family, interval)
-        return _with_vectors(query, found, family, machine, interval)
+        features = look_at(query, "gemm", len(family.training))
+        found = _answers(query, VIEWS["gemm"].terms(query), features, family, interval)
+        return _with_vectors(query, features, found, family, machine, interval)
 
     def near(query: Rows, places: Places) -> Flags:
         scaled = look_at(query, "gemm", len(family.training)) / family.fit.hyper.length
@@ -306,8 +326,7 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
         family.rungs.clear()
     query = (id(machine.device), machine.excluded, interval)
     _, found = family.rungs.setdefault(query, (machine.device, {}))
-    timed = as_rows(family.training)
-    return never_falling(rows, Surroundings(timed, family.falls(), predict, trust, near, found))
+    return never_falling(rows, Surroundings(family.rows, family.falls(), predict, trust, near, found))
 
 
 def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:
@@ -334,23 +353,32 @@ def family_of(machine: Machine, name: FamilyName) -> Family | None:
 
 
 def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
-    """Ask each fit for the rows that it may serve."""
+    """Ask each fit for the rows that it may serve; how those of one kind look is worked out at once."""
+    of_kinds: dict[str, list[tuple[FamilyName, Places]]] = {}
     for name, at in families(rows):
-        if str(name) not in machine.fits:
-            continue
-        chosen = rows.take(at)
-        terms = VIEWS[name.kind].terms(chosen)
-        good = servable(chosen, name.kind) & np.isfinite(terms).all(1)
-        family = family_of(machine, name) if good.any() else None
-        if family is not None:
-            good &= fitted(chosen, family.training, name.kind)
-            if good.any():
-                served = chosen.take(good)
-                is_product = name.kind == "gemm"
+        if str(name) in machine.fits:
+            of_kinds.setdefault(name.kind, []).append((name, at))
+    for kind, found in of_kinds.items():
+        chosen = rows.take(np.concatenate([at for _, at in found]))
+        view, end = VIEWS[kind], 0
+        terms = view.terms(chosen)
+        good = servable(chosen, kind) & np.isfinite(terms).all(1)
+        features = view.features(chosen) if kind != "gemm" and good.any() else terms
+        for name, at in found:
+            start, end = end, end + len(at)
+            own = start + np.flatnonzero(good[start:end])
+            family = family_of(machine, name) if len(own) else None
+            if family is None:
+                continue
+            if view.exact:
+                own = own[fitted(chosen.take(own), family.training, kind)]
+            if len(own):
+                served = chosen.take(own)
+                query = with_tiles(features[own], served, kind, len(family.training))
                 yield (
                     _products(served, family, machine, interval)
-                    if is_product
-                    else _answers(served, terms[good], name.kind, family, interval)
+                    if kind == "gemm"
+                    else _answers(served, terms[own], query, family, interval)
                 )
 
 

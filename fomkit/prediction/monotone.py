@@ -15,8 +15,8 @@ from zlib import crc32
 
 import numpy as np
 
-from fomkit.prediction.estimates import Answers, Rows, alike, are, numbers
-from fomkit.prediction.gp import Flags, Matrix, Places
+from fomkit.prediction.estimates import Answers, Rows, are, numbers
+from fomkit.prediction.gp import Flags, Matrix, Places, alike
 
 SIDES = ("b", "m", "n", "k")
 GROWING = ("b", "m", "k")
@@ -25,8 +25,8 @@ STEPS = 8
 """Rungs in an octave; below as many rows each number of them is one."""
 CACHE_SIZE = 100_000
 """Rungs that are kept for the next batch."""
-SHOWN = -1.0
-"""In place of a size, the name of what timings show of a line."""
+SHOWN, TIMED = -1.0, -2.0
+"""In place of a size, the names of what timings show of a line, and of those that lie on it."""
 MOVED = 1e-3
 """Change of a time that is told in its evidence."""
 
@@ -102,8 +102,9 @@ def resized(rows: Rows, axes: Places, sizes: Matrix) -> Rows:
     for b, m, n, k in ([one[name] for name in SIDES] for one in (before, after)):
         flop.append(b * m * n * k)
         numel.append(b * (m * k + k * n + m * n))
-    work = {name: numbers(rows, name) * flop[1] / flop[0] for name in ("flop", "least_flop")}
-    return rows.assign(**after, **work, byte=numbers(rows, "byte") * numel[1] / numel[0])
+    return rows.assign(
+        **after, flop=numbers(rows, "flop") * flop[1] / flop[0], byte=numbers(rows, "byte") * numel[1] / numel[0]
+    )
 
 
 def lines(rows: Rows, axes: Places) -> tuple[Places, Places, list[bytes]]:
@@ -229,13 +230,11 @@ def _within_timings(time_s: Matrix, size: Matrix, sizes: Matrix, timed_s: Matrix
     return np.asarray(np.clip(time_s, low, high), np.float64)
 
 
-def _on_a_line(query: Rows, size: Matrix, axis: str, timed: Rows, time_s: Matrix) -> Matrix:
-    """Hold products that differ along their axis alone within the timings of that line."""
+def _timed_on_a_line(query: Rows, axis: str, timed: Rows) -> tuple[Matrix, Matrix] | None:
+    """Give sizes and times of the timings that differ from a product along its axis alone; None without any."""
     names = [name for name in (*SIDES, "trans_a", "trans_b") if name != axis and timed.has(name)]
     same = np.logical_and.reduce([timed.number(name) == query.number(name)[0] for name in names])
-    if not same.any():
-        return time_s
-    return _within_timings(time_s, size, timed.number(axis)[same], timed.number("_time_s")[same])
+    return (timed.number(axis)[same], timed.number("_time_s")[same]) if same.any() else None
 
 
 def _cached_values(
@@ -279,9 +278,14 @@ def _times(rows: Rows, axes: Places, size: Matrix, known: Surroundings) -> Matri
     log_s, weight = np.full((2, *sizes.shape), np.nan)
     log_s[needed], weight[needed] = mapped[back], trust[back]
     time_s = _between_steps(_climbed(log_s, weight, most, octaves), ladder, size) * np.exp(may)
-    for number, row in enumerate(first.tolist()):
-        own = np.flatnonzero(line == number)
-        time_s[own] = _on_a_line(rows.take(own[:1]), size[own], SIDES[axes[row]], known.timed, time_s[own])
+
+    def timed_of(at: Places) -> list[tuple[Matrix, Matrix] | None]:
+        return [_timed_on_a_line(rows.take(first[[one]]), SIDES[axes[first[one]]], known.timed) for one in at]
+
+    for number, timed in enumerate(_cached_values([(name, TIMED) for name in names], known, timed_of)):
+        if timed is not None:
+            own = line == number
+            time_s[own] = _within_timings(time_s[own], size[own], *timed)
     return time_s
 
 

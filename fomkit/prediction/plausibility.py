@@ -22,9 +22,10 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import format_number, format_quantity
+from fomkit.ops.groups import describe_sizes
 from fomkit.prediction import claims
 from fomkit.prediction.claims import Claims, Families, Family, Slip
-from fomkit.prediction.estimates import Table, as_rows, describe_sizes, numbers
+from fomkit.prediction.estimates import Table, as_rows, numbers
 from fomkit.prediction.gp import Flags
 from fomkit.prediction.rates import own_times
 

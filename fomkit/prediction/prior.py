@@ -193,7 +193,6 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     bound = choose_words(starts_s > found.floor_s, "launch", names)
     of_table = stated & times.source.are(*_OF_A_TABLE)
     below = stated & (seconds[0] < found.floor_s)
-    byte, flop, least_flop = (numbers(rows, name) for name in ("byte", "flop", "least_flop"))
 
     def evidence(place: int) -> str:
         message, name = times.evidence(place), names.at(place)
@@ -201,8 +200,8 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
             message = f"{message}; lifted to the {name} floor less {BOOST - 1:.0%}"
         if below[place]:
             share = seconds[0, place] / found.floor_s[place]
-            least = least_flop[place] / flop[place] if flop[place] else 1.0
-            reason = _reason(rows.text("kind").at(place), name, byte[place], share, least)
+            byte, flop, least_flop = (float(numbers(rows, of)[place]) for of in ("byte", "flop", "least_flop"))
+            reason = _reason(rows.text("kind").at(place), name, byte, share, least_flop / flop if flop else 1.0)
             message = f"{message}; {share:.0%} of the {name} floor: {reason}"
         return message
 

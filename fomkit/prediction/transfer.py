@@ -20,7 +20,7 @@ from fomkit.core.units import SAME_WIDTH
 from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, numbers, places_of
-from fomkit.prediction.gp import Flags, Matrix
+from fomkit.prediction.gp import Flags, Matrix, alike
 from fomkit.prediction.rates import Bounds, bounds
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation, without_pass
 
@@ -154,7 +154,7 @@ def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
     """Give products the commonest storage order of their class in the table; NaN where it has their own."""
     table = estimates.cached(timings, None, "storage orders", partial(_timed_orders, timings))
     classes, orders = _classes(products), _orders(products)
-    first, number = estimates.alike([classes.codes, orders])
+    first, number = alike([classes.codes, orders])
     found = np.full(len(first), np.nan)
     for place, at in enumerate(first.tolist()):
         here, wanted = table.get(classes.at(at), {}), float(orders[at])
@@ -166,7 +166,7 @@ def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
 @estimates.opened_by(
     lambda rows, machine: (
         are(rows, "kind", *{"gemm"} & estimates.timed_kinds(machine.timings))
-        & ({"trans_a", "trans_b"} <= set(machine.timings.columns))
+        & all(name in machine.timings.columns for name in ("trans_a", "trans_b"))
     )
 )
 def another_order(products: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:

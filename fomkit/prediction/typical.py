@@ -21,10 +21,20 @@ from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine, Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts, significant
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts
 from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
-from fomkit.prediction.gp import EXPONENTIAL, Flags, Matrix, Surfaces, Texts, bounded, heights, surfaces
+from fomkit.prediction.gp import (
+    EXPONENTIAL,
+    Flags,
+    Matrix,
+    Surfaces,
+    Texts,
+    bounded,
+    heights,
+    significant,
+    surfaces,
+)
 from fomkit.prediction.rates import rates
 
 FEATURES_BALANCED = 6.0
@@ -280,17 +290,24 @@ def _included_machines(
     return weight, (below, above), f"usual for {name} on {first} and the like"
 
 
-def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
-    """Give median, low end and high end (3, q) of rows of one kind, format, engine and pass, and the source."""
-    kind, dtype, engine, pass_name = group
+def _table_of(group: tuple[str, ...], machine: Machine) -> str:
+    """Name the closest table that serves ops of one kind, format, engine and pass; "" where there is none."""
+    kind, _, engine, pass_name = group
     if (tables := machine.typical) is None:
         raise FomkitError(
             machine.name, "was not told what others reach. Prepare it by fomkit.profiles.evidence.with_fits."
         )
-    named = ((name, surfaces(tables, name, machine.excluded)) for name in _names(kind, engine, pass_name))
-    name, found = next(((name, one) for name, one in named if one is not None), ("", None))
+    names = _names(kind, engine, pass_name)
+    return next((name for name in names if surfaces(tables, name, machine.excluded) is not None), "")
+
+
+def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
+    """Give median, low end and high end (3, q) of rows of one kind, format, engine and pass, and the source."""
+    _, dtype, engine, _ = group
+    name, tables = _table_of(group, machine), machine.typical
+    found = surfaces(tables, name, machine.excluded) if name and tables is not None else None
     known = rates(machine, dtype, engine)
-    if found is None or known.byte_per_s is None:
+    if tables is None or found is None or known.byte_per_s is None:
         return None
     work = name.partition("/")[0]
     if work in PRODUCT_KINDS and known.flop_per_s is None:
@@ -343,8 +360,15 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     rows = as_rows(rows)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)
-    for number, group in enumerate(groups):
-        at = np.flatnonzero(numbers_of == number)
+    # What one table serves, whatever its kind and pass, is looked up at once.
+    merged: dict[tuple[str, ...], int] = {}
+    thin = ["gemm" if kind == "gemm" else "" for kind, *_ in groups]
+    tables = [(_table_of(group, machine), *group[1:3]) for group in groups]
+    number = [merged.setdefault((one, *table), len(merged)) for one, table in zip(thin, tables, strict=True)]
+    firsts = [groups[number.index(at)] for at in range(len(merged))]
+    numbers_of = np.array([*number, -1])[numbers_of]
+    for at_group, group in enumerate(firsts):
+        at = np.flatnonzero(numbers_of == at_group)
         found = _of_group(rows.take(at), group, machine, interval)
         if found is not None and group[0] == "gemm":
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)

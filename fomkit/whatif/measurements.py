@@ -14,9 +14,9 @@ from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.evidence import ops_to_time
 from fomkit.plan.memory_of import device_kind
 from fomkit.plan.options import Options, change_fact, change_overhead, overhead_name
-from fomkit.plan.shapes import ops_to_time
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.storage_order import settle_engines
 from fomkit.whatif.parameters import Parameter

@@ -45,7 +45,8 @@ def test_chosen_rows_keep_what_was_assigned(table: pd.DataFrame) -> None:
 
 def test_a_view_never_changes_what_was_read(table: pd.DataFrame) -> None:
     rows = as_rows(table)
-    rows.number("m")[0] = 99.0
+    with pytest.raises(ValueError, match="read-only"):
+        rows.number("m")[0] = 99.0
     assert rows.number("m")[0] == 1.0
 
 
