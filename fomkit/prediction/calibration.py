@@ -19,7 +19,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
-from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, correlation, distances
+from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, distances
 from fomkit.prediction.interpolate import Fit
 from fomkit.prediction.storage_order import row_major
 
