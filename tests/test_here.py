@@ -85,12 +85,28 @@ def test_a_proof_has_every_model_twice_and_says_what_it_left_out(proof: Proof) -
     assert ratio.projected == pytest.approx(1.0)  # the machine of the mind has no second core
 
 
-@pytest.mark.parametrize(("cores", "load", "why"), [(1, 0.0, "there are 1 cores"), (2, 6.0, "the load is 6 on 2")])
-def test_threads_are_not_compared_where_they_would_wait(cores: int, load: float, why: str) -> None:
-    tools = TOOLS._replace(cores=lambda: cores, load=lambda: load)
-    found = prove_here(quick=True, names=("candle/p1b2",), tools=tools)
+@pytest.fixture(scope="module")
+def of_one_core() -> Proof:
+    """The proof of one model on one core that may multiply bf16 numbers, and cannot time them."""
+
+    def refusing(one: MeasureSpec, tell) -> Measured:
+        if one.options.precision:
+            raise FomkitError("measure", "no bf16 here.")
+        return simply(one, tell)
+
+    tools = TOOLS._replace(cores=lambda: 1, load=lambda: 0.0, narrow=lambda: True, measure=refusing)
+    return prove_here(names=("candle/p1b2",), tools=tools)
+
+
+def test_threads_are_not_compared_where_there_is_one_core(of_one_core: Proof) -> None:
+    assert not of_one_core.ratios
+    assert any("there are 1 cores" in told for _, told in of_one_core.skipped)
+
+
+def test_threads_are_not_compared_where_they_would_wait() -> None:
+    found = prove_here(quick=True, names=("candle/p1b2",), tools=TOOLS._replace(load=lambda: 6.0))
     assert not found.ratios
-    assert any(why in told for _, told in found.skipped)
+    assert any("the load is 6 on 2" in told for _, told in found.skipped)
 
 
 def test_two_number_formats_are_compared_as_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,16 +132,9 @@ def test_two_number_formats_are_compared_as_two_machines(monkeypatch: pytest.Mon
     assert "over another way" in format_proof(content_of(found))
 
 
-def test_a_format_that_cannot_be_measured_costs_its_ratio_only() -> None:
-    def refusing(one: MeasureSpec, tell) -> Measured:
-        if one.options.precision:
-            raise FomkitError("measure", "no bf16 here.")
-        return simply(one, tell)
-
-    tools = TOOLS._replace(cores=lambda: 1, narrow=lambda: True, measure=refusing)
-    found = prove_here(names=("candle/p1b2",), tools=tools)
-    assert ("ratio of fp32 and bf16", "measure: no bf16 here.") in found.skipped
-    assert [one.name for one in found.exact] == ["p1b2"]
+def test_a_format_that_cannot_be_measured_costs_its_ratio_only(of_one_core: Proof) -> None:
+    assert ("ratio of fp32 and bf16", "measure: no bf16 here.") in of_one_core.skipped
+    assert [one.name for one in of_one_core.exact] == ["p1b2"]
 
 
 def test_energy_of_steps_is_told_or_why_there_is_none(proof: Proof) -> None:

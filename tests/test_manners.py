@@ -19,6 +19,8 @@ from nsys_files import Export, linear_steps
 from terminal import in_terminal, in_this_process
 from xplane_files import host
 
+from fomkit.bench.input_rate import LIMITS_S
+from fomkit.bench.network import PLANS as NETWORKS
 from fomkit.bench.run import Measured, MeasureSpec, measure
 from fomkit.cli import pages
 from fomkit.cli.choices import progress
@@ -261,18 +263,16 @@ IN_A_SHELL = {one for one in SHOWN if {">", "|"} & set(shlex.split(one))}
 IN_A_SHELL |= {for_the_shell(verb) for verb in {*VERBS} - TOUR - {"measure", "validate"}}
 """What only a shell can do, and an example of each verb; the others are run in this process."""
 HERE = [one for one in SHOWN if one not in MEASURING and (one in IN_A_SHELL or one not in KEPT)]
-TIMED_HERE = ("fomkit measure --quick", "fomkit measure --network", "fomkit measure --input")
+TIMED_ALONE = "fomkit measure --quick"
+"""Real measuring in a process of its own."""
+TIMED_HERE = ("fomkit measure --network", "fomkit measure --input")
 """Real measuring. Other ops and another library are timed where measuring is tested, here by no machine at all."""
 HURRIED = """
-from fomkit.bench.input_rate import LIMITS_S
-from fomkit.bench.network import PLANS as NETWORKS
 from fomkit.bench import run
 from fomkit.bench.run import FIT_S, PLANS
 run.SQUARES = (256, 512)
-PLANS.update({name: plan._replace(budget_s=4.0, limit_s=0.02) for name, plan in PLANS.items()})
-FIT_S.update(dict.fromkeys(FIT_S, 0.5))
-LIMITS_S.update(dict.fromkeys(LIMITS_S, 1.0))
-NETWORKS.update({name: plan._replace(sizes=plan.sizes[::4], limit_s=0.02) for name, plan in NETWORKS.items()})
+PLANS.update({name: plan._replace(budget_s=2.0, limit_s=0.02) for name, plan in PLANS.items()})
+FIT_S.update(dict.fromkeys(FIT_S, 0.2))
 from fomkit.cli.main import main
 main()
 """
@@ -299,8 +299,13 @@ def test_every_example_is_run_once() -> None:
 @pytest.mark.parametrize("example", MEASURING)
 @pytest.mark.slow
 def test_the_examples_of_measuring_run(example: str, office: Path, monkeypatch) -> None:
-    if example.startswith(TIMED_HERE):
+    if example.startswith(TIMED_ALONE):
         done = shell(example, f"-c {shlex.quote(HURRIED)}", office)
+    elif example.startswith(TIMED_HERE):
+        for name, plan in NETWORKS.items():
+            monkeypatch.setitem(NETWORKS, name, plan._replace(sizes=plan.sizes[::4], limit_s=0.02))
+            monkeypatch.setitem(LIMITS_S, name, 1.0)
+        done = in_this_process(*shlex.split(example)[1:], cwd=office)
     else:
         sys.path.insert(0, str(ROOT / "tests" / "measure"))
         from simple_machine import Simple

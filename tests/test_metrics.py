@@ -12,6 +12,7 @@ from typing import get_args
 
 import pytest
 from json_figures import find_metric, sorted_out
+from short_suite import short_suite
 from typer.testing import CliRunner
 
 from fomkit.cli.main import VERBS, app
@@ -98,7 +99,7 @@ PRINTED = (
     "estimate tc1 p1b3 --target v100 --target m40 --baseline p100 --from m.csv",
     "estimate gpt2 --target v100",
     "fom lecture",
-    "fom candle --target v100 --from candle-lecture",
+    "fom short.suite.yaml --target v100 --from candle-lecture",
     "fom s.suite.yaml --target v100 --allow-excluded",
     *(f"show alexnet --by {by} --target v100" for by in ("kind", "module", "pass")),
     "show resnet50",
@@ -163,6 +164,7 @@ def printed(tmp_path_factory) -> Printed:
     files["c.campaign.yaml"] = CAMPAIGN
     for name, text in (files | {"timed.yaml": TIMED, "timed.ops.csv": TIMED_OPS}).items():
         (folder / name).write_text(text, encoding="utf-8")
+    short_suite(folder)
     found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from short_suite import short_suite
 from typer.testing import CliRunner
 
 from fomkit.cli.main import app
@@ -457,13 +458,16 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize(
     "command",
     [
-        "estimate p1b3", "fom candle", "show p1b3", "advise p1b3", "cost p1b3", "explain p1b3",
+        "estimate p1b3", "fom SUITE", "show p1b3", "advise p1b3", "cost p1b3", "explain p1b3",
         "scaling p1b3 --nodes 1,2 --link node,5us,25GB/s,each --link system,5us,25GB/s,each --node-devices 1",
-        "sensitivity p1b3", "sensitivity --suite candle",
+        "sensitivity p1b3", "sensitivity --suite SUITE",
         "solve p1b3 --step 1ms --change byte_per_s", "solve p1b3 --step 100s", "sweep p1b3 --vary batch=16,32",
     ],
 )  # fmt: skip
-def test_every_command_with_a_target_says_once_what_was_left_out(odd: str, command: str, form: str) -> None:
+def test_every_command_with_a_target_says_once_what_was_left_out(
+    odd: str, command: str, form: str, tmp_path: Path
+) -> None:
+    command = command.replace("SUITE", short_suite(tmp_path))
     arguments = [*command.split(), "--target", odd, *(["--json"] if form == "json" else [])]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.stderr
@@ -476,7 +480,7 @@ def test_a_workbook_of_a_suite_names_what_was_left_out_once(odd: str, tmp_path: 
     from openpyxl import load_workbook
 
     book = tmp_path / "odd.xlsx"
-    done = CliRunner().invoke(app, ["fom", "candle", "--target", odd, "-o", str(book)])
+    done = CliRunner().invoke(app, ["fom", short_suite(tmp_path), "--target", odd, "-o", str(book)])
     assert done.exit_code == 0, done.stderr
     cells = [str(cell.value) for row in load_workbook(book)["Summary"].iter_rows() for cell in row]
     (message,) = [cell for cell in cells if "1 of 626 timings cannot be" in cell]

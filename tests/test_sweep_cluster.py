@@ -23,19 +23,36 @@ from fomkit.whatif.sweep import Sweep, make_sweep
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of processes that were killed
 
 
-@pytest.fixture
-def two_workers(monkeypatch) -> Iterator[LocalCluster]:
-    monkeypatch.setattr(sweep_module, "CHUNK", 500)
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[LocalCluster]:
+    """Two processes that stand up again when they are killed, for one test after the other."""
     with (
+        pytest.MonkeyPatch.context() as patch,
         dask.config.set({"distributed.scheduler.allowed-failures": 1, "distributed.admin.log-length": 0}),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made,
     ):
+        patch.setattr(sweep_module, "CHUNK", 500)
         yield made
 
 
 def sweep_of(points: int = 6_000) -> Sweep:
-    vary = {"batch": "1..80", "byte_per_s": "0.1 TB/s..4 TB/s", "price_per_h": "2 USD/h"}
+    vary = {"batch": "1..8", "byte_per_s": "0.1 TB/s..4 TB/s", "price_per_h": "2 USD/h"}
     return make_sweep(fomkit.model("p1b3"), fomkit.machine("v100"), vary, way="sobol", points=points, seed=2)
+
+
+def test_without_workers_a_sweep_ends(monkeypatch) -> None:
+    monkeypatch.setattr(cluster, "WITHOUT_WORKERS_S", 0.5)
+    with LocalCluster(n_workers=0, processes=True, dashboard_address=None) as made:
+        begun = time.monotonic()
+        with pytest.raises(FomkitError, match=r"has no worker, and none came within 0\.5 s"):
+            list(blocks_on(sweep_of(10), made.scheduler_address))
+        assert time.monotonic() - begun < 10
+
+
+def test_a_mistake_on_a_worker_is_its_message(two_workers, monkeypatch) -> None:
+    monkeypatch.setattr(cluster, "__version__", "0.0.0")
+    with pytest.raises(FomkitError, match=r"and 0\.0\.0 asks\. Install the same there"):
+        list(blocks_on(sweep_of(10), two_workers.scheduler_address))
 
 
 @pytest.mark.slow
@@ -45,6 +62,7 @@ def test_a_killed_worker_loses_nothing(two_workers) -> None:
     blocks = blocks_on(one, two_workers.scheduler_address)
     found = [next(blocks)]
     with Client(two_workers, set_as_default=False) as client:
+        client.wait_for_workers(2)
         pids = client.run(os.getpid)
         assert len(set(pids.values())) == 2
     os.kill(next(iter(pids.values())), signal.SIGKILL)
@@ -68,18 +86,3 @@ def test_a_worker_that_keeps_dying_is_one_message(two_workers) -> None:
     one = Deadly(**{name: value for name, value in vars(sweep_of(1_500)).items() if name != "_study"})
     with pytest.raises(FomkitError, match="workers died again and again over the same stretch"):
         list(blocks_on(one, two_workers.scheduler_address))
-
-
-def test_a_mistake_on_a_worker_is_its_message(two_workers, monkeypatch) -> None:
-    monkeypatch.setattr(cluster, "__version__", "0.0.0")
-    with pytest.raises(FomkitError, match=r"and 0\.0\.0 asks\. Install the same there"):
-        list(blocks_on(sweep_of(10), two_workers.scheduler_address))
-
-
-def test_without_workers_a_sweep_ends(monkeypatch) -> None:
-    monkeypatch.setattr(cluster, "WITHOUT_WORKERS_S", 0.5)
-    with LocalCluster(n_workers=0, processes=True, dashboard_address=None) as made:
-        begun = time.monotonic()
-        with pytest.raises(FomkitError, match=r"has no worker, and none came within 0\.5 s"):
-            list(blocks_on(sweep_of(10), made.scheduler_address))
-        assert time.monotonic() - begun < 10

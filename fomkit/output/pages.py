@@ -7,10 +7,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fomkit.output.plots.ink import check_plotting
+from fomkit.profiles.locate import kept
 
 
 class Head(NamedTuple):
@@ -176,16 +179,18 @@ def safe_json(content: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
+@cache
 def _libraries() -> dict[str, str]:
-    """Give the programs that draw figures and sort tables, as their packages carry them."""
+    """Give the programs that draw figures and sort tables, as their packages carry them; it takes seconds once."""
     import altair
     import itables.options
     import vl_convert
 
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    bundled = partial(vl_convert.javascript_bundle, "globalThis.vegaEmbed = vegaEmbed;", vl_version=version)
     tables = Path(itables.options.dt_bundle)
     return {
-        "figures": vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;", vl_version=version),
+        "figures": kept("figures", f"{metadata.version('vl-convert-python')}-{version}", bundled),
         "tables": tables.read_text(encoding="utf-8"),
         "table_style": tables.with_suffix(".css").read_text(encoding="utf-8"),
     }

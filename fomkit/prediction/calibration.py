@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dpotrs
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
@@ -19,7 +19,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
-from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, correlation, distances
+from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, distances
 from fomkit.prediction.interpolate import Fit
 from fomkit.prediction.storage_order import row_major
 
@@ -82,15 +82,24 @@ def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
 
 def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> tuple[float, Matrix]:
     """Give −ln p(target) and its gradient by the logarithms of lengths, variance and noise."""
-    distance = distances(features, features, hyper.length)
-    smooth = hyper.variance * correlation(distance)
-    lower = np.linalg.cholesky(smooth + np.diag(hyper.noise + noise))
-    inverse = cho_solve((lower, True), np.eye(len(target)))
+    scaled = features / hyper.length
+    squares, count = (scaled * scaled).sum(1), len(target)
+    between = squares[:, None] + squares[None, :] - 2 * scaled @ scaled.T
+    distance = np.sqrt(3.0) * np.sqrt(np.maximum(between, 0.0))
+    decay = np.exp(-distance)
+    smooth = decay * (distance + 1)  # `gp.correlation`, of which the slope needs a part
+    smooth *= hyper.variance
+    covariance = smooth.copy()
+    covariance[np.arange(count), np.arange(count)] += hyper.noise + noise
+    lower = np.linalg.cholesky(covariance)
+    # What `scipy.linalg.cho_solve` calls, whose checks take as long for matrices of this size.
+    inverse, _ = dpotrs(lower, np.eye(count, order="F"), lower=True, overwrite_b=True)
     weights = inverse @ target
     pull = inverse - np.outer(weights, weights)
     # The derivative of the Matérn-3/2 kernel by ln(length) is 3·variance·exp(−√3·d)·(difference / length)².
-    slope = pull * 3 * hyper.variance * np.exp(-np.sqrt(3.0) * distance)
-    scaled = features / hyper.length
+    slope = pull * 3
+    slope *= hyper.variance
+    slope *= decay
     by_length = (scaled**2 * slope.sum(1)[:, None] - scaled * (slope @ scaled)).sum(0)
     by_variance, by_noise = 0.5 * (pull * smooth).sum(), 0.5 * hyper.noise * np.trace(pull)
     value = 0.5 * target @ weights + np.log(np.diag(lower)).sum()

@@ -21,6 +21,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import sys
 import tempfile
 import zlib
@@ -178,9 +179,10 @@ def settle() -> None:
 def main() -> int:
     """Compare or write; 1 where something differs."""
     from read_once import profiles_are_read_once
+    from ready_children import ready_children
 
     settle()
-    with profiles_are_read_once():
+    with profiles_are_read_once(), ready_children() if hasattr(socket, "recv_fds") else contextlib.nullcontext():
         return compare()
 
 

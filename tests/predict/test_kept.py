@@ -55,7 +55,8 @@ def test_fits_of_another_table_are_never_served(tmp_path, monkeypatch) -> None:
     model, machine = fomkit.model("p1b3"), fomkit.machine("v100")
     before = estimate(model, machine, Options())
     table = machine.timings
-    for changed in (table[np.arange(len(table)) % 7 != 0], table.assign(time_s=0.5 * table["time_s"])):
+    products = table[table["kind"] == "gemm"]  # a fit of these alone takes a quarter as long
+    for changed in (products[np.arange(len(products)) % 7 != 0], products.assign(time_s=0.5 * products["time_s"])):
         found = estimate(model, replace(machine, timings=changed), Options())
         fresh = estimate(model, replace(machine, timings=changed, fits={}, timings_key=""), Options())
         pd.testing.assert_frame_equal(found.ops, fresh.ops)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,27 +51,40 @@ def programs() -> tuple[str, str]:
     return browser, driver
 
 
-@contextmanager
-def opened(page: Path, width: int = 1400, height: int = 1000) -> Iterator[Chrome]:
-    """Open a page in a window of a size, and wait until its figures are drawn."""
+@cache
+def _browser() -> Chrome:
+    """Start a browser; the next pages are opened in it too."""
     browser, driver = programs()
     options = ChromeOptions()
     options.binary_location = browser
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
                      "--force-prefers-reduced-motion", "--force-device-scale-factor=1",
-                     f"--window-size={width},{height}"):  # fmt: skip
+                     "--window-size=1400,1000"):  # fmt: skip
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     window = Chrome(options=options, service=Service(driver))
+    window.set_script_timeout(LONGEST_S)
+    atexit.register(window.quit)
+    return window
+
+
+@contextmanager
+def opened(page: Path, width: int = 1400, height: int = 1000) -> Iterator[Chrome]:
+    """Open a page in a tab of its own and in a window of a size, and wait until its figures are drawn."""
+    window = _browser()
+    before = window.current_window_handle
+    window.switch_to.new_window("tab")
     try:
+        for log in ("browser", "performance"):
+            window.get_log(log)  # it holds what the pages before said
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        window.set_script_timeout(LONGEST_S)
         window.get(page.resolve().as_uri())
         until(window, lambda: window.execute_script("return document.documentElement.dataset.figures === 'ready'"))
         yield window
     finally:
-        window.quit()
+        window.close()
+        window.switch_to.window(before)
 
 
 def until(window: Chrome, holds: Callable[[], object]) -> None:
