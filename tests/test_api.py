@@ -305,7 +305,7 @@ def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
     from importlib import import_module
 
     from fomkit.cli.adapter import command_line
-    from fomkit.verbs.command import command_of, help_of
+    from fomkit.verbs.answer import command_of, help_of
 
     function = getattr(import_module(VERBS[verb]), verb)
     assert getattr(fomkit, verb) is function

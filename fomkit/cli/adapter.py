@@ -19,7 +19,7 @@ import typer
 
 from fomkit.cli import choices
 from fomkit.core.errors import FomkitError, ManyFomkitError
-from fomkit.verbs.command import Command, Help, command_of, help_of
+from fomkit.verbs.answer import Command, Help, command_of, help_of
 
 if TYPE_CHECKING:
     from fomkit.verbs.answer import Answer

@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -19,7 +19,8 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from fomkit.cli.choices import complain
-from fomkit.core.errors import FomkitError
+from fomkit.cli.slips import Taking
+from fomkit.core.errors import FomkitError, nearest_names
 
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Estimate": {
@@ -62,45 +63,8 @@ A verb is loaded when it is asked for.
 """
 VERBS: Mapping[str, str] = {name: where for group in GROUPS.values() for name, (where, _) in group.items()}
 
-_UsageError: Any = typer.BadParameter.__mro__[1]
-"""What the parser raises of words that it cannot take; which package has it depends on the version of typer."""
-_BARE = "requires an argument"
 
-
-def _what_it_takes(verb: Any, name: str) -> str:
-    """Say what a bare option of a verb wants after it."""
-    option = next((one for one in getattr(verb, "params", ()) if name in one.opts), None)
-    value = getattr(option, "metavar", None)
-    if not value:
-        hint = f"'fomkit {getattr(verb, 'name', '')} -h' says what it takes."
-        return f"has no value. Write it after the option; {hint}"
-    words = value.strip("<>").split("|")
-    return f"has no value. It takes {' or '.join(words)}. Write, for example, '{name} {words[0]}'."
-
-
-def _taken(option: Any, check: Any, ctx: Any, value: Any) -> Any:
-    """Take what is text, a default or absent as it stands; for any other value the parser loads pydantic."""
-    kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)  # of typer from 0.29 on
-    words = value if kind == list[str] and value else (None,)
-    good = type(value) is kind or all(type(one) is str for one in words) or (value is None and not option.required)
-    if kind is None or not good:
-        return check(ctx, value)
-    return value if option.callback is None else option.callback(ctx, option, value)
-
-
-class _Taking:
-    """A command whose options are `_taken`."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Give its options, and those that the parser adds."""
-        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for one in found:
-            if "process_value" not in vars(one):
-                one.process_value = partial(_taken, one, one.process_value)
-        return found
-
-
-class Verb(_Taking, TyperCommand):
+class Verb(Taking, TyperCommand):
     """One verb."""
 
 
@@ -118,7 +82,7 @@ def verb_command(name: str) -> Any:
     return typer.main.get_command(alone)
 
 
-class Verbs(_Taking, TyperGroup):
+class Verbs(Taking, TyperGroup):
     """The verbs of the command line, each made when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - its parser gives it
@@ -137,18 +101,14 @@ class Verbs(_Taking, TyperGroup):
             self.commands[name] = verb_command(name)
         return self.commands.get(cmd_name)
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run a verb.
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb of the first word.
 
-        Raises FomkitError when an option stands at the end without its value.
+        Raises FomkitError when it is none.
         """
-        try:
-            return super().invoke(ctx)
-        except _UsageError as error:
-            if not getattr(error, "option_name", None) or _BARE not in str(error.message):
-                raise
-            verb = self.commands.get(ctx.invoked_subcommand)
-            raise FomkitError(error.option_name, _what_it_takes(verb, error.option_name)) from None
+        if args and args[0] not in VERBS:
+            raise FomkitError(args[0], f"is no verb. {nearest_names(args[0], VERBS)}")
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(

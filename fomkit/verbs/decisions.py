@@ -17,8 +17,7 @@ from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_grid, parse_price, spread_of
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
-from fomkit.verbs.answer import check_counts, check_options, layout_words, options_of, spread_as
-from fomkit.verbs.command import command
+from fomkit.verbs.answer import check_counts, check_options, command, layout_words, options_of, spread_as
 from fomkit.verbs.cost import Cost, Declared
 from fomkit.verbs.cost import cost as _cost
 from fomkit.verbs.profiles import as_machine, as_model

@@ -16,8 +16,7 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.op_tables import Prediction
 from fomkit.plan.op_tables import predict_ops as _predict_ops
 from fomkit.readers.measurements import all_measured
-from fomkit.verbs.answer import check_frame, check_options, layout_words, options_of, spread_as
-from fomkit.verbs.command import command
+from fomkit.verbs.answer import check_frame, check_options, command, layout_words, options_of, spread_as
 from fomkit.verbs.compare import Comparison, compare
 from fomkit.verbs.profiles import as_machine, as_model
 

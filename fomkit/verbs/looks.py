@@ -20,8 +20,7 @@ from fomkit.plan.convolutions import convolutions_content, method_rows
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import find_profile, list_profiles, shipped_models
-from fomkit.verbs.answer import Answer, check_options, options_of
-from fomkit.verbs.command import command
+from fomkit.verbs.answer import Answer, check_options, command, options_of
 from fomkit.verbs.model_view import COLUMNS, Measure, View, show_model
 from fomkit.verbs.profiles import as_machine, as_model
 

@@ -36,8 +36,7 @@ from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_on
 from fomkit.prediction.links import link_notes
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import spread_of
-from fomkit.verbs.answer import check_counts, layout_words, options_of
-from fomkit.verbs.command import command
+from fomkit.verbs.answer import check_counts, command, layout_words, options_of
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:

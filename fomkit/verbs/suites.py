@@ -20,8 +20,7 @@ from fomkit.profiles.locate import locate
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.readers.measurements import all_measured, read_measurements
-from fomkit.verbs.answer import Answer, options_of
-from fomkit.verbs.command import command
+from fomkit.verbs.answer import Answer, command, options_of
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.profiles import as_machine, as_model
 
