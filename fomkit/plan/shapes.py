@@ -139,7 +139,6 @@ class SizedOps:
 def _sized(
     rows: pd.DataFrame, expressions: Mapping[str, Mapping[int, str]], factor: Array, where: str
 ) -> SizedOps:
-    check_table(rows.drop(columns="of", errors="ignore"), "OPS", where)
     return SizedOps(Columns(rows), _cells(expressions, factor), cost_groups(rows), where)
 
 
@@ -224,10 +223,12 @@ def _symbols(ops: pd.DataFrame) -> dict[str, dict[int, str]]:
 
 
 def _restated(
-    ops: pd.DataFrame, model: ModelProfile, formats: Formats, sizes: Mapping[str, int]
+    ops: pd.DataFrame, model: ModelProfile, formats: Formats, sizes: Mapping[str, int], *, is_parts: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame, Array]:
     """Give ops at some sizes, the same in number formats, and by how much their bytes change."""
     traced = resize_ops(ops, sizes, model.name)
+    # What a loop of parts does between its steps is done 0 times where there is one step.
+    check_table(traced[traced["count"] != 0] if is_parts else traced, "OPS", model.name)
     restated = restate_ops(traced, formats).reset_index(drop=True)
     factor = np.ones(len(restated))
     factor[: len(traced)] = byte_factor(traced["dtype"], restated["dtype"].iloc[: len(traced)])
@@ -319,7 +320,7 @@ def _parts_of(
     parts = row_major(parts[parts["of"].isin(list(new))].reset_index(drop=True)) if len(parts) else parts
     if not len(parts):
         return None
-    _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes)
+    _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
     rows = _told(restated).assign(of=parts["of"].map(new))
     return _sized(rows, _symbols(parts), factor, f"{model.name}, parts")
 
