@@ -22,8 +22,8 @@ from unittest import mock
 
 from fomkit.files import child_process
 
-MOST_WAITING = 3
-"""Processes that wait with a framework at a time; each takes some hundred MB."""
+MOST_WAITING = 6
+"""Processes that wait with a framework at a time; each takes some hundred MB, and seconds to start again."""
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
 """What the command line asks of its libraries."""
 SET_BY_FRAMEWORKS = ("TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")

@@ -157,6 +157,8 @@ def test_a_gpt_has_the_same_work_on_meta_and_on_a_fake_cpu(torch: Any) -> None:
     assert step_flop(plain) == products + attention
     assert round(step_flop(plain) / 1e12, 2) == 19.85
     assert round(products / 1e12, 2) == 17.37
+    model, inputs = gpt(torch, 4, 1024, 50257, 1024, 16)
+    plain = profile_workload(Workload(model, inputs, batch_size=8))
 
     def insist(_module: Any, given: Any) -> None:
         if given[0].is_meta:
