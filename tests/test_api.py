@@ -291,7 +291,7 @@ def test_scaling_in_python_has_one_message_for_each_slip() -> None:
         ({"layout": "tensr=2"}, "'tensr' is not part of a layout"),
         ({"links": ["5 us"]}, "is not TIER, ALPHA, BANDWIDTH, DIRECTION"),
         ({"mode": "fast"}, "mode: is 'fast'. Give strong, weak or both"),
-        ({"node_devices": 0}, "node_devices: is 0, which makes no step"),
+        ({"node_devices": 0}, "node_devices: is 0. Give a whole number of 1 or more"),
         ({"slots": 1.5}, "slots: is 1.5. Give a whole number"),
         ({"checkpoint": "60"}, "has no unit"),
     ):

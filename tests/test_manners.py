@@ -62,10 +62,16 @@ def test_options_of_one_meaning_have_one_name(verb: str) -> None:
     """What a user learns at one verb holds at the others."""
     spelled = {option: one.name for one in verbs()[verb].params for option in one.opts}
     meanings = {
-        "--json": "as_json", "--force": "force", "-o": "output", "-t": "target", "-q": "quiet", "--set": "sizes",
+        "--json": "as_json", "--force": "force", "-o": "output", "-q": "quiet", "--set": "sizes",
         "--batch": "batch", "--interval": "interval", "--allow-uncovered": "allow_uncovered",
     }  # fmt: skip
     assert {option: name for option, name in spelled.items() if option in meanings}.items() <= meanings.items()
+    assert spelled.get("-t") == spelled.get("--target")
+    assert spelled.get("-t", "target") in (
+        "target",
+        "machine",
+        "machines",
+    )  # as the function's parameter is called
 
 
 ESTIMATE = [sys.executable, "-m", "fomkit.cli", "estimate", "p1b3", "--target", "v100"]
@@ -135,7 +141,7 @@ def test_the_shell_completes_verbs_options_and_names(typed: str, expected: str) 
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        (["estimat"], "Did you mean 'estimate'?"),
+        (["estimat"], "estimat: is no verb. The nearest names are 'estimate'."),
         (["estimate", "--traget", "v100"], "--target"),
         (["estimate", "--target", "v100", "--batch", "x"], "--batch"),
         (["estimate", "--target", "v100", "--precision", "fp3"], "fp32"),

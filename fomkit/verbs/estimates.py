@@ -27,22 +27,12 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    model: str | Path | ModelProfile | Any,
-    machine: str | Path | Machine,
-    *,
-    inputs: Any = None,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-    interval: float = DEFAULT_LEVEL,
-    scope: Scope | None = None,
-    last_batch: LastBatch | None = None,
-    allow_uncovered: bool = False,
-    nodes: int | Literal["fill"] | None = None,
-    layout: str | Path | Sequence[str] = "",
-    links: Sequence[str | Link] = (),
-    node_devices: int | None = None,
-) -> Estimate:
+    model: str | Path | ModelProfile | Any, machine: str | Path | Machine, *, inputs: Any = None,
+    batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
+    interval: float = DEFAULT_LEVEL, scope: Scope | None = None, last_batch: LastBatch | None = None,
+    allow_uncovered: bool = False, nodes: int | Literal["fill"] | None = None,
+    layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
+) -> Estimate:  # fmt: skip
     """Estimate one model on one machine.
 
     Parameters

@@ -159,18 +159,11 @@ def save(
 
 
 def profile(
-    source: str | Path | Workload | Any,
-    *,
-    inputs: Any = None,
-    loss: Callable[[Any, Any], Any] | None = None,
-    optimizer: Any = None,
-    mode: Literal["train", "infer"] = "train",
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    arguments: Sequence[str] | None = None,
-    measure: Literal["step", "ops"] | None = None,
-    threads: int | None = None,
-) -> ModelProfile:
+    source: str | Path | Workload | Any, *, inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None,
+    optimizer: Any = None, mode: Literal["train", "infer"] = "train", batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, arguments: Sequence[str] | None = None,
+    measure: Literal["step", "ops"] | None = None, threads: int | None = None,
+) -> ModelProfile:  # fmt: skip
     """Trace one training step, by shapes only unless a training program is run.
 
     Parameters
@@ -209,11 +202,8 @@ def profile(
         raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
     if arguments is not None:
         if isinstance(source, Workload) or mode != "train" or batch is not None or sizes:
-            raise FomkitError(
-                "profile",
-                "arguments are for a training program, which decides mode, batch and sizes itself. Give its file "
-                "and its arguments only.",
-            )
+            what = "arguments are for a training program, which decides mode, batch and sizes itself."
+            raise FomkitError("profile", f"{what} Give its file and its arguments only.")
         return profile_script(Path(source), arguments)
     if isinstance(source, Workload):
         return profile_workload(source, mode=mode, batch=batch, sizes=sizes)
