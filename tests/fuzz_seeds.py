@@ -120,8 +120,8 @@ AICONFIGURATOR = (
     f"{ATTENTION}\nSGLang,0.5.10,Some GPU,sglang,4,1024,32,8,128,bfloat16,bfloat16,0.5\n",
     f"{NCCL}\nTRTLLM,1.0.0,Some GPU,all_gather,NCCL,half,8,1048576,0.05,2.27.3\n",
 )
-TRACE = (DATA / "doors" / "linear.trace.json").read_bytes()
-ONNX = (DATA / "doors" / "perceptron.onnx").read_bytes()
+TRACE = (DATA / "frontends" / "linear.trace.json").read_bytes()
+ONNX = (DATA / "frontends" / "perceptron.onnx").read_bytes()
 
 
 @cache

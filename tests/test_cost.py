@@ -621,7 +621,7 @@ def test_in_python() -> None:
     found = fomkit.cost("candle/p1b3", "mine.yaml", price=PRICE, to_accuracy="epochs.csv", infer_batch=1)
     assert found.run_money.value == pytest.approx(found.estimate.run_time.run_s.value)
     assert found.summary().startswith("p1b3 on mine, batch 100")
-    with pytest.raises(FomkitError, match=r"infer_batch: is 0, which makes no step"):
+    with pytest.raises(FomkitError, match=r"infer_batch: is 0. Give a whole number"):
         fomkit.cost("candle/p1b3", "mine.yaml", infer_batch=0)
 
 

@@ -251,7 +251,7 @@ def test_a_vendors_timings_price_a_vendors_table(tmp_path: Path) -> None:
         ({"batch": "8"}, "batch: is '8'. Give a whole number"),
         ({"batch": 8.0}, "batch: is 8.0"),
         ({"batch": True}, "batch: is True"),
-        ({"batch": 0}, "makes no step"),
+        ({"batch": 0}, "Give a whole number of 1 or more"),
         ({"interval": "wide"}, "interval: is 'wide'"),
         ({"interval": 80}, "interval: is 80"),
         ({"scope": "rack"}, "scope: is 'rack'. Give device, node or system"),

@@ -106,8 +106,7 @@ def test_an_op_table_without_kind_is_told_wherever_it_is_read(tmp_path: Path) ->
         load_model(path)
 
 
-@pytest.mark.parametrize("verb", ["estimate {} -t v100", "show {}", "memory {}", "explain {} -t v100", "fom {}",
-                                  "import {} -o x.yaml", "compare {} --grid"])  # fmt: skip
+@pytest.mark.parametrize("verb", ["show {}", "fom {}", "import {} -o x.yaml"])
 def test_a_program_is_no_profile_and_the_message_says_how_to_make_one(tmp_path: Path, verb: str) -> None:
     path = written(tmp_path, "model = 1\n", "model.py")
     done = CliRunner().invoke(app, verb.format(path).split())
@@ -115,6 +114,16 @@ def test_a_program_is_no_profile_and_the_message_says_how_to_make_one(tmp_path: 
     said = str(done.exception)
     assert said.startswith(f"{path}: is a Python program, no ")
     assert said.endswith(f"fomkit profile {path} -o model.yaml")
+
+
+@pytest.mark.parametrize("verb", ["estimate {} -t v100", "memory {}", "explain {} -t v100", "compare {} --grid"])
+def test_a_program_without_a_model_is_profiled_and_says_what_it_lacks(tmp_path: Path, verb: str) -> None:
+    pytest.importorskip("torch", reason="a program is profiled where a framework is")
+    path = written(tmp_path, "import torch\nprint(1)\n", "model.py")
+    done = CliRunner().invoke(app, verb.format(path).split())
+    assert isinstance(done.exception, FomkitError), done.output
+    assert str(done.exception).startswith(f"{path}: ")
+    assert "model" in str(done.exception)
 
 
 def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:

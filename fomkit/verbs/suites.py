@@ -175,8 +175,8 @@ def campaign(
 
     Examples
     --------
-    >>> [round(one["days"]["value"], 2) for one in campaign("candle-example", ["a"]).content["machines"]]
-    [0.04]
+    >>> [round(one["days"]["value"]) for one in campaign("candle-example", ["a"]).content["machines"]]
+    [423]
     """
     from fomkit.merit.campaign import run_campaign
     from fomkit.output.money import format_campaign
