@@ -110,7 +110,7 @@ def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pyte
         note for note in machine.notes if note.startswith("not timed: ") and note.endswith("to be told apart")
     ]
     timed = {*machine.timings["kind"], *(note.split()[3] for note in refused)}
-    assert {"gemm", "conv", "pointwise", "softmax", "embedding"} <= timed, machine.notes
+    assert {"gemm", "conv", "pointwise", "softmax", "embedding"} <= timed, "\n".join(machine.notes)
     assert len(refused) <= 1
     assert machine.device.peak("fp32", "vector") is not None
     assert machine.device.byte_per_s is not None
