@@ -195,6 +195,7 @@ def test_old_entries_go(mine: Path, cache: Path, read_each_time: Readers) -> Non
     read_each_time.machine(mine / "iphone-7.yaml", ())
     (old,) = cache.iterdir()
     os.utime(old, (time.time() - 100 * 86_400,) * 2)
+    locate._clear.cache_clear()  # another process: each clears once
     read_each_time.model(mine / "alexnet.yaml")
     assert [one.name.split("-")[0] for one in cache.iterdir()] == ["model"]
 
@@ -270,3 +271,31 @@ def test_a_second_estimate_checks_nothing_and_says_the_same(root: Path, cache: P
     spared |= {f"fomkit.profiles.{name}" for name in ("records", "facts", "machine_record", "suites", "campaigns")}
     spared |= {"fomkit.readers.measurements", "fomkit.merit.rated_lines", "fomkit.core.suite", "fomkit.core.job"}
     assert not spared & set(modules[1].split())
+
+
+def test_a_table_that_was_written_into_spoils_nothing_for_those_who_read_the_file_later(mine: Path) -> None:
+    from fomkit.plan.estimate import estimate
+    from fomkit.plan.options import Options
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+
+    model, path = load_model("alexnet"), mine / "iphone-7.yaml"
+    spoilt = load_machine(path)
+    spoilt.timings.loc[0, "time_s"] *= 1e-6
+    estimate(model, spoilt, Options(allow_uncovered=True))
+    # A copy, so that nothing in memory is of the spoilt table: what comes from the cache comes by the bytes.
+    shutil.copytree(mine, mine / "copy", ignore=shutil.ignore_patterns("cache", "copy"))
+    time.sleep(SETTLED_S)
+    judged = without_implausible(load_machine(mine / "copy" / "iphone-7.yaml"))
+    assert len(judged.timings) == len(spoilt.timings)
+    assert not judged.plausibility.quarantined  # type: ignore[union-attr]
+
+
+def test_what_changes_while_it_is_read_is_not_kept_and_what_is_too_large_is_not_written(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kept("thing", "a" * 32, lambda: "before", lambda: "b" * 32) == "before"
+    assert not list(cache.glob("*.kept")) if cache.exists() else True
+    monkeypatch.setattr(locate, "MAX_BYTE", 100)
+    assert kept("thing", "c" * 32, lambda: "x" * 200) == "x" * 200
+    assert not (cache.exists() and list(cache.glob("*.kept*")))

@@ -237,3 +237,26 @@ def test_scenarios_of_recurrent_layers_are_a_loop_of_estimates(name: str, precis
         assert one.unit_per_day is not None
         wanted = [*one.step.ends, *one.step.per(one.sizes["batch"]).ends, *one.unit_per_day.ends]
         np.testing.assert_allclose(found.loc[at, list(RESULTS)].to_numpy(np.float64), wanted, rtol=1e-12)
+
+
+def test_a_launch_cost_varies_on_a_machine_of_whose_rates_nobody_knows_any() -> None:
+    """What rests on its table keeps its time, and is no NaN, where no rate of the format is known."""
+    machine = fomkit.machine("p100")
+    bare = replace(machine, device=replace(machine.device, peaks=(), byte_per_s=None), fits={})
+    model, options = fomkit.model("candle/p1b3"), Options(allow_uncovered=True)
+    study = prepare_study(model, bare, options)
+    found = scenarios(study, pd.DataFrame({"launch_s": [2e-6, 5e-6, 2e-5]}))
+    for launch, step in zip(found["launch_s"], found["step_s"], strict=True):
+        again = estimate(model, change_machine(bare, {"launch_s": launch}), options).step.value
+        assert step == pytest.approx(again, rel=1e-12)
+
+
+def test_a_model_whose_sizes_are_all_numbers_is_estimated() -> None:
+    from fomkit.ops.resize import resize_ops
+
+    model = fomkit.model("alexnet")
+    fixed = replace(
+        model, ops=resize_ops(model.ops, model.sizes, "alexnet"), sizes={}, order=None, parts=model.parts.iloc[:0]
+    )
+    one, known = (estimate(each, fomkit.machine("v100"), Options()) for each in (fixed, model))
+    assert one.step.value == pytest.approx(known.step.value, rel=1e-12)

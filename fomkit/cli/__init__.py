@@ -1,1 +1,1 @@
-"""The command line: a file or two per verb; parse, call, print."""
+"""The command line: parse, call, print. Eight verbs' lines are made by `adapter`; the others have a file."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.answer import Answer
 
 SHARED: Mapping[str, Any] = {
-    "model": choices.Model, "machine": choices.Target, "machines": Annotated[list[str], choices.MACHINES],
+    "machine": choices.Target, "machines": Annotated[list[str], choices.MACHINES],
     "batch": choices.Batch, "sizes": choices.Sizes,
     "precision": choices.Precisions, "interval": choices.Interval, "scope": choices.Scopes,
     "allow_uncovered": choices.Uncovered, "layout": choices.Layouts, "links": choices.Links,
@@ -37,7 +37,7 @@ _COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
     "model": choices.complete_model, "machine": choices.complete_machine, "baseline": choices.complete_machine,
     "suite": choices.complete_suite, "campaign": choices.complete_campaign,
 }  # fmt: skip
-_TEXTS = {"model": "Model profile by name or path."}
+_TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
 _FLAGS = {"machine": "--target", "machines": "--target", "sizes": "--set", "links": "--link"}
 
@@ -45,7 +45,7 @@ _FLAGS = {"machine": "--target", "machines": "--target", "sizes": "--set", "link
 def _own_text(said: Help, name: str) -> str:
     """Give what a docstring says of a parameter itself; "" where it names another verb."""
     text = said.parameters.get(name, "")
-    return "" if text.startswith(("As of ", "Texts ")) else text.replace("`", "")
+    return "" if text.startswith("As of ") else text.replace("`", "")
 
 
 def _kinds(annotation: Any) -> list[Any]:

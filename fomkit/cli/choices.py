@@ -337,13 +337,14 @@ def load_machine(name: str | Path) -> Machine:
 
 def load_model(name: str | Path) -> ModelProfile:
     """Load a model profile, likewise, or trace a file of code."""
-    if str(name).endswith((".py", ".onnx")):
-        from fomkit.verbs.profiles import traced
-
-        return traced(Path(name))
+    from fomkit.profiles.models import TRACED
     from fomkit.profiles.models import load_model as load
 
-    return load(name)
+    if not str(name).endswith(TRACED):
+        return load(name)
+    from fomkit.verbs.profiles import traced
+
+    return traced(Path(name))
 
 
 def check_output(path: Path | None, verb: str) -> None:

@@ -99,6 +99,7 @@ def estimate(
     _check_output(output, only, several)
     with choices.progress("estimating", several, quiet=quiet) as advance:
         result = _estimated(names, target, baseline, chosen, rows, advance, spread, skip_failures=not models)
+    _check_steps(result, asked=explain and not as_json)
     block = _measured_block(result, rows, str(measurements), last_batch)
     if output is not None:
         _write(result, output, only, rows, block, quiet)
@@ -214,6 +215,13 @@ def _measured_block(
     from fomkit.verbs.from_measurements import from_measurements, measured_content
 
     return measured_content(from_measurements(result, rows, path, last_batch), path)
+
+
+def _check_steps(result: Comparison, *, asked: bool) -> None:
+    """Raise before anything is written or shown when the steps of the method cannot be told of a run."""
+    from fomkit.plan.estimate import check_one_device
+
+    check_one_device(result.estimates if asked else (), "the lecture's method")
 
 
 def _show_steps(result: Comparison, content: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
-"""The verbs as a group, in which an option without its value is told as any other mistake.
+"""The command line: parse, call, print; mistakes end with one message and exit code 2.
 
-The command line: parse, call, print. Mistakes end with one message and exit code 2; what the parser cannot take is
-told in fomkit's voice: which option, what is wrong, what was expected, what to do.
+What the parser cannot take is told in fomkit's voice: which option, what is wrong, what was expected, what to do.
 """
 
 from __future__ import annotations
@@ -132,6 +131,8 @@ def _without_value(verb: Any, name: str) -> str:
         hint = f"'fomkit {getattr(verb, 'name', '')} -h' says what it takes."
         return f"has no value. Write it after the option; {hint}"
     words = value.strip("<>").split("|")
+    if not all(word.isidentifier() and word.islower() for word in words):
+        return f"has no value. It takes {value}. 'fomkit {getattr(verb, 'name', '')} -h' has examples."
     return f"has no value. It takes {' or '.join(words)}. Write, for example, '{name} {words[0]}'."
 
 

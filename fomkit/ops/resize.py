@@ -155,12 +155,17 @@ def _size(text: str, sizes: Mapping[str, int], place: str) -> float:
     return float(value)
 
 
+def many_of(sizes: Mapping[str, Any]) -> int:
+    """Count the values that each named size has; one where nothing is named."""
+    return next((len(values) for values in sizes.values()), 1)
+
+
 def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: str) -> NDArray[np.float64]:
     """Work out an expression for many values of the named sizes (s,) at once."""
     import numpy as np
 
     value = np.asarray(evaluate(text, sizes, where), np.float64)
-    value = np.broadcast_to(value, next(iter(sizes.values())).shape)
+    value = np.broadcast_to(value, (many_of(sizes),))
     wrong = np.flatnonzero(~((value >= 0) & (value <= HUGE)))
     if len(wrong):
         raise FomkitError(where, f"{text!r} gives {value[wrong[0]]:g}. Expected 0 to {HUGE:g}.")
@@ -173,7 +178,7 @@ def evaluate_all(
     """Work out some expressions for many values of the named sizes (texts × s)."""
     import numpy as np
 
-    found = np.empty((len(texts), len(next(iter(sizes.values())))))
+    found = np.empty((len(texts), many_of(sizes)))
     for row, text in enumerate(texts):
         found[row] = evaluate(text, sizes, where)
     for row in np.flatnonzero(~((found >= 0) & (found <= HUGE)).all(1)).tolist():

@@ -60,13 +60,17 @@ class Page:
 
     def line(self, text: str, style: str = "") -> None:
         """Add a line; on a terminal it is broken between words, and goes on below its own first word."""
-        if self.screen.breaks and len(text) > self.screen.width:
-            indent = " " * (len(text) - len(text.lstrip()) + 2)
-            text = "\n".join(
-                wrap(text, self.screen.width, subsequent_indent=indent, drop_whitespace=True,
-                     break_long_words=False, break_on_hyphens=False)
-            )  # fmt: skip
-        self._console.print(text, style=style or None, soft_wrap=True)
+        shown = "\n".join(map(self._broken, text.split("\n"))) if self.screen.breaks else text
+        self._console.print(shown, style=style or None, soft_wrap=True)
+
+    def _broken(self, text: str) -> str:
+        if len(text) <= self.screen.width:
+            return text
+        indent = " " * (len(text) - len(text.lstrip()) + 2)
+        return "\n".join(
+            wrap(text, self.screen.width, subsequent_indent=indent, drop_whitespace=True, break_long_words=False,
+                 break_on_hyphens=False)
+        )  # fmt: skip
 
     def lines(self, texts: Iterable[str], style: str = "") -> None:
         """Add lines."""

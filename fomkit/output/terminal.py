@@ -312,14 +312,14 @@ def _period(span: Mapping[str, float]) -> tuple[str, str]:
 
 def _headline(one: Entry) -> str:
     """Write what people plan by: how long a run takes, how many a day, and how much faster that is."""
-    if one["unit_per_day"] is None:
-        value, ends = _period(one["step_s"])
-        told = f"{value} a step{ends}; what a run is its profile does not say"
+    rate, best = one["unit_per_day"], ", ".join(one["excludes"])
+    value, ends = _period(one["step_s"] if rate is None else one["run_s"])
+    if rate is None:
+        told = f"{value} a step{ends}{mark_of(one)}"
     else:
-        value, ends = _period(one["run_s"])
-        rate, best = one["unit_per_day"], ", ".join(one["excludes"])
         told = f"{value} a run{ends}, {format_number(rate['value'], 3)} {one['unit']}s a day{mark_of(one)}"
-        told += f", at best: without {best}" if best else ""
+    told += f", at best: without {best}" if best else ""
+    told += "" if rate is not None else "; what a run is its profile does not say"
     ratio = one.get("ratio")
     times = f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""
     faster = f"; {times} times {ratio['baseline']}" if ratio else ""

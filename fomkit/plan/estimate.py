@@ -240,7 +240,7 @@ def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
             raise FomkitError(
                 f"{one.model.name} on {one.machine.name}",
                 f"its run is spread over devices ({one.job.devices:,}), and {what} is of a step on one. Leave it "
-                "out, or --nodes and --layout.",
+                "out, or --nodes and --layout, or set run.devices_per_run to 1.",
             )
 
 

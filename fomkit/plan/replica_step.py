@@ -90,7 +90,11 @@ class ReplicaStep:
         self._works: dict[tuple[int, int, float], _Work] = {}
 
     def on(self, machine: Machine) -> ReplicaStep:
-        """Give the same on a machine that differs in links only; what one device does is shared."""
+        """Give the same on a machine that differs in links only; what one device does without them is shared."""
+        if "ranks" in self.model.ops and self.model.ops["ranks"].notna().any():  # its ops send by themselves
+            return ReplicaStep(
+                self.model, machine, self.layout, replace(self.network, machine=machine), self.options
+            )
         found = copy(self)
         found.network = replace(self.network, machine=machine)
         return found
@@ -238,8 +242,9 @@ class ReplicaStep:
         return self._works[key]
 
     def _notes(self, one: Estimate) -> tuple[str, ...]:
-        """Give what is said of one device, but that it holds too much where replicas share that out."""
-        return tuple(note for note in one.deviations if not (self.layout.zero and note == one.fit.message))
+        """Give what is said of one device, but that it holds too much where less is held here than there."""
+        less = self.layout.zero or self.layout.recompute != "none"
+        return tuple(note for note in one.deviations if not (less and note == one.fit.message))
 
     def one_device(self, devices: int, samples: int) -> tuple[pd.DataFrame, Formats]:
         """Give what a device runs of one microbatch, with the update, and its number formats."""

@@ -160,15 +160,15 @@ def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Ma
 def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
     """Count the runs that the devices of a scope have in progress at the same time, one on each.
 
-    Raises FomkitError when a run takes several devices: nothing here says how its step is shared out, nor what
-    that sends.
+    Raises FomkitError when a run takes several devices, whose step and messages `fomkit.plan.job` prices.
     """
     needed = model.run.devices_per_run
     if needed > 1:
         raise FomkitError(
             f"{model.name} on {machine.name}",
-            f"its run takes {needed} devices (run.devices_per_run), and a step is priced on one, without what the "
-            f"devices send each other. Ask 'fomkit scaling' with a --layout, or set run.devices_per_run to 1.",
+            f"its run takes {needed} devices (run.devices_per_run), and this is of a step on one, without what "
+            "they send each other. Ask 'fomkit estimate', 'fomkit cost' or 'fomkit scaling', or set "
+            "run.devices_per_run to 1.",
         )
     return machine.devices(scope)
 

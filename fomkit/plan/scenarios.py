@@ -170,8 +170,9 @@ def _changed(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array
             1.0 / changes.get(name, built)
             for name, built in zip((peak_name(*pair), "byte_per_s"), _built(study.machine, pair), strict=True)
         )
-        # A rate that nobody knows is one that no floor here needs.
-        share[at] += np.fmax(here.compute[at] * peak, here.memory[at] * rate)
+        # A rate that nobody knows is one that no floor here needs; with neither known the time stays as it is.
+        floors = np.fmax(here.compute[at] * peak, here.memory[at] * rate)
+        share[at] += np.where(here.kept[at] > 0, 0.0, floors)
     return share
 
 

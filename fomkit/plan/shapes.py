@@ -15,7 +15,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.families.formula import columns_of
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
 from fomkit.ops.pricing import CostGroup, cost_columns, cost_groups, recurrent_calls
-from fomkit.ops.resize import evaluate_all, evaluate_many, resize_ops
+from fomkit.ops.resize import evaluate_all, evaluate_many, many_of, resize_ops
 from fomkit.ops.tables import SIZED, SOURCES, TABLES
 from fomkit.plan.coverage import TABLES as FROM_TABLES
 from fomkit.plan.coverage import shares_of
@@ -111,7 +111,7 @@ class SizedOps:
 
     def at(self, sizes: Sizes) -> Rows:
         """Size, check and price each row at all sizes (u), row by row."""
-        many, cells = len(next(iter(sizes.values()))), self.cells
+        many, cells = many_of(sizes), self.cells
         values = evaluate_all(cells.texts, sizes, self.where)
         # What a check allows is a range of numbers, whole ones where dimensions are, which expressions keep; so
         # the least sizes of each row and its largest speak for all the others.
@@ -180,7 +180,7 @@ class StepOps:
 
     def executions(self, sizes: Sizes) -> Array:
         """Give the executions of each op at all sizes (n, u)."""
-        found = np.repeat(self.counts[:, None], len(next(iter(sizes.values()))), 1)
+        found = np.repeat(self.counts[:, None], many_of(sizes), 1)
         for row, text, times in self.sized_counts:
             found[row] += times * evaluate_many(text, sizes, self.ops.where)
         return found
@@ -335,7 +335,7 @@ def _parts(step: StepOps, sizes: Sizes) -> Rows | None:
     """Make the parts of the rows at all sizes; ``of`` is their place among `repeated` ones."""
     if step.parts is None:
         return None
-    parts, many = step.parts.at(sizes), len(next(iter(sizes.values())))
+    parts, many = step.parts.at(sizes), many_of(sizes)
     parts = parts.assign(of=parts.number("of") * many + parts.index % many)
     return parts.take(parts.number("count") != 0)  # what a loop does between its steps, when there is only one
 
@@ -355,7 +355,7 @@ def _calls(step: StepOps, rows: Rows) -> Rows | None:
     cells = pd.DataFrame([{name: np.ravel(cell)[0] for name, cell in call.items()} for call in found])
     names = [name for name in cells.columns if cells[name].dtype.kind == "f"]
     sized = {name: np.stack([np.broadcast_to(call.get(name, np.nan), many) for call in found]) for name in names}
-    costs = cost_columns(cells, ("flop", "byte", "launches"), sized, (many,))
+    costs = cost_columns(cells, ("flop", "byte", "launches", "least_flop"), sized, (many,))
     calls = repeated(Columns(cells), many, **sized, **costs)
     calls = calls.assign(of=calls.number("of") * many + calls.index % many)
     return calls.take(calls.number("count") != 0)

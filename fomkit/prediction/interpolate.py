@@ -154,12 +154,12 @@ def _nearest(distance: Matrix) -> Flags:
     # A partition of the numbers is several times as fast as one of their places.
     last = np.partition(distance, count - 1, 1)[:, count - 1, None]
     near = distance <= last
-    if np.count_nonzero(near) > count * len(near):
-        tied = np.flatnonzero(near.sum(1) > count)
+    if np.count_nonzero(near) != count * len(near) or np.isnan(last).any():
+        each = near.sum(1)
+        tied = np.flatnonzero(each > count)
         less, equal = distance[tied] < last[tied], distance[tied] == last[tied]
         near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
-    elif np.count_nonzero(near) < count * len(near):
-        near[np.isnan(distance).any(1)] = np.arange(distance.shape[1]) < count  # of no size: none is nearer
+        near[each < count] = np.arange(distance.shape[1]) < count  # of no size: none is nearer
     return np.asarray(near)
 
 

@@ -112,8 +112,9 @@ def lines(rows: Rows, axes: Places) -> tuple[Places, Places, list[bytes]]:
     names = (*SIDES, "trans_a", "trans_b")
     cells = [np.nan_to_num(numbers(rows, name), nan=-2.0) for name in names]
     cells = [np.where(axes == at, -1.0, column) for at, column in enumerate(cells)]
-    passes = rows.text("pass_name")
-    cells.append(passes.mapped([crc32(word.encode()) for word in passes.words], float))
+    # Times of one number format and engine say nothing of another's.
+    texts = (rows.text(name) for name in ("pass_name", "dtype", "engine") if rows.has(name))
+    cells += [one.mapped([crc32(word.encode()) for word in one.words], float) for one in texts]
     first, line = alike(cells)
     return first, line, [key.tobytes() for key in np.column_stack([column[first] for column in cells])]
 

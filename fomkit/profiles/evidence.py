@@ -41,7 +41,7 @@ from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import distinct_ops, families
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
 from fomkit.profiles.locate import cache_folder, file_key, is_shipped, kept, shipped_folder
-from fomkit.profiles.machines import as_loaded, fit_key, load_fits, load_machine, save_fits
+from fomkit.profiles.machines import as_loaded, fit_key, load_fits, load_machine, save_fits, table_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,13 +68,23 @@ def _others(*names: str) -> tuple[Machine, ...]:
     return tuple(donor for donor in shipped_donors() if donor.name not in names)
 
 
+def _key_of(timings: pd.DataFrame, *more: str) -> str:
+    """Name a table as it was loaded and as it is now, for somebody may write into it; "" where it has no key."""
+    key = as_loaded(timings).key
+    whole = f"{key} {table_key(timings)} {' '.join(more)}"
+    return hashlib.sha256(whole.encode()).hexdigest() if key else ""
+
+
 def with_donors(machine: Machine) -> Machine:
     """Give a machine with a short table the shipped machines to borrow from, and its timings their costs.
 
     A machine without such a table comes back as it is.
     """
     timings = machine.timings
-    short = partial(kept, "short", as_loaded(timings).key, partial(is_short, machine))
+
+    def short() -> bool:
+        return kept("short", _key_of(timings), partial(is_short, machine))
+
     if machine.donors or not len(timings) or not cached(timings, None, "is short", short):
         return machine
     costed = cached(timings, None, "costed", partial(add_costs, timings))
@@ -154,8 +164,8 @@ def shipped_typical_tables() -> TypicalTables:
     """Read what came with this installation, once."""
     folder = shipped_folder("machine_profiles") / FOLDER
     try:
-        key = file_key([folder / SURFACES, folder / OPS])
-        return kept("typical", key, partial(load_typical_tables, folder))
+        key = partial(file_key, [folder / SURFACES, folder / OPS])
+        return kept("typical", key(), partial(load_typical_tables, folder), key)
     except FomkitError as error:
         do = "It comes with fomkit: install that again. In a checkout, run python benchmarks/usual_utilisation.py."
         raise FomkitError(error.where, f"{error.what} {do}") from error
@@ -171,11 +181,9 @@ def _costed(given: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
     """Check a machine's table, price it, and find the rows that cannot be."""
-    key, loaded = as_loaded(given)
-    if key and replace(machine, typical=None, asked_as="") == loaded and machine.typical is not None:
-        key = hashlib.sha256(f"{key} {machine.typical.key}".encode()).hexdigest()
-    else:  # it was changed since
-        key = ""
+    key = ""  # of a machine that was changed since
+    if machine.typical is not None and replace(machine, typical=None, asked_as="") == as_loaded(given).machine:
+        key = _key_of(given, machine.typical.key)
     places, why, suspicions = kept("plausibility", key, partial(_implausible, given, machine))
     left = given.drop(index=given.index[list(places)]).reset_index(drop=True) if places else given
     return Plausibility(why, suspicions, given, left, machine.device)

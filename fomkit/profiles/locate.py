@@ -204,7 +204,8 @@ _DAMAGE = (
 _NOUNS = ("fomkit.core.machine", "fomkit.core.measurement", "fomkit.core.model")
 _NUMBERS, _COLUMNS = ("<f8", "<i4", "<i8"), ("float64", "object", "str")
 _PLAIN = (float, str, int, bool, type(None))
-_ROOMS = ("core", "files", "ops", "ops/families", "plan", "prediction", "profiles")
+_MOST_ENTRIES, _MOST_BYTE = 2000, 1_000_000_000
+"""What the cache holds at most, the newest first."""
 Value = TypeVar("Value")
 
 
@@ -215,7 +216,8 @@ def _maker() -> str:
     import pandas as pd
 
     package = Path(fomkit.__file__).parent
-    files = (one for room in _ROOMS for one in os.scandir(package / room) if one.name.endswith(".py"))
+    rooms = (room for room, _, _ in os.walk(package) if "shipped" not in Path(room).parts[-2:])
+    files = (one for room in rooms for one in os.scandir(room) if one.name.endswith((".py", ".csv")))
     state = sorted((one.path, one.stat().st_size, one.stat().st_mtime_ns) for one in files)
     makers = (_KEPT, fomkit.__version__, sys.version, sys.byteorder, np.__version__, pd.__version__, state)
     return hashlib.sha256(repr(makers).encode()).hexdigest()
@@ -337,25 +339,44 @@ def _read_kept(what: str, key: str) -> tuple[Any, ...]:
 def _keep(what: str, key: str, value: object) -> None:
     """Keep a value; a cache that cannot be written to costs the time of making it again and nothing else."""
     parts = list[bytes]()
-    with suppress(*_DAMAGE):
+    with suppress(OSError, FomkitError, TypeError, RuntimeError):
         path = _kept_as(what, key)
         head = json.dumps({"maker": _maker(), "key": key, "value": _packed(value, parts)})
         whole = b"".join((head.encode(), b"\n", *parts))
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(path, hashlib.sha256(whole).hexdigest().encode() + b"\n" + whole)
-        for old in path.parent.glob("*.kept"):
-            if old.stat().st_mtime < time.time() - _KEPT_S:
-                old.unlink()
+        sealed = hashlib.sha256(whole).hexdigest().encode() + b"\n" + whole
+        if len(sealed) <= MAX_BYTE:  # more is never read
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(path, sealed)
+            _clear(path.parent)
 
 
-def kept(what: str, key: str, make: Callable[[], Value]) -> Value:
-    """Give what was made of things of this key before, or make it now; "" is no key."""
+@cache
+def _clear(folder: Path) -> None:
+    """Remove entries that are old, or beyond what the cache holds, once in a process."""
+    found = []
+    for one in folder.glob("*.kept*"):
+        with suppress(OSError):  # another process may be clearing too
+            found.append((one.stat().st_mtime, one.stat().st_size, one))
+    total = 0
+    for number, (changed, byte, one) in enumerate(sorted(found, reverse=True)):
+        total += byte
+        if changed < time.time() - _KEPT_S or number >= _MOST_ENTRIES or total > _MOST_BYTE:
+            with suppress(OSError):
+                one.unlink()
+
+
+def kept(what: str, key: str, make: Callable[[], Value], again: Callable[[], str] | None = None) -> Value:
+    """Give what was made of things of this key before, or make it now; "" is no key.
+
+    `again`: gives the key once more; what was made of things that changed meanwhile is not kept.
+    """
     if not key:
         return make()
     for found in _read_kept(what, key):
         return cast(Value, found)
     value = make()
-    _keep(what, key, value)
+    if again is None or again() == key:
+        _keep(what, key, value)
     return value
 
 

@@ -47,9 +47,11 @@ def fit_key(timings: pd.DataFrame) -> str:
 
     Empty columns do not count, so the key of a table outlives new columns of the schema.
     """
-    if not len(timings):
-        return ""
-    timings = in_order(timings)
+    return table_key(in_order(timings)) if len(timings) else ""
+
+
+def table_key(timings: pd.DataFrame) -> str:
+    """Hash what a table of timings holds now, row by row."""
     digest = hashlib.sha256(f"{len(timings)}".encode())
     for column in TABLES["TIMINGS"]:
         if column.name in timings.columns:
@@ -160,7 +162,6 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
         return replace(machine, timings_key=key, fits=fits or machine.fits), tables
 
     machine, key = kept_profile("machine", (path, beside) if shipped else (path,), read)
-    cached(machine.timings, machine.origin, "fit key", lambda: machine.timings_key)
     cached(machine.timings, None, "as loaded", lambda: AsLoaded(key, machine))
     return machine
 

@@ -95,6 +95,10 @@ def _profile(
     return ModelProfile(**{**fields_of(record, ModelProfile), **own})
 
 
+TRACED = (".py", ".onnx")
+"""Endings of files of code, which are profiled where a model is asked for."""
+
+
 def load_model(name: str | Path) -> ModelProfile:
     """Load a model profile by path or name."""
     return _load(locate(str(name), FOLDER))

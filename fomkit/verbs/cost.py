@@ -116,9 +116,7 @@ def _inference(estimated: Estimate, options: Options, batch: int | None) -> Esti
     """Estimate inference at its own batch, where the step has a forward pass; of a run on one device."""
     if estimated.job is not None:
         if batch is not None:
-            raise FomkitError(
-                "--infer-batch", "is of inference, which is priced on one device. Leave --nodes out."
-            )
+            raise FomkitError("infer_batch", "is of inference, which is priced on one device. Leave `nodes` out.")
         return None
     if batch is None and not estimated.ops["pass_name"].isin([FORWARD]).any():
         return None  # where a batch is asked for, the reason is told below
@@ -159,7 +157,7 @@ def cost(
     check_grid(declared.grid)
     if declared.claimed and baseline is None:
         raise FomkitError(
-            "--claimed", "is a product of speed-ups, shown only beside the modelled one. Add --baseline MACHINE."
+            "claimed", "is a product of speed-ups, shown only beside the modelled one. Add `baseline`."
         )
     if baseline is not None and baseline.name == machine.name:
         raise FomkitError(

@@ -314,7 +314,6 @@ def sweep(
 @command(
     "working out",
     judges_fit=True,
-    spelled={"once": ("--once",), "scope": ("--scope",)},
     metavar={"once": "NAME=TIME|SHARE", "claimed": "NAME=FACTOR"},
     examples=(
         "fomkit cost resnet50 -t v100 --price '3.06 USD/h per device, 2018-04-01'",
@@ -350,7 +349,7 @@ def cost(
     infer_batch : int, optional
         Samples of one inference; default: the step's.
     price, to_accuracy, carbon, to_wall, pue
-        Texts with unit, currency, date or source, and a table of epochs by batch, as in docs/cost.md.
+        As of docs/cost.md: texts with unit, currency, date or source, and a table of epochs by batch.
     claimed : sequence of str
         A speed-up that others claim, beside the modelled one.
     model, machine, batch, sizes, precision, layout, links, node_devices, interval, allow_uncovered

@@ -97,12 +97,12 @@ def memory(
 ) -> Answer:
     """Follow the memory of one step: parameters, gradients, optimizer state, activations, by moment and module.
 
-    With a machine it also tells the largest batch that its device holds.
+    With a machine it also tells the largest batch that its device holds. Without the order of a model's ops only
+    what stands all the time is known, and that is said.
 
     Parameters
     ----------
     model : name, path or profile
-        Without the order of its ops only what stands all the time is known, and the content says so.
     machine : name, path or profile, optional
         Machine whose device is to hold it.
     batch, sizes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ from fomkit.core.model import ModelProfile, Workload
 from fomkit.files.write import check_absent
 from fomkit.profiles.locate import file_key, kept
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.models import TRACED, load_model, save_model
 from fomkit.profiles.save_machine import save_machine
 from fomkit.verbs.answer import as_name, check_options
 
@@ -78,28 +78,48 @@ def as_model(
     return profile(given, inputs=inputs, batch=batch if callable(inputs) else None)
 
 
-TRACED = (".py", ".onnx")
-"""Endings of files that are traced where a model is asked for."""
-_FRAMEWORKS = ("torch", "keras", "tensorflow", "onnx")
-_MOST_BESIDE = 200
+_READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
+"""Endings of what a file of code may read beside it."""
+_MOST_BESIDE = 2000
+"""Names below a file's folder up to which it is known what the file may read."""
+
+
+def _read_beside(path: Path) -> list[Path] | None:
+    """Name what a file of code may import or read in its folder and below; None for more than can be looked at."""
+    found: list[Path] = []
+    names = 0
+    for folder, folders, files in os.walk(path.resolve().parent):
+        folders[:] = sorted(
+            one for one in folders if one[0] not in "._" and not Path(folder, one, "pyvenv.cfg").exists()
+        )
+        names += len(folders) + len(files)
+        if names > _MOST_BESIDE:
+            return None
+        found += [Path(folder, one) for one in sorted(files) if one.endswith(_READ)]
+    return found
 
 
 def _key_of_code(path: Path) -> str:
-    """Hash what a trace is made of: the file, the Python files beside it, and the frameworks; "" for too many."""
-    from importlib.metadata import PackageNotFoundError, version
+    """Hash what makes a trace: the file, what it may read beside it, what is installed; "" where nobody knows."""
+    from importlib.metadata import distributions
 
-    beside = sorted(path.resolve().parent.rglob("*.py")) if path.suffix == ".py" else []
-    versions = []
-    for name in _FRAMEWORKS:
-        with suppress(PackageNotFoundError):
-            versions.append(f"{name} {version(name)}")
-    files = file_key([path, *beside]) if len(beside) <= _MOST_BESIDE else ""
-    return hashlib.sha256(f"{path.stem} {files} {versions}".encode()).hexdigest() if files else ""
+    beside = _read_beside(path) if path.suffix == ".py" else []
+    if beside is None:
+        return ""
+    installed = sorted(f"{one.name} {one.version}" for one in distributions())
+    around = [os.environ.get(name, "") for name in ("KERAS_BACKEND", "PYTHONPATH")]
+    files = file_key([path, *beside])
+    names = [str(one) for one in beside]
+    return (
+        hashlib.sha256(f"{path.stem} {names} {files} {installed} {around}".encode()).hexdigest() if files else ""
+    )
 
 
 def traced(path: Path) -> ModelProfile:
     """Profile a file, or give what was made of the same bytes before, from the user's cache."""
-    return kept("traced", _key_of_code(path), partial(profile, path)) if path.is_file() else profile(path)
+    if not path.is_file():
+        return profile(path)
+    return kept("traced", _key_of_code(path), partial(profile, path), partial(_key_of_code, path))
 
 
 def save(

@@ -189,8 +189,9 @@ def campaign(
     options = replace(options, allow_uncovered=allow_uncovered)
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
     check_grid(declared)
+    measured = all_measured()[0]
     found = [
-        run_campaign(workflow, as_machine(one), options, paid, load_model, load_suite, all_measured()[0])
+        run_campaign(workflow, as_machine(one), options, paid, load_model, load_suite, measured)
         for one in machines
     ]
     content = campaigns_content(found, declared)

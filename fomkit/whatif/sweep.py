@@ -204,7 +204,7 @@ class Sweep:
         return figures.add_fits(found, None if capacity is None else capacity.value)
 
     def _up_share(self) -> float:
-        return self.machine.availability if self.scope == "system" and self.per == "unit of work" else 1.0
+        return self.machine.up_share(self.scope) if self.per == "unit of work" else 1.0
 
     def stretch(self, start: int, stop: int) -> pd.DataFrame:
         """Estimate the points from ``start`` up to ``stop``: their parameters, and beside them what is known."""

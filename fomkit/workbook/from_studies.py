@@ -215,11 +215,13 @@ def _given(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | N
 def _job(rated: RatedLine) -> JobTerms | None:
     """Give the terms of a line's run on many devices; None where it is no such run, or has no rate."""
     one = rated.job
-    if one is None or one.job is None or rated.unit_per_day is None or one.run_time.run_s is None:
+    if one is None or one.job is None or rated.unit_per_day is None:
         return None
-    step, run, span = one.job, one.run_time, one.run_time.run_s
+    step, run, epochs = one.job, one.run_time, one.model.run.epochs
+    if run.run_s is None or run.steps_per_epoch is None or epochs is None:
+        return None
     parts = step.compute_s.value, step.exposed_s.value, step.bubble_s.value
-    steps = float((run.steps_per_epoch or 0) * (one.model.run.epochs or 0))
+    steps, span = float(run.steps_per_epoch * epochs), run.run_s
     return JobTerms(
         *parts, _rest(step.wall_s.value, sum(parts)), steps, _rest(span.value, steps * step.wall_s.value),
         span.low / span.value, span.high / span.value, step.devices, one.runs_at_once, rated.basis, rated.party,
@@ -229,7 +231,7 @@ def _job(rated: RatedLine) -> JobTerms | None:
 
 def _rest(whole: float, parts: float) -> float:
     """Give what is left of a time beside its parts; rounding is nothing."""
-    return whole - parts if whole - parts > _ROUNDING * whole else 0.0
+    return 0.0 if abs(whole - parts) <= _ROUNDING * whole else whole - parts
 
 
 def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[WorkloadFacts, dict[str, RatedLine]]:

@@ -170,3 +170,16 @@ def test_between_two_powers_of_two_each_rung_is_what_was_told_of_it(octave: int,
     times = monotone._climbed(told, np.ones_like(told), np.array([64.0]), np.array([octave]))
     found = monotone._between_steps(times, np.zeros(1, np.intp), np.array([float(size)]))
     assert found == pytest.approx([float(size)])
+
+
+def test_products_of_two_number_formats_take_what_each_takes_alone() -> None:
+    """One format's time at the same sizes says nothing of another's, in whatever table they stand together."""
+    machine = bare("a100-sxm")
+    plain = {**gemm(100, 512, 512), "dtype": "fp32", "engine": "vector"}
+    half = {**plain, "dtype": "bf16", "engine": "matrix"}
+    alone = [prior.estimate(add_costs(table(row)), machine, 0.8).times[:, 0] for row in (plain, half)]
+    for rows in ((plain, half), (half, plain)):
+        together = prior.estimate(add_costs(table(*rows)), machine, 0.8).times
+        wanted = alone if rows[0] is plain else alone[::-1]
+        np.testing.assert_allclose(together, np.stack(wanted, 1), rtol=1e-12)
+    assert alone[0][0] > alone[1][0]

@@ -216,3 +216,12 @@ def test_no_end_of_a_product_passes_the_peak_by_more_than_boost_clocks(v100, p10
         peak = next(one.rate.value for one in peaks if (one.dtype, one.engine) == ("fp32", "vector"))
         assert timed["flop"].iloc[0] / timed["low_s"].iloc[0] <= 1.1001 * peak
         assert timed["low_s"].iloc[0] <= timed["time_s"].iloc[0] <= timed["high_s"].iloc[0]
+
+
+def test_each_query_has_its_own_nearest_rows_whatever_the_others_have() -> None:
+    rows = np.arange(20.0)
+    distance = np.stack([np.full(20, np.nan), np.ones(20), rows, np.append(np.nan, rows[1:]), rows[::-1]])
+    found = interpolate._nearest(distance)
+    assert (found.sum(1) == 8).all()
+    for query, places in ((0, range(8)), (1, range(8)), (2, range(8)), (3, range(1, 9)), (4, range(12, 20))):
+        assert np.flatnonzero(found[query]).tolist() == list(places)
