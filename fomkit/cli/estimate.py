@@ -57,9 +57,7 @@ def estimate(
     allow_uncovered: choices.Uncovered = False, allow_oversize: choices.Oversize = False,
     explain: Explained = False,
     as_json: Annotated[bool, option("Print fomkit/estimate/1 instead of a table.", "--json")] = False,
-    output: EstimateOutput = None,
-    only: choices.Only = None,
-    quiet: choices.Quiet = False,
+    output: EstimateOutput = None, only: choices.Only = None, quiet: choices.Quiet = False,
 ) -> None:  # fmt: skip
     """Estimate steps, runs and units of work per day.
 
