@@ -1,10 +1,16 @@
-"""What is not collected where a framework is absent."""
+"""What is not collected where a framework is absent, and how tables keep text while tests run."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
+import pandas as pd
+
 # Doctests are collected by importing every room, and Keras's rooms import TensorFlow.
 collect_ignore_glob = (
     [] if find_spec("tensorflow") else ["fomkit/frontends/keras/*.py", "fomkit/frontends/script/keras_*.py"]
 )
+
+# Where PyArrow is installed pandas keeps text in its arrays, in which tables of this size take a tenth longer. The
+# command line does the same; tests/test_profiles.py estimates with PyArrow's arrays too.
+pd.set_option("mode.string_storage", "python")

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import Readers
 
 import fomkit
 from fomkit.core.errors import FomkitError, ManyFomkitError
@@ -420,3 +421,16 @@ def test_a_pipe_and_a_folder_are_named_as_such(load, tmp_path) -> None:
         load(str(tmp_path / "pipe"))
     with pytest.raises(FomkitError, match="is a folder, not a file"):
         load(str(tmp_path / "folder"))
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2"])
+def test_text_in_pyarrows_arrays_gives_the_same_figures(name: str, root: Path, read_each_time: Readers) -> None:
+    pytest.importorskip("pyarrow", reason="PyArrow is not installed, so pandas keeps text itself")
+    found = []
+    for storage in ("python", "pyarrow"):
+        with pd.option_context("mode.string_storage", storage):
+            machine = read_each_time.machine(root / "machine_profiles" / "v100.yaml", ())
+            model = read_each_time.model(root / "model_profiles" / f"{name}.yaml")
+            assert getattr(pd.Series(["gemm"]).dtype, "storage", storage) == storage
+            found.append(fomkit.estimate(model, machine).content)
+    assert found[0] == found[1]
