@@ -26,7 +26,7 @@ from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.save_machine import save_machine
 from fomkit.profiles.suites import load_suite
-from fomkit.verbs.views import answer_of
+from fomkit.verbs.compare import estimates_content
 
 HEAD = "schema: fomkit/machine/1\nname: x\n"
 
@@ -433,5 +433,5 @@ def test_text_in_pyarrows_arrays_gives_the_same_figures(name: str, root: Path, r
             machine = read_each_time.machine(root / "machine_profiles" / "v100.yaml", ())
             model = read_each_time.model(root / "model_profiles" / f"{name}.yaml")
             assert getattr(pd.Series(["gemm"]).dtype, "storage", storage) == storage
-            found.append(answer_of(fomkit.estimate(model, machine)).content)
+            found.append(estimates_content(fomkit.estimate_all([model], [machine])))
     assert found[0] == found[1]
