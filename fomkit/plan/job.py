@@ -17,7 +17,6 @@ from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
-from fomkit.plan.memory_of import NO_ROOM, Fit
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_per_day, steps_per_epoch
 from fomkit.plan.scaling import Stepper, step_fit, stepper_of
@@ -240,15 +239,14 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     at_once = _runs_at_once(machine, devices, scope, where)
     stepper = _stepper(model, machine, job.layout, options)
     step = stepper.at(devices, batch)
-    ops, formats = stepper.one_device(devices, batch)
-    time = _step_time(step, step_rows(ops).bound if step.longest == "calculation" else step.longest)
+    alone = stepper.one_device(devices, batch)
+    time = _step_time(step, step_rows(alone.ops).bound if step.longest == "calculation" else step.longest)
     run = roll_up_run(model, machine, time, batch, options.last_batch or model.data.last_batch)
     fit, said = step_fit(machine, step), [*step.notes, *run_notes(model, run, wanted), *notes]
-    if fit.fits is None:  # what stands all the time may be too much where nobody knows the rest
-        fit = next((Fit(False, note) for note in said if note.startswith(NO_ROOM)), fit)
+    fit = alone.fit if fit.fits is None else fit  # what stands all the time may be too much as it is
     deviations = tuple(dict.fromkeys([fit.message, *said] if fit.message else said))
     return Estimate(
         model, machine, sizes, scope, at_once, time, run,
-        estimated_per_day(model, machine, run, scope, at_once), formats,
-        Detail(ops=ops, coverage=step.coverage, deviations=deviations, fit=fit), step,
+        estimated_per_day(model, machine, run, scope, at_once), alone.formats,
+        Detail(ops=alone.ops, coverage=step.coverage, deviations=deviations, fit=fit), step,
     )  # fmt: skip

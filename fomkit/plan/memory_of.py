@@ -162,16 +162,13 @@ class Fit:
 UNKNOWN_FIT = Fit()
 
 
-NO_ROOM = "does not fit"
-
-
 def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
     """Say that so much [byte] does not fit a device's memory; "" where it does, or nobody knows what it has."""
     capacity = machine.device.capacity_byte
     if capacity is None or needed_byte <= capacity.value:
         return ""
     has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, needed_byte))
-    return f"{NO_ROOM}: {machine.name} has {has} of memory a device, {of} would fill {wants}"
+    return f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants}"
 
 
 def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:

@@ -22,7 +22,7 @@ from fomkit.parallel.step import Notes, ParallelStep, Waits, add_waits, bare, of
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import standing_memory
-from fomkit.plan.memory_of import step_memory
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, step_memory
 from fomkit.plan.options import Options
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
@@ -54,6 +54,14 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
                 model.name, f"is a trace, of which {name} is not modelled. Give a transformer by its sizes "
                 "(docs/parallel.md), or leave it out.",
             )  # fmt: skip
+
+
+class OneDevice(NamedTuple):
+    """What a device runs of one microbatch, its number formats, and whether it is known not to hold that."""
+
+    ops: pd.DataFrame
+    formats: Formats
+    fit: Fit = UNKNOWN_FIT
 
 
 def on_one_device(model: ModelProfile) -> ModelProfile:
@@ -243,13 +251,18 @@ class ReplicaStep:
 
     def _notes(self, one: Estimate) -> tuple[str, ...]:
         """Give what is said of one device, but that it holds too much where less is held here than there."""
-        less = self.layout.zero or self.layout.recompute != "none"
-        return tuple(note for note in one.deviations if not (less and note == one.fit.message))
+        return tuple(note for note in one.deviations if not (self._holds_less and note == one.fit.message))
 
-    def one_device(self, devices: int, samples: int) -> tuple[pd.DataFrame, Formats]:
-        """Give what a device runs of one microbatch, with the update, and its number formats."""
+    @property
+    def _holds_less(self) -> bool:
+        """Whether a device holds less of a microbatch than one that trains alone."""
+        return bool(self.layout.zero) or self.layout.recompute != "none"
+
+    def one_device(self, devices: int, samples: int) -> OneDevice:
+        """Give what a device runs of one microbatch, with the update."""
         one = self.estimate(microbatches_of(samples, devices, self.layout.microbatch)[0])
-        return one.ops, one.formats
+        too_much = one.fit.fits is False and not self._holds_less
+        return OneDevice(one.ops, one.formats, one.fit if too_much else UNKNOWN_FIT)
 
     def _coverage(self, estimated: Estimate, microbatches: int, update_share: float) -> dict[str, float]:
         """Give the shares of the work by time source: each pass as often as it runs, the update's share once."""

@@ -19,14 +19,13 @@ from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import span_content
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
 from fomkit.plan.options import Options, choose_sizes
-from fomkit.plan.replica_step import ReplicaStep
+from fomkit.plan.replica_step import OneDevice, ReplicaStep
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Network
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
-    from fomkit.ops.precision import Formats
 
 Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
@@ -41,8 +40,8 @@ class Stepper(Protocol):
     def at(self, devices: int, samples: int) -> ParallelStep:
         """Give the step."""
 
-    def one_device(self, devices: int, samples: int) -> tuple[pd.DataFrame, Formats]:
-        """Give what a device runs of one microbatch, and its number formats."""
+    def one_device(self, devices: int, samples: int) -> OneDevice:
+        """Give what a device runs of one microbatch."""
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
         """Give what a step waits for its replicas on a network, nothing hidden, at one end [s]."""

@@ -25,6 +25,7 @@ from fomkit.parallel.layout import microbatches_of
 from fomkit.parallel.transformer import check_experts, check_split, profile_table, tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
+from fomkit.plan.replica_step import OneDevice
 from fomkit.plan.step import terms_beside
 from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Pass, Stage, Timed, TransformerPlan
 from fomkit.prediction.estimates import cached
@@ -33,7 +34,7 @@ from fomkit.prediction.links import bus_factor
 from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 NO_PASSES = Pass(0.0, 0.0)
 PLANS = 8
@@ -240,12 +241,12 @@ class TransformerStep:
             precision=self.plan.dtype, notes=(*self.notes, *self._host_notes(stages[slowest])),
         )  # fmt: skip
 
-    def one_device(self, devices: int, samples: int) -> tuple[pd.DataFrame, Formats]:
-        """Give what a device of the first stage runs of one microbatch, without the update, and its formats."""
+    def one_device(self, devices: int, samples: int) -> OneDevice:
+        """Give what a device of the first stage runs of one microbatch, without the update."""
         micro, _ = self._schedule(samples, self.layout.replicas(devices))
         ends = (WORDS,) if self.layout.pipeline > 1 else (WORDS, HEAD)
         ops = self.plan.stage_ops(self.layout, micro, self.shape.blocks // self.layout.pipeline, ends)
-        return ops, Formats(self.plan.dtype, message=NARROW.format(self.plan.dtype))
+        return OneDevice(ops, Formats(self.plan.dtype, message=NARROW.format(self.plan.dtype)))
 
     def _host_notes(self, stage: Stage) -> list[str]:
         host = self.plan.host_op_s
