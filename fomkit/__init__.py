@@ -31,9 +31,8 @@ __all__ = [
     "memory",
     "model",
     "pack",
-    "predict_ops",
+    "predict",
     "profile",
-    "project_measured",
     "prove_here",
     "rate_suite",
     "review",
@@ -55,14 +54,13 @@ if TYPE_CHECKING:
     from fomkit.core.model import Workload
     from fomkit.core.suite import Conditions
     from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
-    from fomkit.verbs.estimates import advise, estimate, estimate_all, predict_ops
+    from fomkit.verbs.estimates import advise, estimate, estimate_all, predict
     from fomkit.verbs.looks import convolution_methods, explain, memory, show, work_formulas
     from fomkit.verbs.measurements import (
         compare_measured,
         compare_rates,
         export_measurements,
         import_measurements,
-        project_measured,
     )
     from fomkit.verbs.measuring import (
         measure_input,
@@ -81,10 +79,9 @@ _ROOMS = {
     "fomkit.core.errors": "FomkitError",
     "fomkit.core.model": "Workload",
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
-    "fomkit.verbs.estimates": "advise estimate estimate_all predict_ops",
+    "fomkit.verbs.estimates": "advise estimate estimate_all predict",
     "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
-    "fomkit.verbs.measurements": "compare_measured compare_rates export_measurements import_measurements "
-    "project_measured",
+    "fomkit.verbs.measurements": "compare_measured compare_rates export_measurements import_measurements",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
     "fomkit.verbs.profiles": "import_machine import_model machine model profile save",
     "fomkit.verbs.report.write": "write_report",
@@ -92,7 +89,7 @@ _ROOMS = {
     "fomkit.verbs.suites": "accept campaign pack rate_suite review write_workbook",
 }
 """Where the public names are."""
-_RENAMED = {"follow_memory": "memory"}
+_RENAMED = {"follow_memory": "memory", "predict_ops": "predict"}
 """Names of before, which stay for one release."""
 
 

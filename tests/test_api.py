@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli.main import VERBS, app
+from fomkit.cli.main import VERBS, app, verb_function
 from fomkit.cli.pages import api_page
 
 FUNCTIONS = {
-    "estimate": "estimate estimate_all project_measured write_report", "predict": "predict_ops",
+    "estimate": "estimate estimate_all write_report", "predict": "predict",
     "fom": "rate_suite write_workbook",
     "compare": "compare_measured compare_rates", "advise": "advise", "memory": "memory",
     "show": "show convolution_methods work_formulas",
@@ -236,15 +236,14 @@ def test_a_measured_baseline_carries_over(tmp_path) -> None:
         "model,machine,quantity,value,batch,precision,devices,scope,basis\n"
         "resnet50,p100,step_s,0.15,32,fp32,1,device,measured\n", encoding="utf-8"
     )  # fmt: skip
-    both = fomkit.estimate_all(["resnet50"], ["v100"], baseline="p100")
-    told = fomkit.project_measured(both, table)
-    (way,) = told.content["from_measurements"]["models"]
+    both = fomkit.estimate_all(["resnet50"], ["v100"], baseline="p100", measurements=table)
+    (way,) = both.content()["from_measurements"]["models"]
     assert way["measured_times_ratio"]["step_s"]["value"] == pytest.approx(
         0.15 * both.estimates[0].step.value / both.baseline[0].step.value
     )
-    assert "measured baseline × predicted ratio" in told.summary()
-    with pytest.raises(fomkit.FomkitError, match="measurements are of a baseline"):
-        fomkit.project_measured(fomkit.estimate_all(["resnet50"], ["v100"]), table)
+    assert "measured baseline × predicted ratio" in both.summary()
+    with pytest.raises(fomkit.FomkitError, match="needs the machine they were taken on"):
+        fomkit.estimate_all(["resnet50"], ["v100"], measurements=table)
 
 
 def test_a_round_with_a_vendor(tmp_path) -> None:
@@ -302,21 +301,24 @@ def test_scaling_in_python_has_one_message_for_each_slip() -> None:
 @pytest.mark.parametrize("verb", [name for name, where in VERBS.items() if where.startswith("fomkit.")])
 def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
     """Options are made from the signature: none is missing on either side, but what every verb has."""
-    from importlib import import_module
-
     from fomkit.cli.adapter import command_line
     from fomkit.verbs.answer import command_of, help_of
 
-    function = getattr(import_module(VERBS[verb]), verb)
-    assert getattr(fomkit, verb) is function
-    asked, said = inspect.signature(command_line(verb, function)).parameters, help_of(function)
-    command = command_of(function)
-    of_all = {"as_json", "output", "quiet", *command.shows, *(["allow_oversize"] if command.judges_fit else [])}
-    assert set(asked) - of_all == set(inspect.signature(function).parameters)
+    function = verb_function(verb)
+    assert getattr(fomkit, function.__name__) is function
+    options, said = inspect.signature(command_line(verb, function)).parameters, help_of(function)
+    command, own = command_of(function), set(inspect.signature(function).parameters)
+    of_all = {
+        "as_json", "output", "quiet", *command.shows, *(["allow_oversize"] if command.judges_fit else []),
+        *(["excused"] if command.excuse else []), *(["only"] if command.workbook else []),
+        *(["force"] if command.keeps else []),
+    }  # fmt: skip
+    assert set(options) - of_all == own - set(command.alone) - {"output"}
+    assert "output" in own if command.streams else "output" not in own
     assert said.about
     assert command.examples
     assert all(example.startswith(f"fomkit {verb} ") for example in command.examples)
-    assert set(said.parameters) == set(inspect.signature(function).parameters)
+    assert set(said.parameters) == own
 
 
 def test_a_name_of_before_is_told() -> None:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Literal
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
-from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.core.model import ModelProfile
 from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import ImportedMeasurements, format_measurements, read_measurements
 from fomkit.readers.measurements import import_measurements as _import
-from fomkit.verbs.answer import Answer, options_of
-from fomkit.verbs.compare import Comparison, estimates_content
-from fomkit.verbs.from_measurements import from_measurements, measured_content
+from fomkit.verbs.answer import options_of
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
@@ -59,37 +57,6 @@ def compare_measured(
     rows = read_measurements(locate(str(table), "measurements"))
     cells = make_cells(rows, options, load_model, load_machine)
     return pd.json_normalize(compare_content(cell_verdicts(cells, baseline), baseline, interval)["cells"], sep="_")
-
-
-def project_measured(comparison: Comparison, table: str | Path, *, last_batch: LastBatch | None = None) -> Answer:
-    """Tell a comparison a second time: what was measured on its baseline times the predicted ratio.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        What `fomkit.estimate_all` gave, with a baseline.
-    table : name or path
-        Measurements of the baseline.
-    last_batch : str, optional
-        drop or keep a partial last batch; default: the profiles' choice.
-
-    Returns
-    -------
-    Answer
-        ``fomkit/estimate/1`` with ``from_measurements``: both ways, the factor between them and whether they
-        agree; its table has the models.
-
-    Raises
-    ------
-    FomkitError
-        When there is no baseline, or no row is a measurement of any of its estimates.
-    """
-    from fomkit.output.estimates import format_from_measurements, with_ways
-
-    rows = read_measurements(locate(str(table), "measurements"))
-    block = measured_content(from_measurements(comparison, rows, str(table), last_batch), str(table))
-    content = estimates_content(comparison, block)
-    return Answer(content, with_ways(content), lambda whole: format_from_measurements(whole["from_measurements"]))
 
 
 def compare_rates(
