@@ -21,6 +21,7 @@ __all__ = [
     "estimate_all",
     "explain",
     "export_measurements",
+    "fom",
     "import_machine",
     "import_measurements",
     "import_model",
@@ -34,7 +35,6 @@ __all__ = [
     "predict",
     "profile",
     "prove_here",
-    "rate_suite",
     "review",
     "save",
     "scaling",
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.profiles import import_machine, import_model, machine, model, profile, save
     from fomkit.verbs.report.write import write_report
     from fomkit.verbs.scaling import scaling
-    from fomkit.verbs.suites import accept, campaign, pack, rate_suite, review, write_workbook
+    from fomkit.verbs.suites import accept, campaign, fom, pack, review, write_workbook
 
 _ROOMS = {
     "fomkit.core.suite": "Conditions",
@@ -86,10 +86,10 @@ _ROOMS = {
     "fomkit.verbs.profiles": "import_machine import_model machine model profile save",
     "fomkit.verbs.report.write": "write_report",
     "fomkit.verbs.scaling": "scaling",
-    "fomkit.verbs.suites": "accept campaign pack rate_suite review write_workbook",
+    "fomkit.verbs.suites": "accept campaign fom pack review write_workbook",
 }
 """Where the public names are."""
-_RENAMED = {"follow_memory": "memory", "predict_ops": "predict"}
+_RENAMED = {"follow_memory": "memory", "predict_ops": "predict", "rate_suite": "fom"}
 """Names of before, which stay for one release."""
 
 

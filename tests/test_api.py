@@ -18,7 +18,7 @@ from fomkit.cli.pages import api_page
 
 FUNCTIONS = {
     "estimate": "estimate estimate_all write_report", "predict": "predict",
-    "fom": "rate_suite write_workbook",
+    "fom": "fom write_workbook",
     "compare": "compare_measured compare_rates", "advise": "advise", "memory": "memory",
     "show": "show convolution_methods work_formulas",
     "explain": "explain", "profile": "profile save", "import": "import_machine import_model import_measurements",
@@ -100,12 +100,12 @@ def test_a_wider_level_gives_a_wider_interval() -> None:
 
 
 def test_a_suite_and_its_proposals() -> None:
-    rated = fomkit.rate_suite("lecture", "a")
+    rated = fomkit.fom("lecture", "a")
     assert rated.summary().splitlines()[0].startswith("lecture, version 1")
     with pytest.raises(fomkit.FomkitError, match="is given"):
-        fomkit.rate_suite("lecture", "a", proposals={"P1": fomkit.Conditions(batch=2)})
+        fomkit.fom("lecture", "a", proposals={"P1": fomkit.Conditions(batch=2)})
     with pytest.raises(fomkit.FomkitError, match="no line of it"):
-        fomkit.rate_suite("lecture", "a", proposals={"P9": fomkit.Conditions(batch=2)})
+        fomkit.fom("lecture", "a", proposals={"P9": fomkit.Conditions(batch=2)})
 
 
 def test_measured_and_projected_stand_in_one_table() -> None:
@@ -249,7 +249,7 @@ def test_a_measured_baseline_carries_over(tmp_path) -> None:
 def test_a_round_with_a_vendor(tmp_path) -> None:
     (tmp_path / "agreed.suite.yaml").write_text(SUITE, encoding="utf-8")
     (tmp_path / "m.csv").write_text(DELIVERED, encoding="utf-8")
-    rated = fomkit.rate_suite(tmp_path / "agreed.suite.yaml", "v100")
+    rated = fomkit.fom(tmp_path / "agreed.suite.yaml", "v100")
     assert rated.merit.value.value == pytest.approx(9 / 5)
     accepted = fomkit.accept(tmp_path / "agreed.suite.yaml", "v100", tmp_path / "m.csv")
     assert accepted.table["verdict"].tolist() == ["met"]

@@ -38,7 +38,7 @@ SHARED: Mapping[str, Any] = {
 """Options that are said alike wherever they stand."""
 _COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
     "model": choices.complete_model, "models": choices.complete_model,
-    "machine": choices.complete_machine, "baseline": choices.complete_machine,
+    "machine": choices.complete_machine, "baseline": choices.complete_machine, "target": choices.complete_machine,
     "suite": choices.complete_suite, "campaign": choices.complete_campaign,
 }  # fmt: skip
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}

@@ -45,7 +45,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "solve": ("fomkit.verbs.decisions", "Find the smallest change that reaches a target."),
     },
     "Suites and vendors": {
-        "fom": ("fom", "Rate a machine over a baseline on a suite: its figure of merit."),
+        "fom": ("fomkit.verbs.suites", "Rate a machine over a baseline on a suite: its figure of merit."),
         "compare": ("compare", "Put projections beside what somebody measured, cell by cell."),
         "pack": ("workbooks", "Ask a vendor to time exactly the ops that carry the time."),
         "review": ("workbooks", "Show what a vendor changed in a workbook, and what it does."),

@@ -165,6 +165,14 @@ def _predicted(found: Any) -> Answer:
     return Answer(content, (), lambda whole, _=None: format_prediction(whole, name), said=said)
 
 
+def _suite(found: Any) -> Answer:
+    from fomkit.output.suites import format_suite
+    from fomkit.verbs.suite_content import suite_content
+
+    content, unread = suite_content(found), [f"fomkit: {line}" for line in found.unread]
+    return Answer(content, content["lines"], format_suite, found.unfit, unread)
+
+
 def _swept(found: Any) -> Answer:
     content = found.content
     none = f"{content['model']} on {content['target']}: no point of the sweep fits the device's memory"
@@ -173,7 +181,7 @@ def _swept(found: Any) -> Answer:
 
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
     "Advice": _advice, "Comparison": _compared, "Cost": _cost, "Prediction": _predicted, "ScalingResult": _scaling,
-    "Sensitivity": _sensitivity, "Solution": _solution, "Swept": _swept,
+    "Sensitivity": _sensitivity, "Solution": _solution, "SuiteResult": _suite, "Swept": _swept,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""
 
@@ -201,13 +209,6 @@ def _review(found: Review) -> str:
     return format_review(review_content(found))
 
 
-def _suite(found: Any) -> str:
-    from fomkit.output.suites import format_suite
-    from fomkit.verbs.suite_content import suite_content
-
-    return format_suite(suite_content(found))
-
-
 def tornado_of(found: Sensitivity) -> alt.LayerChart:
     """Draw the tornado of a sensitivity."""
     from fomkit.core.figure_table import title_of
@@ -231,7 +232,7 @@ VIEWS: Mapping[str, View] = {
     "Review": View(_review),
     "Sensitivity": View(_text, figure=tornado_of),
     "Solution": View(_text),
-    "SuiteResult": View(_suite),
+    "SuiteResult": View(_text),
     "Swept": View(_text),
 }
 """By the name of a class that derives from `fomkit.core.errors.Shown`; a test finds one that is missing."""
