@@ -13,8 +13,7 @@ __all__ = [
     "accept",
     "advise",
     "campaign",
-    "compare_measured",
-    "compare_rates",
+    "compare",
     "convolution_methods",
     "cost",
     "estimate",
@@ -57,8 +56,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict
     from fomkit.verbs.looks import convolution_methods, explain, memory, show, work_formulas
     from fomkit.verbs.measurements import (
-        compare_measured,
-        compare_rates,
+        compare,
         export_measurements,
         import_measurements,
     )
@@ -81,7 +79,7 @@ _ROOMS = {
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
     "fomkit.verbs.estimates": "advise estimate estimate_all predict",
     "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
-    "fomkit.verbs.measurements": "compare_measured compare_rates export_measurements import_measurements",
+    "fomkit.verbs.measurements": "compare export_measurements import_measurements",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
     "fomkit.verbs.profiles": "import_machine import_model machine model profile save",
     "fomkit.verbs.report.write": "write_report",

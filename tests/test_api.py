@@ -19,7 +19,7 @@ from fomkit.cli.pages import api_page
 FUNCTIONS = {
     "estimate": "estimate estimate_all write_report", "predict": "predict",
     "fom": "fom write_workbook",
-    "compare": "compare_measured compare_rates", "advise": "advise", "memory": "memory",
+    "compare": "compare", "advise": "advise", "memory": "memory",
     "show": "show convolution_methods work_formulas",
     "explain": "explain", "profile": "profile save", "import": "import_machine import_model import_measurements",
     "export": "export_measurements", "measure": "measure_machine measure_network measure_input",
@@ -109,10 +109,10 @@ def test_a_suite_and_its_proposals() -> None:
 
 
 def test_measured_and_projected_stand_in_one_table() -> None:
-    table = fomkit.compare_measured()
+    table = fomkit.compare().table
     tc1 = table[(table["model"] == "tc1") & (table["machine"] == "v100")].iloc[0]
-    assert tc1["measured_value"] == 44
-    assert tc1["projected_low"] < tc1["projected_value"] < tc1["projected_high"]
+    assert tc1["measured.value"] == 44
+    assert tc1["projected.low"] < tc1["projected.value"] < tc1["projected.high"]
 
 
 def test_several_models_against_a_baseline() -> None:
@@ -168,7 +168,7 @@ def test_a_page_of_an_answer_is_text() -> None:
         (lambda: fomkit.measure_machine("here.yaml", plan="slow"), "plan: is 'slow'. Give quick"),
         (lambda: fomkit.measure_machine("here.json"), "has not the ending of a machine profile"),
         (lambda: fomkit.measure_network("here.yaml", ranks=1), "ranks: is 1. Give 2 or more"),
-        (lambda: fomkit.compare_rates(["alexnet"], ["v100"], latency_s=0), "latency_s: is 0"),
+        (lambda: fomkit.compare(["alexnet"], machines=["v100"], grid=True, latency=0), "latency: is 0"),
         (lambda: fomkit.write_workbook(None, "x.csv"), "has an ending that no workbook has"),
         (lambda: fomkit.pack(["alexnet"], "v100", Path()), "is there already"),
     ],
@@ -262,7 +262,7 @@ def test_a_round_with_a_vendor(tmp_path) -> None:
 
 
 def test_rates_within_a_latency() -> None:
-    grid = fomkit.compare_rates(["alexnet"], ["v100"], latency_s=0.01)
+    grid = fomkit.compare(["alexnet"], machines=["v100"], grid=True, latency=0.01).table
     assert {"model", "machine"} <= set(grid.columns)
     assert set(grid["model"]) == {"alexnet"}
 
@@ -317,7 +317,7 @@ def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
     assert "output" in own if command.streams else "output" not in own
     assert said.about
     assert command.examples
-    assert all(example.startswith(f"fomkit {verb} ") for example in command.examples)
+    assert all(f"{example} ".startswith(f"fomkit {verb} ") for example in command.examples)
     assert set(said.parameters) == own
 
 
