@@ -13,14 +13,14 @@ __all__ = [
     "accept",
     "advise",
     "campaign",
-    "compare_measured",
-    "compare_rates",
+    "compare",
     "convolution_methods",
     "cost",
     "estimate",
     "estimate_all",
     "explain",
     "export_measurements",
+    "fom",
     "import_machine",
     "import_measurements",
     "import_model",
@@ -31,11 +31,9 @@ __all__ = [
     "memory",
     "model",
     "pack",
-    "predict_ops",
+    "predict",
     "profile",
-    "project_measured",
     "prove_here",
-    "rate_suite",
     "review",
     "save",
     "scaling",
@@ -55,14 +53,12 @@ if TYPE_CHECKING:
     from fomkit.core.model import Workload
     from fomkit.core.suite import Conditions
     from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
-    from fomkit.verbs.estimates import advise, estimate, estimate_all, predict_ops
+    from fomkit.verbs.estimates import advise, estimate, estimate_all, predict
     from fomkit.verbs.looks import convolution_methods, explain, memory, show, work_formulas
     from fomkit.verbs.measurements import (
-        compare_measured,
-        compare_rates,
+        compare,
         export_measurements,
         import_measurements,
-        project_measured,
     )
     from fomkit.verbs.measuring import (
         measure_input,
@@ -74,25 +70,24 @@ if TYPE_CHECKING:
     from fomkit.verbs.profiles import import_machine, import_model, machine, model, profile, save
     from fomkit.verbs.report.write import write_report
     from fomkit.verbs.scaling import scaling
-    from fomkit.verbs.suites import accept, campaign, pack, rate_suite, review, write_workbook
+    from fomkit.verbs.suites import accept, campaign, fom, pack, review, write_workbook
 
 _ROOMS = {
     "fomkit.core.suite": "Conditions",
     "fomkit.core.errors": "FomkitError",
     "fomkit.core.model": "Workload",
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
-    "fomkit.verbs.estimates": "advise estimate estimate_all predict_ops",
+    "fomkit.verbs.estimates": "advise estimate estimate_all predict",
     "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
-    "fomkit.verbs.measurements": "compare_measured compare_rates export_measurements import_measurements "
-    "project_measured",
+    "fomkit.verbs.measurements": "compare export_measurements import_measurements",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
     "fomkit.verbs.profiles": "import_machine import_model machine model profile save",
     "fomkit.verbs.report.write": "write_report",
     "fomkit.verbs.scaling": "scaling",
-    "fomkit.verbs.suites": "accept campaign pack rate_suite review write_workbook",
+    "fomkit.verbs.suites": "accept campaign fom pack review write_workbook",
 }
 """Where the public names are."""
-_RENAMED = {"follow_memory": "memory"}
+_RENAMED = {"follow_memory": "memory", "predict_ops": "predict", "rate_suite": "fom"}
 """Names of before, which stay for one release."""
 
 

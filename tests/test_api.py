@@ -13,13 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli.main import VERBS, app
+from fomkit.cli.main import VERBS, app, verb_function
 from fomkit.cli.pages import api_page
 
 FUNCTIONS = {
-    "estimate": "estimate estimate_all project_measured write_report", "predict": "predict_ops",
-    "fom": "rate_suite write_workbook",
-    "compare": "compare_measured compare_rates", "advise": "advise", "memory": "memory",
+    "estimate": "estimate estimate_all write_report", "predict": "predict",
+    "fom": "fom write_workbook",
+    "compare": "compare", "advise": "advise", "memory": "memory",
     "show": "show convolution_methods work_formulas",
     "explain": "explain", "profile": "profile save", "import": "import_machine import_model import_measurements",
     "export": "export_measurements", "measure": "measure_machine measure_network measure_input",
@@ -100,19 +100,19 @@ def test_a_wider_level_gives_a_wider_interval() -> None:
 
 
 def test_a_suite_and_its_proposals() -> None:
-    rated = fomkit.rate_suite("lecture", "a")
+    rated = fomkit.fom("lecture", "a")
     assert rated.summary().splitlines()[0].startswith("lecture, version 1")
     with pytest.raises(fomkit.FomkitError, match="is given"):
-        fomkit.rate_suite("lecture", "a", proposals={"P1": fomkit.Conditions(batch=2)})
+        fomkit.fom("lecture", "a", proposals={"P1": fomkit.Conditions(batch=2)})
     with pytest.raises(fomkit.FomkitError, match="no line of it"):
-        fomkit.rate_suite("lecture", "a", proposals={"P9": fomkit.Conditions(batch=2)})
+        fomkit.fom("lecture", "a", proposals={"P9": fomkit.Conditions(batch=2)})
 
 
 def test_measured_and_projected_stand_in_one_table() -> None:
-    table = fomkit.compare_measured()
+    table = fomkit.compare().table
     tc1 = table[(table["model"] == "tc1") & (table["machine"] == "v100")].iloc[0]
-    assert tc1["measured_value"] == 44
-    assert tc1["projected_low"] < tc1["projected_value"] < tc1["projected_high"]
+    assert tc1["measured.value"] == 44
+    assert tc1["projected.low"] < tc1["projected.value"] < tc1["projected.high"]
 
 
 def test_several_models_against_a_baseline() -> None:
@@ -168,7 +168,7 @@ def test_a_page_of_an_answer_is_text() -> None:
         (lambda: fomkit.measure_machine("here.yaml", plan="slow"), "plan: is 'slow'. Give quick"),
         (lambda: fomkit.measure_machine("here.json"), "has not the ending of a machine profile"),
         (lambda: fomkit.measure_network("here.yaml", ranks=1), "ranks: is 1. Give 2 or more"),
-        (lambda: fomkit.compare_rates(["alexnet"], ["v100"], latency_s=0), "latency_s: is 0"),
+        (lambda: fomkit.compare(["alexnet"], machines=["v100"], grid=True, latency=0), "latency: is 0"),
         (lambda: fomkit.write_workbook(None, "x.csv"), "has an ending that no workbook has"),
         (lambda: fomkit.pack(["alexnet"], "v100", Path()), "is there already"),
     ],
@@ -236,21 +236,20 @@ def test_a_measured_baseline_carries_over(tmp_path) -> None:
         "model,machine,quantity,value,batch,precision,devices,scope,basis\n"
         "resnet50,p100,step_s,0.15,32,fp32,1,device,measured\n", encoding="utf-8"
     )  # fmt: skip
-    both = fomkit.estimate_all(["resnet50"], ["v100"], baseline="p100")
-    told = fomkit.project_measured(both, table)
-    (way,) = told.content["from_measurements"]["models"]
+    both = fomkit.estimate_all(["resnet50"], ["v100"], baseline="p100", measurements=table)
+    (way,) = both.content()["from_measurements"]["models"]
     assert way["measured_times_ratio"]["step_s"]["value"] == pytest.approx(
         0.15 * both.estimates[0].step.value / both.baseline[0].step.value
     )
-    assert "measured baseline × predicted ratio" in told.summary()
-    with pytest.raises(fomkit.FomkitError, match="measurements are of a baseline"):
-        fomkit.project_measured(fomkit.estimate_all(["resnet50"], ["v100"]), table)
+    assert "measured baseline × predicted ratio" in both.summary()
+    with pytest.raises(fomkit.FomkitError, match="needs the machine they were taken on"):
+        fomkit.estimate_all(["resnet50"], ["v100"], measurements=table)
 
 
 def test_a_round_with_a_vendor(tmp_path) -> None:
     (tmp_path / "agreed.suite.yaml").write_text(SUITE, encoding="utf-8")
     (tmp_path / "m.csv").write_text(DELIVERED, encoding="utf-8")
-    rated = fomkit.rate_suite(tmp_path / "agreed.suite.yaml", "v100")
+    rated = fomkit.fom(tmp_path / "agreed.suite.yaml", "v100")
     assert rated.merit.value.value == pytest.approx(9 / 5)
     accepted = fomkit.accept(tmp_path / "agreed.suite.yaml", "v100", tmp_path / "m.csv")
     assert accepted.table["verdict"].tolist() == ["met"]
@@ -263,7 +262,7 @@ def test_a_round_with_a_vendor(tmp_path) -> None:
 
 
 def test_rates_within_a_latency() -> None:
-    grid = fomkit.compare_rates(["alexnet"], ["v100"], latency_s=0.01)
+    grid = fomkit.compare(["alexnet"], machines=["v100"], grid=True, latency=0.01).table
     assert {"model", "machine"} <= set(grid.columns)
     assert set(grid["model"]) == {"alexnet"}
 
@@ -302,21 +301,24 @@ def test_scaling_in_python_has_one_message_for_each_slip() -> None:
 @pytest.mark.parametrize("verb", [name for name, where in VERBS.items() if where.startswith("fomkit.")])
 def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
     """Options are made from the signature: none is missing on either side, but what every verb has."""
-    from importlib import import_module
-
     from fomkit.cli.adapter import command_line
     from fomkit.verbs.answer import command_of, help_of
 
-    function = getattr(import_module(VERBS[verb]), verb)
-    assert getattr(fomkit, verb) is function
-    asked, said = inspect.signature(command_line(verb, function)).parameters, help_of(function)
-    command = command_of(function)
-    of_all = {"as_json", "output", "quiet", *command.shows, *(["allow_oversize"] if command.judges_fit else [])}
-    assert set(asked) - of_all == set(inspect.signature(function).parameters)
+    function = verb_function(verb)
+    assert getattr(fomkit, function.__name__) is function
+    options, said = inspect.signature(command_line(verb, function)).parameters, help_of(function)
+    command, own = command_of(function), set(inspect.signature(function).parameters)
+    of_all = {
+        "as_json", "output", "quiet", *command.shows, *(["allow_oversize"] if command.judges_fit else []),
+        *(["excused"] if command.excuse else []), *(["only"] if command.workbook else []),
+        *(["force"] if command.keeps else []),
+    }  # fmt: skip
+    assert set(options) - of_all == own - set(command.alone) - {"output"}
+    assert "output" in own if command.streams else "output" not in own
     assert said.about
     assert command.examples
-    assert all(example.startswith(f"fomkit {verb} ") for example in command.examples)
-    assert set(said.parameters) == set(inspect.signature(function).parameters)
+    assert all(f"{example} ".startswith(f"fomkit {verb} ") for example in command.examples)
+    assert set(said.parameters) == own
 
 
 def test_a_name_of_before_is_told() -> None:

@@ -141,10 +141,10 @@ def test_the_users_own_table_counts_and_a_stray_file_is_told(tmp_path: Path, mon
 
 
 def test_in_python_the_result_carries_it() -> None:
-    rated = fomkit.rate_suite("candle", "v100")
+    rated = fomkit.fom("candle", "v100")
     assert {one.line for one in rated.little_explained} == LITTLE
     assert rated.withheld
-    assert not fomkit.rate_suite("candle", "v100", allow_excluded=True).withheld
+    assert not fomkit.fom("candle", "v100", allow_excluded=True).withheld
 
 
 def test_every_fom_carries_what_measured_runs_say_of_it() -> None:
@@ -217,7 +217,7 @@ def test_a_grid_of_a_model_that_nobody_measured_says_so(tmp_path: Path) -> None:
 
 
 def test_a_narrow_screen_shows_the_figures_of_a_suite() -> None:
-    rated = suite_content(fomkit.rate_suite("candle", "v100"))
+    rated = suite_content(fomkit.fom("candle", "v100"))
     narrow, wide = format_suite(rated, Screen(80)), format_suite(rated, Screen(240))
     table = narrow[narrow.index("\nline ") :].splitlines()
     assert table[1].split()[:4] == ["line", "required", "p100", "units/day"]
@@ -455,7 +455,7 @@ def test_a_run_of_several_devices_is_no_run_on_one(tmp_path: Path) -> None:
 
 
 def test_a_given_time_of_several_devices_needs_no_price() -> None:
-    rated = fomkit.rate_suite("lecture", "a")
+    rated = fomkit.fom("lecture", "a")
     assert rated.merit is not None
     assert rated.merit.value.value == pytest.approx(82.597332, abs=5e-7)
 

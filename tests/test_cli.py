@@ -142,11 +142,11 @@ def test_results_as_csv(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["estimate", "p1b3"], "estimate: no machine is named. Add, for example, '--target v100'."),
+        (["estimate", "p1b3"], "estimate: --target is missing. Add, for example, '--target v100'."),
         (["estimate", "p1b3", "--target", "v10"], "The nearest names are 'v100'"),
         (["estimate", "p1b33", "--target", "v100"], "The nearest names are 'p1b3'"),
         (["estimate", "p1b3", "--target", "titan", "--scope", "node", "--baseline", "p100"], "Add node.devices"),
-        (["estimate", "p1b3", "--target", "a", "-o", "out.docx"], "Use .json or .csv"),
+        (["estimate", "p1b3", "--target", "a", "-o", "out.docx"], "Use .json, .csv, .html or .xlsx"),
         (["estimate", "p1b3-lecture", "--target", "x86-lecture", "--batch", "7"], "fixed at batch 100"),
         (["estimate", "p1b3-lecture", "--target", "v100"], "have no time; kinds: other (13)"),
         (["estimate", "p1b3-lecture", "--target", "x86-lecture", "--scope", "system"], "Add system.nodes"),

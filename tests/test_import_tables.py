@@ -51,7 +51,7 @@ def test_timings_become_a_machine_with_their_source(here: Path) -> None:
     assert machine.timings["note"].tolist() == ["=x", ""]
     assert machine.timings["b"].tolist() == [1.0, 1.0]
     assert any("b: not given in any row" in note for note in machine.notes)
-    found = fomkit.predict_ops(here / "t.csv", machine)
+    found = fomkit.predict(here / "t.csv", machine)
     assert found.ops["time_s"].tolist() == [1e-5, 1.5e-5]
     assert set(found.ops["time_source"]) == {"measured"}
 
@@ -89,7 +89,7 @@ def test_facts_of_a_model_are_joined_and_options_go_before_them(here: Path) -> N
 
 
 def test_what_predict_wrote_can_be_imported(here: Path) -> None:
-    timed = fomkit.predict_ops(here / "o.csv", "v100", sizes={"batch": 8})
+    timed = fomkit.predict(here / "o.csv", "v100", sizes={"batch": 8})
     timed.ops.to_csv(here / "timed.csv", index=False)
     done = run("timed.csv", "--as", "model", "-o", "y.yaml", cwd=here)
     assert done.returncode == 0, done.stderr

@@ -675,7 +675,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
      (["--nodes", "lots"], "nodes: is 'lots'. Give a whole number of 1 or more, or fill"),
      (["--nodes", "0"], "nodes: is 0"),
      (["--nodes", "fill"], "does not say how many nodes it has"),
-     ([], "links: join the devices of a run, and one of small takes one. Add --nodes"),
+     ([], "--link: join the devices of a run, and one of small takes one. Add --nodes"),
      (["--nodes", "2", "--infer-batch", "1"], "is of inference, which is priced on one device")],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_one_message(small: Path, more: list[str], why: str) -> None:

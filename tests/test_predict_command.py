@@ -86,7 +86,7 @@ def test_rows_stay_in_order_and_twice_is_once(tmp_path: Path, root: Path) -> Non
 
 def test_the_sum_is_what_the_rows_say(root: Path) -> None:
     source = root / "model_profiles" / "alexnet.ops.csv"
-    found = fomkit.predict_ops(source, "v100", sizes={"batch": 64})
+    found = fomkit.predict(source, "v100", sizes={"batch": 64})
     model = fomkit.estimate("alexnet", "v100", batch=64)
     total = found.content()["time_s"]
     assert total["value"] == pytest.approx(float((found.ops["time_s"] * found.ops["count"]).sum()), rel=1e-12)
@@ -171,7 +171,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert (done.returncode, "exists already" in done.stderr) == (2, True)
     assert (tmp_path / "timed.csv").read_text() == "mine"
     assert run("ops.csv", "-t", "v100", "-o", "timed.csv", "--force", cwd=tmp_path).returncode == 0
-    assert "Write, for example, '-o timed.csv'" in run("ops.csv", "-t", "v100", "-o", "t.ods", cwd=tmp_path).stderr
+    assert "Use .json or .csv" in run("ops.csv", "-t", "v100", "-o", "t.ods", cwd=tmp_path).stderr
 
 
 @given(tables)
@@ -207,11 +207,11 @@ def test_defaults_touch_only_what_is_empty(ops: pd.DataFrame) -> None:
 def test_a_convolution_in_two_dimensions_needs_no_third() -> None:
     row = {"kind": "conv", "dtype": "fp16", "batch": 8, "in_channels": 64, "out_channels": 64, "height": 56}
     row |= {"width": 56, "kernel_h": 3, "kernel_w": 3, "stride_h": 1, "stride_w": 1, "pad_h": 1, "pad_w": 1}
-    found = fomkit.predict_ops(pd.DataFrame([row]), "v100")
+    found = fomkit.predict(pd.DataFrame([row]), "v100")
     assert found.ops["flop"].tolist() == [2 * 8 * 64 * 64 * 56 * 56 * 9]
     assert found.ops["engine"].tolist() == ["matrix"]
     with pytest.raises(FomkitError, match="'stride_h' is missing, which kind conv needs"):
-        fomkit.predict_ops(pd.DataFrame([row]).drop(columns="stride_h"), "v100")
+        fomkit.predict(pd.DataFrame([row]).drop(columns="stride_h"), "v100")
 
 
 def test_whole_numbers_of_pandas_do_not_overflow() -> None:
@@ -267,15 +267,15 @@ def test_slips_in_python_are_messages(arguments: dict[str, object], words: str) 
 def test_wrong_things_in_python_are_messages() -> None:
     for wrong in (5, None, {"kind": ["gemm"]}):
         with pytest.raises(FomkitError, match="Give a path or a DataFrame"):
-            fomkit.predict_ops(wrong, "v100")  # type: ignore[arg-type]
+            fomkit.predict(wrong, "v100")  # type: ignore[arg-type]
         with pytest.raises(FomkitError, match="Give a name, a path or a loaded model profile"):
             fomkit.estimate(wrong, "v100")  # type: ignore[arg-type]
     with pytest.raises(FomkitError, match="has no rows"):
-        fomkit.predict_ops(pd.DataFrame({"kind": []}), "v100")
+        fomkit.predict(pd.DataFrame({"kind": []}), "v100")
     with pytest.raises(FomkitError, match="columns must be words"):
-        fomkit.predict_ops(pd.DataFrame([[1]]), "v100")
+        fomkit.predict(pd.DataFrame([[1]]), "v100")
     with pytest.raises(FomkitError, match="the column 'dtype' is missing"):
-        fomkit.predict_ops(pd.DataFrame({"kind": ["gemm"]}), "v100")
+        fomkit.predict(pd.DataFrame({"kind": ["gemm"]}), "v100")
 
 
 def test_numpy_whole_numbers_are_whole_numbers() -> None:

@@ -430,8 +430,9 @@ def test_what_cannot_be_swept_is_refused_before_the_work(vary, said) -> None:
 def test_a_size_is_given_once() -> None:
     with pytest.raises(FomkitError, match="batch: is varied and given as one value too"):
         fomkit.sweep("p1b3", "v100", {"batch": [8, 16]}, batch=4)
-    with pytest.raises(FomkitError, match="Give a mapping"):
+    with pytest.raises(FomkitError, match="vary batch: is no NAME=VALUES"):
         fomkit.sweep("p1b3", "v100", ["batch"])
+    assert fomkit.sweep("p1b3", "v100", "batch=8").table["batch"].tolist() == [8]
 
 
 # files

@@ -8,21 +8,24 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
+from contextvars import copy_context
 from copy import copy
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import typer
 
 from fomkit.cli import choices
 from fomkit.core.errors import FomkitError, ManyFomkitError
-from fomkit.verbs.answer import Command, Help, command_of, help_of
+from fomkit.verbs.answer import WATCHED, Command, Help, command_of, help_of
 
 if TYPE_CHECKING:
-    from fomkit.verbs.answer import Answer
+    from fomkit.verbs.answer import Advance, Answer
+    from fomkit.workbook.records import SheetModel
 
 SHARED: Mapping[str, Any] = {
     "machine": choices.Target, "machines": Annotated[list[str], choices.MACHINES],
@@ -34,11 +37,15 @@ SHARED: Mapping[str, Any] = {
 }  # fmt: skip
 """Options that are said alike wherever they stand."""
 _COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
-    "model": choices.complete_model, "machine": choices.complete_machine, "baseline": choices.complete_machine,
+    "model": choices.complete_model, "models": choices.complete_model,
+    "machine": choices.complete_machine, "baseline": choices.complete_machine, "target": choices.complete_machine,
     "suite": choices.complete_suite, "campaign": choices.complete_campaign,
 }  # fmt: skip
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
+_WORKBOOK = (".xlsx",)
+_SHOWN = 8
+"""Free texts of one sort that are shown; the others stand in the workbook."""
 _FLAGS = {"machine": "--target", "machines": "--target", "sizes": "--set", "links": "--link"}
 
 
@@ -73,7 +80,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty
-        kind = list[str] if get_origin(annotation) is Sequence else str
+        kind = list[str] if any(get_origin(one) is Sequence for one in _kinds(annotation)) else str
         return Annotated[
             kind | None if optional else kind,
             choices.argument(text, command.arguments[name], autocompletion=completed),
@@ -101,7 +108,9 @@ def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
 def _help_text(command: Command, said: Help) -> str:
     fits = "Exit code 1 where a device's memory does not hold a step (--allow-oversize)."
     said_of_it = said.about.replace("`", "")
-    about = f"{said_of_it}\n\n{fits}" if command.judges_fit else said_of_it
+    about = (
+        f"{said_of_it}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in said_of_it else said_of_it
+    )
     return "\n\n".join(
         [about, *(["Examples:"] if command.examples else []), *(f"  {one}" for one in command.examples)]
     )
@@ -116,39 +125,131 @@ def _as_asked(value: Any, parameter: inspect.Parameter, annotation: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _check_output(path: Path | None, verb: str, command: Command) -> None:
-    if command.draw is None or path is None or path.suffix in (".json", ".csv"):
-        choices.check_output(path, verb)
+def _endings(command: Command) -> list[str]:
+    """Give the endings of what -o may name."""
+    drawn = () if command.draw is None else (".html", ".png", ".svg")
+    rows = () if command.streams else (".csv",)
+    return [
+        *command.streams,
+        ".json",
+        *dict.fromkeys((*rows, *command.writes, *_WORKBOOK[: bool(command.workbook)], *drawn)),
+    ]
+
+
+def _check_output(path: Path | None, verb: str, command: Command, only: str | None, force: bool) -> None:
+    """Raise before the work when what it gives could not be written."""
+    if only is not None and (path is None or path.suffix != ".xlsx"):
+        raise FomkitError(f"--for {only}", "is about a workbook. Add, for example, '-o vendor.xlsx'.")
+    if path is None:
         return
-    from fomkit.output.plots.ink import ENDINGS, check_drawable
+    *others, last = _endings(command)
+    if path.suffix not in (*others, last):
+        raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use {', '.join(others)} or {last}.")
+    if command.draw is not None and path.suffix not in (".json", ".csv"):
+        from fomkit.output.plots.ink import check_drawable
 
-    if path.suffix not in ENDINGS:
-        known = ", ".join((".json", ".csv", *ENDINGS))
-        raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use one of {known}.")
-    check_drawable(str(path))
+        check_drawable(str(path))
+    from fomkit.files.write import check_absent
+
+    check_absent([path], force or not command.keeps)
 
 
-def _write(result: Any, command: Command, output: Path | None, as_json: bool, shows: Mapping[str, Any]) -> Answer:
-    """Write the files and the text of a result; give what it answers."""
+def _made(result: Any, answer: Answer, command: Command, ending: str) -> str | bytes:
+    """Make a file of what a verb gives, by its ending."""
+    if ending in command.writes:
+        return command.writes[ending](result)
+    if ending in (".json", ".csv"):
+        from fomkit.output.files import to_csv, to_json
+
+        return to_json(dict(answer.content)) if ending == ".json" else to_csv(list(answer.rows))
+    from fomkit.output.plots.ink import chart_file
+
+    return chart_file((command.draw or (lambda found: found))(result), ending)
+
+
+def _write_workbook(sheet_model: SheetModel, path: Path, only: str | None) -> None:
+    """Write a workbook; of a copy for one target, list its free texts, which no program can judge."""
+    from fomkit.workbook.vendor import free_texts
+    from fomkit.workbook.write import write_workbook
+
+    shown = write_workbook(sheet_model, path, only)
+    if only is None:
+        return
+    typer.echo(f"free texts that go along in {path}; read them before you send it:", err=True)
+    for sort, texts in free_texts(shown).items():
+        more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+        typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
+
+
+class _Asked(NamedTuple):
+    """What the command line asks for beside the parameters of a verb: files, and how the answer is shown."""
+
+    output: Path | None
+    as_json: bool
+    quiet: bool
+    only: str | None
+    shows: Mapping[str, Any]
+
+
+def _write(result: Any, command: Command, asked: _Asked) -> Answer:
+    """Write the file and the text of a result; give what it answers."""
+    from fomkit.files.write import write_whole
     from fomkit.verbs.views import answer_of
 
-    answer = answer_of(result)
-    if output is not None and output.suffix not in (".json", ".csv") and command.draw is not None:
-        from fomkit.files.write import write_whole
-        from fomkit.output.plots.ink import chart_file
-
-        write_whole(output, chart_file(command.draw(result), output.suffix))
-        output = None
-    write = partial(answer.write, **shows) if shows else answer.write
-    choices.write_answer(dict(answer.content), write, as_json=as_json, output=output, rows=answer.rows)
+    answer, path = answer_of(result), asked.output
+    content, write = dict(answer.content), partial(answer.write, **asked.shows) if asked.shows else answer.write
+    if any(asked.shows.values()) and not asked.as_json:
+        write(content)  # what cannot be shown is told before a file is written
+    if path is not None and path.suffix not in command.streams:
+        with choices.progress(f"writing {path.name}", quiet=asked.quiet):
+            if path.suffix == ".xlsx" and command.workbook is not None:
+                _write_workbook(command.workbook(result), path, asked.only)
+            else:
+                write_whole(path, _made(result, answer, command, path.suffix))
+    aside = bool(command.prints) and path is None and not asked.as_json
+    if aside:
+        print(_made(result, answer, command, command.prints), end="")
+    for line in answer.said:
+        print(line, file=sys.stderr)
+    with redirect_stdout(sys.stderr) if aside else nullcontext():
+        choices.write_answer(content, write, as_json=asked.as_json)
+    if path is not None and command.keeps:
+        print(f"Written: {path}")
     return answer
+
+
+def _of_all(command: Command) -> Iterator[inspect.Parameter]:
+    """Give the options that a verb has beside its function's parameters."""
+    for name, (flag, text) in command.shows.items():
+        yield _parameter(name, Annotated[bool, choices.option(text, flag)], False)
+    if command.judges_fit:
+        yield _parameter("allow_oversize", choices.Oversize, False)
+    if command.excuse is not None:
+        flag, text = command.excuse
+        yield _parameter("excused", Annotated[bool, choices.option(text, flag)], False)
+    if command.workbook is not None:
+        yield _parameter("only", choices.Only, None)
+    if command.keeps:
+        force = choices.option("Replace a file that exists already.", "--force")
+        yield _parameter("force", Annotated[bool, force], False)
+    *others, last = _endings(command)
+    replaces = "" if command.keeps else "; replaces the file"
+    json = choices.option("Print everything as JSON instead of text.", "--json")
+    written = choices.output_option(f"Write {', '.join(others)} or {last} as well{replaces}.")
+    yield _parameter("as_json", Annotated[bool, json], False)
+    yield _parameter("output", Annotated[Path | None, written], None)
+    yield _parameter("quiet", choices.Quiet, False)
 
 
 def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]:
     """Give the function whose signature is a verb's command line."""
     command, said = command_of(function), help_of(function)
-    parameters = inspect.signature(function).parameters
     module = vars(sys.modules[function.__module__])
+    parameters = {
+        name: one
+        for name, one in inspect.signature(function).parameters.items()
+        if name not in command.alone and not (name == "output" and command.streams)
+    }
     kinds = {name: eval(str(one.annotation), module) for name, one in parameters.items()}  # noqa: S307 - our own
     flags: dict[str, str] = {}
     own: list[inspect.Parameter] = []
@@ -158,33 +259,27 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         named = command.spelled.get(name, (_FLAGS.get(name, f"--{name.replace('_', '-')}"),))
         flags[name] = command.arguments.get(name, named[0])
         own.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
-    for name, (flag, text) in command.shows.items():
-        own.append(_parameter(name, Annotated[bool, choices.option(text, flag)], False))
-    if command.judges_fit:
-        own.append(_parameter("allow_oversize", choices.Oversize, False))
-    endings = ".json or .csv" if command.draw is None else ".json, .csv, or a chart as .html, .png or .svg"
-    json = choices.option("Print everything as JSON instead of text.", "--json")
-    written = choices.output_option(f"Write {endings} as well; replaces the file.")
-    own.append(_parameter("as_json", Annotated[bool, json], False))
-    own.append(_parameter("output", Annotated[Path | None, written], None))
-    own.append(_parameter("quiet", choices.Quiet, False))
+    own += _of_all(command)
 
     def run(**given: Any) -> None:
-        output, as_json, quiet = (given.pop(name) for name in ("output", "as_json", "quiet"))
-        shows = {name: given.pop(name) for name in command.shows}
-        allowed = given.pop("allow_oversize", True)
-        _check_output(output, verb, command)
         asked = {name: _as_asked(given[name], one, kinds[name]) for name, one in parameters.items()}
+        shows = {name: given[name] for name in command.shows}
+        how = _Asked(given["output"], given["as_json"], given["quiet"], given.get("only"), shows)
+        _check_output(how.output, verb, command, how.only, given.get("force", False))
+        if command.streams:
+            streamed = how.output is not None and how.output.suffix in command.streams
+            asked["output"] = how.output if streamed else None
         try:
-            with choices.progress(command.doing, quiet=quiet):
-                result = function(**asked)
+            command.before(asked, how.output)
+            with choices.progress(command.doing, quiet=how.quiet) as advance:
+                result = copy_context().run(_watched, advance, partial(function, **asked, **command.alone))
         except ManyFomkitError:
             raise
         except FomkitError as error:
             raise _in_its_words(error, flags) from error
-        answer = _write(result, command, output, as_json, shows)
-        choices.end_if_oversize(answer.unfit, allowed=allowed)
-        if command.unanswered(answer.content):
+        answer = _write(result, command, how)
+        choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
+        if command.unanswered(answer.content) and not given.get("excused"):
             raise typer.Exit(1)
 
     run.__doc__ = _help_text(command, said)
@@ -194,10 +289,16 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
     return run
 
 
+def _watched(advance: Advance, work: Callable[[], Any]) -> Any:
+    WATCHED.set(advance)
+    return work()
+
+
 def _in_its_words(error: FomkitError, flags: Mapping[str, str]) -> FomkitError:
     """Call parameters as the command line does: the place, and what stands in back quotes."""
     what = _QUOTED.sub(lambda found: flags.get(found[1], found[0]), error.what)
-    return FomkitError(flags.get(error.where, error.where), what)
+    name, space, given = error.where.partition(" ")
+    return FomkitError(flags.get(name, name) + space + given, what)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

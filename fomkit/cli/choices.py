@@ -122,7 +122,7 @@ DELAY_S = 1.0
 """Work that ends sooner shows no progress."""
 
 Quiet = Annotated[bool, option("Show no progress.", "--quiet", "-q")]
-Advance = Callable[[], None]
+Advance = Callable[..., None]
 Reporter = Callable[[str], None]
 
 
@@ -175,16 +175,16 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
     """Show on a terminal that work goes on, once it has taken a second; the bar goes when the work ends.
 
     `what`: the work, for example ``"profiling model.py"``; `total`: its parts, each of which calls what this
-    gives; without it the bar only moves; `quiet`: show nothing.
+    gives; without it, or a call that tells it, the bar only moves; `quiet`: show nothing.
     """
     if quiet or not sys.stderr.isatty():
-        yield lambda: None
+        yield lambda _parts=None: None
         return
     done, ended = 0, threading.Event()
 
-    def advance() -> None:
-        nonlocal done
-        done += 1
+    def advance(parts: int | None = None) -> None:
+        nonlocal done, total
+        done, total = (done + 1, total) if parts is None else (0, parts)
 
     def show() -> None:
         if ended.wait(DELAY_S):
@@ -192,7 +192,7 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         with _bar() as bar:
             task = bar.add_task(what, total=total)
             while not ended.wait(0.1):
-                bar.update(task, completed=done)
+                bar.update(task, completed=done, total=total)
 
     # A thread of its own, so that work inside one long call of a library still shows that time passes.
     shown = threading.Thread(target=show, daemon=True)

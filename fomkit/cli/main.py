@@ -24,8 +24,11 @@ from fomkit.core.errors import FomkitError, nearest_names
 
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Estimate": {
-        "estimate": ("estimate", "Estimate steps, runs and units of work a day, with intervals."),
-        "predict": ("predict", "Predict the time of every op of a table on a machine."),
+        "estimate": (
+            "fomkit.verbs.estimates:estimate_all",
+            "Estimate steps, runs and units of work a day, with intervals.",
+        ),
+        "predict": ("fomkit.verbs.estimates", "Predict the time of every op of a table on a machine."),
     },
     "Look closer": {
         "explain": ("fomkit.verbs.looks", "Explain what the longest ops' times rest on, and what to time first."),
@@ -37,13 +40,13 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "cost": ("fomkit.verbs.decisions", "Tell what a training and its inference cost, in money and carbon."),
         "campaign": ("fomkit.verbs.suites", "Tell how long the phases of a workflow take, and what they cost."),
         "scaling": ("fomkit.verbs.scaling", "Tell what more nodes bring, and what limits them."),
-        "sweep": ("sweep", "Estimate a training at many points: sizes, rates, nodes, prices."),
+        "sweep": ("fomkit.verbs.decisions", "Estimate a training at many points: sizes, rates, nodes, prices."),
         "sensitivity": ("fomkit.verbs.decisions", "Tell what a result hangs on, and what to measure."),
         "solve": ("fomkit.verbs.decisions", "Find the smallest change that reaches a target."),
     },
     "Suites and vendors": {
-        "fom": ("fom", "Rate a machine over a baseline on a suite: its figure of merit."),
-        "compare": ("compare", "Put projections beside what somebody measured, cell by cell."),
+        "fom": ("fomkit.verbs.suites", "Rate a machine over a baseline on a suite: its figure of merit."),
+        "compare": ("fomkit.verbs.measurements", "Put projections beside what somebody measured, cell by cell."),
         "pack": ("workbooks", "Ask a vendor to time exactly the ops that carry the time."),
         "review": ("workbooks", "Show what a vendor changed in a workbook, and what it does."),
         "accept": ("workbooks", "Say whether a delivered machine does what was committed."),
@@ -56,8 +59,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "validate": ("compare", "Hold predictions against measurements that nobody fitted."),
     },
 }
-"""The verbs as the help lists them: where each is, in a room whose functions are verbs or in a file here, and
-what it does.
+"""The verbs as the help lists them: where each is, and what it does. In a room whose functions are verbs, a colon
+stands before a function of another name; the others are files here.
 
 A verb is loaded when it is asked for.
 """
@@ -183,6 +186,13 @@ class Verb(Taking, TyperCommand):
     """One verb."""
 
 
+def verb_function(name: str) -> Callable[..., Any]:
+    """Give the function that a verb's command line is made from."""
+    module, _, function = VERBS[name].partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function or name)
+    return found
+
+
 @cache
 def verb_command(name: str) -> Any:
     """Make the command of a verb, from the function of its name (``import_file`` for import)."""
@@ -190,7 +200,7 @@ def verb_command(name: str) -> Any:
     if VERBS[name].startswith("fomkit."):
         from fomkit.cli.adapter import command_line
 
-        function = command_line(name, getattr(import_module(VERBS[name]), name))
+        function = command_line(name, verb_function(name))
     else:
         function = getattr(import_module(f"fomkit.cli.{VERBS[name]}"), "import_file" if name == "import" else name)
     alone.command(name, cls=Verb)(function)

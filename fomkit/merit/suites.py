@@ -29,6 +29,7 @@ class SuiteResult(Shown):
     `explained`: of modelled lines that somebody measured a run of, how much of it the device's work explains.
     `allow_excluded`: give a verdict on the threshold though the device explains little of what was measured.
     `calibration`: the same from what was measured on the baseline, where that was asked for.
+    `unread`: why tables of measurements could not be read.
     """
 
     suite: Suite
@@ -39,6 +40,7 @@ class SuiteResult(Shown):
     explained: tuple[Explained, ...] = ()
     allow_excluded: bool = False
     calibration: Calibration | None = None
+    unread: tuple[str, ...] = ()
 
     @property
     def counted(self) -> tuple[RatedLine, ...]:

@@ -42,12 +42,14 @@ class Prediction(Shown):
     `ops`: the rows and index of the table that was given: its columns, with numbers for expressions; what it left
       unsaid; flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and evidence.
     `said`: what was filled in, kept without being read, or made anew, a line each.
+    `where`: the file or stage that the table is of.
     """
 
     ops: pd.DataFrame
     machine: Machine
     level: float
     said: tuple[str, ...]
+    where: str = "table"
 
     @property
     def unpriced(self) -> pd.DataFrame:
@@ -133,7 +135,7 @@ def predict_ops(
     if remade:
         said = (*said, f"{', '.join(remade)}: made anew; what the table had is replaced.")
     timed = timed.assign(**{name: ops[name] for name in strangers})[order]
-    return Prediction(timed, machine, interval, (*said, *verdict_on(machine)))
+    return Prediction(timed, machine, interval, (*said, *verdict_on(machine)), where)
 
 
 MOMENTS = 500

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -103,12 +104,14 @@ class Answer:
     `rows`: its main list, as ``-o FILE.csv`` writes it.
     `write`: of the content, and of a screen where there is one, the text that the command line prints.
     `unfit`: steps that no device's memory holds, in words.
+    `said`: what is to be told beside the text, a line each.
     """
 
     content: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
     write: Callable[..., str]
     unfit: Sequence[str] = ()
+    said: Sequence[str] = ()
 
     @property
     def table(self) -> pd.DataFrame:
@@ -117,9 +120,9 @@ class Answer:
 
         return to_frame(self.rows)
 
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self.write(dict(self.content))
+    def summary(self, **shows: bool) -> str:
+        """Write it as the text that the command line prints; `shows`: options of the text alone."""
+        return self.write(dict(self.content), **shows)
 
     def __repr__(self) -> str:
         return f"<{self.content['schema']}: .summary(), .table ({len(self.rows)} rows), .content>"
@@ -206,6 +209,18 @@ def check_frame(table: object) -> pd.DataFrame:
     return table
 
 
+Advance = Callable[..., None]
+WATCHED: ContextVar[Advance] = ContextVar("WATCHED", default=lambda _=None: None)
+"""What is told of the work that is going on: with a number, of how many parts it is; without, that one is done."""
+
+
+def parts(count: int) -> Callable[[], None]:
+    """Say of how many parts the work is; give what is to be called after each."""
+    advance = WATCHED.get()
+    advance(count)
+    return advance
+
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SECTION = re.compile(r"^(\S[^\n]*)\n-{3,}$", re.MULTILINE)
 _ENTRY = re.compile(r"^(\S[^\n]*(?:(?<=,)\n\S[^\n]*)*)((?:\n[ ]+[^\n]*|\n(?=\n[ ]))*)", re.MULTILINE)
@@ -224,7 +239,15 @@ class Command:
     `shows` (flag, help): options of the text alone, by the name that the result's writer gives them.
     `judges_fit`: true where a step that no device's memory holds ends with exit code 1.
     `unanswered`: tells of a content whether it lacks what was asked for; the exit code is then 1.
+    `excuse` (flag, help): an option with which the exit code is 0 though it does.
+    `alone`: parameters that only Python has, and what the command line gives for them.
+    `before`: checks what is asked and the file to write, before the work.
     `draw`: makes the chart of a result that -o writes as .html, .png or .svg.
+    `workbook`: makes the workbook that computes of a result, for -o FILE.xlsx and --for.
+    `writes`: makes other files of a result, by ending.
+    `streams`: endings of files that the function itself writes, as its parameter ``output``.
+    `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other.
+    `keeps`: true where a file that is there is replaced with --force only, and what was written is told.
     """
 
     doing: str
@@ -235,7 +258,15 @@ class Command:
     shows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     judges_fit: bool = False
     unanswered: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    excuse: tuple[str, str] | None = None
+    alone: Mapping[str, Any] = field(default_factory=dict)
+    before: Callable[[Mapping[str, Any], Path | None], None] = lambda *_: None
     draw: Callable[[Any], Any] | None = None
+    workbook: Callable[[Any], Any] | None = None
+    writes: Mapping[str, Callable[[Any], str | bytes]] = field(default_factory=dict)
+    streams: tuple[str, ...] = ()
+    prints: str = ""
+    keeps: bool = False
 
 
 _COMMANDS: dict[Callable[..., Any], Command] = {}

@@ -18,6 +18,7 @@ from fomkit.plan.options import Options
 from fomkit.verbs.answer import ALONE, Spread
 
 if TYPE_CHECKING:
+    from fomkit.core.measurement import Measurement
     from fomkit.merit.measured_steps import Explained, MeasuredRuns
 
 
@@ -31,6 +32,8 @@ class Comparison(Shown):
     `failures`: why some models have no estimate; empty unless failures were to be skipped.
     `explained`: by target with a figure of merit: of models that somebody measured a run of, how much of it the
       device explains.
+    `rows`, `from_measurements`: measurements of the baseline, where some were given, and the block of
+      ``fomkit/estimate/1`` that tells the study from them.
     """
 
     estimates: tuple[Estimate, ...]
@@ -38,6 +41,8 @@ class Comparison(Shown):
     merits: tuple[FigureOfMerit, ...]
     failures: tuple[FomkitError, ...] = ()
     explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)
+    rows: tuple[Measurement, ...] = ()
+    from_measurements: Mapping[str, Any] | None = None
 
     @property
     def unfit(self) -> tuple[str, ...]:
@@ -64,9 +69,9 @@ class Comparison(Shown):
         """Give everything as plain content (``fomkit/estimate/1``)."""
         return self._view.content(self)
 
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
+    def summary(self, *, explain: bool = False) -> str:
+        """Write it as the text that the command line prints; `explain`: with the nine steps of each estimate."""
+        return self._view.text(self, explain=explain)
 
     def _repr_html_(self) -> str:
         return self._view.html(self)
@@ -184,8 +189,8 @@ def compare(
     )
 
 
-def estimates_content(result: Comparison, measured: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Put a study in the form of ``fomkit/estimate/1``; ``measured`` is its block of measurements, if any."""
+def estimates_content(result: Comparison) -> dict[str, Any]:
+    """Put a study in the form of ``fomkit/estimate/1``."""
     estimates, baseline = result.estimates, result.baseline
     references = {one.model.name: one for one in baseline}
     blocks = list[dict[str, Any]]()
@@ -207,5 +212,5 @@ def estimates_content(result: Comparison, measured: dict[str, Any] | None = None
         "not_estimated": [str(error) for error in result.failures],
         "fom": blocks[0] if len(blocks) == 1 else None,
         **({"foms": blocks} if len(blocks) > 1 else {}),
-        **({"from_measurements": measured} if measured is not None else {}),
+        **({} if result.from_measurements is None else {"from_measurements": result.from_measurements}),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,18 +11,20 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
+from fomkit.output.points import check_ending
 from fomkit.plan.options import Options
+from fomkit.plan.scaling import with_links
 from fomkit.plan.stack import parse_once
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_grid, parse_price, spread_of
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
-from fomkit.verbs.answer import check_counts, check_options, command, layout_words, options_of, spread_as
+from fomkit.verbs.answer import check_counts, check_options, command, layout_words, options_of, parts, spread_as
 from fomkit.verbs.cost import Cost, Declared
 from fomkit.verbs.cost import cost as _cost
 from fomkit.verbs.profiles import as_machine, as_model
-from fomkit.whatif.sweep import make_sweep
-from fomkit.whatif.sweep_axes import Way
+from fomkit.whatif.sweep import Sweep, make_sweep
+from fomkit.whatif.sweep_axes import Given, Way
 from fomkit.whatif.sweep_result import Swept, run_sweep
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from fomkit.whatif.cases import Subject
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.whatif.solve import Solution
-    from fomkit.whatif.sweep_axes import Given
 
 
 def _subject(
@@ -43,7 +44,6 @@ def _subject(
 
     Raises FomkitError when neither a model nor a suite is given, or both, or options do not go together.
     """
-    from fomkit.plan.scaling import with_links
     from fomkit.readers.measurements import all_measured
     from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
 
@@ -258,36 +258,90 @@ def scenarios(
     return _scenarios(prepare_study(as_model(model), as_machine(machine), options), pd.DataFrame(points))
 
 
+def _vary(texts: Sequence[str]) -> dict[str, str]:
+    """Read parameters such as ``batch=16,32``.
+
+    >>> _vary(["batch=16,32", "byte_per_s=0.5 TB/s..4 TB/s:8"])
+    {'batch': '16,32', 'byte_per_s': '0.5 TB/s..4 TB/s:8'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, values = (part.strip() for part in str(text).partition("="))
+        if not name or not values:
+            raise FomkitError(f"vary {text}", "is no NAME=VALUES. Write, for example, --vary batch=16,32,64.")
+        if name in found:
+            raise FomkitError(f"vary {text}", f"{name} stands twice. Put all its values into one.")
+        found[name] = values
+    return found
+
+
+def _run(spec: Sweep, output: Path | None, scheduler: str | None, *, resume: bool, keep: bool) -> Swept:
+    """Work the points out, and write them as they come where a file is named."""
+    from fomkit.files.write import check_absent
+    from fomkit.output.points import KeptStretches
+
+    done = parts(len(spec.stretches()))
+    if output is None:
+        if resume:
+            raise FomkitError("resume", "goes on with the points of a file. Name it: -o points.csv, or .parquet.")
+        return run_sweep(spec, scheduler, done, keep=keep)
+    check_absent([output], force=True)
+    kept = KeptStretches(output, spec.key)
+    kept.begin(resume=resume)
+
+    def written(blocks: Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
+        return kept.over(blocks, (*spec.names, *spec.columns), spec.stretches())
+
+    found = run_sweep(spec, scheduler, done, keep=keep, first=kept.count, through=written)
+    kept.write()
+    return found
+
+
+@command(
+    "sweeping",
+    judges_fit=True,
+    metavar={"vary": "NAME=VALUES", "scheduler": "ADDRESS"},
+    alone={"keep": False},
+    streams=(".csv", ".parquet"),
+    examples=(
+        "fomkit sweep vgg16 -t v100 --vary batch=16,32,64 -o points.csv",
+        "fomkit sweep p1b3 -t v100 --vary 'byte_per_s=0.5 TB/s..4 TB/s:8:log'",
+        "fomkit sweep gpt2 -t v100 --vary batch=1..8 --way sobol --points 8",
+    ),
+)
 def sweep(
-    model: str | Path | ModelProfile,
-    machine: str | Path | Machine,
-    vary: Mapping[str, Given],
-    *,
-    way: Way = "grid",
-    points: int | None = None,
-    seed: int = 0,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-    interval: float = DEFAULT_LEVEL,
-    scope: Scope | None = None,
-    allow_uncovered: bool = False,
-    scheduler: str | None = None,
-) -> Swept:
-    """Estimate one model on one machine at many points of its parameters.
+    model: str | Path | ModelProfile, machine: str | Path | Machine, vary: Sequence[str] | Mapping[str, Given], *,
+    way: Way = "grid", points: int | None = None, seed: int = 0, batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
+    interval: float = DEFAULT_LEVEL, scope: Scope | None = None, allow_uncovered: bool = False,
+    layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
+    scheduler: str | None = None, resume: bool = False, output: str | Path | None = None, keep: bool = True,
+) -> Swept:  # fmt: skip
+    """Estimate a training at many points: sizes, rates of the machine, nodes, links, price and power.
+
+    Tells the best points and the front over time, cost, energy and memory. docs/sweep.md lists the parameters.
+    Exit code 1 where the device's memory holds the step of no point (--allow-oversize).
 
     Parameters
     ----------
-    model, machine : name, path or profile
-    vary : mapping
-        Parameter to its values (docs/sweep.md): numbers in SI units, or text such as ``"0.5 TB/s..4 TB/s:8"``.
+    vary : mapping, or sequence of str
+        A parameter and its values: 16,32 or LOW..HIGH:STEPS[:log].
     way : str
-        grid takes every combination; random and sobol draw ``points`` (default 4,096) from ``seed``.
-    points, seed : int, optional
-    batch, sizes, precision, interval, scope, allow_uncovered
-        As of `fomkit.estimate`, at every point.
+        Every combination, or points drawn from the ranges.
+    points : int, optional
+        Points to draw, with --way random or sobol; default: 4096.
+    seed : int
+        Of the random numbers, or of the Sobol sequence.
     scheduler : str, optional
-        Address of a Dask scheduler whose workers do it, ``tcp://…``; the result is the same.
+        Of a Dask scheduler whose workers do it: tcp://HOST:8786.
+    resume : bool
+        Go on where a sweep into the same file was ended: its whole stretches are kept.
+    output : path, optional
+        Where every point is written as .csv or .parquet, as they are worked out.
+    keep : bool
+        Keep every point in memory, for ``table``.
+    model, machine, batch, sizes, precision, interval, scope, allow_uncovered, layout, links, node_devices
+        As of `fomkit.estimate`, at every point.
 
     Returns
     -------
@@ -305,10 +359,16 @@ def sweep(
     >>> len(swept.table), f"batch {swept.best['batch']:g} at {swept.best['byte_per_s']:.3g} byte/s"
     (4, 'batch 100 at 2.5e+11 byte/s')
     """
+    given = vary if isinstance(vary, Mapping) else _vary([vary] if isinstance(vary, str) else vary)
+    path = None if output is None else Path(output)
+    if path is not None:
+        check_ending(str(path), path.suffix)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
-    profile, target = as_model(model), as_machine(machine)
-    spec = make_sweep(profile, target, vary, way=way, points=points, seed=seed, options=options)
-    return run_sweep(spec, scheduler)
+    stated, more = spread_of(layout_words(layout), links)
+    target = with_links(as_machine(machine), more, node_devices)
+    spec = make_sweep(as_model(model), target, given, way=way, points=points, seed=seed, options=options,
+                      layout=stated)  # fmt: skip
+    return _run(spec, path, scheduler, resume=resume, keep=keep)
 
 
 @command(

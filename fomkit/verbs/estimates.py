@@ -7,23 +7,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
+
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.op_tables import Prediction
-from fomkit.plan.op_tables import predict_ops as _predict_ops
-from fomkit.readers.measurements import all_measured
-from fomkit.verbs.answer import check_frame, check_options, command, layout_words, options_of, spread_as
+from fomkit.plan.op_tables import Prediction, predict_ops
+from fomkit.plan.options import Options
+from fomkit.profiles.locate import locate
+from fomkit.profiles.models import model_names, models_named
+from fomkit.readers.measurements import all_measured, read_measurements
+from fomkit.verbs.answer import (
+    Spread,
+    check_frame,
+    check_options,
+    command,
+    layout_words,
+    options_of,
+    parts,
+    spread_as,
+)
 from fomkit.verbs.compare import Comparison, compare
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fomkit.whatif.advice.advise import Advice
+    from fomkit.workbook.records import SheetModel
 
 
 def estimate(
@@ -80,26 +92,84 @@ def estimate(
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
 
+def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
+    """Raise before the estimating where a page of so many estimates could not be written after it."""
+    if output is None or output.suffix != ".html":
+        return
+    from fomkit.output.pages import check_libraries
+    from fomkit.verbs.report.write import check_few
+
+    check_libraries()
+    check_few(len(_named(asked["models"])) * (len(asked["machines"]) + bool(asked["baseline"])))
+
+
+def _page(found: Comparison) -> str:
+    from fomkit.verbs.report.write import comparison_page
+
+    return comparison_page(found)
+
+
+def _workbook(found: Comparison) -> SheetModel:
+    from fomkit.workbook.from_studies import sheet_model_of_comparison
+
+    return sheet_model_of_comparison(found)
+
+
+def _named(models: Sequence[str | Path | ModelProfile] | None) -> list[str | Path | ModelProfile]:
+    """Give the models that are asked for, those of a folder each; of none, all right in the folder of models."""
+    if not models:
+        return [*model_names()]
+    return [each for one in models for each in (models_named(one) if isinstance(one, str) else [one])]
+
+
+@command(
+    "estimating",
+    arguments={"models": "[MODEL...]"},
+    spelled={"measurements": ("--from",), "last_batch": ("--last-batch",)},
+    metavar={"measurements": "CSV", "nodes": "N|fill"},
+    shows={"explain": ("--explain", "Print the nine steps, each with its number.")},
+    judges_fit=True,
+    before=_check_page,
+    workbook=_workbook,
+    writes={".html": _page},
+    examples=(
+        "fomkit estimate --target v100",
+        "fomkit estimate resnet50 gpt2 --target v100 --baseline p100",
+        "fomkit estimate candle --target v100",
+        "fomkit estimate resnet50 --target v100 --baseline p100 --from measured.csv",
+        "fomkit estimate gpt2 --target v100 --batch 8 --set seq=512 --precision mixed",
+        "fomkit estimate p1b3 --target v100 --baseline p100 --for v100 -o v100.xlsx",
+        "fomkit estimate resnet50 --target v100 -o report.html",
+        "fomkit estimate p1b3-lecture --target x86-lecture --explain",
+        "fomkit estimate gpt-22b -t a100-sxm --nodes 1 --batch 2 --layout tensor=8",
+    ),
+)
 def estimate_all(
-    models: Sequence[str | Path | ModelProfile],
-    machines: Sequence[str | Path | Machine],
-    baseline: str | Path | Machine | None = None,
-    *,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-    interval: float = DEFAULT_LEVEL,
-    scope: Scope | None = None,
-) -> Comparison:
-    """Estimate several models on several machines at one scope, and compare them with a baseline.
+    models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
+    baseline: str | Path | Machine | None = None, *, measurements: str | Path | None = None,
+    batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
+    scope: Scope | None = None, nodes: int | Literal["fill"] | None = None,
+    layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
+    interval: float = DEFAULT_LEVEL, last_batch: LastBatch | None = None, allow_uncovered: bool = False,
+) -> Comparison:  # fmt: skip
+    """Estimate steps, runs and units of work per day.
 
     Parameters
     ----------
-    models, machines : sequence of name, path or profile
+    models : sequence of name, path or profile, optional
+        Model profiles by name or path, or a folder of them; a model.py or ONNX file is profiled first. None: all
+        right in ./model_profiles.
+    machines : sequence of name, path or profile
     baseline : name, path or profile, optional
-        The machine that ratios and figures of merit are over.
-    batch, sizes, precision, interval, scope
-        As of `estimate`, for all of them.
+        Machine to compare with; gives ratios and a FOM.
+    measurements : name or path, optional
+        Measurements of the baseline, by path or name: tells them times the predicted ratio as well.
+    nodes : int or "fill", optional
+        Whole nodes of one run, which share the batch; fill takes all that there are.
+    last_batch : str, optional
+        Drop or keep a partial last batch.
+    batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
+        As of `fomkit.estimate`, for all of them.
 
     Returns
     -------
@@ -117,20 +187,45 @@ def estimate_all(
     >>> both = estimate_all(["p1b3", "tc1"], ["v100"], baseline="p100")
     >>> [one.model.name for one in both.estimates], sorted(both.merits[0].weights)
     (['p1b3', 'tc1'], ['p1b3', 'tc1'])
-    >>> round(sum(both.merits[0].weights.values()), 12)
-    1.0
     """
-    options = options_of(batch, interval, scope, sizes=sizes, precision=precision)
+    options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
+    spread = spread_as(nodes, layout_words(layout), links, node_devices)
+    return _compared(models, machines, baseline, measurements, options, spread)
+
+
+def _compared(
+    models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
+    baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options, spread: Spread,
+) -> Comparison:  # fmt: skip
+    """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
     for what, given in (("models", models), ("machines", machines)):
         if isinstance(given, str | Path):
             raise FomkitError(what, f"is one name, {str(given)!r}. Give a list, for example [{str(given)!r}].")
-    return compare(
-        [as_model(model) for model in models],
-        [as_machine(machine) for machine in machines],
-        None if baseline is None else as_machine(baseline, "baseline"),
-        options,
-        measured=None if baseline is None else all_measured()[0],
-    )
+    if measurements is not None and baseline is None:
+        raise FomkitError(
+            f"measurements {measurements}",
+            "needs the machine they were taken on. Add, for example, '--baseline p100'.",
+        )
+    rows = () if measurements is None else read_measurements(locate(str(measurements), "measurements"))
+    named, known = _named(models), None
+    done = parts(len(named) * (len(machines) + (baseline is not None)))
+    # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
+    with pd.option_context("mode.string_storage", "python"):
+        targets = [as_machine(machine) for machine in machines]
+        base = None if baseline is None else as_machine(baseline, "baseline")
+        profiles = [as_model(model) for model in named]
+        if base is not None:
+            known = all_measured()[0]
+            known = known._replace(rows=(*known.rows, *rows))
+        found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
+                        measured=known, spread=spread)  # fmt: skip
+    if measurements is None:
+        return found
+    from fomkit.verbs.from_measurements import from_measurements, measured_content
+
+    where = str(measurements)
+    told = measured_content(from_measurements(found, rows, where, options.last_batch), where)
+    return replace(found, rows=rows, from_measurements=told)
 
 
 @command(
@@ -182,30 +277,57 @@ def advise(
     return _advise(as_model(model), as_machine(machine), options)
 
 
-def predict_ops(
+def _timed(found: Prediction) -> str:
+    from fomkit.files.op_csv import format_as_given
+
+    return format_as_given(found.ops, "TIMED")
+
+
+@command(
+    "predicting",
+    arguments={"table": "OPS.csv"},
+    writes={".csv": _timed},
+    prints=".csv",
+    keeps=True,
+    unanswered=lambda content: bool(content["unpriced"]),
+    excuse=("--allow-uncovered", "Exit with 0 even where rows have no time."),
+    examples=(
+        "fomkit predict ops.csv --target v100 -o timed.csv",
+        "fomkit predict resnet50.ops.csv -t p100 --set batch=64 > timed64.csv",
+    ),
+)
+def predict(
     table: str | Path | pd.DataFrame,
     machine: str | Path | Machine,
     *,
     sizes: Mapping[str, int] | None = None,
     interval: float = DEFAULT_LEVEL,
+    keep: Sequence[str] = (),
 ) -> Prediction:
-    """Predict each op of a table of anybody's ops.
+    """Predict every op of a table on a machine.
+
+    The table needs the columns kind, dtype and the dimensions of its kinds (docs/profiles.md). Where op, engine,
+    pass_name or count are missing, a default is taken and said. Your own columns are kept. The result has the same
+    rows in the same order, with flop, byte, launches, least_flop, time_s, low_s, high_s, time_source, bound and
+    evidence. A row that nothing can price has no time and is listed; the exit code is then 1.
 
     Parameters
     ----------
     table : path or DataFrame
-        With the columns ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md).
+        The table, .csv or .csv.gz.
     machine : name, path or profile
     sizes : mapping, optional
-        The named sizes that dimensions use, for example ``{"batch": 64}``.
+        The named sizes that dimensions use, for example seq=512.
     interval : float
-        Level of all intervals.
+        Level of the intervals.
+    keep : sequence of str
+        A column of yours whose name looks like one of fomkit's.
 
     Returns
     -------
     Prediction
-        Its ``ops`` are the table with flop, byte, launches, least_flop, time_s, low_s, high_s [s], time_source,
-        bound and evidence; ``unpriced`` are the rows without a time, ``said`` what was filled in.
+        Its ``ops`` are the table with what is predicted [byte, s]; ``unpriced`` are the rows without a time,
+        ``said`` what was filled in.
 
     Raises
     ------
@@ -216,7 +338,7 @@ def predict_ops(
     --------
     >>> import pandas as pd
     >>> ops = pd.DataFrame({"kind": ["gemm"], "dtype": ["fp32"], "m": [1760], "n": [128], "k": [1760]})
-    >>> found = predict_ops(ops, "v100")
+    >>> found = predict(ops, "v100")
     >>> found.ops["flop"].tolist(), len(found.unpriced)
     ([792985600.0], 0)
     """
@@ -225,7 +347,7 @@ def predict_ops(
     check_options(sizes=sizes, interval=interval)
     target = as_machine(machine)
     if isinstance(table, str | Path):
-        path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=())
+        path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=keep)
     else:
         path, ops = "table", check_frame(table)
-    return _predict_ops(ops, target, sizes=sizes, interval=interval, where=path)
+    return predict_ops(ops, target, sizes=sizes, interval=interval, where=path)

@@ -2,132 +2,185 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
-from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.core.model import ModelProfile
+from fomkit.core.units import parse_quantity
 from fomkit.profiles.locate import locate
-from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import ImportedMeasurements, format_measurements, read_measurements
 from fomkit.readers.measurements import import_measurements as _import
-from fomkit.verbs.answer import Answer, options_of
-from fomkit.verbs.compare import Comparison, estimates_content
-from fomkit.verbs.from_measurements import from_measurements, measured_content
+from fomkit.validation.cells import counted_once
+from fomkit.verbs.answer import Answer, command, options_of, parts
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from fomkit.core.measurement import Measurement
+    from fomkit.plan.options import Options
 
 
-def compare_measured(
-    table: str | Path = "candle-lecture", *, baseline: str | None = "p100", interval: float = DEFAULT_LEVEL
-) -> pd.DataFrame:
-    """Put projections beside a table of measurements, one row for each model on each machine.
+Profile = TypeVar("Profile", ModelProfile, Machine)
+_BASELINE = "p100"
+
+
+class _Named(Generic[Profile]):
+    """Profiles that names of a table's rows stand for: those given or named by path, else by the name."""
+
+    def __init__(self, names: Iterable[str], load: Callable[[str | Path | Profile], Profile]) -> None:
+        self._given: dict[str, str | Profile] = {name: name for name in names}
+        self._load: Callable[[str | Path | Profile], Profile] = load
+
+    def name(self, given: str | Path | Profile) -> str:
+        """Give the name that rows have of a profile that was asked for by name, by path or loaded."""
+        text = str(given) if isinstance(given, str | Path) else ""
+        if text and (text in self._given or not ("/" in text or text.endswith((".yaml", ".yml")))):
+            return text
+        found = self._load(given)
+        self._given[found.name] = text or found
+        return found.name
+
+    def load(self, name: str) -> Profile:
+        """Load the profile of a row."""
+        return self._load(self._given.get(name, name))
+
+
+def _check_names(
+    table: str, rows: Sequence[Measurement], models: Sequence[str], machines: Iterable[str | None]
+) -> None:
+    for what, given, known in (
+        ("the model", models, dict.fromkeys(row.model for row in rows)),
+        ("the machine", machines, dict.fromkeys(row.machine for row in rows)),
+    ):
+        for name in given:
+            if name not in known:
+                raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}.")
+
+
+def _sheet(found: Answer) -> bytes:
+    from fomkit.output.files import to_xlsx
+
+    return to_xlsx(list(found.rows), str(found.content["schema"]).split("/")[1])
+
+
+@command(
+    "projecting",
+    arguments={"models": "[MODEL...]"},
+    metavar={"measured": "TABLE", "calibrate_on": "MODEL", "host_from": "MACHINE", "latency": "TIME"},
+    writes={".xlsx": _sheet},
+    examples=(
+        "fomkit compare",
+        "fomkit compare tc1 nt3 --calibrate-on tc1",
+        "fomkit compare --host-from p100 -o candle.csv",
+        "fomkit compare tc1 p1b3 --grid --target v100",
+    ),
+)
+def compare(
+    models: Sequence[str | Path | ModelProfile] | None = None, *,
+    machines: Sequence[str | Path | Machine] | None = None, measured: str | Path = "candle-lecture",
+    baseline: str | Path | Machine = _BASELINE, calibrate_on: str | Path | ModelProfile | None = None,
+    host_from: str | Path | Machine | None = None, grid: bool = False, latency: str | float = "7 ms",
+    interval: float = DEFAULT_LEVEL,
+) -> Answer:  # fmt: skip
+    """Put what fomkit projects beside what somebody measured, cell by cell.
+
+    Each cell says what a device model may claim of it (its time, only its ratio, or neither and why), and whether
+    the measurement agrees.
 
     Parameters
     ----------
-    table : name or path
-        A shipped table of measurements, or your own (docs/profiles.md).
-    baseline : str, optional
-        Name of the machine that ratios are to.
-    interval : float
-        Level of all intervals.
-
-    Returns
-    -------
-    DataFrame
-        model, machine, batch, quantity, basis, claim, agrees, cause, error and explained (shares), and as value,
-        low and high: measured, projected [s, or 1/s], projected_ratio; ratio is the measured one.
-
-    Raises
-    ------
-    FomkitError
-        When the table or a model of it is unknown.
-    """
-    import pandas as pd
-
-    from fomkit.validation.cells import make_cells
-    from fomkit.validation.grid import compare_content
-    from fomkit.validation.verdicts import cell_verdicts
-
-    options = options_of(interval=interval)
-    rows = read_measurements(locate(str(table), "measurements"))
-    cells = make_cells(rows, options, load_model, load_machine)
-    return pd.json_normalize(compare_content(cell_verdicts(cells, baseline), baseline, interval)["cells"], sep="_")
-
-
-def project_measured(comparison: Comparison, table: str | Path, *, last_batch: LastBatch | None = None) -> Answer:
-    """Tell a comparison a second time: what was measured on its baseline times the predicted ratio.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        What `fomkit.estimate_all` gave, with a baseline.
-    table : name or path
-        Measurements of the baseline.
-    last_batch : str, optional
-        drop or keep a partial last batch; default: the profiles' choice.
+    models : sequence of name, path or profile, optional
+        Models to compare; default: all of the table.
+    machines : sequence of name, path or profile, optional
+        Machines to compare; default: all of the table.
+    measured : name or path
+        Measurements by path, or a shipped table by name.
+    baseline : name, path or profile
+        Machine that ratios are to.
+    calibrate_on : name, path or profile, optional
+        Carry how far off this model is to the others.
+    host_from : name, path or profile, optional
+        Carry the host's part of this machine to the others.
+    grid : bool
+        Rates by model, machine, framework and mode instead of the comparison.
+    latency : str or float
+        Most that inference may take, with --grid; a number is in s.
+    interval
+        As of `fomkit.estimate`.
 
     Returns
     -------
     Answer
-        ``fomkit/estimate/1`` with ``from_measurements``: both ways, the factor between them and whether they
-        agree; its table has the models.
+        ``fomkit/compare/1``, or ``fomkit/grid/1``; its table has the cells.
 
     Raises
     ------
     FomkitError
-        When there is no baseline, or no row is a measurement of any of its estimates.
+        When the table, a model or a machine is unknown, or a limit is no time.
     """
-    from fomkit.output.estimates import format_from_measurements, with_ways
+    table = str(measured)
+    rows = read_measurements(locate(table, "measurements"))
+    model = _Named((row.model for row in rows), as_model)
+    machine = _Named((row.machine for row in rows), as_machine)
+    named, base = [*map(model.name, models or ())], machine.name(baseline)
+    targets = [*map(machine.name, machines or ())]
+    like = None if calibrate_on is None else model.name(calibrate_on)
+    host = None if host_from is None else machine.name(host_from)
+    if not grid:
+        others = [name for name in (base, host) if name not in (None, _BASELINE)]
+        _check_names(table, rows, named, [*targets, *others])
+    asked = {*targets, base, host}
+    chosen = [row for row in rows if not named or row.model in (*named, like)]
+    found = counted_once([row for row in chosen if not targets or row.machine in asked])
+    options = options_of(interval=interval)
+    if grid:
+        return _grid(*found, options, model, machine, named, targets, latency)
+    return _cells(*found, options, model, machine, base, like, host)
 
-    rows = read_measurements(locate(str(table), "measurements"))
-    block = measured_content(from_measurements(comparison, rows, str(table), last_batch), str(table))
-    content = estimates_content(comparison, block)
-    return Answer(content, with_ways(content), lambda whole: format_from_measurements(whole["from_measurements"]))
+
+def _cells(
+    rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
+    machine: _Named[Machine], baseline: str, calibrate_on: str | None, host_from: str | None,
+) -> Answer:  # fmt: skip
+    """Put projections beside the rows, cell by cell."""
+    from fomkit.output.comparisons import format_compare
+    from fomkit.validation.cells import make_cells
+    from fomkit.validation.grid import compare_content
+    from fomkit.validation.verdicts import calibrated_on, cell_verdicts, host_extended_from
+
+    verdicts = cell_verdicts(make_cells(rows, options, model.load, machine.load, parts(len(rows))), baseline)
+    calibrated = calibrated_on(verdicts, calibrate_on) if calibrate_on else ()
+    hosted = host_extended_from(verdicts, host_from) if host_from else ()
+    content = compare_content(verdicts, baseline, options.interval, calibrated, hosted, notes)
+    return Answer(content, content["cells"], format_compare)
 
 
-def compare_rates(
-    models: Sequence[str | Path | ModelProfile],
-    machines: Sequence[str | Path | Machine],
-    *,
-    latency_s: float = 0.007,
-    interval: float = DEFAULT_LEVEL,
-) -> pd.DataFrame:
-    """Give rates of models on machines, in training and in inference within a latency.
-
-    Parameters
-    ----------
-    models, machines : sequence of name, path or profile
-    latency_s : float
-        Most that one forward pass of a batch may take [s].
-    interval : float
-        Level of all intervals.
-
-    Returns
-    -------
-    DataFrame
-        A row for each model, machine and mode, as ``fomkit compare --grid -o FILE.csv`` writes it.
-
-    Raises
-    ------
-    FomkitError
-        When a profile is unknown, or the limit is no time.
-    """
-    from fomkit.output.files import to_frame
+def _grid(
+    rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
+    machine: _Named[Machine], models: Sequence[str], targets: Sequence[str], latency: str | float,
+) -> Answer:  # fmt: skip
+    """Give rates by model, machine, framework and mode."""
+    from fomkit.output.comparisons import format_grid
     from fomkit.validation.grid import grid_content, make_grid
 
-    options = options_of(interval=interval)
-    if not 0 < latency_s < float("inf"):
-        raise FomkitError("latency_s", f"is {latency_s!r}. Give seconds above 0, for example 0.007.")
-    profiles, targets = [as_model(model) for model in models], [as_machine(machine) for machine in machines]
-    cells = make_grid(profiles, targets, (), options, latency_s)
-    return to_frame(grid_content(cells, interval, latency_s)["cells"])
+    limit_s = parse_quantity(latency, "time_s", "latency", "the time") if isinstance(latency, str) else latency
+    if not 0 < limit_s < float("inf"):
+        raise FomkitError("latency", f"is {latency!r}. Give a time above 0, for example '7 ms'.")
+    profiles = [model.load(name) for name in models or dict.fromkeys(row.model for row in rows)]
+    scoped = [row.machine for row in rows if row.scope in ("", "device")]
+    machines = [machine.load(name) for name in targets or dict.fromkeys(scoped)]
+    if not machines:
+        raise FomkitError(
+            ", ".join(profile.name for profile in profiles),
+            "nobody measured it in this table, so no machine follows from it. Name machines, for example "
+            "'--target v100', or another table (--measured).",
+        )
+    cells = make_grid(profiles, machines, rows, options, limit_s, parts(len(profiles) * len(machines)))
+    content = grid_content(cells, options.interval, limit_s, notes)
+    return Answer(content, content["cells"], format_grid)
 
 
 def import_measurements(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
+from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine, Scope
@@ -14,7 +16,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.suite import Conditions
 from fomkit.core.units import Precision
 from fomkit.files.write import write_whole
-from fomkit.merit.suites import SuiteResult, run_suite
+from fomkit.merit.suites import SuiteResult, freeze_rates, given_machines, run_suite
 from fomkit.plan.estimate import estimate
 from fomkit.profiles.locate import locate
 from fomkit.profiles.models import load_model
@@ -27,39 +29,147 @@ from fomkit.verbs.profiles import as_machine, as_model
 if TYPE_CHECKING:
     from fomkit.core.suite import Suite
     from fomkit.plan.options import Options
+    from fomkit.workbook.records import SheetModel
     from fomkit.workbook.review import Review
     from fomkit.workbook.vendor import Pack
 
 
-def rate_suite(
-    suite: str | Path,
-    target: str | Path | Machine,
-    *,
-    baseline: str | Path | Machine | None = None,
-    proposals: Mapping[str, Conditions] | None = None,
-    interval: float = DEFAULT_LEVEL,
-    allow_excluded: bool = False,
-    measured: str | Path | None = None,
-) -> SuiteResult:
-    """Rate a suite of work on a target and on its baseline.
+_PROPOSAL = re.compile(r"(.+)\.([A-Za-z_]\w*)=(.+)")
+_COUNTS = ("batch", "epochs", "samples")
+
+
+def _value(text: str, name: str, where: str) -> Any:
+    if name == "quality":
+        return text
+    if name == "precision":
+        if text not in get_args(Precision):
+            raise FomkitError(where, f"{text!r} is no precision. Use one of {', '.join(get_args(Precision))}.")
+        return text
+    if not re.fullmatch(r"[1-9]\d{0,14}", text):
+        raise FomkitError(where, f"{name} is a whole number from 1. Write, for example, {name}=256.")
+    return int(text)
+
+
+def _proposed(texts: Sequence[str]) -> dict[str, Conditions]:
+    """Read proposals such as ``TC1.batch=256``; a name that is no condition is a named size of the model.
+
+    >>> _proposed(["TC1.batch=256"])["TC1"].batch
+    256
+    """
+    proposals: dict[str, Conditions] = {}
+    for text in texts:
+        where = f"proposals {text}"
+        match = _PROPOSAL.fullmatch(text)
+        if match is None:
+            raise FomkitError(where, "is not LINE.CONDITION=VALUE. Write, for example, --propose TC1.batch=256.")
+        line, name = match[1], match[2]
+        one = proposals.get(line, Conditions())
+        if name in one.stated():
+            raise FomkitError(where, f"proposes {name} a second time. Propose it once.")
+        value = _value(match[3], name, where)
+        known = name in (*_COUNTS, "quality", "precision")
+        proposals[line] = (
+            replace(one, **{name: value}) if known else replace(one, sizes={**one.sizes, name: value})
+        )
+    return proposals
+
+
+def _only_other(lines: Suite, baseline: str) -> str:
+    """Name the one other machine whose times a suite gives."""
+    others = [name for name in given_machines(lines) if name != baseline]
+    if len(others) != 1:
+        known = f"the suite gives times of {', '.join(others)}" if others else "the suite gives no machine's times"
+        raise FomkitError(lines.name, f"the target is not clear; {known}. Add '--target NAME'.")
+    return others[0]
+
+
+def _check_freeze(asked: Mapping[str, Any], output: Path | None) -> None:
+    if asked["freeze"] is not None and output is not None:
+        raise FomkitError("freeze", "rates the suite's own baseline and nothing else. Leave -o out.")
+
+
+def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answer:
+    """Write the next version of a suite, with the rates of its own baseline frozen."""
+    from fomkit.profiles.suites import freeze_text, read_unfrozen
+
+    if given := [f"`{name}`" for name, value in others.items() if value]:
+        raise FomkitError(
+            "freeze", f"rates the suite's own baseline and nothing else. Leave {', '.join(given)} out."
+        )
+    if path.suffix not in (".yaml", ".yml"):
+        raise FomkitError(str(path), "has an ending that no suite has. Use .suite.yaml.")
+    text, lines = read_unfrozen(suite)
+    lines = replace(lines, version=lines.version + 1 if lines.frozen else lines.version, frozen={})
+    rates = freeze_rates(lines, as_machine(lines.baseline), options_of(), load_model)
+    write_whole(path, freeze_text(text, lines, rates, __version__))
+    said = f"{path}: version {lines.version} of {lines.name}, {len(rates)} rates of {lines.baseline} frozen\n"
+    content = {"schema": "fomkit/freeze/1", "fomkit": __version__, "suite": lines.name, "baseline": lines.baseline,
+               "lines": [*rates]}  # fmt: skip
+    return Answer(content, [{"line": name} for name in rates], lambda *_: said)
+
+
+def _without_verdict(content: Mapping[str, Any]) -> bool:
+    """Tell whether there is no figure of merit, or a verdict that was asked for is not given."""
+    return content.get("fom", "") is None or "why" in (content.get("threshold") or {})
+
+
+def _workbook(found: SuiteResult) -> SheetModel:
+    from fomkit.workbook.from_studies import sheet_model_of_suite
+
+    return sheet_model_of_suite(found)
+
+
+@command(
+    "rating",
+    arguments={"suite": "SUITE"},
+    spelled={"target": ("--target", "-t"), "proposals": ("--propose",), "measurements": ("--from",)},
+    metavar={"proposals": "LINE.CONDITION=VALUE", "measurements": "CSV", "freeze": "FILE"},
+    judges_fit=True,
+    unanswered=_without_verdict,
+    before=_check_freeze,
+    workbook=_workbook,
+    examples=(
+        "fomkit fom lecture",
+        "fomkit fom lecture.suite.yaml --baseline a --target titan --json",
+        "fomkit fom lecture --for a -o vendor.xlsx",
+        "fomkit fom candle --target v100 --from candle-lecture",
+    ),
+)
+def fom(
+    suite: str | Path, target: str | Path | Machine | None = None, *,
+    baseline: str | Path | Machine | None = None, proposals: Sequence[str] | Mapping[str, Conditions] = (),
+    threshold: float | None = None, allow_excluded: bool = False, strict: bool = False,
+    interval: float = DEFAULT_LEVEL, measurements: str | Path | None = None, freeze: str | Path | None = None,
+) -> SuiteResult | Answer:  # fmt: skip
+    """Rate a target machine over a baseline on a suite of work.
 
     The modelled lines are held against the runs that somebody measured of them, in the shipped tables and in
-    ``./measurements``.
+    ./measurements. Exit code 1 where a required line has no time, and so there is no figure of merit; where the
+    verdict on a threshold is not given, because the device explains less than half of a measured run of one of its
+    lines (--allow-excluded gives it); and where the device's memory does not hold a step (--allow-oversize).
 
     Parameters
     ----------
     suite : name or path
-    target : name, path or profile
+        Suite by name or path, for example lecture.
+    target : name, path or profile, optional
+        Machine to rate; default: the only other one given.
     baseline : name, path or profile, optional
-        Default: the suite's.
-    proposals : mapping, optional
-        What the target does otherwise than a line fixes, by line.
-    interval : float
-        Level of all intervals.
+        Machine to compare with; default: the suite's.
+    proposals : sequence of str, or mapping of Conditions by line
+        Change batch, precision, epochs, samples, quality or a size of a line on the target.
+    threshold : float, optional
+        Figure of merit to reach; default: the suite's, if it has one.
     allow_excluded : bool
-        Give a verdict on the suite's threshold though the device explains less than half of a line's measured run.
-    measured : name or path, optional
-        A table of measurements on the baseline: ``calibration`` is the suite from them, beside the projected one.
+        Give the verdict on a threshold though the device explains less than half of a measured run.
+    strict : bool
+        Refuse deviations from what the lines fix.
+    interval : float
+        Level of the intervals.
+    measurements : name or path, optional
+        Measurements of the baseline, by path or name: works the suite out from them as well.
+    freeze : path, optional
+        Write the suite's next version with the baseline's rates frozen; replaces the file.
 
     Raises
     ------
@@ -68,17 +178,42 @@ def rate_suite(
 
     Examples
     --------
-    >>> rated = rate_suite("lecture", "a")
+    >>> rated = fom("lecture", "a")
     >>> round(rated.merit.value.value, 6), round(rated.merit.weights["P1"], 3)
     (82.597332, 0.769)
     """
-    options = options_of(interval=interval)
-    lines = load_suite(suite)
-    new = as_machine(target, "target")
-    old = as_machine(baseline if baseline is not None else lines.baseline, "baseline")
-    taken = () if measured is None else read_measurements(locate(str(measured), "measurements"))
-    known = all_measured()[0]
-    return run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken)
+    if freeze is not None:
+        return _freeze(suite, Path(freeze), {"target": target, "baseline": baseline, "proposals": proposals,
+                       "strict": strict, "threshold": threshold, "measurements": measurements})  # fmt: skip
+    changed = proposals if isinstance(proposals, Mapping) else _proposed(proposals)
+    found = _rated(load_suite(suite), target, baseline, changed, threshold, allow_excluded, interval, measurements)
+    said = [f"{one.line.name}: {what}" for one in found.target for what in one.deviations]
+    if strict and said:
+        raise FomkitError(
+            found.suite.name,
+            f"`strict` allows no deviation from its lines, and there is {'; '.join(said)}. Leave `strict` out.",
+        )
+    return found
+
+
+def _rated(
+    lines: Suite, target: str | Path | Machine | None, baseline: str | Path | Machine | None,
+    proposals: Mapping[str, Conditions], threshold: float | None, allow_excluded: bool, interval: float,
+    measurements: str | Path | None,
+) -> SuiteResult:  # fmt: skip
+    if threshold is not None and not _LEAST <= threshold <= 1 / _LEAST:
+        raise FomkitError("threshold", f"is {threshold!r}. Give a number from {_LEAST:g} to {1 / _LEAST:g}.")
+    options, lines = options_of(interval=interval), replace(lines, threshold=threshold or lines.threshold)
+    old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
+    new = as_machine(_only_other(lines, old.name) if target is None else target, "target")
+    taken = () if measurements is None else read_measurements(locate(str(measurements), "measurements"))
+    known, unread = all_measured()
+    found = run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken)
+    return replace(found, unread=tuple(unread))
+
+
+_LEAST = 1e-12
+"""Of a threshold; its inverse is the most."""
 
 
 def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: str | None = None) -> None:
@@ -87,7 +222,7 @@ def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: 
     Parameters
     ----------
     result : Comparison or SuiteResult
-        What `fomkit.estimate_all` or `fomkit.rate_suite` gave.
+        What `fomkit.estimate_all` or `fomkit.fom` gave.
     path : path
         ``NAME.xlsx``.
     only : str, optional

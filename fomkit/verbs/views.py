@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, View
-from fomkit.output.sweeps import format_scaling
+from fomkit.output.screen import PLAIN, Screen
+from fomkit.output.sweeps import format_scaling, format_sweep
 from fomkit.output.terminal import format_estimates
 from fomkit.verbs.answer import Answer
 from fomkit.verbs.compare import Comparison, estimates_content
@@ -129,8 +130,58 @@ def _solution(found: Any) -> Answer:
     return Answer(content, content["changes"], format_solution, [content["does_not_fit"] or ""])
 
 
+def _steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
+    """Tell each estimate on a target as the lecture's nine steps, with the terms of its energy."""
+    from fomkit.output.terminal import format_explanation, format_terms
+    from fomkit.verbs.looks import method_steps
+
+    merits, told = {merit.target.machine: merit for merit in found.merits}, ""
+    for one, block in zip(found.estimates, content["models"][len(found.baseline) :], strict=True):
+        title = f"\n{one.model.name} on {one.machine.name}, in nine steps"
+        told += format_explanation(title, method_steps(one, merits.get(one.machine.name)), screen)
+        told += "" if block["energy_j"] is None else format_terms(block)
+    return told
+
+
+def _compared(found: Comparison) -> Answer:
+    from fomkit.output.estimates import format_from_measurements, with_ways
+
+    def write(content: Mapping[str, Any], screen: Screen = PLAIN, *, explain: bool = False) -> str:
+        measured = content.get("from_measurements")
+        aside = "" if measured is None else format_from_measurements(measured, screen)
+        return format_estimates(content, screen) + aside + (_steps(found, content, screen) if explain else "")
+
+    content = estimates_content(found)
+    return Answer(content, with_ways(content), write, found.unfit)
+
+
+def _predicted(found: Any) -> Answer:
+    from pathlib import Path
+
+    from fomkit.output.estimates import format_prediction
+
+    content, name = {"schema": "fomkit/predict/1", **found.content()}, Path(found.where).name
+    said = [f"{found.where}: {line}" for line in found.said]
+    return Answer(content, (), lambda whole, _=None: format_prediction(whole, name), said=said)
+
+
+def _suite(found: Any) -> Answer:
+    from fomkit.output.suites import format_suite
+    from fomkit.verbs.suite_content import suite_content
+
+    content, unread = suite_content(found), [f"fomkit: {line}" for line in found.unread]
+    return Answer(content, content["lines"], format_suite, found.unfit, unread)
+
+
+def _swept(found: Any) -> Answer:
+    content = found.content
+    none = f"{content['model']} on {content['target']}: no point of the sweep fits the device's memory"
+    return Answer(content, (), format_sweep, [none] * (content["too_large"] == content["points"]))
+
+
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
-    "Advice": _advice, "Cost": _cost, "ScalingResult": _scaling, "Sensitivity": _sensitivity, "Solution": _solution
+    "Advice": _advice, "Comparison": _compared, "Cost": _cost, "Prediction": _predicted, "ScalingResult": _scaling,
+    "Sensitivity": _sensitivity, "Solution": _solution, "SuiteResult": _suite, "Swept": _swept,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""
 
@@ -151,30 +202,11 @@ def _comparison_page(found: Comparison) -> str:
     return estimates_html(estimates_content(found))
 
 
-def _prediction(found: Any) -> str:
-    from fomkit.output.estimates import format_prediction
-
-    return "".join(f"{line}\n" for line in found.said) + format_prediction(found.content(), "table")
-
-
 def _review(found: Review) -> str:
     from fomkit.output.suites import format_review
     from fomkit.workbook.review import review_content
 
     return format_review(review_content(found))
-
-
-def _suite(found: Any) -> str:
-    from fomkit.output.suites import format_suite
-    from fomkit.verbs.suite_content import suite_content
-
-    return format_suite(suite_content(found))
-
-
-def _sweep(found: Any) -> str:
-    from fomkit.output.sweeps import format_sweep
-
-    return format_sweep(found.content)
 
 
 def tornado_of(found: Sensitivity) -> alt.LayerChart:
@@ -189,20 +221,18 @@ def tornado_of(found: Sensitivity) -> alt.LayerChart:
 
 VIEWS: Mapping[str, View] = {
     "Advice": View(_text),
-    "Comparison": View(
-        lambda found: format_estimates(estimates_content(found)), content=estimates_content, html=_comparison_page
-    ),
+    "Comparison": View(_text, content=estimates_content, html=_comparison_page),
     "Cost": View(_text, content=_cost_content),
     "Estimate": View(
         lambda one: Comparison((one,), (), ()).summary(),
         html=lambda one: Comparison((one,), (), ())._repr_html_(),
         figure=Plots,
     ),
-    "Prediction": View(_prediction),
+    "Prediction": View(lambda found: "".join(f"{line}\n" for line in found.said) + _text(found)),
     "Review": View(_review),
     "Sensitivity": View(_text, figure=tornado_of),
     "Solution": View(_text),
-    "SuiteResult": View(_suite),
-    "Swept": View(_sweep),
+    "SuiteResult": View(_text),
+    "Swept": View(_text),
 }
 """By the name of a class that derives from `fomkit.core.errors.Shown`; a test finds one that is missing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
     Mask = NDArray[np.bool_]
+    Blocks = Iterable[pd.DataFrame]
 
 
 BLOCK = 512
@@ -305,11 +306,18 @@ def blocks_of_sweep(sweep: Sweep, scheduler: str | None = None, first: int = 0) 
     return blocks_on(sweep, scheduler, first)
 
 
-def run_sweep(sweep: Sweep, scheduler: str | None = None) -> Swept:
-    """Work a sweep out and keep every point.
+def run_sweep(
+    sweep: Sweep, scheduler: str | None = None, after_each: Callable[[], None] = lambda: None, *,
+    keep: bool = True, first: int = 0, through: Callable[[Blocks], Blocks] = lambda blocks: blocks,
+) -> Swept:  # fmt: skip
+    """Work a sweep out, and keep every point unless ``keep`` is false.
 
-    Raises FomkitError when a point cannot be estimated, or the cluster cannot be used.
+    `after_each`: called after each stretch; `first`: the stretch to begin with; `through`: what the stretches pass
+    through, which may write them and put those before the first in front. Raises FomkitError when a point cannot
+    be estimated, or the cluster cannot be used.
     """
-    tally = Tally(sweep)
-    table = pd.concat(list(tally.over(blocks_of_sweep(sweep, scheduler))))
-    return Swept(table, tally.sorted_front(), sweep_content(sweep, tally))
+    tally, kept = Tally(sweep), list[pd.DataFrame]()
+    for block in tally.over(through(blocks_of_sweep(sweep, scheduler, first))):
+        kept.append(block if keep else block.iloc[:0].copy())
+        after_each()
+    return Swept(pd.concat(kept), tally.sorted_front(), sweep_content(sweep, tally))

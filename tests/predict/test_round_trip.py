@@ -109,7 +109,7 @@ def product(m: float, n: float, k: float, layout: str = "column_major", trans: t
 def test_a_blas_product_meets_its_own_row() -> None:
     """Figures of Baidu's sheet, which counts m and n as BLAS does [s]."""
     rows = [product(1760, 16, 1760), product(35, 8457, 2560)]
-    found = fomkit.predict_ops(pd.DataFrame(rows), "titan-x-pascal").ops
+    found = fomkit.predict(pd.DataFrame(rows), "titan-x-pascal").ops
     assert found["time_s"].tolist() == pytest.approx([50e-6, 1422e-6])
     assert found["time_source"].tolist() == ["measured", "measured"]
     # What was asked stands as it was asked.
@@ -121,7 +121,7 @@ def test_a_blas_product_meets_its_own_row() -> None:
 def test_column_major_is_the_turned_product_whatever_prices_it(size, trans) -> None:
     m, n, k = size
     rows = [product(m, n, k, trans=trans), product(n, m, k, "", trans[::-1])]
-    found = fomkit.predict_ops(pd.DataFrame(rows), "titan-x-pascal").ops
+    found = fomkit.predict(pd.DataFrame(rows), "titan-x-pascal").ops
     columns = ["time_s", "low_s", "high_s", "time_source", "bound", "evidence", "flop", "byte"]
     assert found.loc[0, columns].tolist() == found.loc[1, columns].tolist()
 
@@ -129,14 +129,14 @@ def test_column_major_is_the_turned_product_whatever_prices_it(size, trans) -> N
 def test_one_stated_transposition_is_turned_too() -> None:
     rows = [{**product(1760, 16, 1760), "trans_a": 1.0}, product(1760, 16, 1760, trans=(1, 0))]
     del rows[0]["trans_b"]
-    alone = fomkit.predict_ops(pd.DataFrame(rows[:1]), "titan-x-pascal").ops
-    both = fomkit.predict_ops(pd.DataFrame(rows[1:]), "titan-x-pascal").ops
+    alone = fomkit.predict(pd.DataFrame(rows[:1]), "titan-x-pascal").ops
+    both = fomkit.predict(pd.DataFrame(rows[1:]), "titan-x-pascal").ops
     assert alone.at[0, "time_s"] == both.at[0, "time_s"]
 
 
 def test_row_major_in_words_is_what_nothing_said_is() -> None:
     rows = [product(16, 1760, 1760, "row_major"), product(16, 1760, 1760, "")]
-    found = fomkit.predict_ops(pd.DataFrame(rows), "titan-x-pascal").ops
+    found = fomkit.predict(pd.DataFrame(rows), "titan-x-pascal").ops
     assert found.at[0, "time_s"] == found.at[1, "time_s"] == pytest.approx(50e-6)
 
 
@@ -144,7 +144,7 @@ def test_row_major_in_words_is_what_nothing_said_is() -> None:
 def test_an_order_that_means_nothing_is_refused(word: str) -> None:
     rows = pd.DataFrame([product(16, 1760, 1760), product(16, 1760, 1760, word)])
     with pytest.raises(FomkitError, match=f"row 1: layout is '{word}'. Expected row_major or column_major"):
-        fomkit.predict_ops(rows, "titan-x-pascal")
+        fomkit.predict(rows, "titan-x-pascal")
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def test_the_free_texts_that_go_along_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["estimate", "p1b3", "-t", "v100", "-o", "x.pdf"], "x.pdf: has an ending that cannot be written here"),
+        (["estimate", "p1b3", "-t", "v100", "-o", "x.pdf"], "x.pdf: has an ending that estimate cannot write"),
         (["estimate", "p1b3", "-t", "v100", "--for", "v100"], "--for v100: is about a workbook"),
         (["fom", "lecture", "--for", "a", "-o", "x.csv"], "x.csv: has an ending that cannot be written here"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -191,32 +191,22 @@ def check_few(count: int) -> None:
         )
 
 
-def gather(
-    result: Comparison,
-    *,
-    rows: Sequence[Measurement] = (),
-    aside: str = "",
-    nodes: Sequence[int] | None = None,
-    after_each: Callable[[], None] = lambda: None,
-) -> Book:
+def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
     """Put everything that is known of some estimates together.
 
-    `rows`: the user's own, beside the tables that can be named; `aside`: what measurements of the baseline tell,
-    as lines in columns; `nodes`: numbers of nodes to scale to; default: what the machine's profile names;
-    `after_each`: called after each estimate, so that somebody can watch. Raises FomkitError when they are more
-    than a page holds.
+    `nodes`: numbers of nodes to scale to; default: what the machine's profile names. Raises FomkitError when they
+    are more than a page holds.
     """
     check_few(len(result.estimates) + len(result.baseline))
     check_one_device((*result.estimates, *result.baseline), "a report")
     shipped, names, messages = known_measurements()
-    known = ((*shipped, *rows), (*names, *(["yours"] if rows else [])), messages)
+    known = ((*shipped, *result.rows), (*names, *(["yours"] if result.rows else [])), messages)
     references = {one.model.name: one for one in result.baseline}
     chapters = []
     for place, one in enumerate((*result.estimates, *result.baseline)):
         reference = references.get(one.model.name) if place < len(result.estimates) else None
         chapters.append(_chapter(one, reference, f"e{place}", known, nodes))
-        after_each()
-    return _book(result, tuple(chapters), aside)
+    return _book(result, tuple(chapters))
 
 
 def _merits(result: Comparison) -> tuple[str, ...]:
@@ -228,7 +218,10 @@ def _merits(result: Comparison) -> tuple[str, ...]:
     return tuple("; ".join([format_merit(block)[0], *merit_caveats(block)]) for block in blocks)
 
 
-def _book(result: Comparison, chapters: tuple[Chapter, ...], aside: str) -> Book:
+def _book(result: Comparison, chapters: tuple[Chapter, ...]) -> Book:
+    from fomkit.output.estimates import format_from_measurements
+
+    aside = "" if result.from_measurements is None else format_from_measurements(result.from_measurements)
     estimates = (*result.estimates, *result.baseline)
     names = list(dict.fromkeys(estimate.model.name for estimate in estimates))
     title = f"{chapters[0].claim.of}" if len(chapters) == 1 else f"{', '.join(names)}: estimates"
@@ -238,22 +231,14 @@ def _book(result: Comparison, chapters: tuple[Chapter, ...], aside: str) -> Book
     return Book(title, chapters, made, index, _merits(result), notes, aside)
 
 
-def write_comparison(
-    result: Comparison,
-    path: Path,
-    *,
-    rows: Sequence[Measurement] = (),
-    aside: str = "",
-    nodes: Sequence[int] | None = None,
-) -> None:
-    """Write everything that is known of some estimates as one HTML file, whole or not at all.
+def comparison_page(result: Comparison, nodes: Sequence[int] | None = None) -> str:
+    """Write everything that is known of some estimates as one HTML page.
 
-    `path`: replaced where it exists; `rows`, `aside`, `nodes`: as of `gather`. Raises FomkitError when the path
-    cannot be written, a library is absent, or there are more estimates than a page holds.
+    `nodes`: as of `gather`. Raises FomkitError when a library is absent, or there are more estimates than a page
+    holds.
     """
     check_libraries()
-    check_absent([path], force=True)
-    write_whole(path, render_book(gather(result, rows=rows, aside=aside, nodes=nodes)))
+    return render_book(gather(result, nodes=nodes))
 
 
 def write_report(
@@ -280,4 +265,5 @@ def write_report(
         raise FomkitError("write_report", "needs estimates. Give one, or a list of some, from fomkit.estimate().")
     if Path(path).suffix != ".html":
         raise FomkitError(str(path), "has an ending that a report cannot have. Use .html.")
-    write_comparison(Comparison(found, (), ()), Path(path), nodes=nodes)
+    check_absent([Path(path)], force=True)
+    write_whole(Path(path), comparison_page(Comparison(found, (), ()), nodes))
