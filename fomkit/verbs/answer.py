@@ -23,13 +23,13 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
-from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.options import Options, choose_scope
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fomkit.core.job import Job
+    from fomkit.plan.estimate import Estimate
+    from fomkit.plan.options import Options
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ class Spread:
 
         Raises FomkitError when a machine does not state the scope.
         """
+        from fomkit.plan.options import choose_scope  # with pandas, for which no help waits
+
         if wanted is None and self.job is not None and self.job.nodes is not None:
             return None
         devices = max((model.run.devices_per_run for model in models), default=1)
@@ -68,6 +70,8 @@ class Spread:
                 "links", f"join the devices of a run, and one of {model.name} takes one. Add --nodes."
             )
         if self.job is None and model.run.devices_per_run == 1:
+            from fomkit.plan.estimate import estimate
+
             return estimate(model, machine, options)
         from fomkit.plan.job import time_job  # most work has none
 
@@ -185,6 +189,8 @@ def options_of(
     precision: Precision | None = None,
 ) -> Options:
     """Give the options of a study, checked by `check_options`."""
+    from fomkit.plan.options import Options
+
     check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
     return Options(batch, interval, scope, last_batch, allow_uncovered, sizes or {}, precision)
 
