@@ -20,7 +20,7 @@ __all__ = [
     "estimate",
     "estimate_all",
     "explain",
-    "export_measurements",
+    "export",
     "import_machine",
     "import_measurements",
     "import_model",
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from fomkit.core.suite import Conditions
     from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict_ops
+    from fomkit.verbs.foreign import export
     from fomkit.verbs.looks import convolution_methods, explain, memory, show, work_formulas
     from fomkit.verbs.measurements import (
         compare_measured,
         compare_rates,
-        export_measurements,
         import_measurements,
         project_measured,
     )
@@ -74,7 +74,8 @@ if TYPE_CHECKING:
     from fomkit.verbs.profiles import import_machine, import_model, machine, model, profile, save
     from fomkit.verbs.report.write import write_report
     from fomkit.verbs.scaling import scaling
-    from fomkit.verbs.suites import accept, campaign, pack, rate_suite, review, write_workbook
+    from fomkit.verbs.suites import campaign, rate_suite, write_workbook
+    from fomkit.verbs.vendors import accept, pack, review
 
 _ROOMS = {
     "fomkit.core.suite": "Conditions",
@@ -82,17 +83,18 @@ _ROOMS = {
     "fomkit.core.model": "Workload",
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
     "fomkit.verbs.estimates": "advise estimate estimate_all predict_ops",
+    "fomkit.verbs.foreign": "export",
     "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
-    "fomkit.verbs.measurements": "compare_measured compare_rates export_measurements import_measurements "
-    "project_measured",
+    "fomkit.verbs.measurements": "compare_measured compare_rates import_measurements project_measured",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
     "fomkit.verbs.profiles": "import_machine import_model machine model profile save",
     "fomkit.verbs.report.write": "write_report",
     "fomkit.verbs.scaling": "scaling",
-    "fomkit.verbs.suites": "accept campaign pack rate_suite review write_workbook",
+    "fomkit.verbs.suites": "campaign rate_suite write_workbook",
+    "fomkit.verbs.vendors": "accept pack review",
 }
 """Where the public names are."""
-_RENAMED = {"follow_memory": "memory"}
+_RENAMED = {"export_measurements": "export", "follow_memory": "memory"}
 """Names of before, which stay for one release."""
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -31,11 +32,13 @@ SHARED: Mapping[str, Any] = {
     "allow_uncovered": choices.Uncovered, "layout": choices.Layouts, "links": choices.Links,
     "node_devices": choices.NodeDevices, "price": choices.Price, "carbon": choices.Carbon,
     "to_wall": choices.ToWall, "pue": choices.Pue, "to_accuracy": choices.ToAccuracy,
+    "output": Annotated[Path, choices.output_option("The file to write.")], "force": choices.Force,
 }  # fmt: skip
 """Options that are said alike wherever they stand."""
 _COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
     "model": choices.complete_model, "machine": choices.complete_machine, "baseline": choices.complete_machine,
     "suite": choices.complete_suite, "campaign": choices.complete_campaign,
+    "models": choices.complete_model, "committed": choices.complete_machine,
 }  # fmt: skip
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
@@ -81,7 +84,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
     if name in SHARED and name not in command.spelled:
         kind, known = get_args(SHARED[name])
         shared = copy(known)
-        shared.help = own or known.help
+        shared.help, shared.metavar = own or known.help, metavar or known.metavar
         return Annotated[kind, shared]
     flags = command.spelled.get(name, (_FLAGS.get(name, f"--{name.replace('_', '-')}"),))
     kind = _typed(annotation)
@@ -128,6 +131,32 @@ def _check_output(path: Path | None, verb: str, command: Command) -> None:
     check_drawable(str(path))
 
 
+def _check_kept(path: Path | None, command: Command, asked: Mapping[str, Any], force: bool) -> Path | None:
+    """Give the file that is to keep what a verb gives; raise before the work when it cannot be written."""
+    name = None if command.kept is None else command.kept.name(asked)
+    path = Path(name) if path is None and name is not None else path
+    if command.kept is None or path is None:
+        return None
+    from fomkit.verbs.profiles import check_save
+
+    read = [asked[name] for name in command.arguments]
+    if path.resolve() in [Path(one).resolve() for one in read if isinstance(one, str)]:
+        raise FomkitError(str(path), "is the file to be read. Name another with -o.")
+    check_save(command.kept.what, path, force=force)
+    return path
+
+
+@contextmanager
+def _watched(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, Callable[[str], None]]]:
+    """Show that work goes on; where its function ``tells``, in words that it changes."""
+    if not tells:
+        with choices.progress(doing, quiet=quiet):
+            yield {}
+        return
+    with choices.status_line(doing, quiet=quiet) as tell:
+        yield {"tell": tell}
+
+
 def _write(result: Any, command: Command, output: Path | None, as_json: bool, shows: Mapping[str, Any]) -> Answer:
     """Write the files and the text of a result; give what it answers."""
     from fomkit.verbs.views import answer_of
@@ -144,10 +173,28 @@ def _write(result: Any, command: Command, output: Path | None, as_json: bool, sh
     return answer
 
 
+def _of_all(command: Command) -> Iterator[inspect.Parameter]:
+    """Give the options that a verb has beside its function's parameters."""
+    for name, (flag, text) in command.shows.items():
+        yield _parameter(name, Annotated[bool, choices.option(text, flag)], False)
+    if command.judges_fit:
+        yield _parameter("allow_oversize", choices.Oversize, False)
+    endings = ".json or .csv" if command.draw is None else ".json, .csv, or a chart as .html, .png or .svg"
+    written = command.kept.text if command.kept else f"Write {endings} as well; replaces the file."
+    if not command.plain:
+        json = choices.option("Print everything as JSON instead of text.", "--json")
+        yield _parameter("as_json", Annotated[bool, json], False)
+    yield _parameter("output", Annotated[Path | None, choices.output_option(written)], None)
+    if command.kept:
+        yield _parameter("force", choices.Force, False)
+    yield _parameter("quiet", choices.Quiet, False)
+
+
 def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]:
     """Give the function whose signature is a verb's command line."""
     command, said = command_of(function), help_of(function)
-    parameters = inspect.signature(function).parameters
+    asks = inspect.signature(function).parameters
+    parameters = {name: one for name, one in asks.items() if name not in ("tell", *command.alone)}
     module = vars(sys.modules[function.__module__])
     kinds = {name: eval(str(one.annotation), module) for name, one in parameters.items()}  # noqa: S307 - our own
     flags: dict[str, str] = {}
@@ -158,32 +205,28 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         named = command.spelled.get(name, (_FLAGS.get(name, f"--{name.replace('_', '-')}"),))
         flags[name] = command.arguments.get(name, named[0])
         own.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
-    for name, (flag, text) in command.shows.items():
-        own.append(_parameter(name, Annotated[bool, choices.option(text, flag)], False))
-    if command.judges_fit:
-        own.append(_parameter("allow_oversize", choices.Oversize, False))
-    endings = ".json or .csv" if command.draw is None else ".json, .csv, or a chart as .html, .png or .svg"
-    json = choices.option("Print everything as JSON instead of text.", "--json")
-    written = choices.output_option(f"Write {endings} as well; replaces the file.")
-    own.append(_parameter("as_json", Annotated[bool, json], False))
-    own.append(_parameter("output", Annotated[Path | None, written], None))
-    own.append(_parameter("quiet", choices.Quiet, False))
+    own += [one for one in _of_all(command) if one.name not in parameters]
 
     def run(**given: Any) -> None:
-        output, as_json, quiet = (given.pop(name) for name in ("output", "as_json", "quiet"))
-        shows = {name: given.pop(name) for name in command.shows}
-        allowed = given.pop("allow_oversize", True)
-        _check_output(output, verb, command)
         asked = {name: _as_asked(given[name], one, kinds[name]) for name, one in parameters.items()}
+        shows = {name: given[name] for name in command.shows}
+        output, as_json = None if "output" in parameters else given["output"], given.get("as_json", False)
+        if command.kept is None:
+            _check_output(output, verb, command)
+        kept = _check_kept(output, command, asked, given.get("force", False))
         try:
-            with choices.progress(command.doing, quiet=quiet):
-                result = function(**asked)
+            with _watched(command.doing, "tell" in asks, given["quiet"]) as tell:
+                result = function(**asked, **command.alone, **tell)
         except ManyFomkitError:
             raise
         except FomkitError as error:
             raise _in_its_words(error, flags) from error
-        answer = _write(result, command, output, as_json, shows)
-        choices.end_if_oversize(answer.unfit, allowed=allowed)
+        answer = _write(result, command, None if command.kept else output, as_json, shows)
+        if kept is not None:
+            _keep(result, kept, force=given["force"], told=not as_json)
+        for line in answer.said if command.kept is None or kept is not None else ():
+            print(line, file=sys.stderr)
+        choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
         if command.unanswered(answer.content):
             raise typer.Exit(1)
 
@@ -194,10 +237,21 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
     return run
 
 
+def _keep(result: Any, path: Path, *, force: bool, told: bool) -> None:
+    from fomkit.verbs.profiles import save
+
+    files = save(result, path, force=force)
+    if told:
+        print(f"Written: {', '.join(map(str, files))}")
+
+
 def _in_its_words(error: FomkitError, flags: Mapping[str, str]) -> FomkitError:
     """Call parameters as the command line does: the place, and what stands in back quotes."""
-    what = _QUOTED.sub(lambda found: flags.get(found[1], found[0]), error.what)
-    return FomkitError(flags.get(error.where, error.where), what)
+    where, what = (
+        _QUOTED.sub(lambda found: flags.get(found[1], found[0]), text) for text in (error.where, error.what)
+    )
+    name, space, given = where.partition(" ")
+    return FomkitError(flags.get(name, name) + space + given, what)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -122,6 +122,7 @@ DELAY_S = 1.0
 """Work that ends sooner shows no progress."""
 
 Quiet = Annotated[bool, option("Show no progress.", "--quiet", "-q")]
+Force = Annotated[bool, option("Replace files that exist already.", "--force")]
 Advance = Callable[[], None]
 Reporter = Callable[[str], None]
 

@@ -44,20 +44,20 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Suites and vendors": {
         "fom": ("fom", "Rate a machine over a baseline on a suite: its figure of merit."),
         "compare": ("compare", "Put projections beside what somebody measured, cell by cell."),
-        "pack": ("workbooks", "Ask a vendor to time exactly the ops that carry the time."),
-        "review": ("workbooks", "Show what a vendor changed in a workbook, and what it does."),
-        "accept": ("workbooks", "Say whether a delivered machine does what was committed."),
+        "pack": ("fomkit.verbs.vendors", "Ask a vendor to time exactly the ops that carry the time."),
+        "review": ("fomkit.verbs.vendors", "Show what a vendor changed in a workbook, and what it does."),
+        "accept": ("fomkit.verbs.vendors", "Say whether a delivered machine does what was committed."),
     },
     "Profile and measure": {
         "profile": ("profile", "Trace a model of PyTorch, Keras or ONNX into a table of ops."),
         "measure": ("measure", "Time ops on this machine, and write it as a machine profile."),
         "import": ("import_", "Import timings, a trace, a record or a log as a profile."),
-        "export": ("workbooks", "Write measurements as records of the modular benchmarker."),
+        "export": ("fomkit.verbs.foreign", "Write measurements as records of the modular benchmarker."),
         "validate": ("compare", "Hold predictions against measurements that nobody fitted."),
     },
 }
-"""The verbs as the help lists them: where each is, in a room whose functions are verbs or in a file here, and
-what it does.
+"""The verbs as the help lists them: where each is, and what it does. In a room whose functions are verbs, a colon
+stands before a function of another name; the others are files here.
 
 A verb is loaded when it is asked for.
 """
@@ -183,6 +183,13 @@ class Verb(Taking, TyperCommand):
     """One verb."""
 
 
+def verb_function(name: str) -> Callable[..., Any]:
+    """Give the function that a verb's command line is made from."""
+    module, _, function = VERBS[name].partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function or name)
+    return found
+
+
 @cache
 def verb_command(name: str) -> Any:
     """Make the command of a verb, from the function of its name (``import_file`` for import)."""
@@ -190,7 +197,7 @@ def verb_command(name: str) -> Any:
     if VERBS[name].startswith("fomkit."):
         from fomkit.cli.adapter import command_line
 
-        function = command_line(name, getattr(import_module(VERBS[name]), name))
+        function = command_line(name, verb_function(name))
     else:
         function = getattr(import_module(f"fomkit.cli.{VERBS[name]}"), "import_file" if name == "import" else name)
     alone.command(name, cls=Verb)(function)

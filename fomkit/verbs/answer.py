@@ -107,12 +107,14 @@ class Answer:
     `rows`: its main list, as ``-o FILE.csv`` writes it.
     `write`: of the content, and of a screen where there is one, the text that the command line prints.
     `unfit`: steps that no device's memory holds, in words.
+    `said`: what is to be told beside the text, a line each.
     """
 
     content: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
     write: Callable[..., str]
     unfit: Sequence[str] = ()
+    said: Sequence[str] = ()
 
     @property
     def table(self) -> pd.DataFrame:
@@ -130,6 +132,13 @@ class Answer:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.summary())}</pre>"
+
+
+def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = ()) -> Answer:
+    """Answer with the files that were written, and what is told of them; `said`: as of an `Answer`."""
+    names, text = [str(file) for file in files], "".join(f"{line}\n" for line in lines)
+    content = {"schema": "fomkit/written/1", "files": names, "text": text, "said": list(said)}
+    return Answer(content, [{"file": name} for name in names], lambda *_: text, said=content["said"])
 
 
 def as_name(value: object, what: str) -> str | Path:
@@ -218,6 +227,19 @@ _ENTRY = re.compile(r"^(\S[^\n]*(?:(?<=,)\n\S[^\n]*)*)((?:\n[ ]+[^\n]*|\n(?=\n[ 
 _OTHER = re.compile(r"As of `fomkit\.(\w+)`")
 
 
+class Kept(NamedTuple):
+    """How -o keeps what a verb gives, by `fomkit.save`.
+
+    `what`: the class of the profile.
+    `text`: what the help says of -o.
+    `name`: of what was asked, the file where -o names none.
+    """
+
+    what: type
+    text: str
+    name: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+
+
 @dataclass(frozen=True)
 class Command:
     """How a verb is asked on the command line.
@@ -230,7 +252,10 @@ class Command:
     `shows` (flag, help): options of the text alone, by the name that the result's writer gives them.
     `judges_fit`: true where a step that no device's memory holds ends with exit code 1.
     `unanswered`: tells of a content whether it lacks what was asked for; the exit code is then 1.
+    `alone`: parameters that only Python has, and what the command line gives for them.
     `draw`: makes the chart of a result that -o writes as .html, .png or .svg.
+    `kept`: how -o keeps the result itself.
+    `plain`: true where there is a text alone, no JSON.
     """
 
     doing: str
@@ -241,7 +266,10 @@ class Command:
     shows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     judges_fit: bool = False
     unanswered: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    alone: Mapping[str, Any] = field(default_factory=dict)
     draw: Callable[[Any], Any] | None = None
+    kept: Kept | None = None
+    plain: bool = False
 
 
 _COMMANDS: dict[Callable[..., Any], Command] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
@@ -13,7 +13,7 @@ from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.readers.measurements import ImportedMeasurements, format_measurements, read_measurements
+from fomkit.readers.measurements import ImportedMeasurements, read_measurements
 from fomkit.readers.measurements import import_measurements as _import
 from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.compare import Comparison, estimates_content
@@ -172,49 +172,3 @@ def import_measurements(
     if start is not None or end is not None:
         raise FomkitError("start, end", "cut a meter's log, and this is none. Leave them out.")
     return _import(path, chosen, model=model, machine=machine)
-
-
-def export_measurements(
-    source: str | Path | ModelProfile,
-    output: str | Path,
-    *,
-    machine: str | None = None,
-    file_format: Literal["benchmarker", "measurements"] | None = None,
-    force: bool = False,
-) -> Path:
-    """Write measurements as the benchmarker's records, or a measured model's step as a table of measurements.
-
-    Parameters
-    ----------
-    source : name, path or profile
-        A table of measurements (.csv), or a model profile (.yaml) that was made with ``measure``.
-    output : path
-    machine : str, optional
-        Of a model profile: the machine profile that stands for where it ran.
-    file_format : str, optional
-        Default: measurements where the output ends in .csv.
-    force : bool
-        Replace a file that exists.
-
-    Raises
-    ------
-    FomkitError
-        When the source holds no measurement, or the file is there and ``force`` is not given.
-    """
-    write_rows(source, Path(output), machine, file_format, force)
-    return Path(output)
-
-
-def write_rows(
-    source: str | Path | ModelProfile, output: Path, machine: str | None, file_format: str | None, force: bool
-) -> int:
-    """Write measurements as `export_measurements` does; give how many there are."""
-    from fomkit.files.write import check_absent, write_whole
-    from fomkit.readers.records import format_benchmarker
-    from fomkit.verbs.measured_run import rows_to_export
-
-    check_absent([output], force)
-    chosen = file_format or ("measurements" if output.suffix == ".csv" else "benchmarker")
-    rows = rows_to_export(source, machine, chosen)
-    write_whole(output, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
-    return len(rows)

@@ -21,6 +21,7 @@ from fomkit.verbs.answer import as_name, check_options
 
 if TYPE_CHECKING:
     from fomkit.readers.measurements import ImportedMeasurements
+    from fomkit.workbook.review import Review
 
 
 def machine(name: str | Path) -> Machine:
@@ -123,13 +124,14 @@ def traced(path: Path) -> ModelProfile:
 
 
 def save(
-    what: Machine | ModelProfile | ImportedMeasurements, path: str | Path, *, force: bool = False
+    what: Machine | ModelProfile | ImportedMeasurements | Review, path: str | Path, *, force: bool = False
 ) -> list[Path]:
     """Write a profile, its tables beside it, or a table of measurements: all files whole, or none of them.
 
     Parameters
     ----------
-    what : Machine, ModelProfile or ImportedMeasurements
+    what : Machine, ModelProfile, ImportedMeasurements or Review
+        Of a review, the changed machine.
     path : path
         ``NAME.yaml`` of a profile, ``NAME.csv`` of measurements.
     force : bool
@@ -156,26 +158,57 @@ def save(
     9344
     """
     from fomkit.files.write import write_table
-    from fomkit.profiles.models import tables_beside
     from fomkit.readers.measurements import ImportedMeasurements
 
     target = Path(as_name(path, "path"))
-    endings, message = (".yaml", ".yml"), "a profile is a YAML file. Write, for example, 'mine.yaml'."
-    if isinstance(what, ImportedMeasurements):
-        endings, message = (".csv", ".csv"), "measurements are a CSV file. Write, for example, 'mine.csv'."
-    if target.suffix not in endings:
-        raise FomkitError(str(target), message)
+    if not isinstance(what, Machine | ModelProfile | ImportedMeasurements):
+        what = _changed(what, target)
+    check_save(type(what), target, force=force)
     if isinstance(what, Machine):
-        check_absent([target, target.with_name(f"{target.stem}.timings.csv")], force)
         return save_machine(what, target)
     if isinstance(what, ModelProfile):
-        check_absent([target, *tables_beside(target)], force)
         return save_model(what, target)
-    if isinstance(what, ImportedMeasurements):
-        check_absent([target], force)
-        write_table(what.table, target, "MEASUREMENTS")
-        return [target]
-    raise FomkitError("what", f"is a {type(what).__name__}. Give a profile, or measurements that were imported.")
+    write_table(what.table, target, "MEASUREMENTS")
+    return [target]
+
+
+def check_save(kind: type, path: Path, *, force: bool) -> None:
+    """Raise when something of a kind cannot be written to a file.
+
+    Raises FomkitError when it has another ending, or is there and ``force`` is not given.
+    """
+    from fomkit.profiles.models import tables_beside
+    from fomkit.readers.measurements import ImportedMeasurements
+
+    is_table = kind is ImportedMeasurements
+    if path.suffix not in ((".csv",) if is_table else (".yaml", ".yml")):
+        said = "measurements are a CSV" if is_table else "a profile is a YAML"
+        example = "mine.csv" if is_table else "mine.yaml"
+        raise FomkitError(str(path), f"{said} file. Write, for example, '{example}'.")
+    tables = [path.with_name(f"{path.stem}.timings.csv")] if kind is Machine else []
+    check_absent([path, *(tables_beside(path) if kind is ModelProfile else tables)], force)
+
+
+def _changed(found: object, target: Path) -> Machine:
+    """Give the machine as a returned workbook changed it.
+
+    Raises FomkitError when it is no review, or one of its figures cannot be.
+    """
+    from fomkit.workbook.review import Review, changed_machine, round_machine
+
+    if not isinstance(found, Review):
+        kind = type(found).__name__
+        raise FomkitError("what", f"is a {kind}. Give a profile, or measurements that were imported.")
+    impossible = next((finding for finding in found.findings if finding.kind == "range"), None)
+    if impossible is not None:
+        raise FomkitError(
+            str(target), f"is not written, because {impossible.where} cannot be: {impossible.message}"
+        )
+    try:
+        own = load_machine(changed_machine(found))  # whose table of timings no workbook holds
+    except FomkitError:
+        own = None
+    return round_machine(found, own)
 
 
 def profile(

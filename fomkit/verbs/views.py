@@ -111,6 +111,14 @@ def _cost(found: Any) -> Answer:
     return Answer(content, figures_of(content), format_cost, [found.estimate.fit.message])
 
 
+def _reviewed(found: Review) -> Answer:
+    from fomkit.output.suites import format_review
+    from fomkit.workbook.review import not_recorded, review_content
+
+    content = review_content(found)
+    return Answer(content, content["changes"], format_review, said=not_recorded(found))
+
+
 def _scaling(found: Any) -> Answer:
     return Answer(found.content, found.content["points"], format_scaling, found.content["does_not_fit"])
 
@@ -130,7 +138,8 @@ def _solution(found: Any) -> Answer:
 
 
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
-    "Advice": _advice, "Cost": _cost, "ScalingResult": _scaling, "Sensitivity": _sensitivity, "Solution": _solution
+    "Advice": _advice, "Cost": _cost, "Review": _reviewed, "ScalingResult": _scaling,
+    "Sensitivity": _sensitivity, "Solution": _solution,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""
 
@@ -155,13 +164,6 @@ def _prediction(found: Any) -> str:
     from fomkit.output.estimates import format_prediction
 
     return "".join(f"{line}\n" for line in found.said) + format_prediction(found.content(), "table")
-
-
-def _review(found: Review) -> str:
-    from fomkit.output.suites import format_review
-    from fomkit.workbook.review import review_content
-
-    return format_review(review_content(found))
 
 
 def _suite(found: Any) -> str:
@@ -199,7 +201,7 @@ VIEWS: Mapping[str, View] = {
         figure=Plots,
     ),
     "Prediction": View(_prediction),
-    "Review": View(_review),
+    "Review": View(_text),
     "Sensitivity": View(_text, figure=tornado_of),
     "Solution": View(_text),
     "SuiteResult": View(_suite),
