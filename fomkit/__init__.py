@@ -21,6 +21,7 @@ __all__ = [
     "estimate_all",
     "explain",
     "export",
+    "import_file",
     "import_machine",
     "import_measurements",
     "import_model",
@@ -56,12 +57,11 @@ if TYPE_CHECKING:
     from fomkit.core.suite import Conditions
     from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict_ops
-    from fomkit.verbs.foreign import export
+    from fomkit.verbs.foreign import export, import_file, import_machine, import_measurements, import_model
     from fomkit.verbs.looks import convolution_methods, explain, memory, show, work_formulas
     from fomkit.verbs.measurements import (
         compare_measured,
         compare_rates,
-        import_measurements,
         project_measured,
     )
     from fomkit.verbs.measuring import (
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         prove_here,
         validate_predictions,
     )
-    from fomkit.verbs.profiles import import_machine, import_model, machine, model, profile, save
+    from fomkit.verbs.profiles import machine, model, profile, save
     from fomkit.verbs.report.write import write_report
     from fomkit.verbs.scaling import scaling
     from fomkit.verbs.suites import campaign, rate_suite, write_workbook
@@ -83,11 +83,11 @@ _ROOMS = {
     "fomkit.core.model": "Workload",
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
     "fomkit.verbs.estimates": "advise estimate estimate_all predict_ops",
-    "fomkit.verbs.foreign": "export",
+    "fomkit.verbs.foreign": "export import_file import_machine import_measurements import_model",
     "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
-    "fomkit.verbs.measurements": "compare_measured compare_rates import_measurements project_measured",
+    "fomkit.verbs.measurements": "compare_measured compare_rates project_measured",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
-    "fomkit.verbs.profiles": "import_machine import_model machine model profile save",
+    "fomkit.verbs.profiles": "machine model profile save",
     "fomkit.verbs.report.write": "write_report",
     "fomkit.verbs.scaling": "scaling",
     "fomkit.verbs.suites": "campaign rate_suite write_workbook",

@@ -13,8 +13,7 @@ from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.readers.measurements import ImportedMeasurements, read_measurements
-from fomkit.readers.measurements import import_measurements as _import
+from fomkit.readers.measurements import read_measurements
 from fomkit.verbs.answer import Answer, options_of
 from fomkit.verbs.compare import Comparison, estimates_content
 from fomkit.verbs.from_measurements import from_measurements, measured_content
@@ -128,47 +127,3 @@ def compare_rates(
     profiles, targets = [as_model(model) for model in models], [as_machine(machine) for machine in machines]
     cells = make_grid(profiles, targets, (), options, latency_s)
     return to_frame(grid_content(cells, interval, latency_s)["cells"])
-
-
-def import_measurements(
-    source: str | Path,
-    *,
-    model: str | None = None,
-    machine: str | None = None,
-    file_format: str | None = None,
-    start: str | None = None,
-    end: str | None = None,
-) -> ImportedMeasurements:
-    """Read a record of a run, or a wall meter's log, as a table of measurements.
-
-    Parameters
-    ----------
-    source : path
-        A DAWNBench entry, a record of the benchmarker, an MLPerf log, or a meter's log.
-    model, machine : str, optional
-        Names of the profiles that it is a run of; default: the file's own words, which no profile has.
-    file_format : str, optional
-        Default: by its content.
-    start, end : str, optional
-        Of a meter's log: moments, in the form of its times.
-
-    Returns
-    -------
-    ImportedMeasurements
-        Its ``table`` [MEASUREMENTS], and ``said``, what the reader noticed.
-
-    Raises
-    ------
-    FomkitError
-        When the file is of no known format, broken, or holds no measurement.
-    """
-    from fomkit.readers.imports import choose_import
-    from fomkit.readers.meters import import_meter
-
-    path = Path(source)
-    chosen, _ = choose_import(path, "measurements", file_format)
-    if chosen == "meter":
-        return import_meter(path, model=model, machine=machine, start=start, end=end)
-    if start is not None or end is not None:
-        raise FomkitError("start, end", "cut a meter's log, and this is none. Leave them out.")
-    return _import(path, chosen, model=model, machine=machine)
