@@ -71,7 +71,8 @@ if TYPE_CHECKING:
         prove_here,
         validate_predictions,
     )
-    from fomkit.verbs.profiles import machine, model, profile, save
+    from fomkit.verbs.profiles import machine, model, save
+    from fomkit.verbs.profiling import profile
     from fomkit.verbs.report.write import write_report
     from fomkit.verbs.scaling import scaling
     from fomkit.verbs.suites import campaign, rate_suite, write_workbook
@@ -87,7 +88,8 @@ _ROOMS = {
     "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
     "fomkit.verbs.measurements": "compare_measured compare_rates project_measured",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
-    "fomkit.verbs.profiles": "machine model profile save",
+    "fomkit.verbs.profiles": "machine model save",
+    "fomkit.verbs.profiling": "profile",
     "fomkit.verbs.report.write": "write_report",
     "fomkit.verbs.scaling": "scaling",
     "fomkit.verbs.suites": "campaign rate_suite write_workbook",

@@ -76,7 +76,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty
-        kind = list[str] if get_origin(annotation) is Sequence else str
+        kind = list[str] if get_origin(_kinds(annotation)[0]) is Sequence else str
         return Annotated[
             kind | None if optional else kind,
             choices.argument(text, command.arguments[name], autocompletion=completed),

@@ -166,9 +166,12 @@ def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
         yield lambda _text: None
         return
     from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status(what) as status:
-        yield lambda text: status.update(text)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda text: bar.update(task, description=text)
 
 
 @contextmanager

@@ -49,7 +49,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "accept": ("fomkit.verbs.vendors", "Say whether a delivered machine does what was committed."),
     },
     "Profile and measure": {
-        "profile": ("profile", "Trace a model of PyTorch, Keras or ONNX into a table of ops."),
+        "profile": ("fomkit.verbs.profiling", "Trace a model of PyTorch, Keras or ONNX into a table of ops."),
         "measure": ("measure", "Time ops on this machine, and write it as a machine profile."),
         "import": ("fomkit.verbs.foreign:import_file", "Import timings, a trace, a record or a log as a profile."),
         "export": ("fomkit.verbs.foreign", "Write measurements as records of the modular benchmarker."),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
@@ -18,6 +17,7 @@ from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import TRACED, load_model, save_model
 from fomkit.profiles.save_machine import save_machine
 from fomkit.verbs.answer import as_name
+from fomkit.verbs.profiling import profile
 
 if TYPE_CHECKING:
     from fomkit.readers.measurements import ImportedMeasurements
@@ -209,82 +209,3 @@ def _changed(found: object, target: Path) -> Machine:
     except FomkitError:
         own = None
     return round_machine(found, own)
-
-
-def profile(
-    source: str | Path | Workload | Any, *, inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None,
-    optimizer: Any = None, mode: Literal["train", "infer"] = "train", batch: int | None = None,
-    sizes: Mapping[str, int] | None = None, arguments: Sequence[str] | None = None,
-    measure: Literal["step", "ops"] | None = None, threads: int | None = None,
-) -> ModelProfile:  # fmt: skip
-    """Trace one training step, by shapes only unless a training program is run.
-
-    Parameters
-    ----------
-    source : path, Workload, torch.nn.Module or keras.Model
-        A ``model.py``, which runs in a child process; an ONNX file, which is read; a workload or a module made
-        here, which stays as it is.
-    inputs, loss, optimizer
-        Of a module, as `Workload` takes them; a compiled ``keras.Model`` has its own.
-    mode : str
-        ``train`` for forward, backward and update, ``infer`` for the forward pass.
-    batch : int, optional
-        Samples in one step; default: the workload's own.
-    sizes : mapping, optional
-        Values of further named sizes, those that ``inputs(batch, seq=1024)`` has with a whole-number default.
-    arguments : sequence of str, optional
-        Where given, also empty, the file is a training program that is run with them until a step is recorded;
-        its batch is its own.
-    measure : str, optional
-        Of a ``model.py``: time the plain ``step``, or its ``ops`` as well; it then runs for real.
-    threads : int, optional
-        Of the framework on the CPU while it is timed; default: as many as it takes.
-
-    Raises
-    ------
-    FomkitError
-        When the file fails, hangs or lacks something.
-    """
-    from fomkit.frontends.profile import profile_file, profile_script, profile_workload
-
-    if not isinstance(source, str | Path | Workload):
-        source = Workload(source, inputs, loss, optimizer)
-    elif inputs is not None or loss is not None or optimizer is not None:
-        raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
-    if measure is not None and (isinstance(source, Workload) or arguments is not None):
-        raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
-    if arguments is not None:
-        if isinstance(source, Workload) or mode != "train" or batch is not None or sizes:
-            what = "arguments are for a training program, which decides mode, batch and sizes itself."
-            raise FomkitError("profile", f"{what} Give its file and its arguments only.")
-        return profile_script(Path(source), arguments)
-    if isinstance(source, Workload):
-        return profile_workload(source, mode=mode, batch=batch, sizes=sizes)
-    if (graph := _of_graph(Path(source), mode, batch, sizes, measure)) is not None:
-        return graph
-    found = profile_file(Path(source), mode=mode, batch=batch, sizes=sizes)
-    if measure is None:
-        return found
-    from fomkit.bench.step_energy import watch_energy
-    from fomkit.verbs.measured_run import measure_profile
-
-    with watch_energy() as energy:
-        return measure_profile(found, Path(source), ops=measure == "ops", threads=threads, energy=energy)
-
-
-def _of_graph(
-    path: Path,
-    mode: Literal["train", "infer"],
-    batch: int | None,
-    sizes: Mapping[str, int] | None,
-    measure: str | None,
-) -> ModelProfile | None:
-    """Profile an ONNX file; None where it is none."""
-    from fomkit.frontends.onnx.file import recognise_onnx
-    from fomkit.frontends.profile import profile_onnx
-
-    if not recognise_onnx(path):
-        return None
-    if measure is not None:
-        raise FomkitError(str(path), "is an ONNX file, which is read, not run. Give a model.py to time it.")
-    return profile_onnx(path, mode=mode, batch=batch, sizes=sizes)

@@ -111,6 +111,12 @@ def _cost(found: Any) -> Answer:
     return Answer(content, figures_of(content), format_cost, [found.estimate.fit.message])
 
 
+def _profiled(found: Any) -> Answer:
+    from fomkit.verbs.profiling import told
+
+    return told(found)
+
+
 def _reviewed(found: Review) -> Answer:
     from fomkit.output.suites import format_review
     from fomkit.workbook.review import not_recorded, review_content
@@ -138,7 +144,7 @@ def _solution(found: Any) -> Answer:
 
 
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
-    "Advice": _advice, "Cost": _cost, "Review": _reviewed, "ScalingResult": _scaling,
+    "Advice": _advice, "Cost": _cost, "ModelProfile": _profiled, "Review": _reviewed, "ScalingResult": _scaling,
     "Sensitivity": _sensitivity, "Solution": _solution,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""
