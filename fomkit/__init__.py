@@ -19,8 +19,9 @@ __all__ = [
     "estimate",
     "estimate_all",
     "explain",
-    "export_measurements",
+    "export",
     "fom",
+    "import_file",
     "import_machine",
     "import_measurements",
     "import_model",
@@ -54,12 +55,9 @@ if TYPE_CHECKING:
     from fomkit.core.suite import Conditions
     from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict
+    from fomkit.verbs.foreign import export, import_file, import_machine, import_measurements, import_model
     from fomkit.verbs.looks import convolution_methods, explain, memory, show, work_formulas
-    from fomkit.verbs.measurements import (
-        compare,
-        export_measurements,
-        import_measurements,
-    )
+    from fomkit.verbs.measurements import compare
     from fomkit.verbs.measuring import (
         measure_input,
         measure_machine,
@@ -67,10 +65,12 @@ if TYPE_CHECKING:
         prove_here,
         validate_predictions,
     )
-    from fomkit.verbs.profiles import import_machine, import_model, machine, model, profile, save
+    from fomkit.verbs.profiles import machine, model, save
+    from fomkit.verbs.profiling import profile
     from fomkit.verbs.report.write import write_report
     from fomkit.verbs.scaling import scaling
-    from fomkit.verbs.suites import accept, campaign, fom, pack, review, write_workbook
+    from fomkit.verbs.suites import campaign, fom, write_workbook
+    from fomkit.verbs.vendors import accept, pack, review
 
 _ROOMS = {
     "fomkit.core.suite": "Conditions",
@@ -78,16 +78,21 @@ _ROOMS = {
     "fomkit.core.model": "Workload",
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
     "fomkit.verbs.estimates": "advise estimate estimate_all predict",
+    "fomkit.verbs.foreign": "export import_file import_machine import_measurements import_model",
     "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
-    "fomkit.verbs.measurements": "compare export_measurements import_measurements",
+    "fomkit.verbs.measurements": "compare",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
-    "fomkit.verbs.profiles": "import_machine import_model machine model profile save",
+    "fomkit.verbs.profiles": "machine model save",
+    "fomkit.verbs.profiling": "profile",
     "fomkit.verbs.report.write": "write_report",
     "fomkit.verbs.scaling": "scaling",
-    "fomkit.verbs.suites": "accept campaign fom pack review write_workbook",
+    "fomkit.verbs.suites": "campaign fom write_workbook",
+    "fomkit.verbs.vendors": "accept pack review",
 }
 """Where the public names are."""
-_RENAMED = {"follow_memory": "memory", "predict_ops": "predict", "rate_suite": "fom"}
+_RENAMED = {
+    "export_measurements": "export", "follow_memory": "memory", "predict_ops": "predict", "rate_suite": "fom",
+}  # fmt: skip
 """Names of before, which stay for one release."""
 
 

@@ -16,13 +16,13 @@ import sympy
 from terminal import in_this_process
 
 import fomkit as package
-from fomkit.cli.profile import _summary
 from fomkit.core.errors import FomkitError
 from fomkit.output.models import format_model_view
 from fomkit.plan.options import Options
 from fomkit.plan.work_formulas import formulas_content
 from fomkit.profiles.campaigns import find_profile
 from fomkit.verbs.model_view import View, show_model
+from fomkit.verbs.profiling import told
 
 MIB = 1024**2
 BY = ("kind", "op", "shape", "module", "pass", "scope", "code")
@@ -457,5 +457,5 @@ def test_totals_of_a_profile_that_lacks_ops_are_at_least() -> None:
         total = next(line for line in text.splitlines() if line.startswith("total"))
         assert ("≥" in total) == least
         assert ("totals are at least what it holds" in text) == least
-        work = next(line for line in _summary(model) if line.startswith("work: "))
+        work = next(line for line in told(model).summary().splitlines() if line.startswith("work: "))
         assert work.startswith("work: at least ") == least

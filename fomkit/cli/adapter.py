@@ -9,8 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
-from contextvars import copy_context
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.verbs.answer import WATCHED, Command, Help, command_of, help_of
 
 if TYPE_CHECKING:
-    from fomkit.verbs.answer import Advance, Answer
+    from fomkit.verbs.answer import Answer
     from fomkit.workbook.records import SheetModel
 
 SHARED: Mapping[str, Any] = {
@@ -34,12 +33,14 @@ SHARED: Mapping[str, Any] = {
     "allow_uncovered": choices.Uncovered, "layout": choices.Layouts, "links": choices.Links,
     "node_devices": choices.NodeDevices, "price": choices.Price, "carbon": choices.Carbon,
     "to_wall": choices.ToWall, "pue": choices.Pue, "to_accuracy": choices.ToAccuracy,
+    "output": Annotated[Path, choices.output_option("The file to write.")], "force": choices.Force,
 }  # fmt: skip
 """Options that are said alike wherever they stand."""
 _COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
     "model": choices.complete_model, "models": choices.complete_model,
     "machine": choices.complete_machine, "baseline": choices.complete_machine, "target": choices.complete_machine,
     "suite": choices.complete_suite, "campaign": choices.complete_campaign,
+    "committed": choices.complete_machine,
 }  # fmt: skip
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
@@ -88,7 +89,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
     if name in SHARED and name not in command.spelled:
         kind, known = get_args(SHARED[name])
         shared = copy(known)
-        shared.help = own or known.help
+        shared.help, shared.metavar = own or known.help, metavar or known.metavar
         return Annotated[kind, shared]
     flags = command.spelled.get(name, (_FLAGS.get(name, f"--{name.replace('_', '-')}"),))
     kind = _typed(annotation)
@@ -181,6 +182,21 @@ def _write_workbook(sheet_model: SheetModel, path: Path, only: str | None) -> No
         typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
 
 
+def _check_kept(path: Path | None, command: Command, asked: Mapping[str, Any], force: bool) -> Path | None:
+    """Give the file that is to keep what a verb gives; raise before the work when it cannot be written."""
+    name = None if command.kept is None else command.kept.name(asked)
+    path = Path(name) if path is None and name is not None else path
+    if command.kept is None or path is None:
+        return None
+    from fomkit.verbs.profiles import check_save
+
+    read = [asked[name] for name in command.arguments]
+    if path.resolve() in [Path(one).resolve() for one in read if isinstance(one, str)]:
+        raise FomkitError(str(path), "is the file to be read. Name another with -o.")
+    check_save(command.kept.what, path, force=force)
+    return path
+
+
 class _Asked(NamedTuple):
     """What the command line asks for beside the parameters of a verb: files, and how the answer is shown."""
 
@@ -209,7 +225,7 @@ def _write(result: Any, command: Command, asked: _Asked) -> Answer:
     aside = bool(command.prints) and path is None and not asked.as_json
     if aside:
         print(_made(result, answer, command, command.prints), end="")
-    for line in answer.said:
+    for line in () if command.kept else answer.said:
         print(line, file=sys.stderr)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         choices.write_answer(content, write, as_json=asked.as_json)
@@ -229,27 +245,25 @@ def _of_all(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter("excused", Annotated[bool, choices.option(text, flag)], False)
     if command.workbook is not None:
         yield _parameter("only", choices.Only, None)
-    if command.keeps:
-        force = choices.option("Replace a file that exists already.", "--force")
-        yield _parameter("force", Annotated[bool, force], False)
+    if command.keeps or command.kept:
+        yield _parameter("force", choices.Force, False)
+    if not command.plain:
+        json = choices.option("Print everything as JSON instead of text.", "--json")
+        yield _parameter("as_json", Annotated[bool, json], False)
     *others, last = _endings(command)
     replaces = "" if command.keeps else "; replaces the file"
-    json = choices.option("Print everything as JSON instead of text.", "--json")
-    written = choices.output_option(f"Write {', '.join(others)} or {last} as well{replaces}.")
-    yield _parameter("as_json", Annotated[bool, json], False)
-    yield _parameter("output", Annotated[Path | None, written], None)
+    written = command.kept.text if command.kept else f"Write {', '.join(others)} or {last} as well{replaces}."
+    yield _parameter("output", Annotated[Path | None, choices.output_option(written)], None)
     yield _parameter("quiet", choices.Quiet, False)
 
 
 def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]:
     """Give the function whose signature is a verb's command line."""
     command, said = command_of(function), help_of(function)
+    asks = inspect.signature(function).parameters
+    made = {"tell", *command.alone, *(["output"] if command.streams else [])}
+    parameters = {name: one for name, one in asks.items() if name not in made}
     module = vars(sys.modules[function.__module__])
-    parameters = {
-        name: one
-        for name, one in inspect.signature(function).parameters.items()
-        if name not in command.alone and not (name == "output" and command.streams)
-    }
     kinds = {name: eval(str(one.annotation), module) for name, one in parameters.items()}  # noqa: S307 - our own
     flags: dict[str, str] = {}
     own: list[inspect.Parameter] = []
@@ -259,25 +273,30 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         named = command.spelled.get(name, (_FLAGS.get(name, f"--{name.replace('_', '-')}"),))
         flags[name] = command.arguments.get(name, named[0])
         own.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
-    own += _of_all(command)
+    own += [one for one in _of_all(command) if one.name not in parameters]
 
     def run(**given: Any) -> None:
         asked = {name: _as_asked(given[name], one, kinds[name]) for name, one in parameters.items()}
         shows = {name: given[name] for name in command.shows}
-        how = _Asked(given["output"], given["as_json"], given["quiet"], given.get("only"), shows)
-        _check_output(how.output, verb, command, how.only, given.get("force", False))
+        output, force = None if "output" in parameters else given["output"], given.get("force", False)
+        how = _Asked(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
+        kept = _check_kept(how.output, command, asked, force)
+        if command.kept is None:
+            _check_output(how.output, verb, command, how.only, force)
         if command.streams:
             streamed = how.output is not None and how.output.suffix in command.streams
             asked["output"] = how.output if streamed else None
         try:
             command.before(asked, how.output)
-            with choices.progress(command.doing, quiet=how.quiet) as advance:
-                result = copy_context().run(_watched, advance, partial(function, **asked, **command.alone))
+            with _watched(command.doing, "tell" in asks, how.quiet) as tell:
+                result = function(**asked, **command.alone, **tell)
         except ManyFomkitError:
             raise
         except FomkitError as error:
             raise _in_its_words(error, flags) from error
-        answer = _write(result, command, how)
+        answer = _write(result, command, how._replace(output=None) if command.kept else how)
+        if kept is not None:
+            _keep(result, answer, kept, force=force, told=not how.as_json)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
         if command.unanswered(answer.content) and not given.get("excused"):
             raise typer.Exit(1)
@@ -289,15 +308,37 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
     return run
 
 
-def _watched(advance: Advance, work: Callable[[], Any]) -> Any:
-    WATCHED.set(advance)
-    return work()
+@contextmanager
+def _watched(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, Callable[[str], None]]]:
+    """Show that work goes on: its parts that are done, or words that its function ``tells``."""
+    if tells:
+        with choices.status_line(doing, quiet=quiet) as tell:
+            yield {"tell": tell}
+        return
+    with choices.progress(doing, quiet=quiet) as advance:
+        before = WATCHED.set(advance)
+        try:
+            yield {}
+        finally:
+            WATCHED.reset(before)
+
+
+def _keep(result: Any, answer: Answer, path: Path, *, force: bool, told: bool) -> None:
+    from fomkit.verbs.profiles import save
+
+    files = save(result, path, force=force)
+    if told:
+        print(f"Written: {', '.join(map(str, files))}")
+    for line in answer.said:
+        print(line, file=sys.stderr)
 
 
 def _in_its_words(error: FomkitError, flags: Mapping[str, str]) -> FomkitError:
     """Call parameters as the command line does: the place, and what stands in back quotes."""
-    what = _QUOTED.sub(lambda found: flags.get(found[1], found[0]), error.what)
-    name, space, given = error.where.partition(" ")
+    where, what = (
+        _QUOTED.sub(lambda found: flags.get(found[1], found[0]), text) for text in (error.where, error.what)
+    )
+    name, space, given = where.partition(" ")
     return FomkitError(flags.get(name, name) + space + given, what)
 
 

@@ -123,6 +123,7 @@ DELAY_S = 1.0
 
 Quiet = Annotated[bool, option("Show no progress.", "--quiet", "-q")]
 Advance = Callable[..., None]
+Force = Annotated[bool, option("Replace files that exist already.", "--force")]
 Reporter = Callable[[str], None]
 
 
@@ -165,9 +166,12 @@ def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
         yield lambda _text: None
         return
     from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status(what) as status:
-        yield lambda text: status.update(text)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda text: bar.update(task, description=text)
 
 
 @contextmanager

@@ -47,15 +47,15 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Suites and vendors": {
         "fom": ("fomkit.verbs.suites", "Rate a machine over a baseline on a suite: its figure of merit."),
         "compare": ("fomkit.verbs.measurements", "Put projections beside what somebody measured, cell by cell."),
-        "pack": ("workbooks", "Ask a vendor to time exactly the ops that carry the time."),
-        "review": ("workbooks", "Show what a vendor changed in a workbook, and what it does."),
-        "accept": ("workbooks", "Say whether a delivered machine does what was committed."),
+        "pack": ("fomkit.verbs.vendors", "Ask a vendor to time exactly the ops that carry the time."),
+        "review": ("fomkit.verbs.vendors", "Show what a vendor changed in a workbook, and what it does."),
+        "accept": ("fomkit.verbs.vendors", "Say whether a delivered machine does what was committed."),
     },
     "Profile and measure": {
-        "profile": ("profile", "Trace a model of PyTorch, Keras or ONNX into a table of ops."),
+        "profile": ("fomkit.verbs.profiling", "Trace a model of PyTorch, Keras or ONNX into a table of ops."),
         "measure": ("measure", "Time ops on this machine, and write it as a machine profile."),
-        "import": ("import_", "Import timings, a trace, a record or a log as a profile."),
-        "export": ("workbooks", "Write measurements as records of the modular benchmarker."),
+        "import": ("fomkit.verbs.foreign:import_file", "Import timings, a trace, a record or a log as a profile."),
+        "export": ("fomkit.verbs.foreign", "Write measurements as records of the modular benchmarker."),
         "validate": ("compare", "Hold predictions against measurements that nobody fitted."),
     },
 }
@@ -195,14 +195,14 @@ def verb_function(name: str) -> Callable[..., Any]:
 
 @cache
 def verb_command(name: str) -> Any:
-    """Make the command of a verb, from the function of its name (``import_file`` for import)."""
+    """Make the command of a verb."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     if VERBS[name].startswith("fomkit."):
         from fomkit.cli.adapter import command_line
 
         function = command_line(name, verb_function(name))
     else:
-        function = getattr(import_module(f"fomkit.cli.{VERBS[name]}"), "import_file" if name == "import" else name)
+        function = getattr(import_module(f"fomkit.cli.{VERBS[name]}"), name)
     alone.command(name, cls=Verb)(function)
     return typer.main.get_command(alone)
 

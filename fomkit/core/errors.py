@@ -116,7 +116,7 @@ class View(NamedTuple):
     figure: Callable[[Any], Any] = _in_no_way
 
 
-_VIEWS: dict[str, View] = {}
+_VIEWS: list[Callable[[], Mapping[str, View]]] = []
 
 
 class Shown:
@@ -125,7 +125,8 @@ class Shown:
     @property
     def _view(self) -> View:
         names = [one.__name__ for one in type(self).__mro__]
-        found = next((_VIEWS[name] for name in names if name in _VIEWS), None)
+        views = _VIEWS[0]() if _VIEWS else {}
+        found = next((views[name] for name in names if name in views), None)
         if found is None:
             raise FomkitError(
                 names[0], "has no view, so it cannot be shown. Views come with 'import fomkit.verbs'."
@@ -133,6 +134,6 @@ class Shown:
         return found
 
 
-def register_views(views: Mapping[str, View]) -> None:
-    """Let results be shown, each by the view under its class's name: so no class is imported before it is used."""
-    _VIEWS.update(views)
+def register_views(load: Callable[[], Mapping[str, View]]) -> None:
+    """Let results be shown, each by the view under its class's name; views are loaded when one is shown."""
+    _VIEWS[:] = [load]

@@ -167,7 +167,7 @@ def choose_import(path: Path, product: str | None, file_format: str | None) -> t
     Gives a key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
     """
     if product is not None and product not in PRODUCTS:
-        raise FomkitError(f"--as {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
+        raise FomkitError(f"product {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
     try:
         chosen = _own_format(path, product, file_format)
     except AmbiguousFormatError:
@@ -178,7 +178,7 @@ def choose_import(path: Path, product: str | None, file_format: str | None) -> t
     own = FORMATS[chosen]
     if not own.makes(product):
         what = f"the format {chosen!r} makes a {own.product}. Leave one of them out."
-        raise FomkitError(f"--as {product}", what)
+        raise FomkitError(f"product {product}", what)
     return chosen, product or own.product
 
 
@@ -308,7 +308,7 @@ def import_timings(
         return read_timings(path, file_format, device=device, sizes=sizes)
     if device is not None:
         what = "trace" if file_format in FORMATS else "file of an adapter"
-        raise FomkitError(f"--device {device}", f"a {what} is of one device. Leave it out.")
+        raise FomkitError(f"device {device}", f"a {what} is of one device. Leave it out.")
     if file_format not in FORMATS:
         return timings_by_adapter(path, file_format, FORMATS)
     return timings_of_trace(path)

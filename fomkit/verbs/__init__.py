@@ -4,7 +4,15 @@ One module for each thing that a person is at. `fomkit.__init__` lists what is p
 name of it is asked for. Whoever imports a verb also registers how results are shown.
 """
 
-from fomkit.core.errors import register_views
-from fomkit.verbs.views import VIEWS
+from collections.abc import Mapping
 
-register_views(VIEWS)
+from fomkit.core.errors import View, register_views
+
+
+def _views() -> Mapping[str, View]:
+    from fomkit.verbs.views import VIEWS  # with all that writes and draws
+
+    return VIEWS
+
+
+register_views(_views)

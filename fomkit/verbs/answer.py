@@ -24,13 +24,13 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
-from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.options import Options, choose_scope
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fomkit.core.job import Job
+    from fomkit.plan.estimate import Estimate
+    from fomkit.plan.options import Options
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Spread:
 
         Raises FomkitError when a machine does not state the scope.
         """
+        from fomkit.plan.options import choose_scope  # with pandas, for which no help waits
+
         if wanted is None and self.job is not None and self.job.nodes is not None:
             return None
         devices = max((model.run.devices_per_run for model in models), default=1)
@@ -69,6 +71,8 @@ class Spread:
                 "links", f"join the devices of a run, and one of {model.name} takes one. Add --nodes."
             )
         if self.job is None and model.run.devices_per_run == 1:
+            from fomkit.plan.estimate import estimate
+
             return estimate(model, machine, options)
         from fomkit.plan.job import time_job  # most work has none
 
@@ -131,6 +135,13 @@ class Answer:
         return f"<pre>{escape(self.summary())}</pre>"
 
 
+def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = ()) -> Answer:
+    """Answer with the files that were written, and what is told of them; `said`: as of an `Answer`."""
+    names, text = [str(file) for file in files], "".join(f"{line}\n" for line in lines)
+    content = {"schema": "fomkit/written/1", "files": names, "text": text, "said": list(said)}
+    return Answer(content, [{"file": name} for name in names], lambda *_: text, said=content["said"])
+
+
 def as_name(value: object, what: str) -> str | Path:
     """Give a name or path of a profile.
 
@@ -188,6 +199,8 @@ def options_of(
     precision: Precision | None = None,
 ) -> Options:
     """Give the options of a study, checked by `check_options`."""
+    from fomkit.plan.options import Options
+
     check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
     return Options(batch, interval, scope, last_batch, allow_uncovered, sizes or {}, precision)
 
@@ -227,6 +240,19 @@ _ENTRY = re.compile(r"^(\S[^\n]*(?:(?<=,)\n\S[^\n]*)*)((?:\n[ ]+[^\n]*|\n(?=\n[ 
 _OTHER = re.compile(r"As of `fomkit\.(\w+)`")
 
 
+class Kept(NamedTuple):
+    """How -o keeps what a verb gives, by `fomkit.save`.
+
+    `what`: the class of the profile.
+    `text`: what the help says of -o.
+    `name`: of what was asked, the file where -o names none.
+    """
+
+    what: type
+    text: str
+    name: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+
+
 @dataclass(frozen=True)
 class Command:
     """How a verb is asked on the command line.
@@ -248,6 +274,8 @@ class Command:
     `streams`: endings of files that the function itself writes, as its parameter ``output``.
     `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other.
     `keeps`: true where a file that is there is replaced with --force only, and what was written is told.
+    `kept`: how -o keeps the result itself.
+    `plain`: true where there is a text alone, no JSON.
     """
 
     doing: str
@@ -267,6 +295,8 @@ class Command:
     streams: tuple[str, ...] = ()
     prints: str = ""
     keeps: bool = False
+    kept: Kept | None = None
+    plain: bool = False
 
 
 _COMMANDS: dict[Callable[..., Any], Command] = {}

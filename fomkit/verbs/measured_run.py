@@ -84,11 +84,11 @@ def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chose
         where = model.name if isinstance(source, ModelProfile) else str(source)
         if machine is None:
             raise FomkitError(
-                where, "does not say which machine profile stands for where it ran. Add --machine NAME."
+                where, "does not say which machine profile stands for where it ran. Add `machine` NAME."
             )
         return (measurement_of(model, machine, where),)
     if machine is not None:
-        raise FomkitError("--machine", "names where a model profile was measured; a table says it. Leave it out.")
+        raise FomkitError("machine", "names where a model profile was measured; a table says it. Leave it out.")
     if chosen == "measurements":
         raise FomkitError(str(source), "is a table of measurements already. Write, for example, '-o record.json'.")
     return read_measurements(locate(str(source), "measurements"))

@@ -1,10 +1,10 @@
-"""Measurements of whole models: beside projections, from records of others and into them."""
+"""Measurements of whole models beside projections."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
@@ -12,8 +12,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import parse_quantity
 from fomkit.profiles.locate import locate
-from fomkit.readers.measurements import ImportedMeasurements, format_measurements, read_measurements
-from fomkit.readers.measurements import import_measurements as _import
+from fomkit.readers.measurements import read_measurements
 from fomkit.validation.cells import counted_once
 from fomkit.verbs.answer import Answer, command, options_of, parts
 from fomkit.verbs.profiles import as_machine, as_model
@@ -68,7 +67,7 @@ def _sheet(found: Answer) -> bytes:
 
 @command(
     "projecting",
-    arguments={"models": "[MODEL...]"},
+    arguments={"models": "MODEL"},
     metavar={"measured": "TABLE", "calibrate_on": "MODEL", "host_from": "MACHINE", "latency": "TIME"},
     writes={".xlsx": _sheet},
     examples=(
@@ -130,18 +129,17 @@ def compare(
     like = None if calibrate_on is None else model.name(calibrate_on)
     host = None if host_from is None else machine.name(host_from)
     if not grid:
-        others = [name for name in (base, host) if name not in (None, _BASELINE)]
-        _check_names(table, rows, named, [*targets, *others])
+        _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
     asked = {*targets, base, host}
     chosen = [row for row in rows if not named or row.model in (*named, like)]
     found = counted_once([row for row in chosen if not targets or row.machine in asked])
     options = options_of(interval=interval)
     if grid:
-        return _grid(*found, options, model, machine, named, targets, latency)
-    return _cells(*found, options, model, machine, base, like, host)
+        return _rates_within(*found, options, model, machine, named, targets, latency)
+    return _cell_by_cell(*found, options, model, machine, base, like, host)
 
 
-def _cells(
+def _cell_by_cell(
     rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
     machine: _Named[Machine], baseline: str, calibrate_on: str | None, host_from: str | None,
 ) -> Answer:  # fmt: skip
@@ -158,7 +156,7 @@ def _cells(
     return Answer(content, content["cells"], format_compare)
 
 
-def _grid(
+def _rates_within(
     rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
     machine: _Named[Machine], models: Sequence[str], targets: Sequence[str], latency: str | float,
 ) -> Answer:  # fmt: skip
@@ -181,93 +179,3 @@ def _grid(
     cells = make_grid(profiles, machines, rows, options, limit_s, parts(len(profiles) * len(machines)))
     content = grid_content(cells, options.interval, limit_s, notes)
     return Answer(content, content["cells"], format_grid)
-
-
-def import_measurements(
-    source: str | Path,
-    *,
-    model: str | None = None,
-    machine: str | None = None,
-    file_format: str | None = None,
-    start: str | None = None,
-    end: str | None = None,
-) -> ImportedMeasurements:
-    """Read a record of a run, or a wall meter's log, as a table of measurements.
-
-    Parameters
-    ----------
-    source : path
-        A DAWNBench entry, a record of the benchmarker, an MLPerf log, or a meter's log.
-    model, machine : str, optional
-        Names of the profiles that it is a run of; default: the file's own words, which no profile has.
-    file_format : str, optional
-        Default: by its content.
-    start, end : str, optional
-        Of a meter's log: moments, in the form of its times.
-
-    Returns
-    -------
-    ImportedMeasurements
-        Its ``table`` [MEASUREMENTS], and ``said``, what the reader noticed.
-
-    Raises
-    ------
-    FomkitError
-        When the file is of no known format, broken, or holds no measurement.
-    """
-    from fomkit.readers.imports import choose_import
-    from fomkit.readers.meters import import_meter
-
-    path = Path(source)
-    chosen, _ = choose_import(path, "measurements", file_format)
-    if chosen == "meter":
-        return import_meter(path, model=model, machine=machine, start=start, end=end)
-    if start is not None or end is not None:
-        raise FomkitError("start, end", "cut a meter's log, and this is none. Leave them out.")
-    return _import(path, chosen, model=model, machine=machine)
-
-
-def export_measurements(
-    source: str | Path | ModelProfile,
-    output: str | Path,
-    *,
-    machine: str | None = None,
-    file_format: Literal["benchmarker", "measurements"] | None = None,
-    force: bool = False,
-) -> Path:
-    """Write measurements as the benchmarker's records, or a measured model's step as a table of measurements.
-
-    Parameters
-    ----------
-    source : name, path or profile
-        A table of measurements (.csv), or a model profile (.yaml) that was made with ``measure``.
-    output : path
-    machine : str, optional
-        Of a model profile: the machine profile that stands for where it ran.
-    file_format : str, optional
-        Default: measurements where the output ends in .csv.
-    force : bool
-        Replace a file that exists.
-
-    Raises
-    ------
-    FomkitError
-        When the source holds no measurement, or the file is there and ``force`` is not given.
-    """
-    write_rows(source, Path(output), machine, file_format, force)
-    return Path(output)
-
-
-def write_rows(
-    source: str | Path | ModelProfile, output: Path, machine: str | None, file_format: str | None, force: bool
-) -> int:
-    """Write measurements as `export_measurements` does; give how many there are."""
-    from fomkit.files.write import check_absent, write_whole
-    from fomkit.readers.records import format_benchmarker
-    from fomkit.verbs.measured_run import rows_to_export
-
-    check_absent([output], force)
-    chosen = file_format or ("measurements" if output.suffix == ".csv" else "benchmarker")
-    rows = rows_to_export(source, machine, chosen)
-    write_whole(output, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
-    return len(rows)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
@@ -17,10 +16,12 @@ from fomkit.profiles.locate import file_key, kept
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import TRACED, load_model, save_model
 from fomkit.profiles.save_machine import save_machine
-from fomkit.verbs.answer import as_name, check_options
+from fomkit.verbs.answer import as_name
+from fomkit.verbs.profiling import profile
 
 if TYPE_CHECKING:
     from fomkit.readers.measurements import ImportedMeasurements
+    from fomkit.workbook.review import Review
 
 
 def machine(name: str | Path) -> Machine:
@@ -123,13 +124,14 @@ def traced(path: Path) -> ModelProfile:
 
 
 def save(
-    what: Machine | ModelProfile | ImportedMeasurements, path: str | Path, *, force: bool = False
+    what: Machine | ModelProfile | ImportedMeasurements | Review, path: str | Path, *, force: bool = False
 ) -> list[Path]:
     """Write a profile, its tables beside it, or a table of measurements: all files whole, or none of them.
 
     Parameters
     ----------
-    what : Machine, ModelProfile or ImportedMeasurements
+    what : Machine, ModelProfile, ImportedMeasurements or Review
+        Of a review, the changed machine.
     path : path
         ``NAME.yaml`` of a profile, ``NAME.csv`` of measurements.
     force : bool
@@ -156,209 +158,54 @@ def save(
     9344
     """
     from fomkit.files.write import write_table
-    from fomkit.profiles.models import tables_beside
     from fomkit.readers.measurements import ImportedMeasurements
 
     target = Path(as_name(path, "path"))
-    endings, message = (".yaml", ".yml"), "a profile is a YAML file. Write, for example, 'mine.yaml'."
-    if isinstance(what, ImportedMeasurements):
-        endings, message = (".csv", ".csv"), "measurements are a CSV file. Write, for example, 'mine.csv'."
-    if target.suffix not in endings:
-        raise FomkitError(str(target), message)
+    if not isinstance(what, Machine | ModelProfile | ImportedMeasurements):
+        what = _changed(what, target)
+    check_save(type(what), target, force=force)
     if isinstance(what, Machine):
-        check_absent([target, target.with_name(f"{target.stem}.timings.csv")], force)
         return save_machine(what, target)
     if isinstance(what, ModelProfile):
-        check_absent([target, *tables_beside(target)], force)
         return save_model(what, target)
-    if isinstance(what, ImportedMeasurements):
-        check_absent([target], force)
-        write_table(what.table, target, "MEASUREMENTS")
-        return [target]
-    raise FomkitError("what", f"is a {type(what).__name__}. Give a profile, or measurements that were imported.")
+    write_table(what.table, target, "MEASUREMENTS")
+    return [target]
 
 
-def profile(
-    source: str | Path | Workload | Any, *, inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None,
-    optimizer: Any = None, mode: Literal["train", "infer"] = "train", batch: int | None = None,
-    sizes: Mapping[str, int] | None = None, arguments: Sequence[str] | None = None,
-    measure: Literal["step", "ops"] | None = None, threads: int | None = None,
-) -> ModelProfile:  # fmt: skip
-    """Trace one training step, by shapes only unless a training program is run.
+def check_save(kind: type, path: Path, *, force: bool) -> None:
+    """Raise when something of a kind cannot be written to a file.
 
-    Parameters
-    ----------
-    source : path, Workload, torch.nn.Module or keras.Model
-        A ``model.py``, which runs in a child process; an ONNX file, which is read; a workload or a module made
-        here, which stays as it is.
-    inputs, loss, optimizer
-        Of a module, as `Workload` takes them; a compiled ``keras.Model`` has its own.
-    mode : str
-        ``train`` for forward, backward and update, ``infer`` for the forward pass.
-    batch : int, optional
-        Samples in one step; default: the workload's own.
-    sizes : mapping, optional
-        Values of further named sizes, those that ``inputs(batch, seq=1024)`` has with a whole-number default.
-    arguments : sequence of str, optional
-        Where given, also empty, the file is a training program that is run with them until a step is recorded;
-        its batch is its own.
-    measure : str, optional
-        Of a ``model.py``: time the plain ``step``, or its ``ops`` as well; it then runs for real.
-    threads : int, optional
-        Of the framework on the CPU while it is timed; default: as many as it takes.
-
-    Raises
-    ------
-    FomkitError
-        When the file fails, hangs or lacks something.
+    Raises FomkitError when it has another ending, or is there and ``force`` is not given.
     """
-    from fomkit.frontends.profile import profile_file, profile_script, profile_workload
+    from fomkit.profiles.models import tables_beside
+    from fomkit.readers.measurements import ImportedMeasurements
 
-    if not isinstance(source, str | Path | Workload):
-        source = Workload(source, inputs, loss, optimizer)
-    elif inputs is not None or loss is not None or optimizer is not None:
-        raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
-    if measure is not None and (isinstance(source, Workload) or arguments is not None):
-        raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
-    if arguments is not None:
-        if isinstance(source, Workload) or mode != "train" or batch is not None or sizes:
-            what = "arguments are for a training program, which decides mode, batch and sizes itself."
-            raise FomkitError("profile", f"{what} Give its file and its arguments only.")
-        return profile_script(Path(source), arguments)
-    if isinstance(source, Workload):
-        return profile_workload(source, mode=mode, batch=batch, sizes=sizes)
-    if (graph := _of_graph(Path(source), mode, batch, sizes, measure)) is not None:
-        return graph
-    found = profile_file(Path(source), mode=mode, batch=batch, sizes=sizes)
-    if measure is None:
-        return found
-    from fomkit.bench.step_energy import watch_energy
-    from fomkit.verbs.measured_run import measure_profile
-
-    with watch_energy() as energy:
-        return measure_profile(found, Path(source), ops=measure == "ops", threads=threads, energy=energy)
+    is_table = kind is ImportedMeasurements
+    if path.suffix not in ((".csv",) if is_table else (".yaml", ".yml")):
+        said = "measurements are a CSV" if is_table else "a profile is a YAML"
+        example = "mine.csv" if is_table else "mine.yaml"
+        raise FomkitError(str(path), f"{said} file. Write, for example, '{example}'.")
+    tables = [path.with_name(f"{path.stem}.timings.csv")] if kind is Machine else []
+    check_absent([path, *(tables_beside(path) if kind is ModelProfile else tables)], force)
 
 
-def _of_graph(
-    path: Path,
-    mode: Literal["train", "infer"],
-    batch: int | None,
-    sizes: Mapping[str, int] | None,
-    measure: str | None,
-) -> ModelProfile | None:
-    """Profile an ONNX file; None where it is none."""
-    from fomkit.frontends.onnx.file import recognise_onnx
-    from fomkit.frontends.profile import profile_onnx
+def _changed(found: object, target: Path) -> Machine:
+    """Give the machine as a returned workbook changed it.
 
-    if not recognise_onnx(path):
-        return None
-    if measure is not None:
-        raise FomkitError(str(path), "is an ONNX file, which is read, not run. Give a model.py to time it.")
-    return profile_onnx(path, mode=mode, batch=batch, sizes=sizes)
-
-
-def import_machine(
-    source: str | Path,
-    facts: str | Path | Machine | None = None,
-    *,
-    name: str | None = None,
-    file_format: str | None = None,
-    device: str | None = None,
-    sizes: Mapping[str, int] | None = None,
-) -> Machine:
-    """Read timings of ops as a machine profile; `fomkit.save` writes it.
-
-    Parameters
-    ----------
-    source : path
-        A DeepBench workbook, a table of timings, a log of a network's benchmark, a trace of PyTorch's profiler.
-    facts : name, path or profile, optional
-        What the file does not say: a machine without timings.
-    name : str, optional
-        Default: that of the facts, else the file's.
-    file_format : str, optional
-        Default: by its content.
-    device : str, optional
-        The device to read from a table of several.
-    sizes : mapping, optional
-        ``ranks`` and ``nodes`` of a network's log.
-
-    Returns
-    -------
-    Machine
-        Its ``notes`` say what the reader noticed.
-
-    Raises
-    ------
-    FomkitError
-        When the file is of no known format, or broken.
+    Raises FomkitError when it is no review, or one of its figures cannot be.
     """
-    from fomkit.readers.imports import choose_import, import_timings
-    from fomkit.readers.tables.registry import as_machine as _with_facts
+    from fomkit.workbook.review import Review, changed_machine, round_machine
 
-    check_options(sizes=sizes)
-    path = Path(source)
-    chosen, _ = choose_import(path, "machine", file_format)
-    stated = None if facts is None else as_machine(facts, "facts")
-    imported = import_timings(path, chosen, device=device, sizes=sizes)
-    return _with_facts(imported, name or (stated.name if stated else path.name.partition(".")[0]), stated)
-
-
-def import_model(
-    source: str | Path,
-    facts: str | Path | None = None,
-    *,
-    name: str | None = None,
-    file_format: str | None = None,
-    sizes: Mapping[str, int] | None = None,
-    train_samples: int | None = None,
-    epochs: int | None = None,
-    machine: str | Path | Machine | None = None,
-    graph: str | Path | None = None,
-    mode: Literal["train", "infer"] | None = None,
-    optimizer: str | None = None,
-) -> ModelProfile:
-    """Read a table of ops, a profiler's trace or an ONNX file as a model profile; `fomkit.save` writes it.
-
-    Parameters
-    ----------
-    source : path
-    facts : path, optional
-        What the file does not say: a model file without ``ops``.
-    name : str, optional
-        Default: that of the facts, else the file's.
-    file_format : str, optional
-        Default: by its content.
-    sizes : mapping, optional
-        Named sizes, for example ``{"batch": 64}``.
-    train_samples, epochs : int, optional
-        What makes a run; they go before the facts.
-    machine : name, path or profile, optional
-        That a trace was recorded on, for the share of its peak that was reached.
-    graph : path, optional
-        Of a trace of TensorFlow: the ``model.py`` of its Keras model, which is run.
-    mode, optimizer : str, optional
-        Of an ONNX file: train (the default) or infer, and the rule of the update.
-
-    Returns
-    -------
-    ModelProfile
-        Its ``notes`` say what was filled in and what is partial.
-
-    Raises
-    ------
-    FomkitError
-        When the file is of no known format or broken, a size is missing, or an argument is for another format.
-    """
-    from fomkit.readers.imports import choose_import
-    from fomkit.readers.imports import import_model as _import
-
-    check_options(sizes=sizes)
-    path = Path(source)
-    chosen, _ = choose_import(path, "model", file_format)
-    of_format = {"graph": None if graph is None else Path(graph), "mode": mode, "optimizer": optimizer}
-    more: dict[str, Any] = {key: value for key, value in of_format.items() if value is not None}
-    more |= {"train_samples": train_samples, "epochs": epochs, "sizes": sizes}
-    ran_on = None if machine is None else as_machine(machine)
-    stated = None if facts is None else Path(facts)
-    return _import(path, stated, name=name, file_format=chosen, machine=ran_on, **more)[0]
+    if not isinstance(found, Review):
+        kind = type(found).__name__
+        raise FomkitError("what", f"is a {kind}. Give a profile, or measurements that were imported.")
+    impossible = next((finding for finding in found.findings if finding.kind == "range"), None)
+    if impossible is not None:
+        raise FomkitError(
+            str(target), f"is not written, because {impossible.where} cannot be: {impossible.message}"
+        )
+    try:
+        own = load_machine(changed_machine(found))  # whose table of timings no workbook holds
+    except FomkitError:
+        own = None
+    return round_machine(found, own)

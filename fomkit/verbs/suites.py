@@ -1,9 +1,9 @@
-"""Suites of work and talks with vendors: rate, ask, review, accept."""
+"""Suites of work and campaigns, rated; workbooks that compute."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -12,33 +12,28 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine, Scope
-from fomkit.core.model import ModelProfile
 from fomkit.core.suite import Conditions
 from fomkit.core.units import Precision
 from fomkit.files.write import write_whole
 from fomkit.merit.suites import SuiteResult, freeze_rates, given_machines, run_suite
-from fomkit.plan.estimate import estimate
 from fomkit.profiles.locate import locate
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.readers.measurements import all_measured, read_measurements
 from fomkit.verbs.answer import Answer, command, options_of
 from fomkit.verbs.compare import Comparison
-from fomkit.verbs.profiles import as_machine, as_model
+from fomkit.verbs.profiles import as_machine
 
 if TYPE_CHECKING:
     from fomkit.core.suite import Suite
-    from fomkit.plan.options import Options
     from fomkit.workbook.records import SheetModel
-    from fomkit.workbook.review import Review
-    from fomkit.workbook.vendor import Pack
 
 
 _PROPOSAL = re.compile(r"(.+)\.([A-Za-z_]\w*)=(.+)")
 _COUNTS = ("batch", "epochs", "samples")
 
 
-def _value(text: str, name: str, where: str) -> Any:
+def _proposed_value(text: str, name: str, where: str) -> Any:
     if name == "quality":
         return text
     if name == "precision":
@@ -66,7 +61,7 @@ def _proposed(texts: Sequence[str]) -> dict[str, Conditions]:
         one = proposals.get(line, Conditions())
         if name in one.stated():
             raise FomkitError(where, f"proposes {name} a second time. Propose it once.")
-        value = _value(match[3], name, where)
+        value = _proposed_value(match[3], name, where)
         known = name in (*_COUNTS, "quality", "precision")
         proposals[line] = (
             replace(one, **{name: value}) if known else replace(one, sizes={**one.sizes, name: value})
@@ -244,29 +239,6 @@ def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: 
     _write(sheet_model, Path(path), only)
 
 
-def review(workbook: str | Path, issued: str | Path) -> Review:
-    """Compare a workbook that came back with the one that was sent; every number is computed anew.
-
-    Parameters
-    ----------
-    workbook, issued : path
-        The one that came back, and the one that was sent.
-
-    Returns
-    -------
-    Review
-        Its ``changes`` are cell by cell, its ``findings`` what there is to talk about; ``summary()`` the text.
-
-    Raises
-    ------
-    FomkitError
-        When one of them is no workbook of fomkit's.
-    """
-    from fomkit.workbook.review import review as _review
-
-    return _review(Path(workbook), Path(issued))
-
-
 @command(
     "working out",
     arguments={"campaign": "CAMPAIGN"},
@@ -332,112 +304,3 @@ def campaign(
     content = campaigns_content(found, declared)
     unfit = tuple(dict.fromkeys(message for one in found for message in one.unfit))
     return Answer(content, phase_rows(content), format_campaign, unfit)
-
-
-def accept(
-    suite: str | Path,
-    committed: str | Path | Machine,
-    measured: str | Path,
-    *,
-    measured_on: str | None = None,
-    interval: float = DEFAULT_LEVEL,
-) -> Answer:
-    """Say for each line of a suite whether what was committed is met.
-
-    Parameters
-    ----------
-    suite : name or path
-    committed : name, path or profile
-        The machine that was committed to.
-    measured : name or path
-        A table of measurements of the delivered machine.
-    measured_on : str, optional
-        The machine's name in the table; default: that of ``committed``.
-    interval : float
-        Level of all intervals.
-
-    Returns
-    -------
-    Answer
-        ``fomkit/accept/1``; its table has the lines with their ``verdict``.
-
-    Raises
-    ------
-    FomkitError
-        When a profile or the table is unknown or wrong.
-    """
-    options = options_of(interval=interval)
-    lines, machine = load_suite(suite), as_machine(committed, "committed")
-    return acceptance(lines, machine, locate(str(measured), "measurements"), measured_on, options)
-
-
-def acceptance(
-    suite: Suite, machine: Machine, measured: Path, measured_on: str | None, options: Options
-) -> Answer:
-    """Say as `accept` does whether what was committed is met."""
-    from fomkit.merit.suites import accept as _accept
-    from fomkit.output.suites import format_acceptance
-    from fomkit.verbs.suite_content import acceptance_content
-
-    rows, name = read_measurements(measured), measured_on or machine.name
-    lines = _accept(suite, machine, rows, name, options, load_model)
-    content = acceptance_content(suite, name, lines, options.interval)
-    return Answer(content, content["lines"], format_acceptance)
-
-
-def pack(
-    models: Sequence[str | Path | ModelProfile],
-    machine: str | Path | Machine,
-    folder: str | Path,
-    *,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-) -> list[Path]:
-    """Write what to ask a vendor to time: the ops that carry the models' steps, and a script that times them.
-
-    Parameters
-    ----------
-    models : sequence of name, path or profile
-    machine : name, path or profile
-        By whose times the ops are chosen.
-    folder : path
-        A new one.
-    batch, sizes, precision
-        As of `fomkit.estimate`.
-
-    Returns
-    -------
-    list of Path
-        What was written.
-
-    Raises
-    ------
-    FomkitError
-        When the folder is there already, a profile is unknown, or nothing has a time.
-    """
-    options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
-    return [Path(folder) / name for name in write_pack(models, machine, Path(folder), options).files]
-
-
-def write_pack(
-    models: Sequence[str | Path | ModelProfile],
-    machine: str | Path | Machine,
-    folder: Path,
-    options: Options,
-    after_each: Callable[[], None] = lambda: None,
-) -> Pack:
-    """Write a pack as `pack` does; `after_each`: called after each estimate."""
-    from fomkit.workbook.vendor import make_pack
-
-    if folder.exists():
-        raise FomkitError(str(folder), "is there already. Name a new folder.")
-    target, estimates = as_machine(machine), []
-    for model in models:
-        estimates.append(estimate(as_model(model), target, options))
-        after_each()
-    made = make_pack(estimates)
-    folder.mkdir(parents=True)
-    for name, text in made.files.items():
-        write_whole(folder / name, text)
-    return made

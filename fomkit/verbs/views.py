@@ -112,6 +112,20 @@ def _cost(found: Any) -> Answer:
     return Answer(content, figures_of(content), format_cost, [found.estimate.fit.message])
 
 
+def _profiled(found: Any) -> Answer:
+    from fomkit.verbs.profiling import told
+
+    return told(found)
+
+
+def _reviewed(found: Review) -> Answer:
+    from fomkit.output.suites import format_review
+    from fomkit.workbook.review import not_recorded, review_content
+
+    content = review_content(found)
+    return Answer(content, content["changes"], format_review, said=not_recorded(found))
+
+
 def _scaling(found: Any) -> Answer:
     return Answer(found.content, found.content["points"], format_scaling, found.content["does_not_fit"])
 
@@ -180,8 +194,9 @@ def _swept(found: Any) -> Answer:
 
 
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
-    "Advice": _advice, "Comparison": _compared, "Cost": _cost, "Prediction": _predicted, "ScalingResult": _scaling,
-    "Sensitivity": _sensitivity, "Solution": _solution, "SuiteResult": _suite, "Swept": _swept,
+    "Advice": _advice, "Comparison": _compared, "Cost": _cost, "ModelProfile": _profiled, "Prediction": _predicted,
+    "Review": _reviewed, "ScalingResult": _scaling, "Sensitivity": _sensitivity, "Solution": _solution,
+    "SuiteResult": _suite, "Swept": _swept,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""
 
@@ -200,13 +215,6 @@ def _comparison_page(found: Comparison) -> str:
     from fomkit.output.files import estimates_html
 
     return estimates_html(estimates_content(found))
-
-
-def _review(found: Review) -> str:
-    from fomkit.output.suites import format_review
-    from fomkit.workbook.review import review_content
-
-    return format_review(review_content(found))
 
 
 def tornado_of(found: Sensitivity) -> alt.LayerChart:
@@ -229,7 +237,7 @@ VIEWS: Mapping[str, View] = {
         figure=Plots,
     ),
     "Prediction": View(lambda found: "".join(f"{line}\n" for line in found.said) + _text(found)),
-    "Review": View(_review),
+    "Review": View(_text),
     "Sensitivity": View(_text, figure=tornado_of),
     "Solution": View(_text),
     "SuiteResult": View(_text),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-import typer
 from deepbench_cells import GEMM, PREAMBLE
 from typer.testing import CliRunner
 
+from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.ops.check import check_table
 from fomkit.profiles.machines import load_machine
@@ -28,11 +28,7 @@ notes: [a stated note]
 
 def import_file(*arguments: object) -> str:
     """Run the command and give what it printed."""
-    from fomkit.cli.import_ import import_file as command
-
-    app = typer.Typer()
-    app.command()(command)
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(app, ["import", *(str(argument) for argument in arguments)])
     if result.exception:
         raise result.exception
     return result.output

@@ -1,0 +1,436 @@
+"""Files of others: timings, ops, traces and records that become profiles, and measurements for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.files.write import check_absent, write_whole
+from fomkit.verbs.answer import Answer, check_counts, check_options, command, written
+
+if TYPE_CHECKING:
+    from fomkit.readers.measurements import ImportedMeasurements
+    from fomkit.readers.tables.foreign import ImportedTimings
+
+
+_FORMATS = (
+    "deepbench|deepbench-log|nccl-tests|osu|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof|onnx"
+    "|benchmarker|dawnbench|mllog|meter"
+)
+_OF_MODEL = ("sizes", "train_samples", "epochs", "graph")
+"""What says something of a model."""
+_HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
+
+
+@command(
+    "reading",
+    arguments={"source": "FILE"},
+    spelled={
+        "product": ("--as",), "file_format": ("--format",), "train_samples": ("--samples",),
+        "machine": ("--machine",),
+    },
+    metavar={
+        "product": "machine|model|measurements", "file_format": _FORMATS, "device": "NAME", "model": "NAME",
+        "machine": "NAME", "graph": "MODEL.py", "start": "TIME", "end": "TIME", "optimizer": "RULE",
+    },
+    plain=True,
+    examples=(
+        "fomkit import DeepBench_NV_M40.xlsx -o machine_profiles/m40.yaml",
+        "fomkit import vendor-timings.csv --facts datasheet.yaml -o mine.yaml",
+        "fomkit import vendor-ops.csv --set batch=64 --epochs 90 -o theirs.yaml",
+        "fomkit import trace.json.gz --set batch=64 -o traced.yaml",
+        "fomkit import run.xplane.pb -o recorded.yaml",
+        "fomkit import report.sqlite --set batch=64 -o reported.yaml",
+        "fomkit import model.onnx --set batch=64 --optimizer adam -o network.yaml",
+        "fomkit import record.json --model resnet50 --machine v100 -o run.csv",
+        "fomkit import meter.csv --model resnet50 --machine v100 -o energy.csv",
+    ),
+)  # fmt: skip
+def import_file(
+    source: str | Path, output: str | Path, *,
+    product: Literal["machine", "model", "measurements"] | str | None = None, file_format: str | None = None,
+    device: str | None = None, facts: str | Path | None = None, name: str | None = None,
+    sizes: Mapping[str, int] | None = None, train_samples: int | None = None, epochs: int | None = None,
+    mode: Literal["train", "infer"] | None = None, optimizer: str | None = None, model: str | None = None,
+    machine: str | None = None, graph: str | Path | None = None, start: str | None = None,
+    end: str | None = None, force: bool = False,
+) -> Answer:  # fmt: skip
+    """Import timings as a machine profile; ops, a trace or ONNX as a model profile; records as measurements.
+
+    The content decides which it is, never the name; where it fits several, say --as or --format.
+
+    Parameters
+    ----------
+    source : path
+        A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a log of nccl-tests or of OSU's
+        micro-benchmarks, a profiler's trace (.json, .xplane.pb, .sqlite), a model (.onnx), a record of a run
+        (.json, log), a wall meter's log (.csv).
+    output : path
+        The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv.
+    product : str, optional
+        What to make of it; default: by its content.
+    file_format : str, optional
+        Its format, or that of an installed adapter; default: by its content.
+    facts : path, optional
+        What the file does not say: a machine file without timings, a model file without ops.
+    name : str, optional
+        Name of the profile; default: that of the facts, or of the output.
+    sizes : mapping, optional
+        A model's named size, for example batch=64; ranks=N, nodes=N of a network's log.
+    machine : str, optional
+        The machine profile that a record or a trace ran on.
+    device
+        As of `fomkit.import_machine`.
+    train_samples, epochs, mode, optimizer, graph
+        As of `fomkit.import_model`.
+    model, start, end
+        As of `fomkit.import_measurements`.
+    force : bool
+        Replace files that exist already.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/written/1``: the files that were written; `fomkit.import_machine`, `fomkit.import_model` and
+        `fomkit.import_measurements` give what is read and write nothing.
+
+    Raises
+    ------
+    FomkitError
+        When the file is of no known format or broken, or something is said of another thing than it holds.
+    """
+    check_options(sizes=sizes)
+    check_counts(train_samples=train_samples, epochs=epochs)
+    given: dict[str, Any] = {
+        "device": device, "facts": facts, "name": name, "sizes": sizes, "train_samples": train_samples,
+        "epochs": epochs, "graph": graph, "mode": mode, "optimizer": optimizer, "model": model,
+        "machine": machine, "start": start, "end": end,
+    }  # fmt: skip
+    return _imported(Path(source), Path(output), product, file_format, given, force=force)
+
+
+def _imported(
+    path: Path,
+    target: Path,
+    product: str | None,
+    file_format: str | None,
+    given: Mapping[str, Any],
+    *,
+    force: bool,
+) -> Answer:
+    """Read a file, write what becomes of it, and say what was found; ``given``: as `import_file` takes it."""
+    from fomkit.readers.imports import choose_import
+    from fomkit.readers.measurements import ImportedMeasurements
+    from fomkit.verbs.profiles import check_save, save
+
+    chosen, makes = choose_import(path, product, file_format)
+    _check_given([name for name, value in given.items() if value], given, chosen, makes)
+    kind = {"machine": Machine, "model": ModelProfile, "measurements": ImportedMeasurements}[makes]
+    check_save(kind, target, force=force)
+    if given["facts"] is not None and not Path(given["facts"]).is_file():
+        table = "timings" if makes == "machine" else "ops"
+        raise FomkitError(
+            str(given["facts"]), f"is not a file. Give a {makes} file without {table}; see docs/profiles.md."
+        )
+    read: Callable[..., Any] = {
+        "machine": _read_machine,
+        "model": _read_model,
+        "measurements": _read_measurements,
+    }[makes]
+    found, lines, said = read(path, target.stem, chosen, given)
+    return written(
+        files := save(found, target, force=force), [*lines, f"Written: {', '.join(map(str, files))}"], said
+    )
+
+
+def _check_given(names: Iterable[str], given: Mapping[str, Any], chosen: str, makes: str) -> None:
+    """Refuse what says something of another thing than the file holds."""
+    from fomkit.readers.imports import TRACES
+    from fomkit.readers.tables.registry import READERS
+
+    def refuse(wrong: Iterable[str], why: str) -> None:
+        if found := [name for name in wrong if name in names]:
+            raise FomkitError(found[0], f"{why}. Leave it out.")
+
+    if chosen != "meter":
+        refuse(("start", "end"), "cuts a meter's log, and this is none")
+    if chosen != "onnx":
+        refuse(("mode", "optimizer"), "is for an ONNX file, and this is none")
+    if makes == "measurements":
+        why = "says nothing of a record of a run; `model` and `machine` do"
+        refuse(("device", "facts", "name", *_OF_MODEL), why)
+        return
+    refuse(("model",), "names what a record of a run is of, and this is none")
+    if chosen not in TRACES or makes == "machine":
+        refuse(("machine",), "names where a record, or a trace that becomes a model, was made")
+    of_run = ("sizes",) if chosen in READERS and READERS[chosen].takes == "run" else ()
+    if makes == "machine" and any(name in names for name in _OF_MODEL if name not in of_run):
+        listed = ", ".join(f"`{name}`" for name in _OF_MODEL)
+        raise FomkitError("import", f"{listed} say something of a model, not of a machine.")
+    if makes == "model" and "device" in names:
+        raise FomkitError(f"device {given['device']}", "says something of a table of timings, not of a model.")
+
+
+def _read_machine(
+    path: Path, stem: str, chosen: str, given: Mapping[str, Any]
+) -> tuple[Machine, list[str], list[str]]:
+    from fomkit.profiles.evidence import verdict_on, without_implausible
+
+    facts, name = given["facts"], given["name"]
+    machine, imported = _with_timings(path, chosen, facts, name, stem, given["device"], given["sizes"])
+    lines = [f"{machine.title}: {len(imported.timings)} timings from {path.name}", *_report(imported)]
+    if facts is None:
+        lines.append("Peaks and bandwidth are not in this file and stay unknown; give them with --facts.")
+    skipped = [
+        f"sheet {count.sheet!r}, {count.section}: skipped: {count.reason}"
+        for count in imported.counts
+        if count.reason
+    ]
+    return machine, lines, [*skipped, *imported.remarks, *verdict_on(without_implausible(machine))]
+
+
+def _report(imported: ImportedTimings) -> list[str]:
+    """Write what became of each section's rows as aligned lines."""
+    rows = [_HEADINGS] + [
+        (
+            count.kind or "-", count.sheet, count.section, count.pass_name or "-", str(count.imported),
+            str(count.corrected), str(count.without_time), str(count.below_resolution), str(count.skipped),
+        )
+        for count in imported.counts
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    form = "  ".join(f"{{:{'<' if place < 4 else '>'}{width}}}" for place, width in enumerate(widths))
+    return [form.format(*row) for row in rows]
+
+
+def _read_model(
+    path: Path, stem: str, chosen: str, given: Mapping[str, Any]
+) -> tuple[ModelProfile, list[str], list[str]]:
+    of_model = ("facts", "machine", "sizes", "train_samples", "epochs", "graph", "mode", "optimizer")
+    name = given["name"] or (None if given["facts"] else stem)
+    model, said = _with_facts(path, chosen, name=name, **{one: given[one] for one in of_model})
+    lines = [f"{model.name}: {len(model.ops):,} rows of ops from {path.name}"]
+    if model.data.train_samples is None or model.run.epochs is None:
+        lines.append(
+            "Samples and epochs of a run are not known; give them with --facts, or with --samples and --epochs."
+        )
+    return (
+        model,
+        lines,
+        [f"{path}: {one}" for one in (*said, *(f"unsupported: {name}" for name in model.unsupported))],
+    )
+
+
+def _read_measurements(
+    path: Path, _stem: str, chosen: str, given: Mapping[str, Any]
+) -> tuple[ImportedMeasurements, list[str], list[str]]:
+    asked = {name: given[name] for name in ("model", "machine", "start", "end")}
+    found = import_measurements(path, file_format=chosen, **asked)
+    rows = found.table.to_dict("records")
+    lines = [f"{row['model']} on {row['machine']}: {row['quantity']} {row['value']:g}" for row in rows]
+    return found, lines, [f"{path}: {line}" for line in found.said]
+
+
+def import_machine(
+    source: str | Path, facts: str | Path | Machine | None = None, *, name: str | None = None,
+    file_format: str | None = None, device: str | None = None, sizes: Mapping[str, int] | None = None,
+) -> Machine:  # fmt: skip
+    """Read timings of ops as a machine profile; `fomkit.save` writes it.
+
+    Parameters
+    ----------
+    source, facts, name, file_format, sizes
+        As `fomkit.import_file` takes them; without a name or facts it is called as the file is.
+    device : str, optional
+        The device to read from a table of several.
+
+    Returns
+    -------
+    Machine
+        Its ``notes`` say what the reader noticed.
+
+    Raises
+    ------
+    FomkitError
+        When the file is of no known format, or broken.
+    """
+    from fomkit.readers.imports import choose_import
+
+    check_options(sizes=sizes)
+    path = Path(source)
+    chosen, _ = choose_import(path, "machine", file_format)
+    return _with_timings(path, chosen, facts, name, path.name.partition(".")[0], device, sizes)[0]
+
+
+def _with_timings(
+    path: Path, chosen: str, facts: str | Path | Machine | None, name: str | None, stem: str, device: str | None,
+    sizes: Mapping[str, int] | None,
+) -> tuple[Machine, ImportedTimings]:  # fmt: skip
+    """Read timings for a machine; ``stem``: its name where nothing else names it."""
+    from fomkit.readers.imports import import_timings
+    from fomkit.readers.tables.registry import as_machine as with_facts
+    from fomkit.verbs.profiles import as_machine
+
+    stated = None if facts is None else as_machine(facts, "facts")
+    imported = import_timings(path, chosen, device=device, sizes=sizes)
+    return with_facts(imported, name or (stated.name if stated else stem), stated), imported
+
+
+def import_model(
+    source: str | Path, facts: str | Path | None = None, *, name: str | None = None,
+    file_format: str | None = None, sizes: Mapping[str, int] | None = None, train_samples: int | None = None,
+    epochs: int | None = None, machine: str | Path | Machine | None = None, graph: str | Path | None = None,
+    mode: Literal["train", "infer"] | None = None, optimizer: str | None = None,
+) -> ModelProfile:  # fmt: skip
+    """Read a table of ops, a profiler's trace or an ONNX file as a model profile; `fomkit.save` writes it.
+
+    Parameters
+    ----------
+    source, facts, name, file_format, sizes, machine
+        As `fomkit.import_file` takes them; without a name or facts it is called as the file is.
+    train_samples : int, optional
+        A model's training samples in an epoch; before those of the facts.
+    epochs : int, optional
+        A model's epochs in a run; before those of the facts.
+    graph : path, optional
+        The Keras model that a trace of TensorFlow is of, for its sizes. It is run.
+    mode : str, optional
+        Of an ONNX file: a training step, or the forward pass only; default: train.
+    optimizer : str, optional
+        Of an ONNX file's training step: sgd, adam, …, none; default: sgd.
+
+    Returns
+    -------
+    ModelProfile
+        Its ``notes`` say what was filled in and what is partial.
+
+    Raises
+    ------
+    FomkitError
+        When the file is of no known format or broken, a size is missing, or an argument is for another format.
+    """
+    from fomkit.readers.imports import choose_import
+
+    check_options(sizes=sizes)
+    chosen, _ = choose_import(Path(source), "model", file_format)
+    return _with_facts(
+        Path(source), chosen, facts, machine, name=name, sizes=sizes, train_samples=train_samples, epochs=epochs,
+        graph=graph, mode=mode, optimizer=optimizer,
+    )[0]  # fmt: skip
+
+
+def _with_facts(
+    path: Path, chosen: str, facts: str | Path | None, machine: str | Path | Machine | None, *,
+    graph: str | Path | None, mode: str | None, optimizer: str | None, **more: Any,
+) -> tuple[ModelProfile, tuple[str, ...]]:  # fmt: skip
+    """Read a model; give it with what the reader noticed."""
+    from fomkit.readers.imports import import_model as read
+    from fomkit.verbs.profiles import as_machine
+
+    of_format = {"graph": None if graph is None else Path(graph), "mode": mode, "optimizer": optimizer}
+    more |= {name: value for name, value in of_format.items() if value is not None}
+    ran_on, stated = None if machine is None else as_machine(machine), None if facts is None else Path(facts)
+    return read(path, stated, file_format=chosen, machine=ran_on, **more)
+
+
+def import_measurements(
+    source: str | Path, *, model: str | None = None, machine: str | None = None, file_format: str | None = None,
+    start: str | None = None, end: str | None = None,
+) -> ImportedMeasurements:  # fmt: skip
+    """Read a record of a run, or a wall meter's log, as a table of measurements.
+
+    Parameters
+    ----------
+    source, machine, file_format
+        As `fomkit.import_file` takes them.
+    model : str, optional
+        The model profile that a record is a run of; default: the file's own word, which no profile has.
+    start : str, optional
+        A meter's log: from here, in the form of its times.
+    end : str, optional
+        A meter's log: up to here.
+
+    Returns
+    -------
+    ImportedMeasurements
+        Its ``table`` [MEASUREMENTS], and ``said``, what the reader noticed.
+
+    Raises
+    ------
+    FomkitError
+        When the file is of no known format, broken, or holds no measurement.
+    """
+    from fomkit.readers.imports import choose_import
+    from fomkit.readers.measurements import import_measurements as read
+    from fomkit.readers.meters import import_meter
+
+    path = Path(source)
+    chosen, _ = choose_import(path, "measurements", file_format)
+    if chosen == "meter":
+        return import_meter(path, model=model, machine=machine, start=start, end=end)
+    if start is not None or end is not None:
+        raise FomkitError("start, end", "cut a meter's log, and this is none. Leave them out.")
+    return read(path, chosen, model=model, machine=machine)
+
+
+@command(
+    "exporting",
+    arguments={"source": "MEASURED"},
+    spelled={"machine": ("--machine",), "file_format": ("--format",)},
+    metavar={"machine": "NAME"},
+    plain=True,
+    examples=(
+        "fomkit export measured.csv -o measured.json",
+        "fomkit export timed.yaml --machine knl-7250 -o step.csv",
+    ),
+)
+def export(
+    source: str | Path | ModelProfile,
+    output: str | Path,
+    *,
+    machine: str | None = None,
+    file_format: Literal["benchmarker", "measurements"] | None = None,
+    force: bool = False,
+) -> Answer:
+    """Write measurements as records of the modular benchmarker, with all that an import kept of one.
+
+    A model profile that was made with --measure becomes a table of measurements, for estimate --from and compare.
+
+    Parameters
+    ----------
+    source : name, path or profile
+        A table of measurements (.csv), or a measured model profile (.yaml).
+    output : path
+        The file to write.
+    machine : str, optional
+        The machine profile that a measured one ran on.
+    file_format : str, optional
+        The modular benchmarker's JSON, or a profile's row for a table of measurements; default: by the output's
+        ending.
+    force : bool
+        Replace a file that exists already.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/written/1``: the file that was written.
+
+    Raises
+    ------
+    FomkitError
+        When the source holds no measurement, or the file is there and ``force`` is not given.
+    """
+    from fomkit.readers.measurements import format_measurements
+    from fomkit.readers.records import format_benchmarker
+    from fomkit.verbs.measured_run import rows_to_export
+
+    path = Path(output)
+    check_absent([path], force)
+    chosen = file_format or ("measurements" if path.suffix == ".csv" else "benchmarker")
+    rows = rows_to_export(source, machine, chosen)
+    write_whole(path, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
+    return written([path], [f"Written: {path} ({len(rows)} of {len(rows)} rows)"])

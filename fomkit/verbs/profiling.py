@@ -1,0 +1,280 @@
+"""A model becomes a profile: from code, a program that is run, an ONNX file, or a transformer's sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.verbs.answer import Answer, Kept, check_counts, command
+
+_OF_FILE = "file"
+_WITHOUT_DATA = {
+    _OF_FILE: "from the graph in the file",
+    "meta": "on the meta device",
+    "fake": "on fake tensors",
+    "graph": "on the graph of its step",
+    "sizes": "nowhere: made by rule from its sizes",
+}
+
+
+@command(
+    "profiling",
+    arguments={"source": "FILE", "arguments": "ARGUMENTS"},
+    spelled={"precision": ("--precision",)},
+    metavar={"measure": "<step|ops>", "memory_limit": "GB", "optimizer": "RULE"},
+    alone={"inputs": None, "loss": None},
+    kept=Kept(
+        ModelProfile,
+        "The profile to write; default: ./NAME.yaml.",
+        lambda asked: (
+            f"{asked['name'] or Path(asked['source']).stem.removesuffix('.transformer') or 'model'}.yaml"
+        ),
+    ),
+    plain=True,
+    examples=(
+        "fomkit profile model.py",
+        "fomkit profile model.py --mode infer --batch 1 -o served.yaml",
+        "fomkit profile model.py --measure ops --threads 1 -o measured.yaml",
+        "fomkit profile --script train.py -o trained.yaml -- --batch-size 32",
+        "fomkit profile model.onnx --batch 32 --optimizer adam -o exported.yaml",
+    ),
+)
+def profile(
+    source: str | Path | Workload | Any, *, arguments: Sequence[str] | None = None, script: bool = False,
+    mode: Literal["train", "infer"] = "train", batch: int | None = None, sizes: Mapping[str, int] | None = None,
+    optimizer: str | Any = None, name: str | None = None, measure: Literal["step", "ops"] | None = None,
+    threads: int | None = None, precision: Literal["bf16"] | None = None, time_limit: float = 300.0,
+    memory_limit: float | None = None, inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> ModelProfile:  # fmt: skip
+    """Trace a PyTorch or Keras model by shapes alone: no data, no accelerator, no memory for weights.
+
+    This runs your file, so let it be one you trust. It gives workload() returning fomkit.Workload, or the names
+    model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs. A compiled keras.Model has its own
+    inputs, loss and optimizer.
+
+    Parameters
+    ----------
+    source : path, Workload, torch.nn.Module or keras.Model
+        The .py file with the model, or the program, which is run; an ONNX file, whose backward pass and update are
+        derived, and marked so; a transformer's sizes (.yaml, docs/parallel.md).
+    arguments : sequence of str, optional
+        With --script, after '--': the program's own.
+    script : bool
+        The file is a training program: it really runs, on the CPU, and is stopped after its third step or a few
+        more, of which one is taken.
+    mode : str
+        A training step, or the forward pass only.
+    batch : int, optional
+        Samples in the step; default: the file's own.
+    sizes : mapping, optional
+        A size that inputs names, traced at this value; default: its own.
+    optimizer : str, or the optimizer of a module
+        With an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.
+    name : str, optional
+        Name of the profile; default: that of the file.
+    measure : str, optional
+        Run it for real, too, with its weights: time the plain step again and again, without a profiler, its energy
+        read where there is a counter; or its ops as well, by the profiler.
+    threads : int, optional
+        With --measure: threads on the CPU; default: the framework's own number.
+    precision : str, optional
+        With --measure step: time it under torch.autocast to this format; default: as it is.
+    time_limit : float
+        Seconds that one attempt may take.
+    memory_limit : float, optional
+        Memory that it may take [GB]; default: 8, where it really runs 16.
+    inputs, loss
+        Of a module, as `Workload` takes them.
+    tell : function of a text
+        Told what is done.
+
+    Raises
+    ------
+    FomkitError
+        When the file fails, hangs or lacks something.
+    """
+    asked = _Asked(
+        arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads, precision or "",
+        time_limit, memory_limit,
+    )  # fmt: skip
+    if isinstance(source, str | Path):
+        return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
+    return _of_module(source, inputs, loss, asked)
+
+
+class _Asked(NamedTuple):
+    """What is asked of a profile, as `profile` takes it."""
+
+    arguments: Sequence[str] | None
+    script: bool
+    mode: Literal["train", "infer"]
+    batch: int | None
+    sizes: Mapping[str, int]
+    optimizer: Any
+    name: str | None
+    measure: str | None
+    threads: int | None
+    precision: str
+    time_limit: float
+    memory_limit: float | None
+
+
+def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfile:
+    """Profile what is in memory: a workload, or a module."""
+    from fomkit.frontends.profile import profile_workload
+
+    if not isinstance(source, Workload):
+        source = Workload(source, inputs, loss, asked.optimizer)
+    elif inputs is not None or loss is not None or asked.optimizer is not None:
+        raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
+    if asked.measure is not None or asked.threads is not None or asked.precision:
+        raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
+    if asked.script or asked.arguments is not None:
+        raise FomkitError("profile", "script and arguments are for a training program. Give its file.")
+    return profile_workload(source, mode=asked.mode, batch=asked.batch, sizes=asked.sizes, name=asked.name)
+
+
+def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
+    """Profile a file, and time it where that is asked for."""
+    from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
+
+    if not is_bare or not isinstance(asked.optimizer, str | None):
+        raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
+    is_onnx = _is_onnx(path, asked)
+    _check_use(path, asked)
+    _check_measuring(path, asked, is_onnx=is_onnx)
+    limits: dict[str, Any] = {"time_limit_s": asked.time_limit}
+    limits |= {"memory_limit_byte": asked.memory_limit * 1e9} if asked.memory_limit else {}
+    of_step: dict[str, Any] = {"mode": asked.mode, "batch": asked.batch, "sizes": asked.sizes, "name": asked.name}
+    tell(f"profiling {path.name}")
+    if asked.script:
+        found = profile_script(path, asked.arguments or (), name=asked.name, **limits)
+    elif path.suffix in (".yaml", ".yml"):
+        found = _of_sizes(path, asked)
+    elif is_onnx:
+        found = profile_onnx(path, optimizer=asked.optimizer, **of_step, **limits)
+    else:
+        found = profile_file(path, **of_step, **limits)
+    if asked.measure is None:
+        return found
+    from fomkit.bench.step_energy import watch_energy
+    from fomkit.verbs.measured_run import measure_profile
+
+    tell(f"timing {path.name}")
+    timed = {"ops": asked.measure == "ops", "threads": asked.threads, "precision": asked.precision, **limits}
+    with watch_energy() as energy:
+        return measure_profile(found, path, energy=energy, **timed)
+
+
+def _of_sizes(path: Path, asked: _Asked) -> ModelProfile:
+    """Make the profile of a transformer from its sizes; nothing runs, so the limits limit nothing."""
+    from fomkit.plan.transformer_step import load_recipe
+
+    if asked.sizes or asked.mode != "train":
+        raise FomkitError(
+            str(path), "holds the sizes of a transformer, which is trained. Only `batch`, `name` and -o apply."
+        )
+    found = load_recipe(path)
+    used = {**found.sizes, **({"batch": asked.batch} if asked.batch is not None else {})}
+    return replace(found, name=asked.name or found.name, sizes=used)
+
+
+def _is_onnx(path: Path, asked: _Asked) -> bool:
+    """Tell by content whether a file is an ONNX model; by its name, too, so that a damaged one is told as such."""
+    from fomkit.frontends.onnx.file import recognise_onnx
+
+    found = not asked.script and (path.suffix == ".onnx" or recognise_onnx(path))
+    if asked.optimizer and not found:
+        what = "is for an ONNX file. Name the optimizer in the Python file."
+        raise FomkitError(f"optimizer {asked.optimizer}", what)
+    return found
+
+
+def _check_use(path: Path, asked: _Asked) -> None:
+    """Refuse a folder, limits that are none, and what only the other way of profiling has."""
+    if path.is_dir():
+        raise FomkitError(str(path), "is a folder. Give the Python file, or the ONNX file, in it.")
+    for name in ("time_limit", "memory_limit"):
+        limit = getattr(asked, name)
+        if limit is not None and not limit >= 0.1:
+            raise FomkitError(name, f"is {limit!r}. Give a number of 0.1 or more.")
+    if asked.arguments is not None and not asked.script:
+        message = f"the arguments {' '.join(asked.arguments)!r:.80} are for a training program"
+        raise FomkitError(str(path), f"{message}. Add `script`, or leave them out.")
+    options = {
+        "`mode` infer": asked.mode == "infer", "`batch`": asked.batch is not None, "`sizes`": bool(asked.sizes)
+    }  # fmt: skip
+    if asked.script and any(options.values()):
+        given = next(option for option, is_given in options.items() if is_given)
+        raise FomkitError(
+            str(path),
+            f"{given} is not for a training program, which runs as it is. Give it arguments of its own after "
+            f"'--', for example: fomkit profile --script {path} -- --batch-size 32",
+        )
+
+
+def _check_measuring(path: Path, asked: _Asked, *, is_onnx: bool) -> None:
+    """Refuse what cannot be timed before anything runs."""
+    check_counts(threads=asked.threads)
+    if asked.precision and asked.measure != "step":
+        what = f"`precision` {asked.precision} is for the plain step. Add `measure` step, or leave it out."
+        raise FomkitError(str(path), what)
+    if asked.measure is None:
+        if asked.threads is not None:
+            raise FomkitError(str(path), "`threads` is for timing. Add `measure` step, or leave it out.")
+        return
+    if is_onnx:
+        raise FomkitError(str(path), "is an ONNX file, which is read, not run. Give a model.py to time it.")
+    if asked.script:
+        raise FomkitError(
+            str(path),
+            "`measure` is not for a training program, whose step cannot be run again alone. Give its model as a "
+            "model.py: model, inputs, loss_fn and optimizer.",
+        )
+    from fomkit.bench.model_steps import check_timed
+
+    check_timed(path, asked.precision)
+
+
+def _what_a_run_lacks(model: ModelProfile) -> list[str]:
+    """Name what keeps an estimate at the step."""
+    known = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
+    lacking = [name for name, value in known.items() if value is None]
+    if not lacking or model.traced_with.get("mode") == "infer":
+        return []
+    made_by_code = model.traced_with.get("device") in _WITHOUT_DATA.keys() - {_OF_FILE}
+    place = "file" if made_by_code else "profile's data and run"
+    return [f"note: no run and no units per day without {' and '.join(lacking)}; the {place} may give them"]
+
+
+def told(model: ModelProfile) -> Answer:
+    """Say what a profile holds, for who made it."""
+    from fomkit.core.units import format_quantity
+    from fomkit.ops.pricing import add_costs
+    from fomkit.ops.resize import resize_ops
+    from fomkit.output.estimates import measured_lines
+    from fomkit.plan.coverage import work_per_pass
+    from fomkit.verbs.measured_run import run_content
+
+    work = work_per_pass(add_costs(resize_ops(model.ops, model.sizes, model.name)))
+    device = model.traced_with["device"]
+    traced = _WITHOUT_DATA.get(device, f"in its own run on the {device}")
+    lines = [
+        f"{model.name}: {model.title}, batch {model.batch}, traced {traced}",
+        f"parameters: {model.parameters_total:,}, of them trainable {model.parameters_trainable:,}",
+        f"work: {'at least ' if model.at_least else ''}"
+        + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),
+        f"table: {len(model.ops):,} rows, {len(model.parts):,} parts of rows found at the call",
+        *(f"unsupported: {name}" for name in model.unsupported),
+        *(f"note: {note}" for note in model.notes),
+        *_what_a_run_lacks(model),
+        *(measured_lines(run_content(model.measured)) if model.measured else ()),
+    ]
+    return Answer(
+        {"schema": "fomkit/profiled/1", "lines": lines}, [], lambda *_: "".join(f"{one}\n" for one in lines)
+    )
