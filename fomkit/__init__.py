@@ -14,7 +14,6 @@ __all__ = [
     "advise",
     "campaign",
     "compare",
-    "convolution_methods",
     "cost",
     "estimate",
     "estimate_all",
@@ -43,7 +42,6 @@ __all__ = [
     "solve",
     "sweep",
     "validate_predictions",
-    "work_formulas",
     "write_report",
     "write_workbook",
 ]
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from fomkit.core.suite import Conditions
     from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict
-    from fomkit.verbs.looks import convolution_methods, explain, memory, show, work_formulas
+    from fomkit.verbs.looks import explain, memory, show
     from fomkit.verbs.measurements import (
         compare,
         export_measurements,
@@ -78,7 +76,7 @@ _ROOMS = {
     "fomkit.core.model": "Workload",
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
     "fomkit.verbs.estimates": "advise estimate estimate_all predict",
-    "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
+    "fomkit.verbs.looks": "explain memory show",
     "fomkit.verbs.measurements": "compare export_measurements import_measurements",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
     "fomkit.verbs.profiles": "import_machine import_model machine model profile save",

@@ -20,7 +20,7 @@ FUNCTIONS = {
     "estimate": "estimate estimate_all write_report", "predict": "predict",
     "fom": "fom write_workbook",
     "compare": "compare", "advise": "advise", "memory": "memory",
-    "show": "show convolution_methods work_formulas",
+    "show": "show",
     "explain": "explain", "profile": "profile save", "import": "import_machine import_model import_measurements",
     "export": "export_measurements", "measure": "measure_machine measure_network measure_input",
     "validate": "validate_predictions prove_here", "pack": "pack", "review": "review", "accept": "accept",

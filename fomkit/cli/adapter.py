@@ -39,7 +39,7 @@ SHARED: Mapping[str, Any] = {
 _COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
     "model": choices.complete_model, "models": choices.complete_model,
     "machine": choices.complete_machine, "baseline": choices.complete_machine, "target": choices.complete_machine,
-    "suite": choices.complete_suite, "campaign": choices.complete_campaign,
+    "profile": choices.complete_profile, "suite": choices.complete_suite, "campaign": choices.complete_campaign,
 }  # fmt: skip
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
@@ -136,7 +136,7 @@ def _endings(command: Command) -> list[str]:
     ]
 
 
-def _check_output(path: Path | None, verb: str, command: Command, only: str | None, force: bool) -> None:
+def _check_file(path: Path | None, verb: str, command: Command, only: str | None, force: bool) -> None:
     """Raise before the work when what it gives could not be written."""
     if only is not None and (path is None or path.suffix != ".xlsx"):
         raise FomkitError(f"--for {only}", "is about a workbook. Add, for example, '-o vendor.xlsx'.")
@@ -232,7 +232,8 @@ def _of_all(command: Command) -> Iterator[inspect.Parameter]:
     if command.keeps:
         force = choices.option("Replace a file that exists already.", "--force")
         yield _parameter("force", Annotated[bool, force], False)
-    *others, last = _endings(command)
+    computes = {".xlsx": "a workbook that computes (.xlsx)"} if command.workbook else {}
+    *others, last = (computes.get(ending, ending) for ending in _endings(command))
     replaces = "" if command.keeps else "; replaces the file"
     json = choices.option("Print everything as JSON instead of text.", "--json")
     written = choices.output_option(f"Write {', '.join(others)} or {last} as well{replaces}.")
@@ -265,7 +266,7 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         asked = {name: _as_asked(given[name], one, kinds[name]) for name, one in parameters.items()}
         shows = {name: given[name] for name in command.shows}
         how = _Asked(given["output"], given["as_json"], given["quiet"], given.get("only"), shows)
-        _check_output(how.output, verb, command, how.only, given.get("force", False))
+        _check_file(how.output, verb, command, how.only, given.get("force", False))
         if command.streams:
             streamed = how.output is not None and how.output.suffix in command.streams
             asked["output"] = how.output if streamed else None

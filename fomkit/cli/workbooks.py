@@ -6,8 +6,6 @@
 
 ``fomkit pack``: what to ask a vendor to time, and a script that times it.
 
-Writing a workbook for one vendor, and saying which free texts go along with it.
-
 ``fomkit export``: measurements in the form of another program, or a measured profile as such a table.
 """
 
@@ -24,7 +22,6 @@ from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
     from fomkit.core.machine import Machine
-    from fomkit.workbook.records import SheetModel
     from fomkit.workbook.review import Review
 
 
@@ -146,24 +143,6 @@ def pack(
     for line in made.lines:
         print(line)
     print(f"{output}: {', '.join(made.files)}")
-
-
-_SHOWN = 8
-"""Texts of one sort that are shown; the others stand in the workbook."""
-
-
-def write_and_report(sheet_model: SheetModel, path: Path, only: str | None) -> None:
-    """Write a workbook; of a copy for one target, list its free texts, which no program can judge."""
-    from fomkit.workbook.vendor import free_texts
-    from fomkit.workbook.write import write_workbook
-
-    shown = write_workbook(sheet_model, path, only)
-    if only is None:
-        return
-    typer.echo(f"free texts that go along in {path}; read them before you send it:", err=True)
-    for sort, texts in free_texts(shown).items():
-        more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
-        typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
 
 
 Source = Annotated[

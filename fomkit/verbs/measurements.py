@@ -68,7 +68,7 @@ def _sheet(found: Answer) -> bytes:
 
 @command(
     "projecting",
-    arguments={"models": "[MODEL...]"},
+    arguments={"models": "MODEL"},
     metavar={"measured": "TABLE", "calibrate_on": "MODEL", "host_from": "MACHINE", "latency": "TIME"},
     writes={".xlsx": _sheet},
     examples=(
@@ -130,18 +130,17 @@ def compare(
     like = None if calibrate_on is None else model.name(calibrate_on)
     host = None if host_from is None else machine.name(host_from)
     if not grid:
-        others = [name for name in (base, host) if name not in (None, _BASELINE)]
-        _check_names(table, rows, named, [*targets, *others])
+        _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
     asked = {*targets, base, host}
     chosen = [row for row in rows if not named or row.model in (*named, like)]
     found = counted_once([row for row in chosen if not targets or row.machine in asked])
     options = options_of(interval=interval)
     if grid:
-        return _grid(*found, options, model, machine, named, targets, latency)
-    return _cells(*found, options, model, machine, base, like, host)
+        return _rates_within(*found, options, model, machine, named, targets, latency)
+    return _cell_by_cell(*found, options, model, machine, base, like, host)
 
 
-def _cells(
+def _cell_by_cell(
     rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
     machine: _Named[Machine], baseline: str, calibrate_on: str | None, host_from: str | None,
 ) -> Answer:  # fmt: skip
@@ -158,7 +157,7 @@ def _cells(
     return Answer(content, content["cells"], format_compare)
 
 
-def _grid(
+def _rates_within(
     rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
     machine: _Named[Machine], models: Sequence[str], targets: Sequence[str], latency: str | float,
 ) -> Answer:  # fmt: skip

@@ -16,7 +16,6 @@ from fomkit.files.write import check_absent
 from fomkit.profiles.locate import file_key, kept
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import TRACED, load_model, save_model
-from fomkit.profiles.save_machine import save_machine
 from fomkit.verbs.answer import as_name, check_options
 
 if TYPE_CHECKING:
@@ -167,6 +166,8 @@ def save(
         raise FomkitError(str(target), message)
     if isinstance(what, Machine):
         check_absent([target, target.with_name(f"{target.stem}.timings.csv")], force)
+        from fomkit.profiles.save_machine import save_machine  # estimates save none
+
         return save_machine(what, target)
     if isinstance(what, ModelProfile):
         check_absent([target, *tables_beside(target)], force)

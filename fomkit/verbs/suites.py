@@ -38,7 +38,7 @@ _PROPOSAL = re.compile(r"(.+)\.([A-Za-z_]\w*)=(.+)")
 _COUNTS = ("batch", "epochs", "samples")
 
 
-def _value(text: str, name: str, where: str) -> Any:
+def _proposed_value(text: str, name: str, where: str) -> Any:
     if name == "quality":
         return text
     if name == "precision":
@@ -66,7 +66,7 @@ def _proposed(texts: Sequence[str]) -> dict[str, Conditions]:
         one = proposals.get(line, Conditions())
         if name in one.stated():
             raise FomkitError(where, f"proposes {name} a second time. Propose it once.")
-        value = _value(match[3], name, where)
+        value = _proposed_value(match[3], name, where)
         known = name in (*_COUNTS, "quality", "precision")
         proposals[line] = (
             replace(one, **{name: value}) if known else replace(one, sizes={**one.sizes, name: value})

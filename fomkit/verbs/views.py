@@ -130,7 +130,7 @@ def _solution(found: Any) -> Answer:
     return Answer(content, content["changes"], format_solution, [content["does_not_fit"] or ""])
 
 
-def _steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
+def _nine_steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
     """Tell each estimate on a target as the lecture's nine steps, with the terms of its energy."""
     from fomkit.output.terminal import format_explanation, format_terms
     from fomkit.verbs.looks import method_steps
@@ -143,13 +143,13 @@ def _steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str
     return told
 
 
-def _compared(found: Comparison) -> Answer:
+def _comparison(found: Comparison) -> Answer:
     from fomkit.output.estimates import format_from_measurements, with_ways
 
     def write(content: Mapping[str, Any], screen: Screen = PLAIN, *, explain: bool = False) -> str:
         measured = content.get("from_measurements")
         aside = "" if measured is None else format_from_measurements(measured, screen)
-        return format_estimates(content, screen) + aside + (_steps(found, content, screen) if explain else "")
+        return format_estimates(content, screen) + aside + (_nine_steps(found, content, screen) if explain else "")
 
     content = estimates_content(found)
     return Answer(content, with_ways(content), write, found.unfit)
@@ -180,8 +180,9 @@ def _swept(found: Any) -> Answer:
 
 
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
-    "Advice": _advice, "Comparison": _compared, "Cost": _cost, "Prediction": _predicted, "ScalingResult": _scaling,
-    "Sensitivity": _sensitivity, "Solution": _solution, "SuiteResult": _suite, "Swept": _swept,
+    "Advice": _advice, "Comparison": _comparison, "Cost": _cost, "Prediction": _predicted,
+    "ScalingResult": _scaling, "Sensitivity": _sensitivity,
+    "Solution": _solution, "SuiteResult": _suite, "Swept": _swept,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""
 
