@@ -32,6 +32,7 @@ from fomkit.verbs.compare import Comparison, compare
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
+    from fomkit.core.measurement import Measurement
     from fomkit.plan.op_tables import Prediction
     from fomkit.whatif.advice.advise import Advice
     from fomkit.workbook.records import SheetModel
@@ -205,7 +206,8 @@ def _compare_all(
             f"measurements {measurements}",
             "needs the machine they were taken on. Add, for example, '--baseline p100'.",
         )
-    rows, known = (), None
+    rows: tuple[Measurement, ...] = ()
+    known = None
     if baseline is not None:
         from fomkit.readers.measurements import all_measured, read_measurements  # most estimates have none
 
