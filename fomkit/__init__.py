@@ -14,7 +14,6 @@ __all__ = [
     "advise",
     "campaign",
     "compare",
-    "convolution_methods",
     "cost",
     "estimate",
     "estimate_all",
@@ -44,7 +43,6 @@ __all__ = [
     "solve",
     "sweep",
     "validate_predictions",
-    "work_formulas",
     "write_report",
     "write_workbook",
 ]
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict
     from fomkit.verbs.foreign import export, import_file, import_machine, import_measurements, import_model
-    from fomkit.verbs.looks import convolution_methods, explain, memory, show, work_formulas
+    from fomkit.verbs.looks import explain, memory, show
     from fomkit.verbs.measurements import compare
     from fomkit.verbs.measuring import (
         measure_input,
@@ -79,7 +77,7 @@ _ROOMS = {
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",
     "fomkit.verbs.estimates": "advise estimate estimate_all predict",
     "fomkit.verbs.foreign": "export import_file import_machine import_measurements import_model",
-    "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
+    "fomkit.verbs.looks": "explain memory show",
     "fomkit.verbs.measurements": "compare",
     "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
     "fomkit.verbs.profiles": "machine model save",

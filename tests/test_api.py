@@ -15,12 +15,13 @@ from typer.testing import CliRunner
 import fomkit
 from fomkit.cli.main import VERBS, app, verb_function
 from fomkit.cli.pages import api_page
+from fomkit.verbs.answer import WATCHED
 
 FUNCTIONS = {
     "estimate": "estimate estimate_all write_report", "predict": "predict",
     "fom": "fom write_workbook",
     "compare": "compare", "advise": "advise", "memory": "memory",
-    "show": "show convolution_methods work_formulas",
+    "show": "show",
     "explain": "explain", "profile": "profile save",
     "import": "import_file import_machine import_model import_measurements",
     "export": "export", "measure": "measure_machine measure_network measure_input",
@@ -148,6 +149,92 @@ def test_answers_say_what_the_command_line_says() -> None:
         assert done.stdout == answer.summary()
         assert len(answer.table) == len(answer.rows) > 0
         assert answer.content["schema"] in repr(answer)
+
+
+SAME = {
+    "estimate p1b3 tc1 -t v100 --baseline p100 --last-batch keep --from candle-lecture": (
+        fomkit.estimate_all, (["p1b3", "tc1"], ["v100"], "p100"),
+        {"last_batch": "keep", "measurements": "candle-lecture"},
+    ),
+    "estimate p1b3 -t a100-sxm --nodes 1 --layout zero=1 --node-devices 4": (
+        fomkit.estimate_all, (["p1b3"], ["a100-sxm"]), {"nodes": 1, "layout": "zero=1", "node_devices": 4}
+    ),
+    "fom candle -t v100 --propose P1B3.batch=200 --threshold 0.5 --allow-excluded": (
+        fomkit.fom, ("candle", "v100"),
+        {"proposals": {"P1B3": fomkit.Conditions(batch=200)}, "threshold": 0.5, "allow_excluded": True},
+    ),
+    "fom candle -t v100 --propose P1B3.batch=20": (
+        fomkit.fom, ("candle", "v100"), {"proposals": ["P1B3.batch=20"]}
+    ),
+    "fom candle -t v100 --from candle-lecture": (
+        fomkit.fom, ("candle", "v100"), {"measurements": "candle-lecture"}
+    ),
+    "compare tc1 nt3 -t v100 --calibrate-on tc1": (
+        fomkit.compare, (["tc1", "nt3"],), {"machines": ["v100"], "calibrate_on": "tc1"}
+    ),
+    "compare tc1 --grid -t v100 --latency 5ms": (
+        fomkit.compare, (["tc1"],), {"machines": ["v100"], "grid": True, "latency": 0.005}
+    ),
+    "show gpt2 --by module --top 50%": (fomkit.show, ("gpt2",), {"by": "module", "top": 0.5}),
+    "show gpt2 --by module": (fomkit.show, ("gpt2",), {"by": "module"}),
+    "show gpt2 --by module --depth 0": (fomkit.show, ("gpt2",), {"by": "module", "depth": 0}),
+    "show --metrics": (fomkit.show, (), {"metrics": True}),
+    "sweep p1b3 -t v100 --vary batch=50,100 --scope device": (
+        fomkit.sweep, ("p1b3", "v100", {"batch": [50, 100]}), {"scope": "device"}
+    ),
+}  # fmt: skip
+"""Command lines, and the calls that say the same."""
+
+
+@pytest.mark.parametrize("words", SAME)
+def test_python_says_what_the_command_line_says(words: str) -> None:
+    function, given, named = SAME[words]
+    assert CliRunner().invoke(app, words.split()).stdout == function(*given, **named).summary()
+
+
+def test_loaded_profiles_are_as_good_as_names() -> None:
+    found = fomkit.compare([fomkit.model("candle/tc1")], machines=[fomkit.machine("v100")], grid=True)
+    assert found.summary() == fomkit.compare(["tc1"], machines=["v100"], grid=True).summary()
+    shown = fomkit.show(fomkit.model("gpt2"), machine=fomkit.machine("v100"))
+    assert shown.summary() == fomkit.show("gpt2", machine="v100").summary()
+
+
+def test_the_nine_steps_are_told_in_python() -> None:
+    found = fomkit.estimate_all(["p1b3-lecture"], ["x86-lecture"])
+    words = ["estimate", "p1b3-lecture", "-t", "x86-lecture", "--explain"]
+    assert CliRunner().invoke(app, words).stdout == found.summary(explain=True) != found.summary()
+
+
+def test_python_writes_the_points_of_a_sweep_as_the_command_line_does(tmp_path) -> None:
+    words = ["sweep", "p1b3", "-t", "v100", "--vary", "batch=50,100", "-o", str(tmp_path / "typed.csv")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    found = fomkit.sweep("p1b3", "v100", ["batch=50,100"], output=tmp_path / "called.csv", keep=False)
+    assert (tmp_path / "called.csv").read_bytes() == (tmp_path / "typed.csv").read_bytes()
+    assert len(found.table) == 0
+    assert found.best["batch"] == 100
+    with pytest.raises(fomkit.FomkitError, match="resume: goes on with the points of a file"):
+        fomkit.sweep("p1b3", "v100", ["batch=50,100"], resume=True)
+
+
+def test_python_freezes_a_suite(tmp_path, root: Path) -> None:
+    path = tmp_path / "next.suite.yaml"
+    found = fomkit.fom(root / "model_profiles" / "candle.suite.yaml", freeze=path)
+    assert f"{path}: version" in found.summary()
+    assert found.content["lines"]
+    again = fomkit.fom(path, "v100", allow_excluded=True)
+    assert again.suite.frozen
+    with pytest.raises(fomkit.FomkitError, match=r"nothing else\. Leave `target` out"):
+        fomkit.fom("candle", "v100", freeze=path)
+
+
+def test_work_tells_its_parts_to_who_watches() -> None:
+    told = []
+    mark = WATCHED.set(lambda count=None: told.append(count))
+    try:
+        fomkit.estimate_all(["p1b3", "tc1"], ["v100"])
+    finally:
+        WATCHED.reset(mark)
+    assert told == [2, None, None]
 
 
 def test_a_page_of_an_answer_is_text() -> None:

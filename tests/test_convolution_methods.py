@@ -104,7 +104,7 @@ def test_the_function_and_the_csv_file_have_one_row_for_each_method(tmp_path: Pa
     run("alexnet", "--convolutions", "-t", "v100", "-o", str(output))
     with output.open(newline="", encoding="utf-8") as file:
         written = list(csv.DictReader(file))
-    found = fomkit.convolution_methods("alexnet", "v100")
+    found = fomkit.show("alexnet", machine="v100", convolutions=True).table
     assert len(written) == len(found) == 14 * len(METHODS)
     assert set(written[0]) == set(found.columns)
     assert found.groupby(["shape", "pass_name"])["best"].sum().eq(1).all()
@@ -173,9 +173,9 @@ def test_mistakes_are_told(words, message) -> None:
 
 def test_the_function_refuses_as_the_command_does() -> None:
     with pytest.raises(FomkitError, match="precision: depends on what a machine has"):
-        fomkit.convolution_methods("alexnet", precision="mixed")
-    with pytest.raises(FomkitError, match="workspace: the workspace is 'much'"):
-        fomkit.convolution_methods("alexnet", workspace="much")
+        fomkit.show("alexnet", convolutions=True, precision="mixed")
+    with pytest.raises(FomkitError, match="workspace much: the workspace is 'much'"):
+        fomkit.show("alexnet", convolutions=True, workspace="much")
 
 
 @pytest.mark.parametrize(

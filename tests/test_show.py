@@ -19,9 +19,8 @@ import fomkit as package
 from fomkit.core.errors import FomkitError
 from fomkit.output.models import format_model_view
 from fomkit.plan.options import Options
-from fomkit.plan.work_formulas import formulas_content
 from fomkit.profiles.campaigns import find_profile
-from fomkit.verbs.model_view import View, show_model
+from fomkit.verbs.model_view import View, formulas_content, show_model
 from fomkit.verbs.profiling import told
 
 MIB = 1024**2
@@ -409,11 +408,11 @@ def test_work_of_a_step_as_formulas_by_hand(tmp_path: Path) -> None:
     assert f"  byte = 48*{half} + 128  (176.0 B)" in told
     assert "missing: 7 executions have no flop and are in no formula" in told
     text("small.yaml", "--formula", "-o", "out.csv", cwd=tmp_path)
-    table = package.work_formulas(tmp_path / "small.yaml").table
+    table = package.show(tmp_path / "small.yaml", formula=True).table
     with (tmp_path / "out.csv").open(encoding="utf-8") as file:
         assert list(csv.DictReader(file)) == table.to_dict("records")
     with pytest.raises(FomkitError, match=r"batch: is '8'\. Give a whole number"):
-        package.work_formulas(tmp_path / "small.yaml", batch="8")
+        package.show(tmp_path / "small.yaml", formula=True, batch="8")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "resnet50", "candle/p1b3", "candle/tc1", "p1b3-lecture"])

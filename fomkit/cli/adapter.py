@@ -39,7 +39,7 @@ SHARED: Mapping[str, Any] = {
 _COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
     "model": choices.complete_model, "models": choices.complete_model,
     "machine": choices.complete_machine, "baseline": choices.complete_machine, "target": choices.complete_machine,
-    "suite": choices.complete_suite, "campaign": choices.complete_campaign,
+    "profile": choices.complete_profile, "suite": choices.complete_suite, "campaign": choices.complete_campaign,
     "committed": choices.complete_machine,
 }  # fmt: skip
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
@@ -137,7 +137,7 @@ def _endings(command: Command) -> list[str]:
     ]
 
 
-def _check_output(path: Path | None, verb: str, command: Command, only: str | None, force: bool) -> None:
+def _check_file(path: Path | None, verb: str, command: Command, only: str | None, force: bool) -> None:
     """Raise before the work when what it gives could not be written."""
     if only is not None and (path is None or path.suffix != ".xlsx"):
         raise FomkitError(f"--for {only}", "is about a workbook. Add, for example, '-o vendor.xlsx'.")
@@ -250,7 +250,8 @@ def _of_all(command: Command) -> Iterator[inspect.Parameter]:
     if not command.plain:
         json = choices.option("Print everything as JSON instead of text.", "--json")
         yield _parameter("as_json", Annotated[bool, json], False)
-    *others, last = _endings(command)
+    computes = {".xlsx": "a workbook that computes (.xlsx)"} if command.workbook else {}
+    *others, last = (computes.get(ending, ending) for ending in _endings(command))
     replaces = "" if command.keeps else "; replaces the file"
     written = command.kept.text if command.kept else f"Write {', '.join(others)} or {last} as well{replaces}."
     yield _parameter("output", Annotated[Path | None, choices.output_option(written)], None)
@@ -282,7 +283,7 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         how = _Asked(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
         kept = _check_kept(how.output, command, asked, force)
         if command.kept is None:
-            _check_output(how.output, verb, command, how.only, force)
+            _check_file(how.output, verb, command, how.only, force)
         if command.streams:
             streamed = how.output is not None and how.output.suffix in command.streams
             asked["output"] = how.output if streamed else None

@@ -76,6 +76,11 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete) and not name.endswith((".suite", ".campaign"))]
 
 
+def complete_profile(incomplete: str) -> list[str]:
+    """Name the model and machine profiles that begin with what is typed."""
+    return [*complete_model(incomplete), *complete_machine(incomplete)]
+
+
 def _with_ending(ending: str, incomplete: str) -> list[str]:
     from fomkit.profiles.locate import profile_names
 
@@ -358,15 +363,3 @@ def check_output(path: Path | None, verb: str) -> None:
     """
     if path is not None and path.suffix not in (".json", ".csv"):
         raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use .json or .csv.")
-
-
-def check_workbook(path: Path | None, only: str | None, others: tuple[str, ...] = ()) -> None:
-    """Raise when a file to write has an ending that the verb cannot write, or ``--for`` is about no workbook.
-
-    Raises FomkitError with the endings that it can write.
-    """
-    endings = (*others, ".xlsx")
-    if path is not None and path.suffix not in endings:
-        raise FomkitError(str(path), f"has an ending that cannot be written here. Use {' or '.join(endings)}.")
-    if only is not None and (path is None or path.suffix != ".xlsx"):
-        raise FomkitError(f"--for {only}", "is about a workbook. Add, for example, '-o vendor.xlsx'.")

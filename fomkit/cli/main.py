@@ -32,7 +32,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Look closer": {
         "explain": ("fomkit.verbs.looks", "Explain what the longest ops' times rest on, and what to time first."),
-        "show": ("show", "Show what a model is made of, what is known of a machine, or all names."),
+        "show": ("fomkit.verbs.looks", "Show what a model is made of, what is known of a machine, or all names."),
         "memory": ("fomkit.verbs.looks", "Follow what a step keeps in memory, and find the largest batch."),
         "advise": ("fomkit.verbs.estimates", "Advise what to change in a training, and for how much time."),
     },

@@ -275,7 +275,7 @@ def _vary(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _run(spec: Sweep, output: Path | None, scheduler: str | None, *, resume: bool, keep: bool) -> Swept:
+def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume: bool, keep: bool) -> Swept:
     """Work the points out, and write them as they come where a file is named."""
     from fomkit.files.write import check_absent
     from fomkit.output.points import KeptStretches
@@ -368,7 +368,7 @@ def sweep(
     target = with_links(as_machine(machine), more, node_devices)
     spec = make_sweep(as_model(model), target, given, way=way, points=points, seed=seed, options=options,
                       layout=stated)  # fmt: skip
-    return _run(spec, path, scheduler, resume=resume, keep=keep)
+    return _run_into(spec, path, scheduler, resume=resume, keep=keep)
 
 
 @command(

@@ -15,11 +15,9 @@ from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.op_tables import Prediction, predict_ops
 from fomkit.plan.options import Options
 from fomkit.profiles.locate import locate
 from fomkit.profiles.models import model_names, models_named
-from fomkit.readers.measurements import all_measured, read_measurements
 from fomkit.verbs.answer import (
     Spread,
     check_frame,
@@ -34,6 +32,8 @@ from fomkit.verbs.compare import Comparison, compare
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
+    from fomkit.core.measurement import Measurement
+    from fomkit.plan.op_tables import Prediction
     from fomkit.whatif.advice.advise import Advice
     from fomkit.workbook.records import SheetModel
 
@@ -100,7 +100,7 @@ def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
     from fomkit.verbs.report.write import check_few
 
     check_libraries()
-    check_few(len(_named(asked["models"])) * (len(asked["machines"]) + bool(asked["baseline"])))
+    check_few(len(_models_of(asked["models"])) * (len(asked["machines"]) + bool(asked["baseline"])))
 
 
 def _page(found: Comparison) -> str:
@@ -115,7 +115,7 @@ def _workbook(found: Comparison) -> SheetModel:
     return sheet_model_of_comparison(found)
 
 
-def _named(models: Sequence[str | Path | ModelProfile] | None) -> list[str | Path | ModelProfile]:
+def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str | Path | ModelProfile]:
     """Give the models that are asked for, those of a folder each; of none, all right in the folder of models."""
     if not models:
         return [*model_names()]
@@ -124,7 +124,7 @@ def _named(models: Sequence[str | Path | ModelProfile] | None) -> list[str | Pat
 
 @command(
     "estimating",
-    arguments={"models": "[MODEL...]"},
+    arguments={"models": "MODEL"},
     spelled={"measurements": ("--from",), "last_batch": ("--last-batch",)},
     metavar={"measurements": "CSV", "nodes": "N|fill"},
     shows={"explain": ("--explain", "Print the nine steps, each with its number.")},
@@ -190,10 +190,10 @@ def estimate_all(
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
-    return _compared(models, machines, baseline, measurements, options, spread)
+    return _compare_all(models, machines, baseline, measurements, options, spread)
 
 
-def _compared(
+def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options, spread: Spread,
 ) -> Comparison:  # fmt: skip
@@ -206,17 +206,22 @@ def _compared(
             f"measurements {measurements}",
             "needs the machine they were taken on. Add, for example, '--baseline p100'.",
         )
-    rows = () if measurements is None else read_measurements(locate(str(measurements), "measurements"))
-    named, known = _named(models), None
+    rows: tuple[Measurement, ...] = ()
+    known = None
+    if baseline is not None:
+        from fomkit.readers.measurements import all_measured, read_measurements  # most estimates have none
+
+        if measurements is not None:
+            rows = read_measurements(locate(str(measurements), "measurements"))
+        known = all_measured()[0]
+        known = known._replace(rows=(*known.rows, *rows))
+    named = _models_of(models)
     done = parts(len(named) * (len(machines) + (baseline is not None)))
     # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
     with pd.option_context("mode.string_storage", "python"):
         targets = [as_machine(machine) for machine in machines]
         base = None if baseline is None else as_machine(baseline, "baseline")
         profiles = [as_model(model) for model in named]
-        if base is not None:
-            known = all_measured()[0]
-            known = known._replace(rows=(*known.rows, *rows))
         found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
                         measured=known, spread=spread)  # fmt: skip
     if measurements is None:
@@ -277,7 +282,7 @@ def advise(
     return _advise(as_model(model), as_machine(machine), options)
 
 
-def _timed(found: Prediction) -> str:
+def _timed_csv(found: Prediction) -> str:
     from fomkit.files.op_csv import format_as_given
 
     return format_as_given(found.ops, "TIMED")
@@ -286,7 +291,7 @@ def _timed(found: Prediction) -> str:
 @command(
     "predicting",
     arguments={"table": "OPS.csv"},
-    writes={".csv": _timed},
+    writes={".csv": _timed_csv},
     prints=".csv",
     keeps=True,
     unanswered=lambda content: bool(content["unpriced"]),
@@ -343,6 +348,7 @@ def predict(
     ([792985600.0], 0)
     """
     from fomkit.files.op_csv import read_numbered_table
+    from fomkit.plan.op_tables import predict_ops
 
     check_options(sizes=sizes, interval=interval)
     target = as_machine(machine)

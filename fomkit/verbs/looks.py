@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +17,13 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, format_number, format_quantity, parse_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.ops.groups import GROUPINGS, Grouping, fewest
+from fomkit.output.screen import Screen
 from fomkit.plan.convolutions import convolutions_content, method_rows
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import find_profile, list_profiles, shipped_models
 from fomkit.verbs.answer import Answer, check_options, command, options_of
-from fomkit.verbs.model_view import COLUMNS, Measure, View, show_model
+from fomkit.verbs.model_view import COLUMNS, Measure, View, formulas_content, show_model
 from fomkit.verbs.profiles import as_machine, as_model
 
 
@@ -132,36 +134,62 @@ def memory(
     return Answer(content, content["live"], format_memory)
 
 
+_OF_GROUPS = ("by", "top", "measure", "depth", "timeline")
+"""Arguments about groups of ops, or their order."""
+LEVELS = 2
+"""Levels shown of a tree as text, unless told; all of code, which has three."""
+
+
+@command(
+    "looking",
+    arguments={"profile": "[MODEL|MACHINE]"},
+    metavar={"top": "SHARE", "workspace": "SIZE"},
+    examples=(
+        "fomkit show p1b3-lecture --by op --top 95%",
+        "fomkit show gpt2 --by module --depth 3 --target v100",
+        "fomkit show gpt2 --target v100 --timeline gpt2.trace.json",
+        "fomkit show resnet50 --convolutions --target v100 --workspace 256MiB",
+        "fomkit show gpt2 --formula",
+        "fomkit show v100",
+        "fomkit show --metrics",
+    ),
+)
 def show(
-    profile: str | Path | ModelProfile | Machine | None = None,
-    *,
-    by: Grouping = "kind",
-    machine: str | Path | Machine | None = None,
-    measure: Measure | None = None,
-    top: float | None = None,
-    depth: int | None = None,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-) -> Answer:
-    """Show a model's ops by group, what is known of a machine, or what there is to name.
+    profile: str | Path | ModelProfile | Machine | None = None, *, by: Grouping | None = None,
+    top: float | str | None = None, measure: Measure | None = None, depth: int | None = None,
+    batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
+    machine: str | Path | Machine | None = None, convolutions: bool = False, workspace: str | None = None,
+    formula: bool = False, metrics: bool = False, timeline: str | Path | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> Answer:  # fmt: skip
+    """Show a model's ops by group, a machine's facts and tables, or the names of all.
 
     Parameters
     ----------
     profile : name, path or profile, optional
-        Of a model or a machine; none: list them all, for which no other argument is used.
-    by : str
-        Of a model: kind, op, shape, module, pass, scope or code.
-    machine : name, path or profile, optional
-        Of a model: predict its times there.
+        A profile by name or path; none = list them.
+    by : str, optional
+        Group a model's ops by this; default: kind, which also counts its layers.
+    top : float or str, optional
+        Only the fewest groups that reach this share, such as 95%.
     measure : str, optional
-        Of a model: order and cut by time, flop or byte; default: time where every op has one, else flop.
-    top : float, optional
-        Of a model: only the fewest groups that reach this share of the measure.
+        Order and cut by this; default: time where every op has one, else flop.
     depth : int, optional
-        Of a model: levels of a tree; default: all.
-    batch, sizes, precision
-        Of a model, as of `fomkit.estimate`.
+        Levels of a tree; default: all, of which the text shows 2 (of code all); 0 = all.
+    machine : name, path or profile, optional
+        Machine to predict times on.
+    convolutions : bool
+        Each convolution by method: work, depth, workspace, the best.
+    workspace : str, optional
+        Most that a method of --convolutions may take besides its operands: 256MiB.
+    formula : bool
+        The work of a step, by pass, as formulas of its batch and other sizes.
+    metrics : bool
+        Every figure that fomkit gives, explained.
+    timeline : path, optional
+        Write the projected step as trace events, for ui.perfetto.dev; replaces the file.
+    batch, sizes, precision, interval
+        As of `fomkit.estimate`.
 
     Returns
     -------
@@ -172,45 +200,115 @@ def show(
     ------
     FomkitError
         When there is no such profile, or an argument does not fit it.
-
-    Examples
-    --------
-    >>> [peak["dtype"] for peak in show("titan").content["facts"]["peaks"]]
-    ['fp32', 'fp64']
     """
-    if profile is None:
-        return names()
+    named = _given(by=by, top=top, measure=measure, depth=depth, batch=batch, sizes=sizes or None,
+                   precision=precision, machine=machine, timeline=timeline, workspace=workspace,
+                   convolutions=convolutions, formula=formula)  # fmt: skip
+    found = _found(profile, named, metrics=metrics)
+    if isinstance(found, Answer):
+        return found
+    options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
+    target, limit = None if machine is None else as_machine(machine), _limit(workspace)
+    if formula:
+        return _formulas(found, options)
+    view = _view(by, measure, top, depth)
+    answer = _method_view(found, options, target, limit) if convolutions else _groups(found, options, target, view)
+    return answer if timeline is None else _with_timeline(answer, found, target, options, Path(timeline))
+
+
+def _given(**given: object) -> list[str]:
+    """Name the arguments that were given, as messages do."""
+    return [f"`{name}`" for name, value in given.items() if value is not None and value is not False]
+
+
+def _found(
+    profile: str | Path | ModelProfile | Machine | None, named: list[str], *, metrics: bool
+) -> Answer | ModelProfile:
+    """Give what is shown of no model, or the model that is to be looked at as the arguments say."""
+    path: str | Path | ModelProfile | Machine | None = profile
+    what = "machine" if isinstance(profile, Machine) else "model"
     if isinstance(profile, str | Path):
         path, what = find_profile(str(profile))
-        profile = as_model(path) if what == "model" else as_machine(path)
-    if isinstance(profile, Machine):
-        return facts_of(profile)
-    options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
-    view, target = _view(by, measure, top, depth), None if machine is None else as_machine(machine)
-    if precision is not None and machine is None:
-        raise FomkitError("precision", "depends on what a machine has. Add, for example, machine='v100'.")
-    return groups_of(profile, view, options, target)
+    if metrics:
+        if profile is not None or named:
+            raise FomkitError("metrics", "lists figures, of no profile. Leave the name and options out.")
+        return _metrics()
+    if path is None:
+        if named:
+            raise FomkitError("show", "its options are for a model, and none is named. Name one, or leave them.")
+        return _profile_names()
+    if what == "machine" and not isinstance(path, ModelProfile):
+        if named:
+            where = path.name if isinstance(path, Machine) else str(path)
+            raise FomkitError(where, f"is a machine, and {', '.join(named)} is for models. Leave it out.")
+        return _facts_view(as_machine(path))
+    _check_together(named)
+    return as_model(path)
 
 
-def groups_of(model: ModelProfile, view: View, options: Options, machine: Machine | None) -> Answer:
-    """Show a model's ops by group."""
-    from fomkit.output.models import format_model_view, view_rows
+def _check_together(named: list[str]) -> None:
+    for name, about in (("precision", "depends on what a machine has"), ("timeline", "is of times on a machine")):
+        if f"`{name}`" in named and "`machine`" not in named:
+            raise FomkitError(name, f"{about}. Add, for example, `machine` v100.")
+    groups, sizes = [f"`{name}`" for name in _OF_GROUPS], ("`formula`", "`batch`", "`sizes`")
+    if "`convolutions`" in named and (others := [name for name in named if name in groups]):
+        raise FomkitError("convolutions", f"is a view of its own, without {', '.join(others)}. Leave that out.")
+    if "`formula`" in named and (others := [name for name in named if name not in sizes]):
+        raise FomkitError("formula", f"is a view of its own, without {', '.join(others)}. Leave that out.")
+    if "`workspace`" in named and "`convolutions`" not in named:
+        raise FomkitError("workspace", "limits the methods of convolutions. Add `convolutions`.")
 
-    content = show_model(model, view, options, machine)
-    return Answer(content, view_rows(content), format_model_view)
 
-
-def _view(by: Grouping, measure: Measure | None, top: float | None, depth: int | None) -> View:
-    if by not in GROUPINGS:
+def _view(by: Grouping | None, measure: Measure | None, top: float | str | None, depth: int | None) -> View:
+    if by is not None and by not in GROUPINGS:
         raise FomkitError("by", f"is {by!r}. Give one of {', '.join(GROUPINGS)}.")
     if measure is not None and measure not in COLUMNS:
         raise FomkitError("measure", f"is {measure!r}. Give one of {', '.join(COLUMNS)}.")
-    if top is not None and not 0 < top <= 1:
+    if depth is not None and depth < 0:
+        raise FomkitError("depth", f"is {depth}. Give a whole number of 1 or more, or 0 for all.")
+    share = parse_quantity(top, "share", f"top {top}", "the share") if isinstance(top, str) else top
+    if isinstance(top, int | float) and not 0 < top <= 1:
         raise FomkitError("top", f"is {top!r}. Give a share above 0 and up to 1, for example 0.95.")
-    return View(by, measure, top, depth)
+    return View(by or "kind", measure, share, depth)
 
 
-def facts_of(machine: Machine) -> Answer:
+def _limit(workspace: str | None) -> float | None:
+    where = f"workspace {workspace}"
+    return None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
+
+
+def _groups(model: ModelProfile, options: Options, machine: Machine | None, view: View) -> Answer:
+    """Show a model's ops by group; the text of a tree has its first levels unless a depth is asked for."""
+    from fomkit.output.models import format_model_view, view_rows
+
+    def write(content: dict[str, Any], *screen: Screen) -> str:
+        if view.depth is None and view.by != "code" and view.top is None and content["by"]["separator"]:
+            kept = [row for row in content["rows"] if row["depth"] < LEVELS]
+            rows = [{**row, **row["inclusive"]} if row["depth"] == LEVELS - 1 else row for row in kept]
+            content = {**content, "rows": rows, "view": {**content["view"], "depth": LEVELS}}
+        return format_model_view(content, *screen)
+
+    content = show_model(model, view, options, machine)
+    return Answer(content, view_rows(content), write)
+
+
+def _with_timeline(
+    answer: Answer, model: ModelProfile, machine: Machine | None, options: Options, path: Path
+) -> Answer:
+    """Write the projected step as trace events, and say so at the end of the text."""
+    from fomkit.files.write import write_whole
+    from fomkit.output.files import timeline_text
+    from fomkit.plan.timeline import timeline_content
+
+    if path.suffix != ".json":
+        raise FomkitError(str(path), "has an ending that a timeline cannot have. Use .json.")
+    if machine is not None:  # without one the argument was refused
+        write_whole(path, timeline_text(timeline_content(model, machine, options)))
+    note = f"timeline: {path}, projected, for ui.perfetto.dev\n"
+    return replace(answer, write=lambda *shown: answer.write(*shown) + note)
+
+
+def _facts_view(machine: Machine) -> Answer:
     """Show what is known of a machine, beside the ops of the shipped models."""
     from fomkit.output.machines import format_machine_view
     from fomkit.verbs.machine_view import show_machine
@@ -220,46 +318,15 @@ def facts_of(machine: Machine) -> Answer:
     return Answer(content, rows, format_machine_view)
 
 
-def work_formulas(
-    model: str | Path | ModelProfile, *, batch: int | None = None, sizes: Mapping[str, int] | None = None
-) -> Answer:
-    """Write the work of a step, by pass, as formulas of its batch and other sizes.
-
-    Parameters
-    ----------
-    model : name, path or profile
-    batch, sizes
-        Put in as numbers; the others stay names.
-
-    Returns
-    -------
-    Answer
-        ``fomkit/formulas/1``; its table has the formulas of each pass and of the step.
-
-    Raises
-    ------
-    FomkitError
-        When the profile is unknown, or a size cannot be had.
-
-    Examples
-    --------
-    >>> work_formulas("candle/p1b3").table["flop"].tolist()
-    ['60177401*batch', '61289152*batch', '60177402', '121466553*batch + 60177402']
-    """
-    from fomkit.plan.work_formulas import formulas_content
-
-    options = options_of(batch, sizes=sizes)
-    return formulas_of(formulas_content(as_model(model), options))
-
-
-def formulas_of(content: dict[str, Any]) -> Answer:
+def _formulas(model: ModelProfile, options: Options) -> Answer:
     """Show the work of a step as formulas."""
     from fomkit.output.models import format_formulas, formula_rows
 
+    content = formulas_content(model, options)
     return Answer(content, formula_rows(content), format_formulas)
 
 
-def names() -> Answer:
+def _profile_names() -> Answer:
     """List the profiles that there are to name."""
     from fomkit.output.screen import format_profiles
 
@@ -269,61 +336,14 @@ def names() -> Answer:
     )
 
 
-def convolution_methods(
-    model: str | Path | ModelProfile,
-    machine: str | Path | Machine | None = None,
-    *,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-    workspace: str | None = None,
-    interval: float = DEFAULT_LEVEL,
-) -> pd.DataFrame:
-    """Say what each convolution of a step takes by each method, one row for each of both.
+def _metrics() -> Answer:
+    from fomkit.output.glossary import format_metrics, metrics_content
 
-    Parameters
-    ----------
-    model : name, path or profile
-    machine : name, path or profile, optional
-        Gives floors, and the predicted time of the op beside them; without it, work only.
-    batch : int, optional
-        Samples in one step; default: the profile's.
-    sizes : mapping, optional
-        Other named sizes of the profile.
-    precision : str, optional
-        fp32, tf32, mixed, bf16 or fp8; it depends on what a machine has, so it needs one.
-    workspace : str, optional
-        Most that a method may take besides operands and result, for example ``"256 MiB"``.
-    interval : float
-        Level of the times' intervals.
-
-    Returns
-    -------
-    DataFrame
-        Columns as in the CSV file of ``fomkit show MODEL --convolutions`` (docs/views.md); where a method cannot
-        compute a convolution its figures are empty and ``absent`` says why.
-
-    Raises
-    ------
-    FomkitError
-        When a profile is unknown, the model has no convolution or the workspace is no size.
-
-    Examples
-    --------
-    >>> found = convolution_methods("vgg16", batch=1)
-    >>> one = found[found["shape"] == "1× 512→512 28×28 k3 p1"].set_index(["pass_name", "method"]).loc["forward"]
-    >>> one.loc["direct", ["multiply_adds", "work_depth"]].tolist()
-    [1849688064.0, 13.0]
-    """
-    options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
-    if precision is not None and machine is None:
-        raise FomkitError("precision", "depends on what a machine has. Name one.")
-    profile, target = as_model(model), None if machine is None else as_machine(machine)
-    limit = None if workspace is None else parse_quantity(workspace, "byte", "workspace", "the workspace")
-    return pd.json_normalize([dict(row) for row in methods_of(profile, options, target, limit).rows])
+    content = metrics_content()
+    return Answer(content, content["metrics"], format_metrics)
 
 
-def methods_of(model: ModelProfile, options: Options, machine: Machine | None, limit: float | None) -> Answer:
+def _method_view(model: ModelProfile, options: Options, machine: Machine | None, limit: float | None) -> Answer:
     """Show each convolution by each method; `limit`: bytes that a method may take beside its operands."""
     from fomkit.output.models import format_convolutions
 

@@ -15,7 +15,6 @@ from fomkit.files.write import check_absent
 from fomkit.profiles.locate import file_key, kept
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import TRACED, load_model, save_model
-from fomkit.profiles.save_machine import save_machine
 from fomkit.verbs.answer import as_name
 from fomkit.verbs.profiling import profile
 
@@ -165,6 +164,8 @@ def save(
         what = _changed(what, target)
     check_save(type(what), target, force=force)
     if isinstance(what, Machine):
+        from fomkit.profiles.save_machine import save_machine  # estimates save none
+
         return save_machine(what, target)
     if isinstance(what, ModelProfile):
         return save_model(what, target)

@@ -144,7 +144,7 @@ def _solution(found: Any) -> Answer:
     return Answer(content, content["changes"], format_solution, [content["does_not_fit"] or ""])
 
 
-def _steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
+def _nine_steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
     """Tell each estimate on a target as the lecture's nine steps, with the terms of its energy."""
     from fomkit.output.terminal import format_explanation, format_terms
     from fomkit.verbs.looks import method_steps
@@ -157,13 +157,13 @@ def _steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str
     return told
 
 
-def _compared(found: Comparison) -> Answer:
+def _comparison(found: Comparison) -> Answer:
     from fomkit.output.estimates import format_from_measurements, with_ways
 
     def write(content: Mapping[str, Any], screen: Screen = PLAIN, *, explain: bool = False) -> str:
         measured = content.get("from_measurements")
         aside = "" if measured is None else format_from_measurements(measured, screen)
-        return format_estimates(content, screen) + aside + (_steps(found, content, screen) if explain else "")
+        return format_estimates(content, screen) + aside + (_nine_steps(found, content, screen) if explain else "")
 
     content = estimates_content(found)
     return Answer(content, with_ways(content), write, found.unfit)
@@ -194,8 +194,8 @@ def _swept(found: Any) -> Answer:
 
 
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
-    "Advice": _advice, "Comparison": _compared, "Cost": _cost, "ModelProfile": _profiled, "Prediction": _predicted,
-    "Review": _reviewed, "ScalingResult": _scaling, "Sensitivity": _sensitivity, "Solution": _solution,
+    "Advice": _advice, "Comparison": _comparison, "Cost": _cost, "ModelProfile": _profiled,
+    "Prediction": _predicted, "Review": _reviewed, "ScalingResult": _scaling, "Sensitivity": _sensitivity, "Solution": _solution,
     "SuiteResult": _suite, "Swept": _swept,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""

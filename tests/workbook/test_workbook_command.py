@@ -64,7 +64,8 @@ def test_the_free_texts_that_go_along_are_listed(tmp_path: Path) -> None:
     [
         (["estimate", "p1b3", "-t", "v100", "-o", "x.pdf"], "x.pdf: has an ending that estimate cannot write"),
         (["estimate", "p1b3", "-t", "v100", "--for", "v100"], "--for v100: is about a workbook"),
-        (["fom", "lecture", "--for", "a", "-o", "x.csv"], "x.csv: has an ending that cannot be written here"),
+        (["fom", "lecture", "-o", "x.pdf"], "x.pdf: has an ending that fom cannot write"),
+        (["fom", "lecture", "--for", "a", "-o", "x.csv"], "--for a: is about a workbook"),
     ],
 )
 def test_other_endings_are_refused_before_anything_is_estimated(words: list[str], said: str) -> None:
