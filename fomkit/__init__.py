@@ -26,6 +26,7 @@ __all__ = [
     "import_measurements",
     "import_model",
     "machine",
+    "measure",
     "measure_input",
     "measure_machine",
     "measure_network",
@@ -35,7 +36,6 @@ __all__ = [
     "predict_ops",
     "profile",
     "project_measured",
-    "prove_here",
     "rate_suite",
     "review",
     "save",
@@ -45,7 +45,7 @@ __all__ = [
     "show",
     "solve",
     "sweep",
-    "validate_predictions",
+    "validate",
     "work_formulas",
     "write_report",
     "write_workbook",
@@ -64,13 +64,7 @@ if TYPE_CHECKING:
         compare_rates,
         project_measured,
     )
-    from fomkit.verbs.measuring import (
-        measure_input,
-        measure_machine,
-        measure_network,
-        prove_here,
-        validate_predictions,
-    )
+    from fomkit.verbs.measuring import measure, measure_input, measure_machine, measure_network, validate
     from fomkit.verbs.profiles import machine, model, save
     from fomkit.verbs.profiling import profile
     from fomkit.verbs.report.write import write_report
@@ -87,7 +81,7 @@ _ROOMS = {
     "fomkit.verbs.foreign": "export import_file import_machine import_measurements import_model",
     "fomkit.verbs.looks": "convolution_methods explain memory show work_formulas",
     "fomkit.verbs.measurements": "compare_measured compare_rates project_measured",
-    "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
+    "fomkit.verbs.measuring": "measure measure_input measure_machine measure_network validate",
     "fomkit.verbs.profiles": "machine model save",
     "fomkit.verbs.profiling": "profile",
     "fomkit.verbs.report.write": "write_report",
@@ -96,8 +90,11 @@ _ROOMS = {
     "fomkit.verbs.vendors": "accept pack review",
 }
 """Where the public names are."""
-_RENAMED = {"export_measurements": "export", "follow_memory": "memory"}
-"""Names of before, which stay for one release."""
+_RENAMED = {
+    "export_measurements": ("export", {}), "follow_memory": ("memory", {}),
+    "prove_here": ("validate", {"here": True}), "validate_predictions": ("validate", {}),
+}  # fmt: skip
+"""Names of before, which stay for one release: what they are now, and with which arguments."""
 
 
 def __dir__() -> list[str]:
@@ -111,9 +108,13 @@ def __getattr__(name: str) -> object:
 
     if name in _RENAMED:
         import warnings
+        from functools import partial
 
-        warnings.warn(f"fomkit.{name} is called fomkit.{_RENAMED[name]} now.", DeprecationWarning, stacklevel=2)
-        name = _RENAMED[name]
+        now, given = _RENAMED[name]
+        said = f"fomkit.{name} is called fomkit.{now} now{', with here=True' * bool(given)}."
+        warnings.warn(said, DeprecationWarning, stacklevel=2)
+        function = getattr(sys.modules[__name__], now)
+        return partial(function, **given) if given else function
     room = next((room for room, names in _ROOMS.items() if name in names.split()), None)
     if room is None:
         raise AttributeError(f"fomkit has no {name!r}. It has: {', '.join(__all__)}.")
