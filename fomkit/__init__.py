@@ -25,6 +25,7 @@ __all__ = [
     "import_measurements",
     "import_model",
     "machine",
+    "measure",
     "measure_input",
     "measure_machine",
     "measure_network",
@@ -33,7 +34,6 @@ __all__ = [
     "pack",
     "predict",
     "profile",
-    "prove_here",
     "review",
     "save",
     "scaling",
@@ -42,7 +42,7 @@ __all__ = [
     "show",
     "solve",
     "sweep",
-    "validate_predictions",
+    "validate",
     "write_report",
     "write_workbook",
 ]
@@ -56,13 +56,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.foreign import export, import_file, import_machine, import_measurements, import_model
     from fomkit.verbs.looks import explain, memory, show
     from fomkit.verbs.measurements import compare
-    from fomkit.verbs.measuring import (
-        measure_input,
-        measure_machine,
-        measure_network,
-        prove_here,
-        validate_predictions,
-    )
+    from fomkit.verbs.measuring import measure, measure_input, measure_machine, measure_network, validate
     from fomkit.verbs.profiles import machine, model, save
     from fomkit.verbs.profiling import profile
     from fomkit.verbs.report.write import write_report
@@ -79,7 +73,7 @@ _ROOMS = {
     "fomkit.verbs.foreign": "export import_file import_machine import_measurements import_model",
     "fomkit.verbs.looks": "explain memory show",
     "fomkit.verbs.measurements": "compare",
-    "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
+    "fomkit.verbs.measuring": "measure measure_input measure_machine measure_network validate",
     "fomkit.verbs.profiles": "machine model save",
     "fomkit.verbs.profiling": "profile",
     "fomkit.verbs.report.write": "write_report",
@@ -89,9 +83,11 @@ _ROOMS = {
 }
 """Where the public names are."""
 _RENAMED = {
-    "export_measurements": "export", "follow_memory": "memory", "predict_ops": "predict", "rate_suite": "fom",
+    "export_measurements": ("export", {}), "follow_memory": ("memory", {}), "predict_ops": ("predict", {}),
+    "prove_here": ("validate", {"here": True}), "rate_suite": ("fom", {}),
+    "validate_predictions": ("validate", {}),
 }  # fmt: skip
-"""Names of before, which stay for one release."""
+"""Names of before, which stay for one release: what they are now, and with which arguments."""
 
 
 def __dir__() -> list[str]:
@@ -105,9 +101,13 @@ def __getattr__(name: str) -> object:
 
     if name in _RENAMED:
         import warnings
+        from functools import partial
 
-        warnings.warn(f"fomkit.{name} is called fomkit.{_RENAMED[name]} now.", DeprecationWarning, stacklevel=2)
-        name = _RENAMED[name]
+        now, given = _RENAMED[name]
+        said = f"fomkit.{name} is called fomkit.{now} now{', with here=True' * bool(given)}."
+        warnings.warn(said, DeprecationWarning, stacklevel=2)
+        function = getattr(sys.modules[__name__], now)
+        return partial(function, **given) if given else function
     room = next((room for room, names in _ROOMS.items() if name in names.split()), None)
     if room is None:
         raise AttributeError(f"fomkit has no {name!r}. It has: {', '.join(__all__)}.")

@@ -24,8 +24,8 @@ FUNCTIONS = {
     "show": "show",
     "explain": "explain", "profile": "profile save",
     "import": "import_file import_machine import_model import_measurements",
-    "export": "export", "measure": "measure_machine measure_network measure_input",
-    "validate": "validate_predictions prove_here", "pack": "pack", "review": "review", "accept": "accept",
+    "export": "export", "measure": "measure measure_machine measure_network measure_input",
+    "validate": "validate", "pack": "pack", "review": "review", "accept": "accept",
     "cost": "cost", "sweep": "sweep", "sensitivity": "sensitivity", "solve": "solve",
     "scaling": "scaling", "campaign": "campaign",
 }  # fmt: skip
@@ -412,6 +412,9 @@ def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
 
 
 def test_a_name_of_before_is_told() -> None:
-    for name, now in {"follow_memory": "memory", "export_measurements": "export"}.items():
+    same = {"follow_memory": "memory", "export_measurements": "export", "validate_predictions": "validate"}
+    for name, now in same.items():
         with pytest.warns(DeprecationWarning, match=rf"fomkit\.{now}"):
             assert getattr(fomkit, name) is getattr(fomkit, now)
+    with pytest.warns(DeprecationWarning, match=r"fomkit\.validate now, with here=True"):
+        assert fomkit.prove_here.keywords == {"here": True}

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -316,10 +317,10 @@ def test_the_examples_of_measuring_run(example: str, office: Path, monkeypatch) 
         sys.path.insert(0, str(ROOT / "tests" / "measure"))
         from simple_machine import Simple
 
-        def simply(spec: MeasureSpec, _quiet: bool) -> Measured:
+        def simply(spec: MeasureSpec, _tell: Callable[[str], None]) -> Measured:
             return measure(replace(spec, budget_s=40.0), start=lambda _setup: Simple())
 
-        monkeypatch.setattr("fomkit.cli.measure._measured", simply)
+        monkeypatch.setattr("fomkit.bench.run.measure", simply)
         done = in_this_process(*shlex.split(example)[1:], cwd=office)
     ended_early = "not sufficient: " in done.stdout and "because the budget was spent" in done.stdout
     assert done.returncode == (1 if ended_early else 0), done.stdout + done.stderr

@@ -53,10 +53,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Profile and measure": {
         "profile": ("fomkit.verbs.profiling", "Trace a model of PyTorch, Keras or ONNX into a table of ops."),
-        "measure": ("measure", "Time ops on this machine, and write it as a machine profile."),
+        "measure": ("fomkit.verbs.measuring", "Time ops on this machine, and write it as a machine profile."),
         "import": ("fomkit.verbs.foreign:import_file", "Import timings, a trace, a record or a log as a profile."),
         "export": ("fomkit.verbs.foreign", "Write measurements as records of the modular benchmarker."),
-        "validate": ("compare", "Hold predictions against measurements that nobody fitted."),
+        "validate": ("fomkit.verbs.measuring", "Hold predictions against measurements that nobody fitted."),
     },
 }
 """The verbs as the help lists them: where each is, and what it does. In a room whose functions are verbs, a colon

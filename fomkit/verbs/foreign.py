@@ -103,8 +103,6 @@ def import_file(
     FomkitError
         When the file is of no known format or broken, or something is said of another thing than it holds.
     """
-    check_options(sizes=sizes)
-    check_counts(train_samples=train_samples, epochs=epochs)
     given: dict[str, Any] = {
         "device": device, "facts": facts, "name": name, "sizes": sizes, "train_samples": train_samples,
         "epochs": epochs, "graph": graph, "mode": mode, "optimizer": optimizer, "model": model,
@@ -127,6 +125,8 @@ def _imported(
     from fomkit.readers.measurements import ImportedMeasurements
     from fomkit.verbs.profiles import check_save, save
 
+    check_options(sizes=given["sizes"])
+    check_counts(train_samples=given["train_samples"], epochs=given["epochs"])
     chosen, makes = choose_import(path, product, file_format)
     _check_given([name for name, value in given.items() if value], given, chosen, makes)
     kind = {"machine": Machine, "model": ModelProfile, "measurements": ImportedMeasurements}[makes]
@@ -424,9 +424,9 @@ def export(
     FomkitError
         When the source holds no measurement, or the file is there and ``force`` is not given.
     """
+    from fomkit.bench.measured_run import rows_to_export
     from fomkit.readers.measurements import format_measurements
     from fomkit.readers.records import format_benchmarker
-    from fomkit.verbs.measured_run import rows_to_export
 
     path = Path(output)
     check_absent([path], force)

@@ -14,6 +14,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit import __version__
+from fomkit.bench.measured_run import run_content
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
@@ -28,7 +29,6 @@ from fomkit.plan.coverage import Uses, coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.step import device_time
-from fomkit.verbs.measured_run import run_content
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -162,8 +162,8 @@ def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare:
         found = profile_file(path, **of_step, **limits)
     if asked.measure is None:
         return found
+    from fomkit.bench.measured_run import measure_profile
     from fomkit.bench.step_energy import watch_energy
-    from fomkit.verbs.measured_run import measure_profile
 
     tell(f"timing {path.name}")
     timed = {"ops": asked.measure == "ops", "threads": asked.threads, "precision": asked.precision, **limits}
@@ -254,12 +254,12 @@ def _what_a_run_lacks(model: ModelProfile) -> list[str]:
 
 def told(model: ModelProfile) -> Answer:
     """Say what a profile holds, for who made it."""
+    from fomkit.bench.measured_run import run_content
     from fomkit.core.units import format_quantity
     from fomkit.ops.pricing import add_costs
     from fomkit.ops.resize import resize_ops
     from fomkit.output.estimates import measured_lines
     from fomkit.plan.coverage import work_per_pass
-    from fomkit.verbs.measured_run import run_content
 
     work = work_per_pass(add_costs(resize_ops(model.ops, model.sizes, model.name)))
     device = model.traced_with["device"]

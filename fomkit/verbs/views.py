@@ -195,8 +195,8 @@ def _swept(found: Any) -> Answer:
 
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
     "Advice": _advice, "Comparison": _comparison, "Cost": _cost, "ModelProfile": _profiled,
-    "Prediction": _predicted, "Review": _reviewed, "ScalingResult": _scaling, "Sensitivity": _sensitivity, "Solution": _solution,
-    "SuiteResult": _suite, "Swept": _swept,
+    "Prediction": _predicted, "Review": _reviewed, "ScalingResult": _scaling, "Sensitivity": _sensitivity,
+    "Solution": _solution, "SuiteResult": _suite, "Swept": _swept,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""
 

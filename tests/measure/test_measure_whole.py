@@ -214,7 +214,7 @@ def test_the_exit_code_and_the_json_say_whether_it_is_enough(
         {"gpt2": share}, 20, 9, 98.0, 400.0, 110.0, "process time", "budget", "fomkit measure --resume"
     )
     found = Measured(fomkit.machine("p100"), (tmp_path / "here.yaml",), False, 400.0, verdict)
-    monkeypatch.setattr("fomkit.cli.measure._measured", lambda _spec, _quiet: found)
+    monkeypatch.setattr("fomkit.bench.run.measure", lambda _spec, _tell: found)
     words = ["measure", "--quick", "--for", "gpt2", "-o", str(tmp_path / "here.yaml")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == code

@@ -108,10 +108,10 @@ def model(tmp_path: Path) -> Path:
 def test_a_step_under_autocast_says_so_and_has_its_energy(model: Path, tmp_path: Path) -> None:
     import time
 
+    from fomkit.bench.measured_run import measure_profile, measurement_of, run_content
     from fomkit.frontends.profile import profile_file
     from fomkit.output.estimates import measured_lines
     from fomkit.profiles.models import load_model, save_model
-    from fomkit.verbs.measured_run import measure_profile, measurement_of, run_content
 
     found = profile_file(model)
     at_40_w = CounterMeter(lambda: [40.0 * time.monotonic()], [1e12], "a counter", 1e-3)

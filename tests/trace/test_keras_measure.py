@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from xplane_files import host
 
-from fomkit.bench import model_steps
+from fomkit.bench import measured_run, model_steps
+from fomkit.bench.measured_run import measure_profile
 from fomkit.bench.model_steps import Timed
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import StepTimes
@@ -19,8 +20,6 @@ from fomkit.profiles.models import save_model
 from fomkit.readers.imports import import_model
 from fomkit.readers.profilers import xplane as plane_imports
 from fomkit.readers.profilers.xplane import JoinedNodes
-from fomkit.verbs import measured_run
-from fomkit.verbs.measured_run import measure_profile
 from fomkit.verbs.profiles import model
 
 FILE = """

@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy  # noqa: E402
 
 import fomkit  # noqa: E402
 from fomkit.bench import model_steps, torch_child  # noqa: E402
+from fomkit.bench.measured_run import measure_profile, measurement_of, run_content, with_times  # noqa: E402
 from fomkit.bench.model_steps import (  # noqa: E402
     NO_ENERGY,
     Timed,
@@ -48,7 +49,6 @@ from fomkit.plan.options import Options  # noqa: E402
 from fomkit.profiles.models import load_model, save_model  # noqa: E402
 from fomkit.readers.profilers.joined_times import NO_ROW, NO_WORK, join_times  # noqa: E402
 from fomkit.readers.profilers.kineto import time_spent  # noqa: E402
-from fomkit.verbs.measured_run import measure_profile, measurement_of, run_content, with_times  # noqa: E402
 from fomkit.verbs.model_view import View, show_model  # noqa: E402
 
 WORDS = 400
