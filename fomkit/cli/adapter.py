@@ -228,7 +228,7 @@ def _write(result: Any, command: Command, asked: _Asked) -> Answer:
     for line in () if command.kept else answer.said:
         print(line, file=sys.stderr)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
-        choices.write_answer(content, write, as_json=asked.as_json)
+        choices.write_answer(content, write, asked.as_json)
     if path is not None and command.keeps:
         print(f"Written: {path}")
     return answer
@@ -277,6 +277,9 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
     own += [one for one in _of_all(command) if one.name not in parameters]
 
     def run(**given: Any) -> None:
+        import pandas as pd  # help needs none
+
+        pd.set_option("mode.string_storage", "python")  # PyArrow's arrays are slower on tables of this size
         asked = {name: _as_asked(given[name], one, kinds[name]) for name, one in parameters.items()}
         shows = {name: given[name] for name in command.shows}
         output, force = None if "output" in parameters else given["output"], given.get("force", False)

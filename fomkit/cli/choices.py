@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
@@ -22,17 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.units import Precision
 from fomkit.output.screen import PLAIN, Screen
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-    from fomkit.core.machine import Machine, Scope
-    from fomkit.core.model import LastBatch, ModelProfile
-    from fomkit.plan.options import Options
-    from fomkit.verbs.answer import Answer
 
 
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(\d{1,15})")
@@ -111,11 +105,6 @@ def argument(text: str, metavar: str, **more: Any) -> Any:
 def machine_option(text: str, *names: str, metavar: str | None = None) -> Any:
     """Declare an option that names machine profiles, completed by the shell."""
     return typer.Option(*names, metavar=metavar, help=text, autocompletion=complete_machine)
-
-
-def model_argument(text: str = "Model profile by name or path.", metavar: str = "MODEL") -> Any:
-    """Declare an argument that names model profiles, completed by the shell."""
-    return argument(text, metavar=metavar, autocompletion=complete_model)
 
 
 def output_option(text: str) -> Any:
@@ -213,7 +202,6 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         shown.join()
 
 
-Model = Annotated[str, model_argument()]
 Target = Annotated[str, machine_option("Machine profile by name or path.", "--target", "-t")]
 MACHINES = machine_option("Machine profile by name or path; may be repeated.", "--target", "-t")
 Batch = Annotated[int | None, option("Samples in one step; default: the profile's.", min=1)]
@@ -254,7 +242,6 @@ Only = Annotated[
     str | None,
     option("Leave every other machine's name and figures out of the workbook.", "--for", metavar="TARGET"),
 ]
-Output = Annotated[Path | None, output_option("Write .json or .csv as well; replaces the file.")]
 ToAccuracy = Annotated[
     Path | None, option("Epochs to a target by batch, as somebody measured them.", "--to-accuracy", metavar="CSV")
 ]
@@ -279,35 +266,15 @@ Pue = Annotated[
 
 
 def write_answer(
-    content: dict[str, Any],
-    write: Callable[[dict[str, Any], Screen], str],
-    *,
-    as_json: bool,
-    output: Path | None = None,
-    rows: Sequence[Mapping[str, Any]] = (),
+    content: dict[str, Any], write: Callable[[dict[str, Any], Screen], str], as_json: bool
 ) -> None:
-    """Write what a verb answers: its file, where one is asked for, then text or JSON on standard output.
-
-    `rows`: what a file other than .json holds.
-    """
-    if output is None and not as_json:
+    """Write what a verb answers on standard output, as text or as JSON."""
+    if not as_json:
         print(write(content, standard_output()), end="")
         return
-    from fomkit.files.write import write_whole
-    from fomkit.output.files import to_csv, to_json
+    from fomkit.output.files import to_json
 
-    if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(list(rows)))
-    print(to_json(content) if as_json else write(content, standard_output()), end="")
-
-
-def show_answer(answer: Answer, *, as_json: bool, output: Path | None = None, note: str = "") -> None:
-    """Write what the Python interface answers, likewise; `note`: what the text ends with."""
-
-    def write(content: dict[str, Any], screen: Screen) -> str:
-        return answer.write(content, screen) + note
-
-    write_answer(dict(answer.content), write, as_json=as_json, output=output, rows=answer.rows)
+    print(to_json(content), end="")
 
 
 def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
@@ -320,46 +287,3 @@ def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
         "take them as they are."
     )
     raise typer.Exit(1)
-
-
-def options_of(
-    batch: int | None = None,
-    interval: float = DEFAULT_LEVEL,
-    scope: Scope | None = None,
-    last_batch: LastBatch | None = None,
-    allow_uncovered: bool = False,
-    sizes: Sequence[str] | None = None,
-    precision: Precision | None = None,
-) -> Options:
-    """Give the options of a study; ``sizes`` as they stand on the command line."""
-    from fomkit.plan.options import Options
-
-    return Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or ()), precision)
-
-
-def load_machine(name: str | Path) -> Machine:
-    """Load a machine profile; what it takes is imported when a command asks, so that help comes at once."""
-    from fomkit.profiles.machines import load_machine as load
-
-    return load(name)
-
-
-def load_model(name: str | Path) -> ModelProfile:
-    """Load a model profile, likewise, or trace a file of code."""
-    from fomkit.profiles.models import TRACED
-    from fomkit.profiles.models import load_model as load
-
-    if not str(name).endswith(TRACED):
-        return load(name)
-    from fomkit.verbs.profiles import traced
-
-    return traced(Path(name))
-
-
-def check_output(path: Path | None, verb: str) -> None:
-    """Raise when a file to write has another ending than .json or .csv.
-
-    Raises FomkitError with the endings that it can write.
-    """
-    if path is not None and path.suffix not in (".json", ".csv"):
-        raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use .json or .csv.")

@@ -59,8 +59,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "validate": ("fomkit.verbs.measuring", "Hold predictions against measurements that nobody fitted."),
     },
 }
-"""The verbs as the help lists them: where each is, and what it does. In a room whose functions are verbs, a colon
-stands before a function of another name; the others are files here.
+"""The verbs as the help lists them: where its function is, after a colon that of another name, and what it does.
 
 A verb is loaded when it is asked for.
 """
@@ -196,14 +195,10 @@ def verb_function(name: str) -> Callable[..., Any]:
 @cache
 def verb_command(name: str) -> Any:
     """Make the command of a verb."""
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    if VERBS[name].startswith("fomkit."):
-        from fomkit.cli.adapter import command_line
+    from fomkit.cli.adapter import command_line  # a list of the verbs needs none
 
-        function = command_line(name, verb_function(name))
-    else:
-        function = getattr(import_module(f"fomkit.cli.{VERBS[name]}"), name)
-    alone.command(name, cls=Verb)(function)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    alone.command(name, cls=Verb)(command_line(name, verb_function(name)))
     return typer.main.get_command(alone)
 
 

@@ -217,13 +217,11 @@ def _compare_all(
         known = known._replace(rows=(*known.rows, *rows))
     named = _models_of(models)
     done = parts(len(named) * (len(machines) + (baseline is not None)))
-    # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
-    with pd.option_context("mode.string_storage", "python"):
-        targets = [as_machine(machine) for machine in machines]
-        base = None if baseline is None else as_machine(baseline, "baseline")
-        profiles = [as_model(model) for model in named]
-        found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
-                        measured=known, spread=spread)  # fmt: skip
+    targets = [as_machine(machine) for machine in machines]
+    base = None if baseline is None else as_machine(baseline, "baseline")
+    profiles = [as_model(model) for model in named]
+    found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
+                    measured=known, spread=spread)  # fmt: skip
     if measurements is None:
         return found
     from fomkit.verbs.from_measurements import from_measurements, measured_content

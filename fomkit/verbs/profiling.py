@@ -98,10 +98,8 @@ def profile(
     FomkitError
         When the file fails, hangs or lacks something.
     """
-    asked = _Asked(
-        arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads, precision or "",
-        time_limit, memory_limit,
-    )  # fmt: skip
+    asked = _Asked(arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads, precision or "",
+                   time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
         return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
     return _of_module(source, inputs, loss, asked)
