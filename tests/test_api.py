@@ -6,6 +6,9 @@ import inspect
 import json
 import pkgutil
 import re
+import subprocess
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +18,8 @@ from typer.testing import CliRunner
 import fomkit
 from fomkit.cli.main import VERBS, app, verb_function
 from fomkit.cli.pages import api_page
-from fomkit.verbs.answer import WATCHED
+from fomkit.verbs import views
+from fomkit.verbs.answer import WATCHED, Answer
 
 FUNCTIONS = {
     "estimate": "estimate estimate_all write_report", "predict": "predict",
@@ -418,3 +422,51 @@ def test_a_name_of_before_is_told() -> None:
             assert getattr(fomkit, name) is getattr(fomkit, now)
     with pytest.warns(DeprecationWarning, match=r"fomkit\.validate now, with here=True"):
         assert fomkit.prove_here.keywords == {"here": True}
+
+
+def test_the_help_of_verbs_that_read_and_write_files_loads_no_pandas() -> None:
+    """Nobody waits for what the work needs to read what it is called."""
+    verbs = ["pack", "review", "accept", "profile", "measure", "import", "export", "validate"]
+    code = "import sys; from fomkit.cli.main import verb_command as made; [made(one) for one in sys.argv[1:]]; "
+    asked = [sys.executable, "-c", f"{code}print('pandas' in sys.modules, 'numpy' in sys.modules)", *verbs]
+    assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "False False\n"
+
+
+def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch, capsys) -> None:
+    """A parameter ``tell`` is the line of progress, one that only Python has is no option, -o is `fomkit.save`."""
+    from fomkit.cli.adapter import command_line
+    from fomkit.verbs.answer import Kept, command
+
+    told: list[str] = []
+
+    @command(
+        "starting", arguments={"source": "FILE"}, plain=True, alone={"loss": None},
+        kept=Kept("machine", "Keep it.", lambda asked: f"{Path(asked['source']).stem}.yaml"),
+    )  # fmt: skip
+    def halved(source: str, *, limit: int = 9, loss=None, tell=told.append) -> object:
+        """Halve a system."""
+        tell("halving")
+        if limit < 9:
+            raise fomkit.FomkitError("`source`, `limit`", f"`loss` is {loss}, `limit` is {limit}.")
+        return replace(fomkit.machine(source), system_nodes=9344)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fomkit.cli.choices.status_line", lambda *_, **__: nullcontext(told.append))
+    monkeypatch.setitem(
+        views.ANSWERS, "Machine", lambda one: Answer({}, [], lambda *_: f"{one.name}\n", said=["said"])
+    )
+    verb = command_line("halve", halved)
+    assert "loss" not in inspect.signature(verb).parameters
+    given = {"source": "titan", "limit": 9, "output": None, "force": False, "quiet": False}
+    verb(**given)
+    assert told == ["halving"]
+    assert fomkit.machine("titan.yaml").system_nodes == 9344
+    assert capsys.readouterr() == ("titan\nWritten: titan.yaml\n", "said\n")
+    with pytest.raises(fomkit.FomkitError, match=r"titan\.yaml.* exists already"):
+        verb(**given)
+    assert told == ["halving"]  # a file that is there is told before the work
+    verb(**given | {"force": True})
+    with pytest.raises(fomkit.FomkitError, match="is the file to be read"):
+        verb(**given | {"source": "titan.yaml"})
+    with pytest.raises(fomkit.FomkitError, match=r"^FILE, --limit: `loss` is None, --limit is 3\.$"):
+        verb(**given | {"limit": 3, "force": True})

@@ -5,6 +5,7 @@ What every verb has besides is made here, the same for all: ``--json``, ``-o``, 
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 import sys
@@ -258,14 +259,21 @@ def _of_all(command: Command) -> Iterator[inspect.Parameter]:
     yield _parameter("quiet", choices.Quiet, False)
 
 
+class _Names(dict[str, Any]):
+    """What annotations name; what only the type checker imports is nothing that a command line could say."""
+
+    def __missing__(self, name: str) -> Any:
+        return vars(builtins).get(name, Any)
+
+
 def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]:
     """Give the function whose signature is a verb's command line."""
     command, said = command_of(function), help_of(function)
     asks = inspect.signature(function).parameters
     made = {"tell", *command.alone, *(["output"] if command.streams else [])}
     parameters = {name: one for name, one in asks.items() if name not in made}
-    module = vars(sys.modules[function.__module__])
-    kinds = {name: eval(str(one.annotation), module) for name, one in parameters.items()}  # noqa: S307 - our own
+    names = _Names(vars(sys.modules[function.__module__]))
+    kinds = {name: eval(str(one.annotation), {}, names) for name, one in parameters.items()}  # noqa: S307 - our own
     flags: dict[str, str] = {}
     own: list[inspect.Parameter] = []
     for name, one in parameters.items():

@@ -265,9 +265,7 @@ Pue = Annotated[
 ]
 
 
-def write_answer(
-    content: dict[str, Any], write: Callable[[dict[str, Any], Screen], str], as_json: bool
-) -> None:
+def write_answer(content: dict[str, Any], write: Callable[[dict[str, Any], Screen], str], as_json: bool) -> None:
     """Write what a verb answers on standard output, as text or as JSON."""
     if not as_json:
         print(write(content, standard_output()), end="")

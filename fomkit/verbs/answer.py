@@ -14,21 +14,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Link, Machine, Scope
-from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fomkit.core.job import Job
+    from fomkit.core.machine import Link, Machine, Scope
+    from fomkit.core.model import LastBatch, ModelProfile
     from fomkit.plan.estimate import Estimate
     from fomkit.plan.options import Options
 
@@ -180,7 +181,7 @@ def check_options(
             _check_size(str(name), value)
     if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 < interval < 1:
         raise FomkitError("interval", f"is {interval!r}. Give a share between 0 and 1, for example 0.8.")
-    if scope is not None and scope not in get_args(Scope):
+    if scope not in (None, "device", "node", "system"):
         raise FomkitError("scope", f"is {scope!r}. Give device, node or system.")
 
 
@@ -243,12 +244,12 @@ _OTHER = re.compile(r"As of `fomkit\.(\w+)`")
 class Kept(NamedTuple):
     """How -o keeps what a verb gives, by `fomkit.save`.
 
-    `what`: the class of the profile.
+    `what`: what it is.
     `text`: what the help says of -o.
     `name`: of what was asked, the file where -o names none.
     """
 
-    what: type
+    what: Literal["machine", "model"]
     text: str
     name: Callable[[Mapping[str, Any]], str | None] = lambda _: None
 
@@ -332,6 +333,7 @@ def _entries(section: str) -> dict[str, str]:
     return found
 
 
+@cache
 def help_of(function: Callable[..., Any]) -> Help:
     """Read the docstring of a verb."""
     about, *rest = _SECTION.split(inspect.getdoc(function) or "")

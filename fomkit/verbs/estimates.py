@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
-
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
@@ -32,6 +30,8 @@ from fomkit.verbs.compare import Comparison, compare
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from fomkit.core.measurement import Measurement
     from fomkit.plan.op_tables import Prediction
     from fomkit.whatif.advice.advise import Advice
@@ -300,7 +300,7 @@ def _timed_csv(found: Prediction) -> str:
     ),
 )
 def predict(
-    table: str | Path | pd.DataFrame,
+    table: str | Path | DataFrame,
     machine: str | Path | Machine,
     *,
     sizes: Mapping[str, int] | None = None,

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Machine
-from fomkit.core.model import ModelProfile
-from fomkit.files.write import check_absent, write_whole
 from fomkit.verbs.answer import Answer, check_counts, check_options, command, written
 
 if TYPE_CHECKING:
+    from fomkit.core.machine import Machine
+    from fomkit.core.model import ModelProfile
     from fomkit.readers.measurements import ImportedMeasurements
     from fomkit.readers.tables.foreign import ImportedTimings
 
@@ -122,15 +121,13 @@ def _imported(
 ) -> Answer:
     """Read a file, write what becomes of it, and say what was found; ``given``: as `import_file` takes it."""
     from fomkit.readers.imports import choose_import
-    from fomkit.readers.measurements import ImportedMeasurements
     from fomkit.verbs.profiles import check_save, save
 
     check_options(sizes=given["sizes"])
     check_counts(train_samples=given["train_samples"], epochs=given["epochs"])
     chosen, makes = choose_import(path, product, file_format)
     _check_given([name for name, value in given.items() if value], given, chosen, makes)
-    kind = {"machine": Machine, "model": ModelProfile, "measurements": ImportedMeasurements}[makes]
-    check_save(kind, target, force=force)
+    check_save(makes, target, force=force)
     if given["facts"] is not None and not Path(given["facts"]).is_file():
         table = "timings" if makes == "machine" else "ops"
         raise FomkitError(
@@ -425,6 +422,7 @@ def export(
         When the source holds no measurement, or the file is there and ``force`` is not given.
     """
     from fomkit.bench.measured_run import rows_to_export
+    from fomkit.files.write import check_absent, write_whole
     from fomkit.readers.measurements import format_measurements
     from fomkit.readers.records import format_benchmarker
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import Precision
-from fomkit.files.write import check_absent, write_whole
 from fomkit.verbs.answer import Answer, check_counts, check_options, command, options_of, written
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ def _silent(_text: str) -> None:
 
 def _output(path: str | Path, plan: str, force: bool) -> Path:
     from fomkit.bench.session import PLANS
+    from fomkit.files.write import check_absent
 
     if plan not in PLANS:
         raise FomkitError("plan", f"is {plan!r}. Give {', '.join(PLANS)}.")
@@ -182,6 +182,7 @@ def _job_script(
     output: Path, path: Path, beside: _Beside, backends: Sequence[str], shared: Mapping[str, Any]
 ) -> Answer:
     from fomkit.bench.network import Job, slurm_job
+    from fomkit.files.write import check_absent, write_whole
 
     nodes = beside.nodes or 2
     job = Job(nodes, beside.ranks or nodes, shared["plan"], tuple(backends), str(output), beside.add)

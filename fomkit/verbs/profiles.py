@@ -162,32 +162,33 @@ def save(
     target = Path(as_name(path, "path"))
     if not isinstance(what, Machine | ModelProfile | ImportedMeasurements):
         what = _changed(what, target)
-    check_save(type(what), target, force=force)
     if isinstance(what, Machine):
+        check_save("machine", target, force=force)
         from fomkit.profiles.save_machine import save_machine  # estimates save none
 
         return save_machine(what, target)
     if isinstance(what, ModelProfile):
+        check_save("model", target, force=force)
         return save_model(what, target)
+    check_save("measurements", target, force=force)
     write_table(what.table, target, "MEASUREMENTS")
     return [target]
 
 
-def check_save(kind: type, path: Path, *, force: bool) -> None:
-    """Raise when something of a kind cannot be written to a file.
+def check_save(kind: str, path: Path, *, force: bool) -> None:
+    """Raise when a machine, a model or measurements cannot be written to a file.
 
     Raises FomkitError when it has another ending, or is there and ``force`` is not given.
     """
     from fomkit.profiles.models import tables_beside
-    from fomkit.readers.measurements import ImportedMeasurements
 
-    is_table = kind is ImportedMeasurements
+    is_table = kind == "measurements"
     if path.suffix not in ((".csv",) if is_table else (".yaml", ".yml")):
         said = "measurements are a CSV" if is_table else "a profile is a YAML"
         example = "mine.csv" if is_table else "mine.yaml"
         raise FomkitError(str(path), f"{said} file. Write, for example, '{example}'.")
-    tables = [path.with_name(f"{path.stem}.timings.csv")] if kind is Machine else []
-    check_absent([path, *(tables_beside(path) if kind is ModelProfile else tables)], force)
+    tables = [path.with_name(f"{path.stem}.timings.csv")] if kind == "machine" else []
+    check_absent([path, *(tables_beside(path) if kind == "model" else tables)], force)
 
 
 def _changed(found: object, target: Path) -> Machine:

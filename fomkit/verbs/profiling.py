@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.model import ModelProfile, Workload
 from fomkit.verbs.answer import Answer, Kept, check_counts, command
+
+if TYPE_CHECKING:
+    from fomkit.core.model import ModelProfile, Workload
+
 
 _OF_FILE = "file"
 _WITHOUT_DATA = {
@@ -28,7 +31,7 @@ _WITHOUT_DATA = {
     metavar={"measure": "<step|ops>", "memory_limit": "GB", "optimizer": "RULE"},
     alone={"inputs": None, "loss": None},
     kept=Kept(
-        ModelProfile,
+        "model",
         "The profile to write; default: ./NAME.yaml.",
         lambda asked: (
             f"{asked['name'] or Path(asked['source']).stem.removesuffix('.transformer') or 'model'}.yaml"
@@ -98,8 +101,8 @@ def profile(
     FomkitError
         When the file fails, hangs or lacks something.
     """
-    asked = _Asked(arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads, precision or "",
-                   time_limit, memory_limit)  # fmt: skip
+    given = (arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads, precision or "")
+    asked = _Asked(*given, time_limit, memory_limit)
     if isinstance(source, str | Path):
         return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
     return _of_module(source, inputs, loss, asked)
@@ -124,6 +127,7 @@ class _Asked(NamedTuple):
 
 def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfile:
     """Profile what is in memory: a workload, or a module."""
+    from fomkit.core.model import Workload
     from fomkit.frontends.profile import profile_workload
 
     if not isinstance(source, Workload):

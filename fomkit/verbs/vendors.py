@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Machine
-from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision
 from fomkit.verbs.answer import Answer, Kept, command, options_of, written
 
 if TYPE_CHECKING:
+    from fomkit.core.machine import Machine
+    from fomkit.core.model import ModelProfile
     from fomkit.workbook.review import Review
 
 
 @command(
     "reviewing",
     arguments={"workbook": "WORKBOOK"},
-    kept=Kept(Machine, "Keep the changed machine as a profile (.yaml) whose party is vendor."),
+    kept=Kept("machine", "Keep the changed machine as a profile (.yaml) whose party is vendor."),
     unanswered=lambda content: bool(content["findings"]),
     examples=(
         "fomkit review vendor.xlsx --issued sent.xlsx",
