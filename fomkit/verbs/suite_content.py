@@ -176,7 +176,7 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
             *dict.fromkeys(
                 text
                 for estimate in result.estimates
-                for text in (*estimate.machine.said_of_name, *verdict_on(estimate.machine))
+                for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
             ),
         ],
     }
