@@ -186,6 +186,7 @@ NAIVE = "product of claims as if none took from what another gains; no estimate"
 ESTIMATE_PARTS = (
     "model", "target", "batch", "sizes", "precision", "scope", "runs_at_once", "unit", "step_s", "epoch_s",
     "run_s", "unit_per_day", "coverage", "fits", "excludes", "deviations",
+    "conditions",
 )  # fmt: skip
 """Parts of an estimate's content that a cost rests on."""
 
