@@ -40,6 +40,7 @@ __all__ = [
     "save",
     "scaling",
     "scenarios",
+    "schema",
     "sensitivity",
     "show",
     "solve",
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.report.write import write_report
     from fomkit.verbs.scaling import scaling
     from fomkit.verbs.suites import accept, campaign, pack, rate_suite, review, write_workbook
+    from fomkit.verbs.views import schema
 
 _ROOMS = {
     "fomkit.core.suite": "Conditions",
@@ -90,6 +92,7 @@ _ROOMS = {
     "fomkit.verbs.report.write": "write_report",
     "fomkit.verbs.scaling": "scaling",
     "fomkit.verbs.suites": "accept campaign pack rate_suite review write_workbook",
+    "fomkit.verbs.views": "schema",
 }
 """Where the public names are."""
 _RENAMED = {"follow_memory": "memory"}

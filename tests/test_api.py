@@ -25,7 +25,7 @@ FUNCTIONS = {
     "export": "export_measurements", "measure": "measure_machine measure_network measure_input",
     "validate": "validate_predictions prove_here", "pack": "pack", "review": "review", "accept": "accept",
     "cost": "cost", "sweep": "sweep", "sensitivity": "sensitivity", "solve": "solve",
-    "scaling": "scaling", "campaign": "campaign",
+    "scaling": "scaling", "campaign": "campaign", "schema": "schema",
 }  # fmt: skip
 """What does in Python what a verb does."""
 
