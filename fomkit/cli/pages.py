@@ -15,7 +15,7 @@ from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from typer.testing import CliRunner
 
@@ -202,45 +202,28 @@ def file_schema(name: str) -> Entry:
     return {"$schema": DRAFT, "title": f"fomkit/{name}/1", **found}
 
 
-class _Made(NamedTuple):
-    """An expression in the code that makes a part of some JSON, and its module."""
-
-    module: str
-    node: ast.expr
+Made: TypeAlias = tuple[str, ast.expr]
+"""An expression in the code that makes a part of some JSON, after its module."""
 
 
 @cache
-def _parsed() -> Mapping[str, ast.Module]:
-    """Read the package, by module."""
+def _parsed_package() -> Mapping[str, ast.Module]:
     folder = Path(fomkit.__file__).parent
     paths = [path for path in sorted(folder.rglob("*.py")) if "shipped" not in path.parts]
     names = [".".join(path.relative_to(folder.parent).with_suffix("").parts) for path in paths]
     return {name: ast.parse(path.read_text("utf-8")) for name, path in zip(names, paths, strict=True)}
 
 
-@cache
-def _functions_of_package() -> Mapping[str, Sequence[tuple[str, ast.FunctionDef]]]:
-    """Give the functions of the package by name, each with its module."""
-    found: dict[str, list[tuple[str, ast.FunctionDef]]] = {}
-    for module, tree in _parsed().items():
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef):
-                found.setdefault(node.name, []).append((module, node))
-    return found
-
-
-def _returned(module: str, name: str) -> list[_Made]:
+def _returned_by(module: str, name: str) -> list[Made]:
     """Give what a function may return; nothing where it is none of ours, or it is open which."""
-    known = _functions_of_package().get(name, ())
+    known = [(where, node) for where, tree in _parsed_package().items() for node in tree.body
+             if isinstance(node, ast.FunctionDef) and node.name == name]  # fmt: skip
     here = [one for one in known if one[0] == module] or known
-    if len(here) != 1:
-        return []
-    where, function = here[0]
-    inside = list(ast.walk(function))
+    inside = list(ast.walk(here[0][1])) if len(here) == 1 else []
     named = {ast.unparse(one.target): one.value for one in inside if isinstance(one, ast.AnnAssign)}
     named |= {ast.unparse(one.targets[0]): one.value for one in inside if isinstance(one, ast.Assign)}
     values = [one.value for one in inside if isinstance(one, ast.Return)]
-    return [_Made(where, named.get(ast.unparse(one)) or one) for one in values if one is not None]
+    return [(here[0][0], named.get(ast.unparse(one)) or one) for one in values if one is not None]
 
 
 def _any_of(parts: Sequence[Entry]) -> Entry:
@@ -249,7 +232,7 @@ def _any_of(parts: Sequence[Entry]) -> Entry:
     return {} if not distinct or {} in distinct else distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 
 
-def _figure(metric: Metric, made: Entry) -> Entry:
+def _schema_of_figure(metric: Metric, made: Entry) -> Entry:
     """Say what a figure is; what has the unit of another may be text."""
     better = "" if metric.better == "none" else f" {metric.better.capitalize()} is better."
     keyed = f" By {metric.keyed}." if metric.keyed else ""
@@ -260,20 +243,20 @@ def _figure(metric: Metric, made: Entry) -> Entry:
             **numbers}  # fmt: skip
 
 
-def _schema_of(made: _Made, path: tuple[str, ...], verb: str) -> Entry:
+def _schema_of(made: Made, path: tuple[str, ...], verb: str) -> Entry:
     """Give the schema of what an expression makes at a place of a verb's JSON; {} is anything."""
     module, node = made
 
     def inner(*nodes: ast.expr) -> list[Entry]:
-        return [_schema_of(_Made(module, one), path, verb) for one in nodes]
+        return [_schema_of((module, one), path, verb) for one in nodes]
 
     if isinstance(node, ast.Dict):
         properties = dict[str, Entry]()
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant):
                 place = (*path, str(key.value))
-                metric, found = find_metric(place, verb), _schema_of(_Made(module, value), place, verb)
-                properties[place[-1]] = found if metric is None else _figure(metric, found)
+                metric, found = find_metric(place, verb), _schema_of((module, value), place, verb)
+                properties[place[-1]] = found if metric is None else _schema_of_figure(metric, found)
         return {"type": "object", "properties": properties, "required": list(properties)}
     if isinstance(node, ast.IfExp):
         return _any_of(inner(node.body, node.orelse))
@@ -287,28 +270,28 @@ def _schema_of(made: _Made, path: tuple[str, ...], verb: str) -> Entry:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id == "list":
             return {"type": "array"}
-        return _any_of([_schema_of(one, path, verb) for one in _returned(module, node.func.id)])
+        return _any_of([_schema_of(one, path, verb) for one in _returned_by(module, node.func.id)])
     return {"type": "null"} if isinstance(node, ast.Constant) and node.value is None else {}
 
 
 @cache
-def _contents() -> Mapping[str, Sequence[_Made]]:
+def _literal_contents() -> Mapping[str, Sequence[Made]]:
     """Give the literal dicts of the code that begin with a schema of ours, by its word."""
-    found: dict[str, list[_Made]] = {}
-    for module, tree in _parsed().items():
+    found: dict[str, list[Made]] = {}
+    for module, tree in _parsed_package().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Dict) and node.keys and ast.unparse(node.keys[0] or node) == "'schema'":
                 said = node.values[0]
                 name = (
                     vars(import_module(module))[said.id] if isinstance(said, ast.Name) else ast.literal_eval(said)
                 )
-                found.setdefault(name.split("/")[1], []).append(_Made(module, node))
+                found.setdefault(name.split("/")[1], []).append((module, node))
     return found
 
 
 def content_schema(name: str) -> Entry:
     """Give the JSON Schema of what a verb prints by ``--json``."""
-    found = [_schema_of(one, (), OF_VERB.get(name, name)) for one in _contents()[name]]
+    found = [_schema_of(one, (), OF_VERB.get(name, name)) for one in _literal_contents()[name]]
     for one in found:
         one["properties"]["schema"] = {"const": f"fomkit/{name}/1"}
     return {"$schema": DRAFT, "title": f"fomkit/{name}/1", **_any_of(found), "$defs": {"figure": _FIGURE}}
@@ -316,15 +299,8 @@ def content_schema(name: str) -> Entry:
 
 def schemas() -> Mapping[str, Entry]:
     """Give docs/schema/, by the word of each schema."""
-    verbs = sorted(name for name in _contents() if OF_VERB.get(name, name) in VERBS and name not in FILES)
+    verbs = sorted(name for name in _literal_contents() if OF_VERB.get(name, name) in VERBS and name not in FILES)
     return {**{name: file_schema(name) for name in FILES}, **{name: content_schema(name) for name in verbs}}
-
-
-def write_schemas(folder: Path) -> None:
-    """Write docs/schema/."""
-    folder.mkdir(exist_ok=True)
-    for name, content in schemas().items():
-        write_whole(folder / f"{name}.json", to_json(content))
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -335,6 +311,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         if name == "schemas":
-            write_schemas(Path("docs", "schema"))
+            for word, content in schemas().items():
+                write_whole(Path("docs", "schema", f"{word}.json"), to_json(content))
         else:
             print(PAGES[name](), end="")

@@ -343,11 +343,11 @@ def find_metric(path: Sequence[str], verb: str) -> Metric | None:
     's'
     >>> find_metric(["models", "lucky_number"], "estimate")
     """
-    fitting = [metric for metric in METRICS if verb in metric.by.split() and _fits(metric, path)]
+    fitting = [metric for metric in METRICS if verb in metric.by.split() and _names_place(metric, path)]
     return max(fitting, key=lambda one: one.name.count("."), default=None)
 
 
-def _fits(metric: Metric, path: Sequence[str]) -> bool:
+def _names_place(metric: Metric, path: Sequence[str]) -> bool:
     names = metric.name.split(".")
     keys = len(metric.keyed.split(", ")) if metric.keyed else 0
     for depth in range(keys + 1):

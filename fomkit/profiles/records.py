@@ -20,6 +20,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
@@ -108,7 +109,7 @@ class AlsoText:
     def __init__(self, description: str) -> None:
         self.description = description
 
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [{"type": "string", "description": self.description}, handler(core)]}
 
 

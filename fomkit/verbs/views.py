@@ -251,10 +251,9 @@ def schema(name: str) -> Answer:
     if name not in paths:
         raise FomkitError(name, f"is the name of no schema. {nearest_names(name, paths)}")
     content = parse_json(read_text(paths[name]), str(paths[name]))
-    parts = {key: one for part in content.get("anyOf", [content]) for key, one in part["properties"].items()}
-    needed = set.intersection(*(set(part["required"]) for part in content.get("anyOf", [content])))
     rows = [
-        {"name": key, "required": key in needed, "title": one.get("title"), "description": one.get("description")}
-        for key, one in parts.items()
+        {"name": key, "required": key in part["required"], "description": one.get("description")}
+        for part in content.get("anyOf", [content])
+        for key, one in part["properties"].items()
     ]
     return Answer(content, rows, lambda whole, *_: to_json(whole))
