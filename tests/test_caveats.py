@@ -517,4 +517,7 @@ def test_each_verb_with_an_estimate_says_its_conditions() -> None:
     lines = suite_content(fomkit.rate_suite("candle", "titan"))["lines"]
     estimated = [one["machines"]["titan"] for one in lines if one["machines"]["titan"]["kind"] == "estimated"]
     assert estimated
-    assert all(one["conditions"].keys() == wanted.keys() for one in estimated)
+    phases = fomkit.campaign("candle-example", ["titan"]).content["machines"][0]["phases"]
+    inference = fomkit.cost("resnet50", "v100", infer_batch=1).content["inference"]
+    assert any(one["mode"] == "infer" for one in phases)
+    assert all(one["conditions"].keys() == wanted.keys() for one in (*estimated, *phases, inference))

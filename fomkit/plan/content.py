@@ -143,7 +143,7 @@ Said = tuple[Literal["modelled", "stated", "not considered"], str]
 
 def _utilisation(estimate: Estimate) -> tuple[float, float]:
     """Give the share of the device's time that its traffic bounds, and what the floors are of it; NaN unknown."""
-    if estimate.job is not None:
+    if "timed" not in estimate.detail.made:  # of several devices, or of the forward pass alone
         return np.nan, np.nan
     rows, priced = estimate.timed.rows, estimate.timed.priced
     seconds = rows.ops.seconds[0, :, 0]
@@ -201,7 +201,7 @@ def conditions_content(estimate: Estimate) -> dict[str, dict[str, str]]:
         wider = "; the interval holds what caches change in a step" if uses_of(machine) else ""
         rest = "; elsewhere operands move once" if tabled < OF_ALL else ""
         reuse = ("modelled", f"as in the timings behind {tabled:.0%} of the time{rest}{wider}")
-    loaded: Said = ("not considered", "nobody states what loading a step's data takes; it is left out")
+    loaded: Said = ("not considered", "nobody states what loading this step's data takes; it is left out")
     if INPUT not in estimate.excludes:
         own = step.input_s
         loaded = (

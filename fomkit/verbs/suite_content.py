@@ -274,6 +274,7 @@ def _phase(cost: PhaseCost, grid: Grid) -> dict[str, Any]:
         "measured_run": None if cost.explained is None else cost.explained.message,
         "excludes": list(cost.excludes),
         "deviations": list(cost.message),
+        **({} if cost.estimate is None else {"conditions": conditions_content(cost.estimate)}),
         "missing": cost.missing,
     }
 
