@@ -519,5 +519,6 @@ def test_each_verb_with_an_estimate_says_its_conditions() -> None:
     assert estimated
     phases = fomkit.campaign("candle-example", ["titan"]).content["machines"][0]["phases"]
     inference = fomkit.cost("resnet50", "v100", infer_batch=1).content["inference"]
-    assert any(one["mode"] == "infer" for one in phases)
-    assert all(one["conditions"].keys() == wanted.keys() for one in (*estimated, *phases, inference))
+    modelled = [one for one in phases if "conditions" in one]
+    assert modelled
+    assert all(one["conditions"].keys() == wanted.keys() for one in (*estimated, *modelled, inference))
