@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.core.machine import Machine, Surface
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import thinness

@@ -38,6 +38,7 @@ __all__ = [
     "save",
     "scaling",
     "scenarios",
+    "schema",
     "sensitivity",
     "show",
     "solve",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.scaling import scaling
     from fomkit.verbs.suites import campaign, fom, write_workbook
     from fomkit.verbs.vendors import accept, pack, review
+    from fomkit.verbs.views import schema
 
 _ROOMS = {
     "fomkit.core.suite": "Conditions",
@@ -80,6 +82,7 @@ _ROOMS = {
     "fomkit.verbs.scaling": "scaling",
     "fomkit.verbs.suites": "campaign fom write_workbook",
     "fomkit.verbs.vendors": "accept pack review",
+    "fomkit.verbs.views": "schema",
 }
 """Where the public names are."""
 _RENAMED = {

@@ -1,38 +1,15 @@
-"""The figures of a command's JSON, and those of them that the table of metrics does not know."""
+"""The figures of a command's JSON, those that the table of metrics does not know, and what its schema forbids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from fomkit.core.figure import Metric
-from fomkit.core.figure_table import METRICS
+from jsonschema import Draft202012Validator
 
-
-def find_metric(path: Sequence[str], command: str) -> Metric | None:
-    """Find what a figure of a command's output is.
-
-    `path`: its place in the JSON output, lists and the ends of a span left out; `command`: the verb. Gives a
-    Metric or None: the one with the longest name that fits; None where the figure is not in the table.
-
-    Examples
-    --------
-    >>> find_metric(["models", "terms", "passes_s", "forward"], "estimate").unit
-    's'
-    >>> find_metric(["models", "lucky_number"], "estimate")
-    """
-    fitting = [metric for metric in METRICS if command in metric.by.split() and _fits(metric, path)]
-    return max(fitting, key=lambda one: one.name.count("."), default=None)
-
-
-def _fits(metric: Metric, path: Sequence[str]) -> bool:
-    names = metric.name.split(".")
-    keys = len(metric.keyed.split(", ")) if metric.keyed else 0
-    for depth in range(keys + 1):
-        end = list(path[: len(path) - depth])[-len(names) :]
-        if len(end) == len(names) and all(a in ("*", b) for a, b in zip(names, end, strict=True)):
-            return True
-    return False
+from fomkit.core.figure_table import find_metric
 
 
 def figures(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -53,3 +30,16 @@ def sorted_out(content: Any, verb: str) -> tuple[set[str], set[str]]:
     found = {path: find_metric(path, verb) for path in dict.fromkeys(figures(content))}
     known = {metric.name for metric in found.values() if metric is not None}
     return known, {f"{verb}: {'.'.join(path)}" for path, metric in found.items() if metric is None}
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Give a file of docs/schema/."""
+    path = Path(__file__).resolve().parent.parent / "docs" / "schema" / f"{name}.json"
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def wrong_by_schema(content: dict[str, Any]) -> list[str]:
+    """Say what of some content its own schema does not allow."""
+    found = Draft202012Validator(schema_of(content["schema"].split("/")[1])).iter_errors(content)
+    return [f"{list(one.absolute_path)}: {one.message[:200]}" for one in found]

@@ -31,7 +31,7 @@ FUNCTIONS = {
     "export": "export", "measure": "measure measure_machine measure_network measure_input",
     "validate": "validate", "pack": "pack", "review": "review", "accept": "accept",
     "cost": "cost", "sweep": "sweep", "sensitivity": "sensitivity", "solve": "solve",
-    "scaling": "scaling", "campaign": "campaign",
+    "scaling": "scaling", "campaign": "campaign", "schema": "schema",
 }  # fmt: skip
 """What does in Python what a verb does."""
 

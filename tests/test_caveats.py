@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.output.screen import Screen
 from fomkit.output.suites import format_suite
+from fomkit.plan.content import conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale
@@ -25,7 +26,7 @@ from fomkit.plan.scenarios import prepare_study
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.suites import load_suite
-from fomkit.verbs.compare import compare
+from fomkit.verbs.compare import compare, estimates_content
 from fomkit.verbs.suite_content import suite_content
 from fomkit.workbook.from_studies import sheet_model_of_comparison
 from fomkit.workbook.write import write_workbook
@@ -482,3 +483,42 @@ def test_a_model_that_executes_nothing_is_refused_by_name(tmp_path: Path) -> Non
         done = run(*words)
         assert done.exit_code != 0, words
         assert "none.ops.csv" in f"{done.output} {done.exception}".replace("\n", ""), words
+
+
+def _conditions(model: str, machine: object, **options: Any) -> dict[str, dict[str, str]]:
+    return conditions_content(fomkit.estimate(model, machine, **options))
+
+
+def test_conditions_follow_from_what_an_estimate_did() -> None:
+    titan = fomkit.machine("titan")
+    bare, timed = _conditions("p1b3", titan), _conditions("resnet50", "v100", batch=16)
+    assert {name: one["is"] for name, one in bare.items()} == {
+        "bandwidth": "modelled", "occupancy": "modelled", "sizes": "modelled", "reuse": "not considered",
+        "input": "not considered", "versions": "not considered",
+    }  # fmt: skip
+    assert bare["bandwidth"]["what"].startswith("250.0 GB/s, published; traffic bounds ")
+    assert timed["sizes"]["what"] == "each op at batch 16, traced at batch 32"
+    assert (timed["reuse"]["is"], timed["versions"]["is"]) == ("modelled", "stated")
+    assert "cuDNN 7.6.2.24" in timed["versions"]["what"]
+    loading = Overhead("input", "step", Fact(2e-3, 1e-3, 3e-3, "measured", "here"), None)
+    fed = _conditions("p1b3", replace(titan, overheads=(loading,)))
+    assert fed["input"] == {"is": "stated", "what": "2.000 ms a step"}
+    measured = _conditions("p1b3-lecture", "x86-lecture")
+    assert measured["bandwidth"]["is"] == "not considered"
+    assert measured["reuse"] == {"is": "modelled", "what": "as in the timings behind 100% of the time"}
+
+
+def test_each_verb_with_an_estimate_says_its_conditions() -> None:
+    wanted = _conditions("p1b3", "titan")
+    assert fomkit.explain("p1b3", "titan").content["conditions"] == wanted
+    assert fomkit.cost("p1b3", "titan").content["conditions"] == wanted
+    assert fomkit.advise("p1b3", "titan").content["conditions"] == wanted
+    assert estimates_content(fomkit.estimate_all(["p1b3"], ["titan"]))["models"][0]["conditions"] == wanted
+    lines = suite_content(fomkit.rate_suite("candle", "titan"))["lines"]
+    estimated = [one["machines"]["titan"] for one in lines if one["machines"]["titan"]["kind"] == "estimated"]
+    assert estimated
+    phases = fomkit.campaign("candle-example", ["titan"]).content["machines"][0]["phases"]
+    inference = fomkit.cost("resnet50", "v100", infer_batch=1).content["inference"]
+    modelled = [one for one in phases if "conditions" in one]
+    assert modelled
+    assert all(one["conditions"].keys() == wanted.keys() for one in (*estimated, *modelled, inference))

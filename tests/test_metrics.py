@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from json_figures import find_metric, sorted_out
+from json_figures import sorted_out, wrong_by_schema
 from short_suite import short_suite
 from typer.testing import CliRunner
 
 from fomkit.cli.main import VERBS, app
 from fomkit.core.figure import DEEP500, Better, Level, Mean
-from fomkit.core.figure_table import METRICS, title_of
+from fomkit.core.figure_table import METRICS, find_metric, title_of
 from fomkit.merit.fom import MEAN
 from fomkit.ops.tables import COSTS, TIMES
 from fomkit.workbook.layout import OPS
@@ -173,7 +173,9 @@ def printed(tmp_path_factory) -> Printed:
             words = line.split()
             done = CliRunner().invoke(app, [*words, "--json"])
             assert done.stdout.startswith("{"), (line, done.output)
-            for all_of, some in zip(found[words[0]], sorted_out(json.loads(done.stdout), words[0]), strict=True):
+            content = json.loads(done.stdout)
+            assert not wrong_by_schema(content), line
+            for all_of, some in zip(found[words[0]], sorted_out(content, words[0]), strict=True):
                 all_of |= some
     return found
 

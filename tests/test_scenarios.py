@@ -12,10 +12,10 @@ import pytest
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
-from fomkit.core.model import ModelProfile
+from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
-from fomkit.plan.options import OF_A_RUN, Options, change_machine, change_run, parameters
+from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import RESULTS, blocks_of, prepare_study, scenarios
 from fomkit.prediction.donors import factor
 
@@ -25,7 +25,7 @@ def facts(machine: Machine) -> dict[str, float]:
     device = machine.device
     known = {"byte_per_s": device.byte_per_s, "launch_s": device.launch_s}
     known |= {f"flop_per_s/{peak.dtype}/{peak.engine}": peak.rate for peak in device.peaks}
-    assert set(known) == set(parameters(machine))
+    assert set(known) == set(machine.parameters)
     return {name: fact.value for name, fact in known.items() if fact is not None}
 
 
@@ -77,7 +77,7 @@ def test_scenarios_change_runs_scopes_and_overheads_as_estimates_do() -> None:
     found = scenarios(prepare_study(model, machine, options), table)
     for at, line in table.iterrows():
         of_machine = {name: value for name, value in line.items() if name not in (*OF_A_RUN, "batch")}
-        one = estimate(change_run(model, line), change_machine(machine, of_machine),
+        one = estimate(model.with_run(line), change_machine(machine, of_machine),
                        replace(options, batch=int(line["batch"])))  # fmt: skip
         assert one.unit_per_day is not None
         wanted = [*one.step.ends, *one.step.per(one.sizes["batch"]).ends, *one.unit_per_day.ends]
@@ -260,3 +260,74 @@ def test_a_model_whose_sizes_are_all_numbers_is_estimated() -> None:
     )
     one, known = (estimate(each, fomkit.machine("v100"), Options()) for each in (fixed, model))
     assert one.step.value == pytest.approx(known.step.value, rel=1e-12)
+
+
+def test_a_machine_with_stated_facts_is_the_machine_of_a_scenario_and_says_so() -> None:
+    built = fomkit.machine("v100")
+    faster = built.with_({"flop_per_s/fp32/vector": "20 TFLOP/s"}, bandwidth="1.2 TB/s", launch=4e-6, name="mine")
+    one = fomkit.estimate("resnet50", faster)
+    point = {"byte_per_s": [1.2e12], "launch_s": [4e-6], "flop_per_s/fp32/vector": [2e13]}
+    found = fomkit.scenarios("resnet50", built, point)
+    np.testing.assert_allclose(
+        found.loc[0, ["step_s", "step_s_low", "step_s_high"]].to_list(), one.step.ends, 1e-9
+    )
+    assert one.machine.name == "mine"
+    assert one.coverage["measured"] == one.coverage["interpolated"] == 0 < one.coverage["transferred"]
+    assert [note for note in one.deviations if note.startswith("stated by you: with_(")] == list(faster.notes[-1:])
+    assert "timings of v100 as built are carried over" in one.deviations[-1]
+    assert built == fomkit.machine("v100")
+    assert built.device.byte_per_s is not None
+    assert built.device.byte_per_s.value == 9e11
+
+
+def test_stated_capacity_and_counts_move_no_time() -> None:
+    built = fomkit.machine("v100")
+    small = built.with_(capacity="1 GiB", node_devices=4, nodes=2, availability="90 %")
+    one = fomkit.estimate("resnet50", small, scope="system")
+    assert one.step == fomkit.estimate("resnet50", built).step
+    assert one.fit.fits is False
+    assert (one.runs_at_once, small.availability) == (8, 0.9)
+
+
+def test_a_stated_machine_survives_its_file(tmp_path) -> None:
+    faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s", name="mine")
+    fomkit.save(faster, tmp_path / "mine.yaml")
+    again = fomkit.estimate("p1b3", tmp_path / "mine.yaml")
+    assert any(note.startswith("stated by you: with_(bandwidth") for note in again.deviations)
+    assert again.coverage["measured"] == 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        (
+            {"bandwith": "1 TB/s"},
+            "with_(bandwith=…): is no fact that can be stated. The nearest names are 'bandwidth'.",
+        ),
+        ({"bandwidth": "1.2"}, "with_: bandwidth is '1.2', which has no unit. Write, for example, '900 GB/s'."),
+        ({"bandwidth": 0}, "v100: byte_per_s is 0. Give a finite number above 0."),
+        ({"nodes": 1.5}, "with_: nodes is 1.5. Give a whole number of 1 or more."),
+        ({"launch": True}, "with_: launch is True. Give text such as '5 us', or a number in SI units."),
+        ({"availability": 1.2}, "with_: availability is 1.2. Give text such as '2 %', or a number in SI units."),
+    ],
+)
+def test_what_cannot_be_stated_of_a_machine_is_one_message(stated, message) -> None:
+    with pytest.raises(FomkitError) as caught:
+        fomkit.machine("v100").with_(**stated)
+    assert str(caught.value) == message
+
+
+def test_a_model_with_another_run_says_so_and_sizes_stay_with_the_estimate() -> None:
+    model = fomkit.model("p1b3")
+    short = fomkit.estimate(model.with_(epochs=2, validation_samples=0), "v100")
+    assert short.deviations[0] == "stated by you: with_(epochs=2, validation_samples=0)"
+    assert (short.model.run.epochs, short.model.data.train_samples) == (2, model.data.train_samples)
+    wrong = {"batch": 8, "epoch": 8, "epochs": 0}
+    told = (
+        "is chosen at each estimate",
+        "The nearest names are 'epochs'",
+        "epochs is 0. Give a whole number of 1",
+    )
+    for stated, message in zip(wrong.items(), told, strict=True):
+        with pytest.raises(FomkitError, match=message):
+            model.with_(**dict([stated]))

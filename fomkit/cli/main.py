@@ -35,6 +35,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "show": ("fomkit.verbs.looks", "Show what a model is made of, what is known of a machine, or all names."),
         "memory": ("fomkit.verbs.looks", "Follow what a step keeps in memory, and find the largest batch."),
         "advise": ("fomkit.verbs.estimates", "Advise what to change in a training, and for how much time."),
+        "schema": ("fomkit.verbs.views", "Print the JSON Schema of a verb's JSON, or of a YAML file."),
     },
     "Decide": {
         "cost": ("fomkit.verbs.decisions", "Tell what a training and its inference cost, in money and carbon."),

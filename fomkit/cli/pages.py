@@ -1,19 +1,38 @@
-"""Pages of docs/ made from the program: ``python -m fomkit.cli.pages api`` (or commands, glossary, metrics)."""
+"""Pages of docs/ made from the program: ``python -m fomkit.cli.pages api`` (or commands, glossary, metrics).
+
+``python -m fomkit.cli.pages schemas`` writes docs/schema/: JSON Schema of our YAML files, from the records that
+check them, and of each verb's JSON. Which keys it always has is read in the code that makes it, from its literal
+dicts; what a figure is says the table of metrics. Other keys may come.
+"""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from typer.testing import CliRunner
 
 import fomkit
 from fomkit.cli.main import VERBS, app, verb_command
+from fomkit.core.figure import Metric
+from fomkit.core.figure_table import find_metric
+from fomkit.files.write import write_whole
+from fomkit.output.files import to_json
 from fomkit.output.glossary import glossary_page, metrics_page
+from fomkit.output.screen import Entry
+from fomkit.plan.transformer_step import RecipeRecord
+from fomkit.profiles.campaigns import CampaignFileRecord
+from fomkit.profiles.declared import LayoutRecord
+from fomkit.profiles.machine_record import MachineRecord
+from fomkit.profiles.records import ModelRecord, Record
+from fomkit.profiles.suites import SuiteRecord
 
 _PAGE = """# Python
 
@@ -143,6 +162,147 @@ def command_reference() -> str:
     return "\n".join([_INTRODUCTION, f"```text\n{help_of()}\n```\n", *sections])
 
 
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+FILES: Mapping[str, type[Record]] = {
+    "machine": MachineRecord, "model": ModelRecord, "suite": SuiteRecord, "campaign": CampaignFileRecord,
+    "layout": LayoutRecord, "transformer": RecipeRecord,
+}  # fmt: skip
+"""What checks each of our files, by the word of its schema."""
+OF_VERB = {"campaign-cost": "campaign", "here": "validate", "grid": "compare", "measured": "measure",
+           "formulas": "show", "convolutions": "show"}  # fmt: skip
+"""The verb whose figures they are, where the JSON has another name."""
+_NUMBER: Entry = {"type": ["number", "null"]}
+_ENDS = {"type": "object", "properties": dict.fromkeys(("value", "low", "high"), _NUMBER)}
+_FIGURE: Entry = {
+    "description": "A number in SI units, null where unknown; with its ends; or several, by name or in a list.",
+    "anyOf": [_NUMBER, _ENDS, {"type": "array"}],
+}
+
+
+def _shared_quantities(part: Any, shared: dict[str, Any]) -> Any:
+    """Replace what says how a quantity is written by a reference to one place that does."""
+    if isinstance(part, list):
+        return [_shared_quantities(one, shared) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if "pattern" in part:
+        shared[part["title"]] = {name: part[name] for name in ("type", "pattern", "description")}
+        return {"$ref": f"#/$defs/{part['title']}"}
+    found = {name: _shared_quantities(one, shared) for name, one in part.items()}
+    # pydantic's titles say the name again; a property may be called title too.
+    return {name: one for name, one in found.items() if name != "title" or not isinstance(one, str)}
+
+
+def file_schema(name: str) -> Entry:
+    """Give the JSON Schema of one of our YAML files."""
+    shared = dict[str, Any]()
+    found = _shared_quantities(FILES[name].model_json_schema(), shared)
+    found["properties"]["schema"] = {"const": f"fomkit/{name}/1"}
+    found["$defs"] = {**found.get("$defs", {}), **shared}
+    return {"$schema": DRAFT, "title": f"fomkit/{name}/1", **found}
+
+
+Made: TypeAlias = tuple[str, ast.expr]
+"""An expression in the code that makes a part of some JSON, after its module."""
+
+
+@cache
+def _parsed_package() -> Mapping[str, ast.Module]:
+    folder = Path(fomkit.__file__).parent
+    paths = [path for path in sorted(folder.rglob("*.py")) if "shipped" not in path.parts]
+    names = [".".join(path.relative_to(folder.parent).with_suffix("").parts) for path in paths]
+    return {name: ast.parse(path.read_text("utf-8")) for name, path in zip(names, paths, strict=True)}
+
+
+def _returned_by(module: str, name: str) -> list[Made]:
+    """Give what a function may return; nothing where it is none of ours, or it is open which."""
+    known = [(where, node) for where, tree in _parsed_package().items() for node in tree.body
+             if isinstance(node, ast.FunctionDef) and node.name == name]  # fmt: skip
+    here = [one for one in known if one[0] == module] or known
+    inside = list(ast.walk(here[0][1])) if len(here) == 1 else []
+    named = {ast.unparse(one.target): one.value for one in inside if isinstance(one, ast.AnnAssign)}
+    named |= {ast.unparse(one.targets[0]): one.value for one in inside if isinstance(one, ast.Assign)}
+    values = [one.value for one in inside if isinstance(one, ast.Return)]
+    return [(here[0][0], named.get(ast.unparse(one)) or one) for one in values if one is not None]
+
+
+def _any_of(parts: Sequence[Entry]) -> Entry:
+    """Give the schema of what is one of several; {} is anything."""
+    distinct = [one for place, one in enumerate(parts) if one not in parts[:place]]
+    return {} if not distinct or {} in distinct else distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
+
+
+def _schema_of_figure(metric: Metric, made: Entry) -> Entry:
+    """Say what a figure is; what has the unit of another may be text."""
+    better = "" if metric.better == "none" else f" {metric.better.capitalize()} is better."
+    keyed = f" By {metric.keyed}." if metric.keyed else ""
+    mean = "" if metric.mean == "none" else f" The mean over several is {metric.mean}."
+    said = f"{metric.doc[:1].upper()}{metric.doc[1:]}.{keyed}{better}{mean}"
+    numbers = made if "properties" in made else {} if metric.unit == "mixed" else {"$ref": "#/$defs/figure"}
+    return {"title": f"{metric.title} [{metric.unit}]", "description": said,
+            **numbers}  # fmt: skip
+
+
+def _schema_of(made: Made, path: tuple[str, ...], verb: str) -> Entry:
+    """Give the schema of what an expression makes at a place of a verb's JSON; {} is anything."""
+    module, node = made
+
+    def inner(*nodes: ast.expr) -> list[Entry]:
+        return [_schema_of((module, one), path, verb) for one in nodes]
+
+    if isinstance(node, ast.Dict):
+        properties = dict[str, Entry]()
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant):
+                place = (*path, str(key.value))
+                metric, found = find_metric(place, verb), _schema_of((module, value), place, verb)
+                properties[place[-1]] = found if metric is None else _schema_of_figure(metric, found)
+        return {"type": "object", "properties": properties, "required": list(properties)}
+    if isinstance(node, ast.IfExp):
+        return _any_of(inner(node.body, node.orelse))
+    if isinstance(node, ast.ListComp | ast.GeneratorExp):
+        return {"type": "array", "items": inner(node.elt)[0]}
+    if isinstance(node, ast.List):
+        parts = [one.value if isinstance(one, ast.Starred) else one for one in node.elts]
+        items = [one.get("items", {}) if isinstance(part, ast.GeneratorExp) else one
+                 for part, one in zip(parts, inner(*parts), strict=True)]  # fmt: skip
+        return {"type": "array", "items": _any_of(items)}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id == "list":
+            return {"type": "array"}
+        return _any_of([_schema_of(one, path, verb) for one in _returned_by(module, node.func.id)])
+    return {"type": "null"} if isinstance(node, ast.Constant) and node.value is None else {}
+
+
+@cache
+def _literal_contents() -> Mapping[str, Sequence[Made]]:
+    """Give the literal dicts of the code that begin with a schema of ours, by its word."""
+    found: dict[str, list[Made]] = {}
+    for module, tree in _parsed_package().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Dict) and node.keys and ast.unparse(node.keys[0] or node) == "'schema'":
+                said = node.values[0]
+                name = (
+                    vars(import_module(module))[said.id] if isinstance(said, ast.Name) else ast.literal_eval(said)
+                )
+                found.setdefault(name.split("/")[1], []).append((module, node))
+    return found
+
+
+def content_schema(name: str) -> Entry:
+    """Give the JSON Schema of what a verb prints by ``--json``."""
+    found = [_schema_of(one, (), OF_VERB.get(name, name)) for one in _literal_contents()[name]]
+    for one in found:
+        one["properties"]["schema"] = {"const": f"fomkit/{name}/1"}
+    return {"$schema": DRAFT, "title": f"fomkit/{name}/1", **_any_of(found), "$defs": {"figure": _FIGURE}}
+
+
+def schemas() -> Mapping[str, Entry]:
+    """Give docs/schema/, by the word of each schema."""
+    verbs = sorted(name for name in _literal_contents() if OF_VERB.get(name, name) in VERBS and name not in FILES)
+    return {**{name: file_schema(name) for name in FILES}, **{name: content_schema(name) for name in verbs}}
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "api": api_page, "commands": command_reference, "glossary": glossary_page, "metrics": metrics_page
 }  # fmt: skip
@@ -150,4 +310,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        print(PAGES[name](), end="")
+        if name == "schemas":
+            for word, content in schemas().items():
+                write_whole(Path("docs", "schema", f"{word}.json"), to_json(content))
+        else:
+            print(PAGES[name](), end="")

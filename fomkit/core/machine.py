@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
+from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
-from fomkit.core.units import REAL_OF
+from fomkit.core.units import REAL_OF, STATED, stated_call, stated_number
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
+
+    from fomkit.core.measurement import Plausibility, TypicalTables
 
 
 Basis = Literal["measured", "simulated", "modelled", "estimated", "committed", "published", "assumed"]
@@ -21,6 +23,13 @@ Scope = Literal["device", "node", "system"]
 Tier = Literal["device", "node", "system"]
 EnergyScope = Literal["chip", "node", "wall"]
 """What a figure of energy counts: a chip with the memory on its board, a node, all behind a wall meter."""
+PEAK = "flop_per_s"
+RATES = ("byte_per_s", "launch_s")
+"""Parameters of a device besides its peaks, each the name of a fact."""
+_DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s"}
+_WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "capacity": "capacity_byte"}
+"""How a machine's file calls them."""
+_COUNTS = {"nodes": "system_nodes", "node_devices": "node_devices"}
 TIMED_OPS = "timed ops"
 """Workload of a power that was measured while ops were timed one by one: no training, but what busy means."""
 
@@ -41,6 +50,21 @@ class Fact:
     def span(self, level: float = DEFAULT_LEVEL) -> Span:
         """Give it as a span; its own interval is one of 80 %."""
         return at_level(Span(self.value, self.low, self.high, DEFAULT_LEVEL), level)
+
+
+def restated(old: Fact | None, value: float, source: str = "changed by the user") -> Fact:
+    """Give a fact at another value, with the relative spread that it has."""
+    ends = (1.0, 1.0) if old is None or old.value == 0 else (old.low / old.value, old.high / old.value)
+    return Fact(value, value * ends[0], value * ends[1], "assumed", source)
+
+
+def peak_name(dtype: str, engine: str) -> str:
+    """Name the parameter that is a peak.
+
+    >>> peak_name("fp32", "vector")
+    'flop_per_s/fp32/vector'
+    """
+    return f"{PEAK}/{dtype}/{engine}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +103,19 @@ class Device:
         formats = (dtype, REAL_OF[dtype]) if dtype in REAL_OF else (dtype,)
         stated = {(peak.dtype, peak.engine): peak for peak in reversed(self.peaks)}
         return next((stated[one, engine] for one in formats if (one, engine) in stated), None)
+
+
+def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:
+    """Give a device with one of its facts changed (`Machine.parameters`)."""
+    if name == "byte_per_s":
+        return replace(device, byte_per_s=change(device.byte_per_s))
+    if name == "launch_s":
+        return replace(device, launch_s=change(device.launch_s))
+    peaks = (
+        replace(peak, rate=change(peak.rate)) if peak_name(peak.dtype, peak.engine) == name else peak
+        for peak in device.peaks
+    )
+    return replace(device, peaks=tuple(peaks))
 
 
 @dataclass(frozen=True)
@@ -188,79 +225,6 @@ class Price:
     date: str
 
 
-@dataclass(frozen=True, eq=False)
-class Plausibility:
-    """What came of holding a machine's timings and facts against each other (`fomkit.prediction.plausibility`).
-
-    `quarantined`: the timings that cannot be, each by name; they are left out of every answer.
-    `suspicions`: facts that hardly can be, and what they look like.
-    `given`, `left`: all timings, and those that remain.
-    `device`: the facts.
-    """
-
-    quarantined: tuple[str, ...]
-    suspicions: tuple[str, ...]
-    given: pd.DataFrame = field(repr=False)
-    left: pd.DataFrame = field(repr=False)
-    device: Device = field(repr=False)
-
-    def is_of(self, machine: Machine) -> bool:
-        """Tell whether a machine's timings and facts are those that were judged."""
-        return machine.timings is self.left and machine.device is self.device
-
-    def messages(self, name: str = "", most: int = 1) -> tuple[str, ...]:
-        """Write the verdict, a line for each kind of finding, with the machine's name unless another says it."""
-        start = f"{name}: " if name else ""
-        lines = [f"{start}{text}" for text in self.suspicions]
-        if self.quarantined:
-            count, listed = len(self.quarantined), "; ".join(self.quarantined[:most])
-            more = f"; and {count - most:,} more, `fomkit show` lists them" if count > most else ""
-            lines.append(
-                f"{start}{count:,} of {len(self.given):,} timings cannot be and are left out of every answer: "
-                f"{listed}{more}"
-            )
-        return tuple(lines)
-
-
-class Surface(NamedTuple):
-    """What one timed machine reached of its floors in one kind of work and number format.
-
-    `machine`, `architecture`: as in the machine's profile.
-    `dtype`: number format of the factors.
-    `balance`: log2 of the machine's flop per byte; NaN where it tells nothing of the work.
-    `mean`: mean of ln(utilisation).
-    `errors`: what the other chips' surfaces say is missed here, in standard deviations: values of equal
-      probability.
-    `rows` (n, 1 + p): a row per timed op: its weight in thousandths, then its features in hundredths.
-    """
-
-    machine: str
-    architecture: str
-    dtype: str
-    balance: float
-    mean: float
-    errors: tuple[float, ...]
-    rows: NDArray[np.int32]
-
-
-class TimedWork(NamedTuple):
-    """Surfaces of one kind of work, and the length of each of its features (p)."""
-
-    length: NDArray[np.float64]
-    known: tuple[Surface, ...]
-
-
-@dataclass(frozen=True)
-class TypicalTables:
-    """What timed machines reached, by kind of work such as ``gemm/matrix`` or ``conv/vector/forward``.
-
-    Two are equal where their ``key``, a hash of what they were read from, is: results are kept by it.
-    """
-
-    key: str
-    of: Mapping[str, TimedWork] = field(compare=False, repr=False)
-
-
 @dataclass(frozen=True)
 class Machine:
     """A machine profile: facts (from YAML) and measured op timings (from CSV).
@@ -306,9 +270,12 @@ class Machine:
     typical: TypicalTables | None = field(default=None, repr=False)
 
     @property
-    def said_of_name(self) -> tuple[str, ...]:
-        """What is to be said where a short name chose this board."""
-        return (f"{self.asked_as!r} is taken for {self.name}, the only board of it here",) if self.asked_as else ()
+    def caveats(self) -> tuple[str, ...]:
+        """What every figure made of it must say: that a short name chose this board, and what was stated anew."""
+        chosen = (
+            (f"{self.asked_as!r} is taken for {self.name}, the only board of it here",) if self.asked_as else ()
+        )
+        return (*chosen, *(note for note in self.notes if note.startswith(STATED)))
 
     def stated_rows(self) -> pd.Series[bool]:
         """Tell which timings were stated for the changed machine; none of a machine that is as built."""
@@ -329,6 +296,65 @@ class Machine:
     def changed(self, device: Device) -> Machine:
         """Give the machine with other rates or launch cost of its device; each op keeps its utilisation."""
         return replace(self, device=device, origin=self.origin or self.device)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the rates and costs of its device that can be changed."""
+        return (*RATES, *(peak_name(peak.dtype, peak.engine) for peak in self.device.peaks))
+
+    def check_parameter(self, name: str, least: float) -> None:
+        """Raise when it has no parameter of this name, or its least value is not a rate or a cost."""
+        if name not in self.parameters:
+            raise FomkitError(
+                self.name, f"{name!r} is not a parameter of it. {nearest_names(name, self.parameters)}"
+            )
+        if not (least >= 0 if name == "launch_s" else least > 0):
+            raise FomkitError(self.name, f"{name} is {least:g}. Give a finite number above 0.")
+
+    def with_(self, stated: Mapping[str, str | float] | None = None, /, **more: str | float) -> Machine:
+        """Give a copy with facts of your own, for example ``with_(bandwidth="1.2 TB/s")``.
+
+        Names are those of `fomkit.sweep`: ``byte_per_s`` (or ``bandwidth``), ``launch_s`` (or ``launch``),
+        ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``; and ``capacity``, ``name``,
+        ``title``. Values are text with units, or numbers in SI units. What is not named stays, price and energy
+        too. Each fact keeps its relative spread and each op its utilisation, as in a sweep: what was timed on the
+        machine as built is carried over, and every result says so.
+
+        `stated`: by name, where that is no word of Python: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises
+        FomkitError when a name is none of these, or a value cannot be one.
+
+        >>> import fomkit
+        >>> faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s")
+        >>> faster.device.byte_per_s.value, faster.device.byte_per_s.source
+        (1200000000000.0, "stated by you: with_(bandwidth='1.2 TB/s')")
+        """
+        given, device, others, rated = {**(stated or {}), **more}, self.device, dict[str, Any](), False
+        for word, value in given.items():
+            name, source = _WORDS.get(word, word), f"{STATED}: {stated_call({word: value})}"
+            if name in self.parameters:
+                number = stated_number(value, _DIMENSIONS.get(name, PEAK), "with_", word)
+                self.check_parameter(name, number)
+                device = change_fact(device, name, partial(restated, value=number, source=source))
+                rated = True
+            elif name == "capacity_byte":
+                byte = stated_number(value, "byte", "with_", word)
+                device = replace(device, capacity_byte=restated(device.capacity_byte, byte, source))
+            elif name == "availability":
+                others[name] = stated_number(value, "share", "with_", word)
+            elif name in _COUNTS:
+                others[_COUNTS[name]] = round(stated_number(value, "", "with_", word))
+            elif name in ("name", "title"):
+                others[name] = str(value)
+            else:
+                known = {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title"}
+                what = f"is no fact that can be stated. {nearest_names(word, known)}"
+                raise FomkitError(f"with_({word}=…)", what)
+        if "name" in others:  # what it is like still leaves the machine itself out
+            others["device_of"] = self.device_of or self.name
+        carried = f"; timings of {self.name} as built are carried over, each op at its utilisation"
+        note = f"{STATED}: {stated_call(given)}{carried if rated and len(self.timings) else ''}"
+        found = self.changed(device) if rated else replace(self, device=device)
+        return replace(found, notes=(*self.notes, note), **others)
 
     @property
     def scopes(self) -> tuple[Scope, ...]:

@@ -1,4 +1,7 @@
-"""The measurement noun: what somebody timed of a whole model on a machine, and under which conditions."""
+"""The measurement noun: what somebody timed of a whole model on a machine, and under which conditions.
+
+Beside it, what timings tell: whether they can be, and what of its rates each timed machine reached.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
 from statistics import quantiles
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.units import round_quantity
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Device, Machine
 
 
 @dataclass(frozen=True)
@@ -273,3 +283,76 @@ class MeasuredRun:
             return None
         (low, high), (least, most) = plain.ends, profiled.ends
         return least / high - 1, most / low - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Plausibility:
+    """What came of holding a machine's timings and facts against each other (`fomkit.prediction.plausibility`).
+
+    `quarantined`: the timings that cannot be, each by name; they are left out of every answer.
+    `suspicions`: facts that hardly can be, and what they look like.
+    `given`, `left`: all timings, and those that remain.
+    `device`: the facts.
+    """
+
+    quarantined: tuple[str, ...]
+    suspicions: tuple[str, ...]
+    given: pd.DataFrame = field(repr=False)
+    left: pd.DataFrame = field(repr=False)
+    device: Device = field(repr=False)
+
+    def is_of(self, machine: Machine) -> bool:
+        """Tell whether a machine's timings and facts are those that were judged."""
+        return machine.timings is self.left and machine.device is self.device
+
+    def messages(self, name: str = "", most: int = 1) -> tuple[str, ...]:
+        """Write the verdict, a line for each kind of finding, with the machine's name unless another says it."""
+        start = f"{name}: " if name else ""
+        lines = [f"{start}{text}" for text in self.suspicions]
+        if self.quarantined:
+            count, listed = len(self.quarantined), "; ".join(self.quarantined[:most])
+            more = f"; and {count - most:,} more, `fomkit show` lists them" if count > most else ""
+            lines.append(
+                f"{start}{count:,} of {len(self.given):,} timings cannot be and are left out of every answer: "
+                f"{listed}{more}"
+            )
+        return tuple(lines)
+
+
+class Surface(NamedTuple):
+    """What one timed machine reached of its floors in one kind of work and number format.
+
+    `machine`, `architecture`: as in the machine's profile.
+    `dtype`: number format of the factors.
+    `balance`: log2 of the machine's flop per byte; NaN where it tells nothing of the work.
+    `mean`: mean of ln(utilisation).
+    `errors`: what the other chips' surfaces say is missed here, in standard deviations: values of equal
+      probability.
+    `rows` (n, 1 + p): a row per timed op: its weight in thousandths, then its features in hundredths.
+    """
+
+    machine: str
+    architecture: str
+    dtype: str
+    balance: float
+    mean: float
+    errors: tuple[float, ...]
+    rows: NDArray[np.int32]
+
+
+class TimedWork(NamedTuple):
+    """Surfaces of one kind of work, and the length of each of its features (p)."""
+
+    length: NDArray[np.float64]
+    known: tuple[Surface, ...]
+
+
+@dataclass(frozen=True)
+class TypicalTables:
+    """What timed machines reached, by kind of work such as ``gemm/matrix`` or ``conv/vector/forward``.
+
+    Two are equal where their ``key``, a hash of what they were read from, is: results are kept by it.
+    """
+
+    key: str
+    of: Mapping[str, TimedWork] = field(compare=False, repr=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal
 
+from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
+from fomkit.core.units import STATED, stated_call, stated_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +24,8 @@ PARTIAL = "partial"
 DOUBTFUL = "doubtful"
 """How a note begins that says that a figure of the profile may be another: its batch, its work, its times."""
 
+OF_A_RUN = ("train_samples", "validation_samples", "epochs")
+"""Parameters of a model that are no sizes of its ops."""
 LastBatch = Literal["drop", "keep"]
 
 IMPL_BY_DEFAULT = "default"
@@ -213,15 +217,48 @@ class ModelProfile:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What every figure made of it must say: what is derived or missing, notes of `PARTIAL` and `DOUBTFUL`."""
+        """What every figure made of it must say: what is derived or missing, some of its notes."""
         derived = (f"derived by rule, not traced: {', '.join(self.derived)}",) if self.derived else ()
         missing = (f"not in the profile and not counted: {', '.join(self.missing)}",) if self.missing else ()
-        return (*derived, *missing, *(note for note in self.notes if note.startswith((PARTIAL, DOUBTFUL))))
+        return (*derived, *missing, *(note for note in self.notes if note.startswith((PARTIAL, DOUBTFUL, STATED))))
 
     @property
     def at_least(self) -> bool:
         """Whether work of the step is not in ``ops``, so that every total is a lower bound."""
         return bool(self.unsupported or self.missing)
+
+    def with_(self, **stated: int | str) -> ModelProfile:
+        """Give a copy with another run, for example ``with_(epochs=90)``; every result says so.
+
+        Names are the parameters of `fomkit.sweep`: ``epochs``, ``train_samples``, ``validation_samples``; and
+        ``name``, ``title``. Sizes such as the batch are chosen at each estimate. Raises FomkitError when a name is
+        none of these, or a value cannot be one.
+
+        >>> import fomkit
+        >>> fomkit.model("p1b3").with_(epochs=2).run.epochs
+        2
+        """
+        texts = {name: str(value) for name, value in stated.items() if name in ("name", "title")}
+        counts = dict[str, float]()
+        for name in (name for name in stated if name not in texts):
+            if name not in OF_A_RUN:
+                what = "is chosen at each estimate" if name in self.sizes else "is nothing that can be stated"
+                hint = nearest_names(name, (*OF_A_RUN, "name", "title"))
+                raise FomkitError(f"with_({name}=…)", f"{what}. {hint}")
+            counts[name] = stated_number(stated[name], "", "with_", name, int(name != "validation_samples"))
+        named = {"name": self.name, "title": self.title, **texts}
+        notes = (*self.notes, f"{STATED}: {stated_call(stated)}")
+        return replace(self.with_run(counts), name=named["name"], title=named["title"], notes=notes)
+
+    def with_run(self, values: Mapping[str, float]) -> ModelProfile:
+        """Give it with other samples and epochs (`OF_A_RUN`)."""
+        now = {
+            **vars(self.data),
+            **vars(self.run),
+            **{name: round(values[name]) for name in OF_A_RUN if name in values},
+        }
+        data = Data(now["train_samples"], now["validation_samples"], self.data.last_batch)
+        return replace(self, data=data, run=Run(now["epochs"], self.run.devices_per_run))
 
     def resized(self, sizes: Mapping[str, int]) -> list[str]:
         """Name those of some sizes that are others than the profile's."""

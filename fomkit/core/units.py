@@ -102,6 +102,38 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     return value
 
 
+STATED = "stated by you"
+"""How sources and notes begin of what somebody stated in Python."""
+
+
+def stated_call(stated: Mapping[str, object]) -> str:
+    """Write what was stated as the call that stated it."""
+    return f"with_({', '.join(f'{name}={value!r}' for name, value in stated.items())})"
+
+
+def stated_number(given: object, dimension: str, where: str, name: str, least: int = 1) -> float:
+    """Read what somebody states in Python: text with its unit, or a number in SI units.
+
+    `dimension`: "" for a whole number of ``least`` or more.
+
+    >>> stated_number("1.2 TB/s", "byte_per_s", "with_", "bandwidth"), stated_number(8, "", "with_", "nodes")
+    (1200000000000.0, 8.0)
+    """
+    if isinstance(given, str) and dimension:
+        value = parse_quantity(given, dimension, where, name)
+    else:
+        value = math.nan if isinstance(given, str | bool) or not hasattr(given, "__float__") else float(given)
+    expected = (
+        f"text such as {EXAMPLES[dimension]!r}, or a number in SI units"
+        if dimension
+        else f"a whole number of {least} or more"
+    )
+    good = 0 <= value <= (1 if dimension == "share" else MOST)
+    if not good or not (dimension or (value >= least and value == round(value))):
+        raise FomkitError(where, f"{name} is {given!r}. Give {expected}.")
+    return value
+
+
 def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
     """Read what a time of use costs, ``4.56 USD/h``: money for a second, above 0, and its code of ISO 4217.
 

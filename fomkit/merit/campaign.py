@@ -76,6 +76,7 @@ class PhaseCost:
     `message`: what was done differently from what is usual.
     `fit`: whether a device's memory holds its step.
     `explained`: how much of a measured run of its work the device's work explains; None where nobody measured one.
+    `estimate`: that behind it, where there is one.
     """
 
     phase: Phase
@@ -92,6 +93,7 @@ class PhaseCost:
     missing: str = ""
     energy_missing: tuple[str, ...] = ()
     explained: Explained | None = None
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,12 @@ def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> Ph
     spent = energy_of_estimate(estimated)
     message = (*found.message, *estimated.deviations)
     found = replace(
-        found, run_s=estimated.run_time.run_s, excludes=estimated.excludes, fit=estimated.fit, message=message
+        found,
+        run_s=estimated.run_time.run_s,
+        excludes=estimated.excludes,
+        fit=estimated.fit,
+        message=message,
+        estimate=estimated,
     )
     if spent is None or spent.method is None or spent.run is None:
         nothing = NO_ENERGY if estimated.job else f"{estimated.machine.name} states nothing of energy"

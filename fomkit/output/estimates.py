@@ -233,6 +233,8 @@ def format_evidence(content: Entry, screen: Screen = PLAIN) -> str:
     for one in content["unpriced"]:
         page.line(f"without a time: {one['op']} ({one['sizes']}), {one['count']:,.0f} ×")
     page.notes(content["deviations"])
+    page.line("conditions that a time varies with:")
+    page.lines(f"  {name}, {one['is']}: {one['what']}" for name, one in content["conditions"].items())
     return page.text()
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.machine import Fact, Machine, Price
-from fomkit.core.units import UNITS
+from fomkit.core.units import UNITS, format_quantity
+from fomkit.plan.coverage import TABLES, uses_of
 from fomkit.plan.energy import Spent, energy_of_estimate
+from fomkit.plan.step import INPUT
+from fomkit.prediction.estimates import cached
+from fomkit.prediction.rates import bounds
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fomkit.core.model import EpochsToTarget
     from fomkit.plan.estimate import Estimate
 
@@ -127,6 +136,89 @@ def job_content(estimate: Estimate) -> dict[str, Any] | None:
     }
 
 
+OF_ALL = 0.995
+"""Share of a time that is said as 100 %."""
+Said = tuple[Literal["modelled", "stated", "not considered"], str]
+
+
+def _utilisation(estimate: Estimate) -> tuple[float, float]:
+    """Give the share of the device's time that its traffic bounds, and what the floors are of it; NaN unknown."""
+    if "timed" not in estimate.detail.made:  # of several devices, or of the forward pass alone
+        return np.nan, np.nan
+    rows, priced = estimate.timed.rows, estimate.timed.priced
+    seconds = rows.ops.seconds[0, :, 0]
+    floor_s = bounds(priced.rows, estimate.machine).floor_s * priced.executions[:, 0]
+    known = np.isfinite(floor_s) & (seconds > 0)
+    traffic = seconds[[bound == "memory" for bound in rows.bounds]].sum()
+    with np.errstate(invalid="ignore"):
+        return float(traffic / seconds.sum()), float(floor_s[known].sum() / seconds[known].sum())
+
+
+def _libraries(timings: pd.DataFrame) -> list[str]:
+    """Name the libraries of timings, with versions, those of most rows first."""
+    words = [timings[name].fillna("").astype("str") for name in ("library", "library_version") if name in timings]
+    if len(words) < 2 or timings.empty:
+        return []
+    found = words[0].str.cat(words[1], sep=" ")[words[1] != ""]
+    return [str(name) for name in found.value_counts().index]
+
+
+def _versions(estimate: Estimate, tabled: float) -> Said:
+    traced = estimate.model.traced_with
+    framework = f"{traced.get('framework') or 'an unnamed framework'} {traced.get('version', '')}".rstrip()
+    timings = estimate.machine.timings
+    known = cached(timings, None, "libraries", partial(_libraries, timings)) if tabled else []
+    ops = f"ops as {framework} runs them"
+    if not known:
+        why = (
+            "no timing here states its library's version"
+            if tabled
+            else "the time rests on no timing of this machine"
+        )
+        return "not considered", f"{ops}; {why}"
+    more = f" and {len(known) - 2} more" if len(known) > 2 else ""
+    return "stated", f"{ops}; timings of {' and '.join(known[:2])}{more}; what other versions change is in no term"
+
+
+def conditions_content(estimate: Estimate) -> dict[str, dict[str, str]]:
+    """Say of each source of a time's variability whether it is modelled or stated, and by what, or left out."""
+    machine, step, shares = estimate.machine, estimate.step_time, estimate.coverage
+    tabled = sum(shares[name] for name in TABLES)
+    by_traffic, utilisation = _utilisation(estimate)
+    rate = machine.device.byte_per_s
+    bandwidth: Said = ("not considered", f"nobody states it; timings behind {tabled:.0%} of the time contain it")
+    if rate is not None:
+        bound = "" if np.isnan(by_traffic) else f"; traffic bounds {by_traffic:.0%} of the device's time"
+        bandwidth = ("modelled", f"{format_quantity(rate.value, 'byte_per_s')}, {rate.basis}{bound}")
+    reached = "" if np.isnan(utilisation) else f", {utilisation:.0%} over the step"
+    devices = 1 if estimate.job is None else estimate.job.devices
+    alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
+    sizes = ", ".join(f"{name} {size:,}" for name, size in estimate.sizes.items()) or "those of the profile"
+    resized = estimate.model.resized(estimate.sizes)
+    traced = ", ".join(f"{name} {estimate.model.sizes.get(name, 'unknown')}" for name in resized)
+    reuse: Said = ("not considered", "each op moves its operands once between device and memory")
+    if tabled:
+        wider = "; the interval holds what caches change in a step" if uses_of(machine) else ""
+        rest = "; elsewhere operands move once" if tabled < OF_ALL else ""
+        reuse = ("modelled", f"as in the timings behind {tabled:.0%} of the time{rest}{wider}")
+    loaded: Said = ("not considered", "nobody states what loading this step's data takes; it is left out")
+    if INPUT not in estimate.excludes:
+        own = step.input_s
+        loaded = (
+            "stated",
+            "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step",
+        )
+    found: dict[str, Said] = {
+        "bandwidth": bandwidth,
+        "occupancy": ("modelled", f"each op at its own share of the device's rates{reached}; {alone} to itself"),
+        "sizes": ("modelled", f"each op at {sizes}{f', traced at {traced}' if traced else ''}"),
+        "reuse": reuse,
+        "input": loaded,
+        "versions": _versions(estimate, tabled),
+    }
+    return {name: {"is": how, "what": what} for name, (how, what) in found.items()}
+
+
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> dict[str, Any]:
     """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
     content: dict[str, Any] = {
@@ -153,6 +245,7 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> d
         "fits": estimate.fit.fits,
         "excludes": list(estimate.excludes),
         "deviations": list(estimate.deviations),
+        "conditions": conditions_content(estimate),
         **({} if estimate.job is None else {"job": job_content(estimate)}),
     }
     if reference is not None:

@@ -345,7 +345,7 @@ def with_step(estimated: Estimate, wall_s: Span, last_batch: LastBatch | None = 
 def _deviations(
     model: ModelProfile, machine: Machine, run: RunTime, options: Options, shares: Mapping[str, float]
 ) -> tuple[str, ...]:
-    notes = [*machine.said_of_name, *verdict_on(machine, named=False)]
+    notes = [*machine.caveats, *verdict_on(machine, named=False)]
     if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
         notes.append(f"{machine.name} states no peak; rates are fitted to its table")
     notes += run_notes(model, run, options.sizes)

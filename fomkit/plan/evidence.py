@@ -18,7 +18,7 @@ from fomkit.ops.formulas import work_out
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.tables import COSTS
-from fomkit.plan.content import INTERVAL_MEANING, span_content
+from fomkit.plan.content import INTERVAL_MEANING, conditions_content, span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.plan.step import steps_if_timed
@@ -159,6 +159,7 @@ def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: in
         "coverage": dict(one.coverage),
         "excludes": list(one.excludes),
         "deviations": list(one.deviations),
+        "conditions": conditions_content(one),
         "ops": ops,
         "rest": rest,
         "unpriced": missing,

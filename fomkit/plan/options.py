@@ -8,8 +8,8 @@ from functools import partial
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Device, Fact, Link, Machine, Overhead, Scope
-from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.core.machine import Fact, Link, Machine, Overhead, Scope, change_fact, restated
+from fomkit.core.model import OF_A_RUN, LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.ops.resize import sizes_used
 from fomkit.prediction.estimates import cached
@@ -91,53 +91,6 @@ def choose_scope(machines: list[Machine], wanted: Scope | None, devices: int = 1
     return wanted or (wide or shared[-1:])[0]
 
 
-PEAK = "flop_per_s"
-RATES = ("byte_per_s", "launch_s")
-"""Parameters of a device besides its peaks, each the name of a fact."""
-
-
-def peak_name(dtype: str, engine: str) -> str:
-    """Name the parameter that is a peak.
-
-    >>> peak_name("fp32", "vector")
-    'flop_per_s/fp32/vector'
-    """
-    return f"{PEAK}/{dtype}/{engine}"
-
-
-def parameters(machine: Machine) -> tuple[str, ...]:
-    """Name what of a machine can be changed."""
-    return (*RATES, *(peak_name(peak.dtype, peak.engine) for peak in machine.device.peaks))
-
-
-def check_parameter(machine: Machine, name: str, least: float) -> None:
-    """Raise when a machine has no parameter of this name, or its least value is not a rate or a cost."""
-    known = parameters(machine)
-    if name not in known:
-        raise FomkitError(machine.name, f"{name!r} is not a parameter of it. {nearest_names(name, known)}")
-    if not (least >= 0 if name == "launch_s" else least > 0):
-        raise FomkitError(machine.name, f"{name} is {least:g}. Give a finite number above 0.")
-
-
-def restated(old: Fact | None, value: float) -> Fact:
-    """Give a fact at another value, with the relative spread that it has."""
-    ends = (1.0, 1.0) if old is None or old.value == 0 else (old.low / old.value, old.high / old.value)
-    return Fact(value, value * ends[0], value * ends[1], "assumed", "changed by the user")
-
-
-def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:
-    """Give a device with one of its facts changed (`parameters`)."""
-    if name == "byte_per_s":
-        return replace(device, byte_per_s=change(device.byte_per_s))
-    if name == "launch_s":
-        return replace(device, launch_s=change(device.launch_s))
-    peaks = (
-        replace(peak, rate=change(peak.rate)) if peak_name(peak.dtype, peak.engine) == name else peak
-        for peak in device.peaks
-    )
-    return replace(device, peaks=tuple(peaks))
-
-
 def change_overhead(overhead: Overhead, change: Callable[[Fact | None], Fact]) -> Overhead:
     """Give an overhead with its time, else its share, changed."""
     if overhead.time_s is not None:
@@ -145,8 +98,6 @@ def change_overhead(overhead: Overhead, change: Callable[[Fact | None], Fact]) -
     return replace(overhead, share=change(overhead.share))
 
 
-OF_A_RUN = ("train_samples", "validation_samples", "epochs")
-"""Parameters of a model that are no sizes of its ops."""
 NODES, LINK_RATE, LINK_ALPHA = "nodes", "link_byte_per_s", "link_alpha_s"
 OF_A_SCOPE = (NODES, "node_devices", "availability")
 """Parameters of a machine beside its devices and links."""
@@ -197,9 +148,9 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
     transferred.
 
     `values`: parameter to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]
-    (`parameters`), overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links (`link_names`); `channel`:
-    transport whose links are meant. Raises FomkitError when the machine has no such parameter, or the value cannot
-    be one.
+    (`Machine.parameters`), overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links (`link_names`);
+    `channel`: transport whose links are meant. Raises FomkitError when the machine has no such parameter, or the
+    value cannot be one.
     """
     links = [link for link in machine.links if link.channel == channel and link.tier != "device"]
     others = {
@@ -210,7 +161,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
     device = machine.device
     for name, value in values.items():
         if name not in others:
-            check_parameter(machine, name, value)
+            machine.check_parameter(name, value)
             device = change_fact(device, name, partial(restated, value=value))
     changed = machine if device is machine.device else machine.changed(device)
     if others.isdisjoint(values):
@@ -227,13 +178,3 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
 
 def _whole(values: Mapping[str, float], name: str, now: int | None) -> int | None:
     return round(values[name]) if name in values else now
-
-
-def change_run(model: ModelProfile, values: Mapping[str, float]) -> ModelProfile:
-    """Give a model profile with other samples and epochs (`OF_A_RUN`)."""
-    data = replace(
-        model.data,
-        train_samples=_whole(values, "train_samples", model.data.train_samples),
-        validation_samples=_whole(values, "validation_samples", model.data.validation_samples),
-    )
-    return replace(model, data=data, run=replace(model.run, epochs=_whole(values, "epochs", model.run.epochs)))

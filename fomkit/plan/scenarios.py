@@ -11,6 +11,8 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
+from fomkit.core.machine import peak_name
+from fomkit.core.model import OF_A_RUN
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
@@ -18,15 +20,10 @@ from fomkit.plan.coverage import TABLES, Uses, check_covered, check_work, uses_o
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
 from fomkit.plan.options import (
-    OF_A_RUN,
     Options,
     change_machine,
-    change_run,
-    check_parameter,
     choose_scope,
     choose_sizes,
-    parameters,
-    peak_name,
     terms,
 )
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
@@ -95,7 +92,7 @@ def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple
                 )
             continue
         if name in changes:
-            check_parameter(machine, name, float(values.min()))
+            machine.check_parameter(name, float(values.min()))
             continue
         wrong = values[(values < 1) | (values != np.floor(values))]
         if len(wrong):
@@ -312,7 +309,7 @@ def _one_by_one(
     for place, row in enumerate(table.to_dict("records")):
         machine = change_machine(study.given, {name: row[name] for name in changes if name not in OF_A_RUN})
         sizes = {**study.options.wanted_sizes, **{name: int(row[name]) for name in size_names}}
-        model = change_run(study.model, {name: row[name] for name in changes if name in OF_A_RUN})
+        model = study.model.with_run({name: row[name] for name in changes if name in OF_A_RUN})
         one = estimate(model, machine, replace(study.options, batch=None, sizes=sizes))
         batch = one.sizes.get("batch")
         ends = ends_of((one.step, None if batch is None else one.step.per(batch), one.unit_per_day))
@@ -363,7 +360,7 @@ def _cases(
     rows, case_of = np.unique(np.stack(keys, 1), axis=0, return_inverse=True)
     for number, row in enumerate(rows.tolist()):
         wanted = dict(zip(values, row, strict=False))
-        model = change_run(study.model, wanted)
+        model = study.model.with_run(wanted)
         machine = change_machine(
             study.machine, {name: value for name, value in wanted.items() if name not in OF_A_RUN}
         )
@@ -386,7 +383,7 @@ def _check(study: Study, timed: Timed) -> None:
 
 def columns_of(model: ModelProfile, machine: Machine) -> frozenset[str]:
     """Name what a table of scenarios may say: sizes of the model, parameters of the machine and of the run."""
-    return frozenset({*model.sizes, "batch", *parameters(machine), *terms(machine)})
+    return frozenset({*model.sizes, "batch", *machine.parameters, *terms(machine)})
 
 
 def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:

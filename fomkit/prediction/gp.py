@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fomkit.core.machine import Surface, TypicalTables
+from fomkit.core.measurement import Surface, TypicalTables
 
 Matrix = NDArray[np.float64]
 Flags = NDArray[np.bool_]

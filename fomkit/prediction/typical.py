@@ -18,7 +18,8 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import half_width
-from fomkit.core.machine import Machine, Surface, TypicalTables
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts

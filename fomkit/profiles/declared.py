@@ -165,7 +165,7 @@ class LayoutRecord(Record):
     """A layout file: the fields of `Layout` under ``layout``, and links of the network."""
 
     schema_: str = Field(alias="schema")
-    layout: dict[str, Any] = Field(default_factory=dict)
+    layout: dict[str, Any] = Field(default_factory=dict, json_schema_extra={"propertyNames": {"enum": [*_NAMES]}})
     links: list[LinkRecord] = Field(default_factory=list)
 
 

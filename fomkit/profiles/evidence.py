@@ -29,7 +29,8 @@ import numpy as np
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Machine, Plausibility, Surface, TimedWork, TypicalTables
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Plausibility, Surface, TimedWork, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import read_bytes, read_rows
 from fomkit.ops.check import check_table

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-Folder = Literal["machine_profiles", "model_profiles", "measurements", "validation"]
+Folder = Literal["machine_profiles", "model_profiles", "measurements", "validation", "docs/schema"]
 Kind = Literal["", "suite", "campaign"]
 _ENDINGS: dict[str, tuple[str, ...]] = {"measurements": (".csv", ".csv.gz")}
 _YAML = (".yaml", ".yml")

@@ -16,6 +16,7 @@ from fomkit.ops.check import check_table
 from fomkit.profiles.facts import EnergyRecord, PriceRecord, energy_of, fact_of, price_of
 from fomkit.profiles.locate import is_file, locate
 from fomkit.profiles.records import (
+    AlsoText,
     Byte,
     ByteRate,
     FlopRate,
@@ -161,7 +162,9 @@ class MachineRecord(Record):
     name: str
     title: str = ""
     party: Party = "published"
-    device: Annotated[DeviceRecord, WrapValidator(_device_or_name)] = DeviceRecord()
+    device: Annotated[
+        DeviceRecord, WrapValidator(_device_or_name), AlsoText("The machine whose device it has.")
+    ] = DeviceRecord()
     origin: DeviceRecord | None = None
     node: NodeRecord | None = None
     system: SystemRecord | None = None

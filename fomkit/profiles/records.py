@@ -10,13 +10,23 @@ from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
 from fomkit.core.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
 from fomkit.core.model import PassGroup
-from fomkit.core.units import exact_quantity, format_quantity, parse_money_rate, parse_quantity
+from fomkit.core.units import EXAMPLES, UNITS, exact_quantity, format_quantity, parse_money_rate, parse_quantity
 from fomkit.files.yaml import Document
 
 _FIELD = "FIELD"
@@ -66,17 +76,41 @@ def wrong_together(what: str) -> PydanticCustomError:
     return PydanticCustomError("quantity", "{what}", {"what": what})
 
 
-FlopRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="flop_per_s"))]
-ByteRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte_per_s"))]
-Byte = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte"))]
-Time = Annotated[float, BeforeValidator(partial(_quantity, dimension="time_s"))]
-Share = Annotated[float, BeforeValidator(partial(_quantity, dimension="share"))]
-Joule = Annotated[float, BeforeValidator(partial(_quantity, dimension="energy_j"))]
-Power = Annotated[float, BeforeValidator(partial(_quantity, dimension="power_w"))]
-PerFlop = Annotated[float, BeforeValidator(partial(_quantity, dimension="joule_per_flop"))]
-PerByte = Annotated[float, BeforeValidator(partial(_quantity, dimension="joule_per_byte"))]
-Length = Annotated[float, BeforeValidator(partial(_quantity, dimension="length_m"))]
-MoneyRate = Annotated[tuple[float, str], BeforeValidator(_money_rate)]
+def _written(dimension: str) -> WithJsonSchema:
+    """Say how a quantity stands in a file, for the schema of the file."""
+    units = "|".join(sorted(UNITS[dimension]))
+    pattern = rf"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*({units})\s*$"
+    what = f"A number with its unit, such as {EXAMPLES[dimension]}."
+    return WithJsonSchema({"title": dimension, "type": "string", "pattern": pattern, "description": what})
+
+
+FlopRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="flop_per_s")), _written("flop_per_s")]
+ByteRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte_per_s")), _written("byte_per_s")]
+Byte = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte")), _written("byte")]
+Time = Annotated[float, BeforeValidator(partial(_quantity, dimension="time_s")), _written("time_s")]
+Share = Annotated[float, BeforeValidator(partial(_quantity, dimension="share")), _written("share")]
+Joule = Annotated[float, BeforeValidator(partial(_quantity, dimension="energy_j")), _written("energy_j")]
+Power = Annotated[float, BeforeValidator(partial(_quantity, dimension="power_w")), _written("power_w")]
+PerFlop = Annotated[
+    float, BeforeValidator(partial(_quantity, dimension="joule_per_flop")), _written("joule_per_flop")
+]
+PerByte = Annotated[
+    float, BeforeValidator(partial(_quantity, dimension="joule_per_byte")), _written("joule_per_byte")
+]
+Length = Annotated[float, BeforeValidator(partial(_quantity, dimension="length_m")), _written("length_m")]
+MoneyRate = Annotated[
+    tuple[float, str], BeforeValidator(_money_rate), WithJsonSchema({"type": "string", "examples": ["4.56 USD/h"]})
+]
+
+
+class AlsoText:
+    """Marks what may stand in a file as a text too, for the schema of the file."""
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string", "description": self.description}, handler(core)]}
 
 
 def _dotted(keys: tuple[str | int, ...]) -> str:

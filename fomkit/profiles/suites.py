@@ -27,7 +27,7 @@ from fomkit.core.units import DAY_S, Precision
 from fomkit.files.yaml import Document, format_document, load_document, read_text
 from fomkit.profiles.declared import layout_from, parse_layout
 from fomkit.profiles.locate import locate
-from fomkit.profiles.records import Record, Time, check_record, check_schema, fields_of
+from fomkit.profiles.records import AlsoText, Record, Time, check_record, check_schema, fields_of
 
 _BLOCK = re.compile(r"^frozen:.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 _VERSION = re.compile(r"^version:.*$", re.MULTILINE)
@@ -174,7 +174,7 @@ def _as_mapping(stated: object) -> object:
     return stated if isinstance(stated, dict | GivenRecord) else {"time": stated}
 
 
-Given = Annotated[GivenRecord, BeforeValidator(_as_mapping)]
+Given = Annotated[GivenRecord, BeforeValidator(_as_mapping), AlsoText("A time with its unit, such as 10 h.")]
 
 
 def _nodes(stated: object) -> object:

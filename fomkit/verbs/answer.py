@@ -130,7 +130,8 @@ class Answer:
         return self.write(dict(self.content), **shows)
 
     def __repr__(self) -> str:
-        return f"<{self.content['schema']}: .summary(), .table ({len(self.rows)} rows), .content>"
+        what = self.content.get("schema") or self.content["title"]  # a JSON Schema has a title
+        return f"<{what}: .summary(), .table ({len(self.rows)} rows), .content>"
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.summary())}</pre>"

@@ -15,7 +15,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.merit.campaign import combine, money_of_run, paid_units
-from fomkit.plan.content import curve_content, estimate_content, price_content, span_content
+from fomkit.plan.content import conditions_content, curve_content, estimate_content, price_content, span_content
 from fomkit.plan.energy import energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.footprint import Grid, carbon_content, check_grid
@@ -186,6 +186,7 @@ NAIVE = "product of claims as if none took from what another gains; no estimate"
 ESTIMATE_PARTS = (
     "model", "target", "batch", "sizes", "precision", "scope", "runs_at_once", "unit", "step_s", "epoch_s",
     "run_s", "unit_per_day", "coverage", "fits", "excludes", "deviations",
+    "conditions",
 )  # fmt: skip
 """Parts of an estimate's content that a cost rests on."""
 
@@ -233,6 +234,7 @@ def _inference_content(one: Cost) -> dict[str, Any] | None:
         "bound": infer.step_time.bound,
         "excludes": list(infer.excludes),
         "deviations": list(infer.deviations),
+        "conditions": conditions_content(infer),
     }
 
 

@@ -20,7 +20,7 @@ from fomkit.merit.content import merit_content
 from fomkit.merit.fom import PROPOSAL, verdict
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import AcceptedLine, SuiteResult
-from fomkit.plan.content import BASES_BY_TRUST, job_content, price_content, span_content
+from fomkit.plan.content import BASES_BY_TRUST, conditions_content, job_content, price_content, span_content
 from fomkit.plan.footprint import Grid, footprint, grid_content, lacks
 from fomkit.profiles.evidence import verdict_on
 
@@ -40,6 +40,7 @@ def _verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str
 
 
 def _rated_content(line: RatedLine) -> dict[str, Any]:
+    behind = line.estimate or line.job
     return {
         "unit_per_day": span_content(line.unit_per_day),
         "basis": line.basis,
@@ -52,6 +53,7 @@ def _rated_content(line: RatedLine) -> dict[str, Any]:
         "excludes": None if line.excludes is None else list(line.excludes),
         "deviations": list(line.deviations),
         "missing": line.missing or None,
+        **({} if behind is None else {"conditions": conditions_content(behind)}),
         **({} if line.job is None else {"job": job_content(line.job)}),
     }
 
@@ -176,7 +178,7 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
             *dict.fromkeys(
                 text
                 for estimate in result.estimates
-                for text in (*estimate.machine.said_of_name, *verdict_on(estimate.machine))
+                for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
             ),
         ],
     }
@@ -272,6 +274,7 @@ def _phase(cost: PhaseCost, grid: Grid) -> dict[str, Any]:
         "measured_run": None if cost.explained is None else cost.explained.message,
         "excludes": list(cost.excludes),
         "deviations": list(cost.message),
+        **({} if cost.estimate is None else {"conditions": conditions_content(cost.estimate)}),
         "missing": cost.missing,
     }
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fomkit.core.errors import FomkitError, View
+from fomkit.core.errors import FomkitError, View, nearest_names
 from fomkit.output.screen import PLAIN, Screen
 from fomkit.output.sweeps import format_scaling, format_sweep
 from fomkit.output.terminal import format_estimates
-from fomkit.verbs.answer import Answer
+from fomkit.verbs.answer import Answer, command
 from fomkit.verbs.compare import Comparison, estimates_content
 
 if TYPE_CHECKING:
@@ -244,3 +244,54 @@ VIEWS: Mapping[str, View] = {
     "Swept": View(_text),
 }
 """By the name of a class that derives from `fomkit.core.errors.Shown`; a test finds one that is missing."""
+
+
+@command(
+    "reading",
+    arguments={"name": "NAME"},
+    examples=(
+        "fomkit schema estimate",
+        "fomkit schema machine > machine.schema.json",
+        "fomkit schema fom -o fom.csv",
+    ),
+)
+def schema(name: str) -> Answer:
+    """Print the JSON Schema of what a verb prints by --json, or of a YAML file, for programs and editors to check.
+
+    Keys that are always there are required; others may come. docs/schema/ holds the same files.
+
+    Parameters
+    ----------
+    name : str
+        A verb (estimate, fom, …), or a file: machine, model, suite, campaign, layout, transformer. What the verb
+        campaign prints is campaign-cost.
+
+    Returns
+    -------
+    Answer
+        Its content is the schema; its table has the properties of the whole.
+
+    Raises
+    ------
+    FomkitError
+        When there is no such schema.
+
+    Examples
+    --------
+    >>> schema("machine").content["required"]
+    ['schema', 'name']
+    """
+    from fomkit.files.json import parse_json, read_text
+    from fomkit.output.files import to_json
+    from fomkit.profiles.locate import shipped_folder
+
+    paths = {path.stem: path for path in shipped_folder("docs/schema").glob("*.json")}
+    if name not in paths:
+        raise FomkitError(name, f"is the name of no schema. {nearest_names(name, paths)}")
+    content = parse_json(read_text(paths[name]), str(paths[name]))
+    rows = [
+        {"name": key, "required": key in part["required"], "description": one.get("description")}
+        for part in content.get("anyOf", [content])
+        for key, one in part["properties"].items()
+    ]
+    return Answer(content, rows, lambda whole, *_: to_json(whole))

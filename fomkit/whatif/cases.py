@@ -15,7 +15,6 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.options import parameters as device_names
 from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import verdict_on, with_fits
 from fomkit.whatif import parameters as varied
@@ -257,7 +256,7 @@ class OneModel(OnMachine):
         if not point:
             return self.estimate
         ours = {parameter.name for parameter in self.parameters() if parameter.of == "machine"} | {
-            *device_names(self.machine)
+            *self.machine.parameters
         }
         machine = change_machine(self._fitted, {name: value for name, value in point.items() if name in ours})
         others = {name: value for name, value in point.items() if name not in ours}

@@ -10,13 +10,13 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, shrinks
-from fomkit.core.machine import Fact, Machine
+from fomkit.core.machine import Fact, Machine, change_fact
 from fomkit.core.model import ModelProfile
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.evidence import ops_to_time
 from fomkit.plan.memory_of import device_kind
-from fomkit.plan.options import Options, change_fact, change_overhead, overhead_name
+from fomkit.plan.options import Options, change_overhead, overhead_name
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.storage_order import settle_engines
 from fomkit.whatif.parameters import Parameter

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fomkit.core.machine import Fact, Machine
-from fomkit.core.model import ModelProfile
+from fomkit.core.machine import RATES, Fact, Machine, peak_name
+from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.options import NODES, OF_A_RUN, RATES, Options, change_run, link_names, overhead_name, peak_name
+from fomkit.plan.options import NODES, Options, link_names, overhead_name
 from fomkit.plan.step import INPUT
 from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import with_fits
@@ -190,4 +190,4 @@ def changed_model(
     """Give a model profile with other samples and epochs, and the options with other sizes."""
     sizes = {name: round(value) for name, value in values.items() if name not in OF_A_RUN}
     wanted = {**options.wanted_sizes, **sizes}
-    return change_run(model, values), replace(options, batch=None, sizes=wanted)
+    return model.with_run(values), replace(options, batch=None, sizes=wanted)

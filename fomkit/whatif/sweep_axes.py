@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.machine import Machine
+from fomkit.core.machine import PEAK, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import EXAMPLES, parse_quantity
-from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, PEAK, parameters
+from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -204,7 +204,7 @@ def kinds_of(model: ModelProfile, machine: Machine) -> dict[str, Kind]:
     ['batch', 'byte_per_s', 'launch_s']
     """
     kinds = {name: Kind(whole=True) for name in sorted({*model.sizes, "batch"})}
-    for name in parameters(machine):
+    for name in machine.parameters:
         kinds.setdefault(name, Kind(PEAK if name.startswith(PEAK) else _DIMENSIONS[name]))
     for name in (*OF_LAYOUT, *OF_DEVICE):
         kinds.setdefault(name, Kind(_DIMENSIONS.get(name, ""), whole=name == NODES))

@@ -10,7 +10,7 @@ from costs.op_tables import conv, gemm, optimizer, rnn, table, traffic
 from predict.machines import device, fact, machine, typical_at
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Surface
+from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
 from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of

@@ -12,7 +12,7 @@ import pytest
 from predict.machines import machine
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import TypicalTables
+from fomkit.core.measurement import TypicalTables
 from fomkit.prediction.gp import surfaces
 from fomkit.prediction.typical import FEATURES
 from fomkit.profiles import evidence, locate

@@ -18,7 +18,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import resize_ops
-from fomkit.plan.content import INTERVAL_MEANING, span_content
+from fomkit.plan.content import INTERVAL_MEANING, conditions_content, span_content
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory import standing_memory
@@ -311,5 +311,6 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
             "overlap": "findings overlap: what one saves another cannot save again, so no sum is given",
             "findings": findings,
             "deviations": list(before.deviations),
+            "conditions": conditions_content(before),
         }
     )

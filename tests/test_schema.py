@@ -1,0 +1,115 @@
+"""docs/schema/: made from the program, up to date, and true of what verbs print and of the files that we ship."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden.corpus import SHOWN
+from json_figures import schema_of, wrong_by_schema
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+import fomkit
+from fomkit.cli.main import app
+from fomkit.cli.pages import FILES, schemas
+from fomkit.core.errors import FomkitError
+from fomkit.core.figure_table import METRICS
+from fomkit.files.yaml import load_document
+from fomkit.output.files import to_json
+
+ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = sorted(
+    path
+    for folder in ("machine_profiles", "model_profiles", "validation")
+    for path in (ROOT / folder).rglob("*.yaml")
+    if "schema:" in path.read_text(encoding="utf-8")
+)
+
+
+def _contents(text: str) -> Iterator[dict[str, Any]]:
+    """Give the JSON that stands in what a section of the corpus shows."""
+    for match in re.finditer(r"^\{\n", text, re.MULTILINE):
+        yield json.JSONDecoder().raw_decode(text, match.start())[0]
+
+
+def test_the_files_are_what_the_program_makes() -> None:
+    made = {name: to_json(content) for name, content in schemas().items()}
+    there = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "schema").iterdir()}
+    differing = sorted(name for name in made.keys() | there.keys() if made.get(name) != there.get(name))
+    assert not differing, "run 'python -m fomkit.cli.pages schemas'"
+    for name in made:
+        Draft202012Validator.check_schema(schema_of(name))
+
+
+def test_every_json_of_the_corpus_is_of_its_schema() -> None:
+    found = [
+        (path.name, content) for path in sorted(SHOWN.iterdir()) for content in _contents(path.read_text("utf-8"))
+    ]
+    with_schema = [(name, content) for name, content in found if str(content.get("schema")).startswith("fomkit/")]
+    assert len(with_schema) >= 20
+    assert not [(name, wrong_by_schema(content)) for name, content in with_schema if wrong_by_schema(content)]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_every_shipped_file_is_of_its_schema(path: Path) -> None:
+    assert not wrong_by_schema(dict(load_document(path).content))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_files_schema_finds_what_an_editor_should(name: str) -> None:
+    path = next(path for path in [*SHIPPED, ROOT / "tests/golden/inputs/layout.yaml"]
+                if f"schema: fomkit/{name}/1" in path.read_text(encoding="utf-8"))  # fmt: skip
+    good = dict(load_document(path).content)
+    assert not wrong_by_schema(good)
+    assert "nosuch" in str(wrong_by_schema({**good, "nosuch": 1}))
+    assert any(Draft202012Validator(schema_of(name)).iter_errors({"schema": "x"}))
+
+
+def test_a_quantity_without_its_unit_is_wrong() -> None:
+    good = dict(load_document(ROOT / "machine_profiles" / "v100.yaml").content)
+    memory = good["device"]["memory"]
+    for wrong in ("900", "900 GB", 900, "about 900 GB/s"):
+        assert wrong_by_schema({**good, "device": {**good["device"], "memory": {**memory, "bandwidth": wrong}}}), (
+            wrong
+        )
+    assert not wrong_by_schema(
+        {**good, "device": {**good["device"], "memory": {**memory, "bandwidth": "0.9 TB/s"}}}
+    )
+    assert not wrong_by_schema({**good, "device": "v100"})
+
+
+def test_a_verbs_schema_requires_what_is_always_there_and_takes_what_is_new() -> None:
+    content = json.loads(CliRunner().invoke(app, ["estimate", "p1b3", "--target", "titan", "--json"]).stdout)
+    assert not wrong_by_schema({**content, "new": {"of": 1}})
+    assert not wrong_by_schema({**content, "models": [{**content["models"][0], "new": "word"}]})
+    lacking = {name: one for name, one in content["models"][0].items() if name != "step_s"}
+    assert "'step_s' is a required property" in str(wrong_by_schema({**content, "models": [lacking]}))
+    assert wrong_by_schema({**content, "models": [{**content["models"][0], "step_s": "fast"}]})
+
+
+def test_figures_are_described_as_in_the_table_of_metrics() -> None:
+    (step,) = (one for one in METRICS if one.name == "step_s")
+    stated = schema_of("estimate")["properties"]["models"]["items"]["properties"]["step_s"]
+    assert stated["title"] == f"{step.title} [{step.unit}]"
+    assert stated["description"].startswith(step.doc.capitalize())
+    assert "Lower is better." in stated["description"]
+
+
+def test_the_command_and_python_give_the_file_and_an_unknown_name_is_one_message() -> None:
+    done = CliRunner().invoke(app, ["schema", "machine"])
+    assert done.stdout == (ROOT / "docs" / "schema" / "machine.json").read_text(encoding="utf-8")
+    found = fomkit.schema("estimate")
+    assert found.content == schema_of("estimate")
+    assert {"schema", "models"} <= set(found.table.loc[found.table["required"], "name"])
+    assert repr(found).startswith("<fomkit/estimate/1:")
+    with pytest.raises(
+        FomkitError, match=r"^estimat: is the name of no schema\. The nearest names are 'estimate'"
+    ):
+        fomkit.schema("estimat")
+    for name in (path.stem for path in (ROOT / "docs" / "schema").iterdir()):
+        assert fomkit.schema(name).rows
