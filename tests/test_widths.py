@@ -48,7 +48,7 @@ def _too_wide(text: str, width: int) -> list[str]:
 def test_no_line_is_wider_and_no_number_is_cut(command: str, tmp_path: Path) -> None:
     answered = []
 
-    def capture(content: dict[str, Any], write: Callable[..., str], **_: object) -> None:
+    def capture(content: dict[str, Any], write: Callable[..., str], *_: object) -> None:
         answered.append({width: write(content, Screen(width)) for width in WIDTHS})
 
     with mock.patch.object(choices, "write_answer", capture):

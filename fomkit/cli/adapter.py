@@ -246,8 +246,6 @@ def _of_all(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter("excused", Annotated[bool, choices.option(text, flag)], False)
     if command.workbook is not None:
         yield _parameter("only", choices.Only, None)
-    if command.keeps or command.kept:
-        yield _parameter("force", choices.Force, False)
     if not command.plain:
         json = choices.option("Print everything as JSON instead of text.", "--json")
         yield _parameter("as_json", Annotated[bool, json], False)
@@ -256,6 +254,8 @@ def _of_all(command: Command) -> Iterator[inspect.Parameter]:
     replaces = "" if command.keeps else "; replaces the file"
     written = command.kept.text if command.kept else f"Write {', '.join(others)} or {last} as well{replaces}."
     yield _parameter("output", Annotated[Path | None, choices.output_option(written)], None)
+    if command.keeps or command.kept:
+        yield _parameter("force", choices.Force, False)
     yield _parameter("quiet", choices.Quiet, False)
 
 
