@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fomkit.core.measurement import Measurement
     from fomkit.plan.op_tables import Prediction
     from fomkit.whatif.advice.advise import Advice
-    from fomkit.workbook.records import SheetModel
 
 
 def estimate(
@@ -109,12 +108,6 @@ def _page(found: Comparison) -> str:
     return comparison_page(found)
 
 
-def _workbook(found: Comparison) -> SheetModel:
-    from fomkit.workbook.from_studies import sheet_model_of_comparison
-
-    return sheet_model_of_comparison(found)
-
-
 def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str | Path | ModelProfile]:
     """Give the models that are asked for, those of a folder each; of none, all right in the folder of models."""
     if not models:
@@ -130,7 +123,7 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
     shows={"explain": ("--explain", "Print the nine steps, each with its number.")},
     judges_fit=True,
     before=_check_page,
-    workbook=_workbook,
+    workbook=True,
     writes={".html": _page},
     examples=(
         "fomkit estimate --target v100",
