@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,10 +17,12 @@ from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
+from fomkit.plan.run import with_run
 from fomkit.profiles.locate import locate
 from fomkit.profiles.models import model_names, models_named
 from fomkit.verbs.answer import (
     Spread,
+    check_counts,
     check_frame,
     check_options,
     command,
@@ -43,6 +46,7 @@ def estimate(
     interval: float = DEFAULT_LEVEL, scope: Scope | None = None, last_batch: LastBatch | None = None,
     allow_uncovered: bool = False, nodes: int | Literal["fill"] | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
+    epochs: int | None = None, samples: int | None = None, unit: str = "",
 ) -> Estimate:  # fmt: skip
     """Estimate one model on one machine.
 
@@ -72,6 +76,8 @@ def estimate(
         microbatch on one device. Without a scope the system is rated, or these nodes where nobody says its own.
     layout, links, node_devices : optional
         As of `fomkit.scaling`.
+    epochs, samples, unit : optional
+        Of a run and of an epoch, and what one run makes, where the profile does not say.
 
     Raises
     ------
@@ -87,7 +93,9 @@ def estimate(
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
-    profile, target = as_model(model, inputs, batch), spread.on(as_machine(machine))
+    check_counts(epochs=epochs, samples=samples)
+    profile = with_run(as_model(model, inputs, batch), epochs, samples, unit)
+    target = spread.on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
 
@@ -119,7 +127,7 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
     "estimating",
     arguments={"models": "MODEL"},
     spelled={"measurements": ("--from",), "last_batch": ("--last-batch",)},
-    metavar={"measurements": "CSV", "nodes": "N|fill"},
+    metavar={"measurements": "CSV", "nodes": "N|fill", "unit": "TEXT"},
     shows={"explain": ("--explain", "Print the nine steps, each with its number.")},
     judges_fit=True,
     before=_check_page,
@@ -135,6 +143,7 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
         "fomkit estimate resnet50 --target v100 -o report.html",
         "fomkit estimate p1b3-lecture --target x86-lecture --explain",
         "fomkit estimate gpt-22b -t a100-sxm --nodes 1 --batch 2 --layout tensor=8",
+        "fomkit estimate mine.onnx -t v100 --samples 50000 --epochs 90",
     ),
 )
 def estimate_all(
@@ -144,6 +153,7 @@ def estimate_all(
     scope: Scope | None = None, nodes: int | Literal["fill"] | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     interval: float = DEFAULT_LEVEL, last_batch: LastBatch | None = None, allow_uncovered: bool = False,
+    epochs: int | None = None, samples: int | None = None, unit: str = "",
 ) -> Comparison:  # fmt: skip
     """Estimate steps, runs and units of work per day.
 
@@ -161,6 +171,12 @@ def estimate_all(
         Whole nodes of one run, which share the batch; fill takes all that there are.
     last_batch : str, optional
         Drop or keep a partial last batch.
+    epochs : int, optional
+        Epochs of a run, where the profile does not say.
+    samples : int, optional
+        Training samples of an epoch, where the profile does not say.
+    unit : str, optional
+        What one run makes, where the profile does not say; default: a trained model.
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`, for all of them.
 
@@ -183,12 +199,15 @@ def estimate_all(
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
-    return _compare_all(models, machines, baseline, measurements, options, spread)
+    check_counts(epochs=epochs, samples=samples)
+    stated = partial(with_run, epochs=epochs, samples=samples, unit=unit)
+    return _compare_all(models, machines, baseline, measurements, options, spread, stated)
 
 
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options, spread: Spread,
+    stated: Callable[[ModelProfile], ModelProfile],
 ) -> Comparison:  # fmt: skip
     """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
     for what, given in (("models", models), ("machines", machines)):
@@ -214,7 +233,7 @@ def _compare_all(
     with pd.option_context("mode.string_storage", "python"):
         targets = [as_machine(machine) for machine in machines]
         base = None if baseline is None else as_machine(baseline, "baseline")
-        profiles = [as_model(model) for model in named]
+        profiles = [stated(as_model(model)) for model in named]
         found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
                         measured=known, spread=spread)  # fmt: skip
     if measurements is None:

@@ -201,32 +201,25 @@ def show(
     FomkitError
         When there is no such profile, or an argument does not fit it.
     """
-    named = _given(by=by, top=top, measure=measure, depth=depth, batch=batch, sizes=sizes or None,
-                   precision=precision, machine=machine, timeline=timeline, workspace=workspace,
-                   convolutions=convolutions, formula=formula)  # fmt: skip
-    found = _found(profile, named, metrics=metrics)
+    found = _found(profile, metrics=metrics, by=by, top=top, measure=measure, depth=depth, batch=batch,
+                   sizes=sizes or None, precision=precision, machine=machine, timeline=timeline,
+                   workspace=workspace, convolutions=convolutions, formula=formula)  # fmt: skip
     if isinstance(found, Answer):
         return found
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     target = None if machine is None else as_machine(machine)
     if formula:
         return _formulas(found, options)
-    view = _view(by, measure, top, depth)
-    answer = (
-        _method_view(found, options, target, workspace) if convolutions else _groups(found, options, target, view)
-    )
+    answer = (_method_view(found, options, target, workspace) if convolutions
+              else _groups(found, options, target, _view(by, measure, top, depth)))  # fmt: skip
     return answer if timeline is None else _with_timeline(answer, found, target, options, Path(timeline))
 
 
-def _given(**given: object) -> list[str]:
-    """Name the arguments that were given, as messages do."""
-    return [f"`{name}`" for name, value in given.items() if value is not None and value is not False]
-
-
 def _found(
-    profile: str | Path | ModelProfile | Machine | None, named: list[str], *, metrics: bool
+    profile: str | Path | ModelProfile | Machine | None, *, metrics: bool, **given: object
 ) -> Answer | ModelProfile:
     """Give what is shown of no model, or the model that is to be looked at as the arguments say."""
+    named = [f"`{name}`" for name, value in given.items() if value is not None and value is not False]
     path: str | Path | ModelProfile | Machine | None = profile
     what = "machine" if isinstance(profile, Machine) else "model"
     if isinstance(profile, str | Path):
