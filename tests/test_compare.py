@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import openpyxl
@@ -12,9 +13,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
+from fomkit.output.screen import Screen
 from fomkit.plan.options import Options
 from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
@@ -258,3 +261,31 @@ def test_copies_count_once_and_several_figures_of_a_cell_are_told(tmp_path: Path
     assert cell["measured"]["value"] == pytest.approx(0.0055)
     grid = run("p1b3", "--grid", "--measured", str(path), "--target", "v100")
     assert f"note: {path}:3 is a copy of line 2 and counts once" in grid.stdout
+
+
+def test_the_default_is_one_screen_and_all_has_every_cell() -> None:
+    found = fomkit.compare()
+    short = found.write(dict(found.content), Screen(80))
+    assert len(short.splitlines()) <= 40
+    assert "--all shows all 49 cells: times" in short
+    assert "tc1             5–65%    1.73× | 1.59×" in short
+    whole = found.summary(cells=True)
+    assert whole.count("what the time waits for") == 1
+    assert sum(line.startswith("tc1 ") for line in whole.splitlines()) == 4
+    assert run("--all").stdout == whole
+
+
+def test_a_machines_mean_ratio_is_over_the_cells_whose_ratio_is_claimed() -> None:
+    content = fomkit.compare().content
+    for one in content["foms"]:
+        cells = [
+            cell for cell in content["cells"]
+            if cell["machine"] == one["target"] and cell["claim"] in ("absolute", "ratio")
+            and None not in (cell["ratio"], cell["projected_ratio"])
+        ]  # fmt: skip
+        assert one["count"] == len(cells)
+        assert one["measured"] == pytest.approx(geometric_mean(cell["ratio"] for cell in cells))
+        projected = geometric_mean(cell["projected_ratio"]["value"] for cell in cells)
+        assert one["projected"]["value"] == pytest.approx(projected)
+        assert one["projected"]["low"] < projected < one["projected"]["high"]
+    assert [one["target"] for one in content["foms"]] == ["v100", "titan", "knl-7250"]

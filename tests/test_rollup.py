@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import fomkit
+from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Overhead
-from fomkit.core.model import Data, ModelProfile, Run
+from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.files.op_csv import empty_table
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import check_covered, coverage
@@ -138,3 +141,62 @@ def test_a_ratio_says_what_it_is_of() -> None:
     for one, of in ((model, "units per day"), (unknown, "steps per second")):
         found = estimate_content(fomkit.estimate(one, new), fomkit.estimate(one, old))
         assert found["ratio"]["of"] == of
+
+
+BARE = "schema: fomkit/model/1\nname: bare\nsizes: {batch: 64}\nops: ops.csv\n"
+OPS = "op,kind,dtype,engine,pass_name,count,b,m,n,k\nmm,gemm,fp32,vector,forward,2,1,1024,batch,1024\n"
+
+
+def test_a_run_that_no_profile_says_is_priced_with_what_is_given(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bare.yaml").write_text(BARE, encoding="utf-8")
+    Path("ops.csv").write_text(OPS, encoding="utf-8")
+    alone = fomkit.estimate("bare.yaml", "v100")
+    assert alone.run_time.run_s is None
+    assert "does not say: add --samples and --epochs" in alone.summary()
+    one = fomkit.estimate("bare.yaml", "v100", epochs=3, samples=6_400, unit="fine-tuned model")
+    assert one.step == alone.step
+    assert one.run_time.steps_per_epoch == 100
+    assert one.run_time.run_s.value == pytest.approx(300 * one.step.value)
+    assert one.unit_per_day.value == pytest.approx(86_400 / one.run_time.run_s.value)
+    assert "fine-tuned models a day" in one.summary()
+    given = {"epochs": 3, "samples": 6_400, "unit": "fine-tuned model"}
+    both = fomkit.estimate_all(["bare.yaml"], ["v100"], baseline="p100", **given)
+    assert len(both.merits) == 1
+    words = [
+        "estimate",
+        "bare.yaml",
+        "-t",
+        "v100",
+        "--baseline",
+        "p100",
+        "--epochs",
+        "3",
+        "--samples",
+        "6400",
+        "--unit",
+    ]
+    assert CliRunner().invoke(app, [*words, "fine-tuned model"]).stdout == both.summary()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--epochs", "0"], "--epochs: is 0. Give a whole number of 1 or more."),
+        (["--samples", "-5"], "--samples: is -5. Give a whole number of 1 or more."),
+        (["--epochs", "many"], "--epochs: is many. A whole number was expected."),
+        (["--unit", " "], "--unit: is ' '. Say what one run makes, for example 'trained model'."),
+        (["--samples", "5"], "--samples: is 5, and p1b3 says 800121 itself. Leave --samples out"),
+        (["--epochs", "7"], "--epochs: is 7, and p1b3 says 20 itself. Leave --epochs out"),
+    ],
+)
+def test_a_run_that_cannot_be_is_one_message(given, said) -> None:
+    done = CliRunner().invoke(app, ["estimate", "p1b3", "-t", "v100", *given])
+    assert said in str(done.exception)
+    assert done.stdout == ""
+
+
+def test_what_a_profile_says_may_be_repeated() -> None:
+    assert fomkit.estimate("p1b3", "v100", epochs=20).run_time == fomkit.estimate("p1b3", "v100").run_time
+    with pytest.raises(FomkitError, match=r"unit: is 'thing', and kepler says"):
+        fomkit.estimate(replace(fomkit.model("p1b3"), name="kepler", unit=Unit("drug", 2)), "v100", unit="thing")

@@ -22,6 +22,7 @@ COMMANDS = (
     "fom candle --target v100",
     "fom lecture",
     "compare",
+    "compare --all",
     "compare tc1 p1b3 --grid --target v100",
     "explain resnet50 --target v100 --top 3",
     "show resnet50 --convolutions --target v100 --workspace 256MiB",

@@ -25,7 +25,6 @@ from fomkit.verbs.answer import WATCHED, Command, Help, command_of, help_of
 
 if TYPE_CHECKING:
     from fomkit.verbs.answer import Answer
-    from fomkit.workbook.records import SheetModel
 
 SHARED: Mapping[str, Any] = {
     "machine": choices.Target, "machines": Annotated[list[str], choices.MACHINES],
@@ -134,7 +133,7 @@ def _endings(command: Command) -> list[str]:
     return [
         *command.streams,
         ".json",
-        *dict.fromkeys((*rows, *command.writes, *_WORKBOOK[: bool(command.workbook)], *drawn)),
+        *dict.fromkeys((*rows, *command.writes, *_WORKBOOK[: command.workbook], *drawn)),
     ]
 
 
@@ -169,12 +168,13 @@ def _made(result: Any, answer: Answer, command: Command, ending: str) -> str | b
     return chart_file((command.draw or (lambda found: found))(result), ending)
 
 
-def _write_workbook(sheet_model: SheetModel, path: Path, only: str | None) -> None:
+def _write_workbook(result: Any, path: Path, only: str | None) -> None:
     """Write a workbook; of a copy for one target, list its free texts, which no program can judge."""
+    from fomkit.verbs.suites import sheet_model_of
     from fomkit.workbook.vendor import free_texts
     from fomkit.workbook.write import write_workbook
 
-    shown = write_workbook(sheet_model, path, only)
+    shown = write_workbook(sheet_model_of(result), path, only)
     if only is None:
         return
     typer.echo(f"free texts that go along in {path}; read them before you send it:", err=True)
@@ -219,8 +219,8 @@ def _write(result: Any, command: Command, asked: _Asked) -> Answer:
         write(content)  # what cannot be shown is told before a file is written
     if path is not None and path.suffix not in command.streams:
         with choices.progress(f"writing {path.name}", quiet=asked.quiet):
-            if path.suffix == ".xlsx" and command.workbook is not None:
-                _write_workbook(command.workbook(result), path, asked.only)
+            if path.suffix == ".xlsx" and command.workbook:
+                _write_workbook(result, path, asked.only)
             else:
                 write_whole(path, _made(result, answer, command, path.suffix))
     aside = bool(command.prints) and path is None and not asked.as_json
@@ -244,7 +244,7 @@ def _of_all(command: Command) -> Iterator[inspect.Parameter]:
     if command.excuse is not None:
         flag, text = command.excuse
         yield _parameter("excused", Annotated[bool, choices.option(text, flag)], False)
-    if command.workbook is not None:
+    if command.workbook:
         yield _parameter("only", choices.Only, None)
     if not command.plain:
         json = choices.option("Print everything as JSON instead of text.", "--json")

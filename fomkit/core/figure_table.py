@@ -294,6 +294,10 @@ timed_ops | timed | count | op higher none | measure | those of them that have a
 measuring_s | took | s | system lower none | measure | a measurement, by the clock that times its ops
 measuring_wall_s | by the wall | s | system lower none | measure | the same by the wall
 budget_s | budget | s | system none none | measure | what it may take by the former clock
+foms.measured | measured | ratio | system higher geometric | compare |
+    geometric mean of a machine's measured ratios that are claimed
+foms.projected | projected | ratio | system higher geometric | compare | the same of the projected ratios
+foms.count | cells | count | network none none | compare | those that it is of
 # figures in the unit of the quantity that they are of
 cells.measured | measured | mixed | network none none | compare | the quantity as measured
 cells.projected | projected | mixed | network none none | compare | the quantity as predicted

@@ -10,6 +10,8 @@ from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.terminal import UNFIT, format_interval, mark_of
 
+MOST_NOTES = 5
+"""Notes that stand in a comparison's short text."""
 _LEGEND = (
     "claim: absolute = the device explains a third or more, so its time may be compared; ratio = only its ratio "
     "to the baseline; start-up bound, host bound = the time is not the device's; unexplained = nothing says why",
@@ -59,17 +61,88 @@ def _extended_line(cell: Entry, key: str) -> str:
     )
 
 
-def format_compare(content: Entry, screen: Screen = PLAIN) -> str:
-    """Write each cell with its claim and cause, then what was carried, then the means by name."""
+def _ratio_cell(cell: Entry | None) -> str:
+    """Write a measured ratio and the projected one, marked where it is claimed and does not hold."""
+    if cell is None or cell["ratio"] is None:
+        return ""
+    of, measured = cell["projected_ratio"], f"{format_number(cell['ratio'], 3)}×"
+    if of is None:
+        return f"{measured} | unknown"
+    missed = cell["claim"] in ("absolute", "ratio") and cell["ratio_agrees"] != "inside"
+    return f"{measured} | {format_number(of['value'], 3)}×{'*' if missed else ''}"
+
+
+def _share(cells: Iterable[Entry]) -> str:
+    """Say how much of the measured times the device's work explains, from the least to the most."""
+    shares = sorted(cell["explained"] for cell in cells if cell["claim"] and cell["explained"] is not None)
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (*shares[:1], *shares[-1:]))
+    return f"{'–'.join(ends)}%" if ends else "unknown"
+
+
+def _add_overview(page: Page, content: Entry) -> None:
+    """Add a row for each model and a line for each machine, where somebody measured a ratio."""
+    cells = content["cells"]
+    machines = list(dict.fromkeys(cell["machine"] for cell in cells if cell["ratio"] is not None))
+    models: dict[str, dict[str, Entry]] = {}
+    for cell in cells:
+        models.setdefault(cell["model"], {}).setdefault(cell["machine"], cell)
+    page.rows_of_numbers(
+        ["model", ("device's share", _RIGHT), *((name, _RIGHT) for name in machines)],
+        (
+            (model, _share(by.values()), *(_ratio_cell(by.get(name)) for name in machines))
+            for model, by in models.items()
+        ),
+    )
+    claims: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        claims.setdefault(cell["claim"] or "none", {})[cell["model"]] = None
+    page.line("; ".join(f"{claim}: {', '.join(by)}" for claim, by in claims.items() if claim != "none"))
+    page.line(_LEGEND[0])
+    for one in content["foms"]:
+        projected = f"{format_number(one['projected']['value'], 3)}× ({format_interval(one['projected'], None)})"
+        page.line(
+            f"{one['target']} over {content['baseline']}, {one['count']} cells whose ratio is claimed: measured "
+            f"{format_number(one['measured'], 3)}×, projected {projected}; geometric means"
+        )
+
+
+def format_compare(content: Entry, screen: Screen = PLAIN, *, cells: bool = False) -> str:
+    """Write ratios by model and by machine and the means; with ``cells`` each cell with its claim and cause."""
     page = Page(screen)
     base = content["baseline"] or "none"
     quantities = dict.fromkeys(cell["quantity"] for cell in content["cells"])
-    page.line(f"projected beside measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
+    if cells:
+        page.line(f"projected beside measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
+        _add_cells(page, content)
+    else:
+        page.line(f"{', '.join(quantities)}: times as fast as {base}, measured | projected")
+        _add_overview(page, content)
+    _add_summary(page, content)
+    if cells:
+        page.notes(content["notes"], "yellow")
+        page.lines(_LEGEND)
+        page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
+    else:
+        page.line(f"*: not inside the {content['interval']:.0%} interval of the projected ratio")
+        page.notes(content["notes"][:MOST_NOTES], "yellow")
+        more = (
+            f" and {len(content['notes']) - MOST_NOTES} more notes" if len(content["notes"]) > MOST_NOTES else ""
+        )
+        page.line(f"--all shows all {len(content['cells'])} cells{more}: times, intervals, what each waits for")
+    return page.text()
+
+
+def _add_cells(page: Page, content: Entry) -> None:
+    """Add each cell with its claim and cause."""
     page.rows(
         ["model", "machine", figure("cells.measured"), figure("cells.projected"), "interval", figure("error"),
          figure("ratio"), "projected ratio", "claim", "agrees", "what the time waits for"],
         map(_cells, content["cells"]),
     )  # fmt: skip
+
+
+def _add_summary(page: Page, content: Entry) -> None:
+    """Add what was carried, then the means by name."""
     titles = {"calibrated": "calibrated on another model:", "with_host_term": "with a host term carried:"}
     for key, title in titles.items():
         if extended := [cell for cell in content["cells"] if cell[key] is not None]:
@@ -82,10 +155,6 @@ def format_compare(content: Entry, screen: Screen = PLAIN) -> str:
                 f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
                 f"{found['inside']} inside"
             )
-    page.notes(content["notes"], "yellow")
-    page.lines(_LEGEND)
-    page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
-    return page.text()
 
 
 def _doubt(cell: Entry) -> str:

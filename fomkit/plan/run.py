@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, at_level, multiply_independent
 from fomkit.core.machine import Machine, Scope
-from fomkit.core.model import EpochsToTarget, ModelProfile
+from fomkit.core.model import EpochsToTarget, ModelProfile, Unit
 from fomkit.merit.fom import unit_per_day
 from fomkit.plan.step import StepTime, overheads
 
@@ -71,6 +71,32 @@ def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> li
     changed = [name for name in model.resized(sizes) if name != "batch"] if run.run_s is not None else []
     told = f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
     return [told] * bool(changed) + ["the partial last batch is priced as a full step"] * bool(run.partial_step)
+
+
+def with_run(model: ModelProfile, epochs: int | None, samples: int | None, unit: str) -> ModelProfile:
+    """Give a model profile with what it does not say of its run itself.
+
+    `epochs`, `samples`: of a run, and of an epoch; `unit`: what one run makes; None or "" leaves each as it is.
+    Raises FomkitError when the profile says otherwise: measured runs of it, and suites, are of what it says.
+    """
+    if unit and not (unit.strip() and unit.isprintable()):
+        raise FomkitError("unit", f"is {unit!r}. Say what one run makes, for example 'trained model'.")
+    said = (
+        ("epochs", epochs, model.run.epochs), ("samples", samples, model.data.train_samples),
+        ("unit", unit or None, None if model.unit == Unit() else model.unit.name),
+    )  # fmt: skip
+    for name, given, known in said:
+        if known is not None and given not in (None, known):
+            other = "'fomkit sweep --vary' tries others" if name != "unit" else "its profile is where to change it"
+            raise FomkitError(
+                name, f"is {given!r}, and {model.name} says {known!r} itself. Leave `{name}` out; {other}."
+            )
+    return replace(
+        model,
+        data=replace(model.data, train_samples=samples or model.data.train_samples),
+        run=replace(model.run, epochs=epochs or model.run.epochs),
+        unit=Unit(unit) if unit and model.unit == Unit() else model.unit,
+    )
 
 
 def no_run(model: ModelProfile) -> str:

@@ -12,6 +12,7 @@ from fomkit.core.interval import Span, at_level
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import ModelProfile
+from fomkit.merit.fom import Rates, figure_of_merit, take_mean
 from fomkit.plan.content import INTERVAL_MEANING, span_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
@@ -207,6 +208,22 @@ def _extended_summary(
     return _summary([(one.cell.measured.value, one.projected) for one in counted])
 
 
+def _foms(all_verdicts: Sequence[CellVerdict], baseline: str | None) -> list[dict[str, Any]]:
+    """Take the geometric mean of the ratios that are claimed, as measured and as projected, machine by machine."""
+    by_machine: dict[str, dict[str, tuple[float, Span]]] = {}
+    for place, one in enumerate(all_verdicts):
+        if one.claim in ("absolute", "ratio") and one.ratio is not None and one.projected_ratio is not None:
+            by_machine.setdefault(one.cell.machine, {})[str(place)] = one.ratio, one.projected_ratio
+    found = []
+    for machine, cells in by_machine.items():
+        alone = Rates(str(baseline), "", {name: Span.exact(1.0, span.level) for name, (_, span) in cells.items()})
+        merit = figure_of_merit(alone, Rates(machine, "", {name: span for name, (_, span) in cells.items()}))
+        measured = take_mean("geometric", [ratio for ratio, _ in cells.values()], [1.0] * len(cells))
+        projected = span_content(merit.others["geometric"])
+        found.append({"target": machine, "count": len(cells), "measured": measured, "projected": projected})
+    return found
+
+
 def compare_content(
     all_verdicts: Sequence[CellVerdict],
     baseline: str | None,
@@ -232,6 +249,7 @@ def compare_content(
         "interval": level,
         "interval_covers": INTERVAL_MEANING,
         "baseline": baseline,
+        "foms": _foms(all_verdicts, baseline),
         "cells": [_row(one, calibrated, hosted) for one in all_verdicts],
         "notes": [*notes, *conflict_notes([one.cell for one in all_verdicts])],
         "summary": {

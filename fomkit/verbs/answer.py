@@ -271,7 +271,7 @@ class Command:
     `alone`: parameters that only Python has, and what the command line gives for them.
     `before`: checks what is asked and the file to write, before the work.
     `draw`: makes the chart of a result that -o writes as .html, .png or .svg.
-    `workbook`: makes the workbook that computes of a result, for -o FILE.xlsx and --for.
+    `workbook`: true where -o FILE.xlsx writes a workbook that computes, of which --for keeps one target.
     `writes`: makes other files of a result, by ending.
     `streams`: endings of files that the function itself writes, as its parameter ``output``.
     `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other.
@@ -292,7 +292,7 @@ class Command:
     alone: Mapping[str, Any] = field(default_factory=dict)
     before: Callable[[Mapping[str, Any], Path | None], None] = lambda *_: None
     draw: Callable[[Any], Any] | None = None
-    workbook: Callable[[Any], Any] | None = None
+    workbook: bool = False
     writes: Mapping[str, Callable[[Any], str | bytes]] = field(default_factory=dict)
     streams: tuple[str, ...] = ()
     prints: str = ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,10 +15,12 @@ from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
+from fomkit.plan.run import with_run
 from fomkit.profiles.locate import locate
 from fomkit.profiles.models import model_names, models_named
 from fomkit.verbs.answer import (
     Spread,
+    check_counts,
     check_frame,
     check_options,
     command,
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from fomkit.core.measurement import Measurement
     from fomkit.plan.op_tables import Prediction
     from fomkit.whatif.advice.advise import Advice
-    from fomkit.workbook.records import SheetModel
 
 
 def estimate(
@@ -44,6 +46,7 @@ def estimate(
     interval: float = DEFAULT_LEVEL, scope: Scope | None = None, last_batch: LastBatch | None = None,
     allow_uncovered: bool = False, nodes: int | Literal["fill"] | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
+    epochs: int | None = None, samples: int | None = None, unit: str = "",
 ) -> Estimate:  # fmt: skip
     """Estimate one model on one machine.
 
@@ -73,6 +76,8 @@ def estimate(
         microbatch on one device. Without a scope the system is rated, or these nodes where nobody says its own.
     layout, links, node_devices : optional
         As of `fomkit.scaling`.
+    epochs, samples, unit : optional
+        Of a run and of an epoch, and what one run makes, where the profile does not say.
 
     Raises
     ------
@@ -88,7 +93,9 @@ def estimate(
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
-    profile, target = as_model(model, inputs, batch), spread.on(as_machine(machine))
+    check_counts(epochs=epochs, samples=samples)
+    profile = with_run(as_model(model, inputs, batch), epochs, samples, unit)
+    target = spread.on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
 
@@ -109,12 +116,6 @@ def _page(found: Comparison) -> str:
     return comparison_page(found)
 
 
-def _workbook(found: Comparison) -> SheetModel:
-    from fomkit.workbook.from_studies import sheet_model_of_comparison
-
-    return sheet_model_of_comparison(found)
-
-
 def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str | Path | ModelProfile]:
     """Give the models that are asked for, those of a folder each; of none, all right in the folder of models."""
     if not models:
@@ -126,11 +127,11 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
     "estimating",
     arguments={"models": "MODEL"},
     spelled={"measurements": ("--from",), "last_batch": ("--last-batch",)},
-    metavar={"measurements": "CSV", "nodes": "N|fill"},
+    metavar={"measurements": "CSV", "nodes": "N|fill", "unit": "TEXT"},
     shows={"explain": ("--explain", "Print the nine steps, each with its number.")},
     judges_fit=True,
     before=_check_page,
-    workbook=_workbook,
+    workbook=True,
     writes={".html": _page},
     examples=(
         "fomkit estimate --target v100",
@@ -142,6 +143,7 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
         "fomkit estimate resnet50 --target v100 -o report.html",
         "fomkit estimate p1b3-lecture --target x86-lecture --explain",
         "fomkit estimate gpt-22b -t a100-sxm --nodes 1 --batch 2 --layout tensor=8",
+        "fomkit estimate mine.onnx -t v100 --samples 50000 --epochs 90",
     ),
 )
 def estimate_all(
@@ -151,6 +153,7 @@ def estimate_all(
     scope: Scope | None = None, nodes: int | Literal["fill"] | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     interval: float = DEFAULT_LEVEL, last_batch: LastBatch | None = None, allow_uncovered: bool = False,
+    epochs: int | None = None, samples: int | None = None, unit: str = "",
 ) -> Comparison:  # fmt: skip
     """Estimate steps, runs and units of work per day.
 
@@ -168,6 +171,12 @@ def estimate_all(
         Whole nodes of one run, which share the batch; fill takes all that there are.
     last_batch : str, optional
         Drop or keep a partial last batch.
+    epochs : int, optional
+        Epochs of a run, where the profile does not say.
+    samples : int, optional
+        Training samples of an epoch, where the profile does not say.
+    unit : str, optional
+        What one run makes, where the profile does not say; default: a trained model.
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`, for all of them.
 
@@ -190,12 +199,15 @@ def estimate_all(
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
-    return _compare_all(models, machines, baseline, measurements, options, spread)
+    check_counts(epochs=epochs, samples=samples)
+    stated = partial(with_run, epochs=epochs, samples=samples, unit=unit)
+    return _compare_all(models, machines, baseline, measurements, options, spread, stated)
 
 
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options, spread: Spread,
+    stated: Callable[[ModelProfile], ModelProfile],
 ) -> Comparison:  # fmt: skip
     """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
     for what, given in (("models", models), ("machines", machines)):
@@ -219,7 +231,7 @@ def _compare_all(
     done = parts(len(named) * (len(machines) + (baseline is not None)))
     targets = [as_machine(machine) for machine in machines]
     base = None if baseline is None else as_machine(baseline, "baseline")
-    profiles = [as_model(model) for model in named]
+    profiles = [stated(as_model(model)) for model in named]
     found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
                     measured=known, spread=spread)  # fmt: skip
     if measurements is None:

@@ -201,30 +201,25 @@ def show(
     FomkitError
         When there is no such profile, or an argument does not fit it.
     """
-    named = _given(by=by, top=top, measure=measure, depth=depth, batch=batch, sizes=sizes or None,
-                   precision=precision, machine=machine, timeline=timeline, workspace=workspace,
-                   convolutions=convolutions, formula=formula)  # fmt: skip
-    found = _found(profile, named, metrics=metrics)
+    found = _found(profile, metrics=metrics, by=by, top=top, measure=measure, depth=depth, batch=batch,
+                   sizes=sizes or None, precision=precision, machine=machine, timeline=timeline,
+                   workspace=workspace, convolutions=convolutions, formula=formula)  # fmt: skip
     if isinstance(found, Answer):
         return found
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
-    target, limit = None if machine is None else as_machine(machine), _limit(workspace)
+    target = None if machine is None else as_machine(machine)
     if formula:
         return _formulas(found, options)
-    view = _view(by, measure, top, depth)
-    answer = _method_view(found, options, target, limit) if convolutions else _groups(found, options, target, view)
+    answer = (_method_view(found, options, target, workspace) if convolutions
+              else _groups(found, options, target, _view(by, measure, top, depth)))  # fmt: skip
     return answer if timeline is None else _with_timeline(answer, found, target, options, Path(timeline))
 
 
-def _given(**given: object) -> list[str]:
-    """Name the arguments that were given, as messages do."""
-    return [f"`{name}`" for name, value in given.items() if value is not None and value is not False]
-
-
 def _found(
-    profile: str | Path | ModelProfile | Machine | None, named: list[str], *, metrics: bool
+    profile: str | Path | ModelProfile | Machine | None, *, metrics: bool, **given: object
 ) -> Answer | ModelProfile:
     """Give what is shown of no model, or the model that is to be looked at as the arguments say."""
+    named = [f"`{name}`" for name, value in given.items() if value is not None and value is not False]
     path: str | Path | ModelProfile | Machine | None = profile
     what = "machine" if isinstance(profile, Machine) else "model"
     if isinstance(profile, str | Path):
@@ -232,7 +227,10 @@ def _found(
     if metrics:
         if profile is not None or named:
             raise FomkitError("metrics", "lists figures, of no profile. Leave the name and options out.")
-        return _metrics()
+        from fomkit.output.glossary import format_metrics, metrics_content
+
+        content = metrics_content()
+        return Answer(content, content["metrics"], format_metrics)
     if path is None:
         if named:
             raise FomkitError("show", "its options are for a model, and none is named. Name one, or leave them.")
@@ -270,11 +268,6 @@ def _view(by: Grouping | None, measure: Measure | None, top: float | str | None,
     if isinstance(top, int | float) and not 0 < top <= 1:
         raise FomkitError("top", f"is {top!r}. Give a share above 0 and up to 1, for example 0.95.")
     return View(by or "kind", measure, share, depth)
-
-
-def _limit(workspace: str | None) -> float | None:
-    where = f"workspace {workspace}"
-    return None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
 
 
 def _groups(model: ModelProfile, options: Options, machine: Machine | None, view: View) -> Answer:
@@ -336,17 +329,12 @@ def _profile_names() -> Answer:
     )
 
 
-def _metrics() -> Answer:
-    from fomkit.output.glossary import format_metrics, metrics_content
-
-    content = metrics_content()
-    return Answer(content, content["metrics"], format_metrics)
-
-
-def _method_view(model: ModelProfile, options: Options, machine: Machine | None, limit: float | None) -> Answer:
-    """Show each convolution by each method; `limit`: bytes that a method may take beside its operands."""
+def _method_view(model: ModelProfile, options: Options, machine: Machine | None, workspace: str | None) -> Answer:
+    """Show each convolution by each method; `workspace`: what a method may take beside its operands."""
     from fomkit.output.models import format_convolutions
 
+    where, what = f"workspace {workspace}", "the workspace"
+    limit = None if workspace is None else parse_quantity(workspace, "byte", where, what)
     content = convolutions_content(model, options, machine, limit)
     return Answer(content, method_rows(content), format_convolutions)
 

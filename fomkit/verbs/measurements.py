@@ -69,9 +69,11 @@ def _sheet(found: Answer) -> bytes:
     "projecting",
     arguments={"models": "MODEL"},
     metavar={"measured": "TABLE", "calibrate_on": "MODEL", "host_from": "MACHINE", "latency": "TIME"},
+    shows={"cells": ("--all", "Each cell: times, intervals, what it may claim and what it waits for.")},
     writes={".xlsx": _sheet},
     examples=(
         "fomkit compare",
+        "fomkit compare --all",
         "fomkit compare tc1 nt3 --calibrate-on tc1",
         "fomkit compare --host-from p100 -o candle.csv",
         "fomkit compare tc1 p1b3 --grid --target v100",
@@ -178,4 +180,4 @@ def _rates_within(
         )
     cells = make_grid(profiles, machines, rows, options, limit_s, parts(len(profiles) * len(machines)))
     content = grid_content(cells, options.interval, limit_s, notes)
-    return Answer(content, content["cells"], format_grid)
+    return Answer(content, content["cells"], lambda whole, *screen, **_: format_grid(whole, *screen))

@@ -108,12 +108,6 @@ def _without_verdict(content: Mapping[str, Any]) -> bool:
     return content.get("fom", "") is None or "why" in (content.get("threshold") or {})
 
 
-def _workbook(found: SuiteResult) -> SheetModel:
-    from fomkit.workbook.from_studies import sheet_model_of_suite
-
-    return sheet_model_of_suite(found)
-
-
 @command(
     "rating",
     arguments={"suite": "SUITE"},
@@ -122,7 +116,7 @@ def _workbook(found: SuiteResult) -> SheetModel:
     judges_fit=True,
     unanswered=_without_verdict,
     before=_check_freeze,
-    workbook=_workbook,
+    workbook=True,
     examples=(
         "fomkit fom lecture",
         "fomkit fom lecture.suite.yaml --baseline a --target titan --json",
@@ -228,15 +222,18 @@ def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: 
     FomkitError
         When the path is no workbook's, or ``only`` is no target.
     """
-    from fomkit.workbook.from_studies import sheet_model_of_comparison, sheet_model_of_suite
     from fomkit.workbook.write import write_workbook as _write
 
     if Path(path).suffix != ".xlsx":
         raise FomkitError(str(path), "has an ending that no workbook has. Use .xlsx.")
-    sheet_model = (
-        sheet_model_of_suite(result) if isinstance(result, SuiteResult) else sheet_model_of_comparison(result)
-    )
-    _write(sheet_model, Path(path), only)
+    _write(sheet_model_of(result), Path(path), only)
+
+
+def sheet_model_of(result: Comparison | SuiteResult) -> SheetModel:
+    """Give what a workbook of a result computes."""
+    from fomkit.workbook.from_studies import sheet_model_of_comparison, sheet_model_of_suite
+
+    return sheet_model_of_suite(result) if isinstance(result, SuiteResult) else sheet_model_of_comparison(result)
 
 
 @command(
