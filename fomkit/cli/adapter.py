@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -231,7 +232,7 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
             raise _in_its_words(error, flags) from error
         answer = _write(result, command, None if command.kept else output, as_json, shows)
         if kept is not None:
-            _keep(result, kept, force=given["force"], told=not as_json)
+            _keep(result, kept, command, force=given["force"], told=not as_json)
         for line in answer.said if command.kept is None or kept is not None else ():
             print(line, file=sys.stderr)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
@@ -245,12 +246,14 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
     return run
 
 
-def _keep(result: Any, path: Path, *, force: bool, told: bool) -> None:
+def _keep(result: Any, path: Path, command: Command, *, force: bool, told: bool) -> None:
     from fomkit.verbs.profiles import save
 
     files = save(result, path, force=force)
     if told:
         print(f"Written: {', '.join(map(str, files))}")
+    if told and command.kept and command.kept.then:
+        print(f"Next: {command.kept.then.format(file=quote(str(path)))}")
 
 
 def _in_its_words(error: FomkitError, flags: Mapping[str, str]) -> FomkitError:
