@@ -322,7 +322,7 @@ def test_the_examples_of_measuring_run(example: str, office: Path, monkeypatch) 
 
         monkeypatch.setattr("fomkit.bench.run.measure", simply)
         done = in_this_process(*shlex.split(example)[1:], cwd=office)
-    ended_early = "not sufficient: " in done.stdout and "because the budget was spent" in done.stdout
+    ended_early = ": too little, " in done.stdout and "because the budget was spent" in done.stdout
     assert done.returncode == (1 if ended_early else 0), done.stdout + done.stderr
     assert ".timings.csv" in done.stdout or "--input" in example
 

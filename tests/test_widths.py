@@ -14,6 +14,8 @@ from terminal import in_this_process
 
 from fomkit.cli import choices
 from fomkit.output.screen import Page, Screen, new_table
+from fomkit.profiles.models import load_model
+from fomkit.verbs.profiling import CARRIED, told
 
 WIDTHS = (80, 100, 140)
 COMMANDS = (
@@ -63,6 +65,19 @@ def _check(texts: Mapping[int, str]) -> None:
     for width, text in texts.items():
         assert not _too_wide(text, width)
         assert not re.search(r"\S…(\s|$)", text)
+
+
+@pytest.mark.parametrize("model", ["p1b3", "gpt2", "resnet50", "alexnet"])
+def test_a_profile_ends_with_the_ops_and_the_sizes_that_carry_its_work(model: str) -> None:
+    answer = told(load_model(model))
+    _check({width: answer.write(dict(answer.content), Screen(width)) for width in WIDTHS})
+    assert sum(one["share"] for one in answer.content["ops"]) >= CARRIED
+    text = answer.summary().splitlines()
+    heading = next(place for place, line in enumerate(text) if line.startswith("sizes of the products"))
+    first = text[heading + 3]
+    if model == "p1b3":  # a layer of 29,532 to 1,000: 2 · 100 · 29,532 · 1,000 of 12.21 GFLOP
+        assert first.split() == ["gemm", "100", "1,000", "29,532", "1", f"{5.9064 / 12.207:.1%}"]
+        assert [one["op"] for one in answer.content["ops"]] == ["aten::mm", "aten::addmm"]
 
 
 def test_columns_go_from_the_right_and_are_named() -> None:

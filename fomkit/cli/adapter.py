@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from copy import copy
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -308,7 +309,7 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
             raise _in_its_words(error, flags) from error
         answer = _write(result, command, how._replace(output=None) if command.kept else how)
         if kept is not None:
-            _keep(result, answer, kept, force=force, told=not how.as_json)
+            _keep(result, answer, kept, command, force=force, told=not how.as_json)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
         if command.unanswered(answer.content) and not given.get("excused"):
             raise typer.Exit(1)
@@ -335,12 +336,14 @@ def _watched(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, Callabl
             WATCHED.reset(before)
 
 
-def _keep(result: Any, answer: Answer, path: Path, *, force: bool, told: bool) -> None:
+def _keep(result: Any, answer: Answer, path: Path, command: Command, *, force: bool, told: bool) -> None:
     from fomkit.verbs.profiles import save
 
     files = save(result, path, force=force)
     if told:
         print(f"Written: {', '.join(map(str, files))}")
+    if told and command.kept and command.kept.then:
+        print(f"Next: {command.kept.then.format(file=quote(str(path)))}")
     for line in answer.said:
         print(line, file=sys.stderr)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from shlex import quote
 
 from fomkit.core.units import exact_quantity, format_mebibyte, format_number, format_quantity
 from fomkit.output.money import price_rate
@@ -298,4 +299,34 @@ def format_memory(content: Entry, screen: Screen = PLAIN) -> str:
     if content["assumed"]:
         page.line(f"assumed: {'; '.join(content['assumed'])}")
     page.notes(content["deviations"], "yellow")
+    return page.text()
+
+
+_NOISE = "noise: "
+
+
+def format_measured(verdict: Sequence[str], models: Sequence[str], content: Entry, screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/measured/1``: what was measured, how sure it is, where it stands, and the next command.
+
+    `verdict`: those of its notes that judge it; `models`: those whose ops were timed.
+    """
+    page, sure = Page(screen), [note for note in content["notes"] if note.startswith(_NOISE)]
+    page.lines(note for note in content["notes"] if note not in (*verdict, *sure))
+    page.heading(f"measured: {verdict[0]}", "")
+    page.lines(f"how sure: {note[len(_NOISE) :]}" for note in sure)
+    enough = content["enough_share"]
+    for one in content["shares"]:
+        rests = f"{one['timed_share']:.1%} of the predicted step of {one['of']} rests on timings"
+        if one["of"] not in models:
+            rests = f"{one['timed_share']:.1%} of the {one['of']} are timed, or lie between timed ones"
+        page.line(rests if one["timed_share"] >= enough else f"{rests}: too little, {enough:.0%} is enough")
+    if not models:
+        page.line("what a model needs is timed with --for MODEL")
+    page.line(f"Written: {', '.join(content['files'])}")
+    interrupted = content["ended"] == "interrupted"
+    if content["resume"] and (interrupted or not content["sufficient"]):
+        page.line(f"{'interrupted; ' * interrupted}to go on: {content['resume']}")
+    else:
+        model = models[0] if models else "resnet50"
+        page.line(f"Next: fomkit estimate {quote(model)} --target {quote(content['files'][0])}")
     return page.text()

@@ -408,3 +408,35 @@ def format_convolutions(content: Entry, screen: Screen = PLAIN) -> str:
         page.line(f"intervals: {content['interval']:.0%}")
     page.notes(content["deviations"])
     return page.text()
+
+
+LISTED = 6
+"""Ops, and sizes of products, that the text of a profile names."""
+
+
+def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/profiled/1``: what a profile holds, which ops carry its work, sizes of its products."""
+    page = Page(screen)
+    page.lines(content["lines"])
+    ops, products = content["ops"], content["products"]
+    if ops:
+        shares = sum(one["share"] for one in ops)
+        page.heading(f"the ops that carry {shares:.1%} of a step's {format_quantity(content['flop'], 'flop')}")
+        rows = [[one["op"], f"{one['count']:,.0f}", f"{one['share']:.1%}"] for one in ops[:LISTED]]
+        page.rows_of_numbers(["op", ("times a step", "right"), ("of the flop", "right")], rows)
+    if products:
+        some = f", {LISTED} of {len(products)}" if len(products) > LISTED else ""
+        page.heading(f"sizes of the products that carry it{some}")
+        sides = [name for name in "mnk" if any("m" in one for one in products[:LISTED])]
+        heads = [(name, "right") for name in (*(side.upper() for side in sides), "times a step", "of the flop")]
+        page.rows_of_numbers(["product", *heads], [_product(one, sides) for one in products[:LISTED]])
+        page.line("")
+    return page.text()
+
+
+def _product(one: Entry, sides: Sequence[str]) -> list[str]:
+    """Write a product; the sizes of one matrix product have columns of their own, ``b`` of them run at once."""
+    kind = one["product"].split(" ")[0]
+    label = one["product"] if "m" not in one else kind if one["b"] == 1 else f"{one['b']:,.0f} {kind} at once"
+    sizes = [f"{one[side]:,.0f}" if "m" in one else "" for side in sides]
+    return [label, *sizes, f"{one['count']:,.0f}", f"{one['share']:.1%}"]

@@ -248,11 +248,13 @@ class Kept(NamedTuple):
     `what`: what it is.
     `text`: what the help says of -o.
     `name`: of what was asked, the file where -o names none.
+    `then`: the command that one goes on with, of the ``{file}``.
     """
 
     what: Literal["machine", "model"]
     text: str
     name: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+    then: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -209,16 +210,17 @@ def _link_line(link: Link) -> str:
 
 
 def _of_ops(found: Measured) -> Answer:
-    """Say what was measured of ops, and whether it is enough."""
-    verdict, files = found.verdict, [str(file) for file in found.files]
-    lines = [*found.machine.notes, f"Written: {', '.join(files)}"]
-    if verdict.resume and (found.interrupted or not verdict.sufficient):
-        lines.append(f"{'interrupted; ' if found.interrupted else ''}to go on: {verdict.resume}")
+    """Say what was measured of ops, how sure it is, where it stands, and the next command."""
+    from fomkit.bench.journal import DESIGN
+    from fomkit.output.machines import format_measured
+
+    verdict, notes = found.verdict, list(found.machine.notes)
     content = {
-        "schema": "fomkit/measured/1", "machine": found.machine.name, **verdict.content(), "files": files,
-        "notes": list(found.machine.notes),
+        "schema": "fomkit/measured/1", "machine": found.machine.name, **verdict.content(),
+        "files": [str(file) for file in found.files], "notes": notes,
     }  # fmt: skip
-    return Answer(content, content["shares"], lambda *_: "".join(f"{line}\n" for line in lines))
+    models = [whose for whose in verdict.shares if whose != DESIGN]
+    return Answer(content, content["shares"], partial(format_measured, verdict.lines(), models))
 
 
 def measure_machine(

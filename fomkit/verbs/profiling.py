@@ -11,9 +11,13 @@ from fomkit.core.errors import FomkitError
 from fomkit.verbs.answer import Answer, Kept, check_counts, command
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fomkit.core.model import ModelProfile, Workload
 
 
+CARRIED = 0.95
+"""Share of a step's flop that the ops carry which are named."""
 _OF_FILE = "file"
 _WITHOUT_DATA = {
     _OF_FILE: "from the graph in the file",
@@ -36,6 +40,7 @@ _WITHOUT_DATA = {
         lambda asked: (
             f"{asked['name'] or Path(asked['source']).stem.removesuffix('.transformer') or 'model'}.yaml"
         ),
+        "fomkit estimate {file} --target v100",
     ),
     plain=True,
     examples=(
@@ -254,16 +259,47 @@ def _what_a_run_lacks(model: ModelProfile) -> list[str]:
     return [f"note: no run and no units per day without {' and '.join(lacking)}; the {place} may give them"]
 
 
+def _carrying(ops: pd.DataFrame, total: float) -> list[Mapping[str, Any]]:
+    """Give the ops that carry `CARRIED` of a step's flop, by the framework's names, the largest first."""
+    from fomkit.ops.groups import fewest
+
+    sums = ops[["work", "count"]].groupby(ops["op"].astype("str")).sum()
+    names = fewest({str(name): float(work) for name, work in sums["work"].items()}, CARRIED).groups
+    listed = sums.loc[list(names)]
+    rows = zip(names, listed["work"].tolist(), listed["count"].tolist(), strict=True)
+    return [{"op": name, "count": count, "share": work / total} for name, work, count in rows]
+
+
+def _products(ops: pd.DataFrame, total: float) -> list[Mapping[str, Any]]:
+    """Give the sizes of the products that carry `CARRIED` of their flop, of all passes, the largest first."""
+    from fomkit.ops.groups import fewest, shape_label
+    from fomkit.ops.kinds import PRODUCT_KINDS
+
+    found: dict[str, dict[str, Any]] = {}
+    rows = ops[ops["kind"].isin(PRODUCT_KINDS) & ops["work"].notna()].to_dict("records")
+    for row in ({str(name): value for name, value in one.items()} for one in rows):
+        label = shape_label({**row, "trans_a": 0.0, "trans_b": 0.0})
+        sizes = {
+            name: row[name] for name in "bmnk" if row.get(name) == row.get(name, "")
+        }  # else NaN, or no column
+        one = found.setdefault(label, {"product": label, **sizes, "count": 0.0, "share": 0.0})
+        one["count"], one["share"] = one["count"] + row["count"], one["share"] + row["work"] / total
+    shares = {label: one["share"] for label, one in found.items() if one["share"] > 0}
+    return [found[label] for label in fewest(shares, CARRIED).groups] if shares else []
+
+
 def told(model: ModelProfile) -> Answer:
-    """Say what a profile holds, for who made it."""
+    """Say what a profile holds, for who made it: its work, the ops that carry it, the sizes of its products."""
     from fomkit.bench.measured_run import run_content
     from fomkit.core.units import format_quantity
     from fomkit.ops.pricing import add_costs
     from fomkit.ops.resize import resize_ops
     from fomkit.output.estimates import measured_lines
+    from fomkit.output.models import format_profiled
     from fomkit.plan.coverage import work_per_pass
 
-    work = work_per_pass(add_costs(resize_ops(model.ops, model.sizes, model.name)))
+    costed = add_costs(resize_ops(model.ops, model.sizes, model.name))
+    ops, work = costed.assign(work=costed["flop"] * costed["count"]), work_per_pass(costed)
     device = model.traced_with["device"]
     traced = _WITHOUT_DATA.get(device, f"in its own run on the {device}")
     lines = [
@@ -271,12 +307,12 @@ def told(model: ModelProfile) -> Answer:
         f"parameters: {model.parameters_total:,}, of them trainable {model.parameters_trainable:,}",
         f"work: {'at least ' if model.at_least else ''}"
         + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),
-        f"table: {len(model.ops):,} rows, {len(model.parts):,} parts of rows found at the call",
         *(f"unsupported: {name}" for name in model.unsupported),
         *(f"note: {note}" for note in model.notes),
         *_what_a_run_lacks(model),
         *(measured_lines(run_content(model.measured)) if model.measured else ()),
     ]
-    return Answer(
-        {"schema": "fomkit/profiled/1", "lines": lines}, [], lambda *_: "".join(f"{one}\n" for one in lines)
-    )
+    total = float(ops["work"].sum())  # of the rows that have a formula; the others are told above
+    carrying, products = (_carrying(ops, total), _products(ops, total)) if total > 0 else ([], [])
+    content = {"schema": "fomkit/profiled/1", "lines": lines, "flop": total, "ops": carrying, "products": products}
+    return Answer(content, products, format_profiled)
