@@ -226,7 +226,7 @@ def _of_all(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter("allow_oversize", choices.Oversize, False)
     if command.excuse is not None:
         flag, text = command.excuse
-        yield _parameter("excused", Annotated[bool, choices.option(text, flag)], False)
+        yield _parameter(flag[2:].replace("-", "_"), Annotated[bool, choices.option(text, flag)], False)
     if command.workbook:
         yield _parameter("only", choices.Only, None)
     if command.keeps:
@@ -280,7 +280,8 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
             raise _in_its_words(error, flags) from error
         answer = _write(result, command, how)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
-        if command.unanswered(answer.content) and not given.get("excused"):
+        excuse = "" if command.excuse is None else command.excuse[0][2:].replace("-", "_")
+        if command.unanswered(answer.content) and not given.get(excuse):
             raise typer.Exit(1)
 
     run.__doc__ = _help_text(command, said)
