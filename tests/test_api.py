@@ -404,8 +404,8 @@ def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
     command, takes = command_of(function), set(inspect.signature(function).parameters)
     of_all = {
         "as_json", "output", "quiet", *command.shows, *(["allow_oversize"] if command.judges_fit else []),
-        *(["excused"] if command.excuse else []), *(["only"] if command.workbook else []),
-        *(["force"] if command.keeps or command.kept else []),
+        *([command.excuse[0][2:].replace("-", "_")] if command.excuse else []),
+        *(["only"] if command.workbook else []), *(["force"] if command.keeps or command.kept else []),
     }  # fmt: skip
     made = {"tell", *command.alone, *(["output"] if command.streams else [])}
     assert set(asked) - (of_all - (takes - made)) == takes - made

@@ -244,7 +244,7 @@ def _of_all(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter("allow_oversize", choices.Oversize, False)
     if command.excuse is not None:
         flag, text = command.excuse
-        yield _parameter("excused", Annotated[bool, choices.option(text, flag)], False)
+        yield _parameter(flag[2:].replace("-", "_"), Annotated[bool, choices.option(text, flag)], False)
     if command.workbook:
         yield _parameter("only", choices.Only, None)
     if not command.plain:
@@ -311,7 +311,8 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         if kept is not None:
             _keep(result, answer, kept, command, force=force, told=not how.as_json)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
-        if command.unanswered(answer.content) and not given.get("excused"):
+        excuse = "" if command.excuse is None else command.excuse[0][2:].replace("-", "_")
+        if command.unanswered(answer.content) and not given.get(excuse):
             raise typer.Exit(1)
 
     run.__doc__ = _help_text(command, said)

@@ -64,6 +64,9 @@ projected_fom | projected FOM | ratio | system higher geometric | fom |
 measured_fom | measured FOM | ratio | system higher geometric | fom |
     as measured on both machines, over these lines
 foms | FOM | ratio | system higher geometric | estimate | the same, of several machines
+foms.measured | measured | ratio | system higher geometric | compare |
+    geometric mean of a machine's measured ratios that are claimed
+foms.projected | projected | ratio | system higher geometric | compare | the same of the projected ratios
 ratio | ratio | ratio | system higher geometric | estimate fom compare | how many times faster than the baseline
 ratio_interval | ratio | ratio | system higher geometric | fom | the same with its interval
 ratios | ratio | ratio | system higher geometric | estimate fom | the same of each line | line
@@ -260,6 +263,7 @@ rows_of_others | rows of others | count | system none none | estimate | measurem
 repeats | repeats | count | network none none | estimate show | times that it was measured
 cases | cases | count | system none none | validate | predictions that are scored
 not_scored.count | not scored | count | system lower none | validate | rows that could not be scored
+foms.count | cells | count | network none none | compare | those that a mean is of
 summary.*.count | cells | count | network none none | compare | cells of one claim
 summary.*.inside | inside | count | network higher none | compare | those inside their interval
 # a step that was timed here
@@ -294,10 +298,6 @@ timed_ops | timed | count | op higher none | measure | those of them that have a
 measuring_s | took | s | system lower none | measure | a measurement, by the clock that times its ops
 measuring_wall_s | by the wall | s | system lower none | measure | the same by the wall
 budget_s | budget | s | system none none | measure | what it may take by the former clock
-foms.measured | measured | ratio | system higher geometric | compare |
-    geometric mean of a machine's measured ratios that are claimed
-foms.projected | projected | ratio | system higher geometric | compare | the same of the projected ratios
-foms.count | cells | count | network none none | compare | those that it is of
 # figures in the unit of the quantity that they are of
 cells.measured | measured | mixed | network none none | compare | the quantity as measured
 cells.projected | projected | mixed | network none none | compare | the quantity as predicted

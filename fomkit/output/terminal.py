@@ -319,7 +319,7 @@ def _headline(one: Entry) -> str:
     else:
         told = f"{value} a run{ends}, {format_number(rate['value'], 3)} {one['unit']}s a day{mark_of(one)}"
     told += f", at best: without {best}" if best else ""
-    told += "" if rate is not None else "; what a run is its profile does not say: add --samples and --epochs"
+    told += "" if rate is not None else "; what a run is its profile does not say: add --samples, --epochs or both"
     ratio = one.get("ratio")
     times = f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""
     faster = f"; {times} times {ratio['baseline']}" if ratio else ""

@@ -143,7 +143,7 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
         "fomkit estimate resnet50 --target v100 -o report.html",
         "fomkit estimate p1b3-lecture --target x86-lecture --explain",
         "fomkit estimate gpt-22b -t a100-sxm --nodes 1 --batch 2 --layout tensor=8",
-        "fomkit estimate mine.onnx -t v100 --samples 50000 --epochs 90",
+        "fomkit estimate candle/p3b3 -t v100 --samples 10000",
     ),
 )
 def estimate_all(
