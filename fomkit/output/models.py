@@ -421,8 +421,9 @@ def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
     ops, products = content["ops"], content["products"]
     sums = [figure("count", "times a step"), figure("flop_share", "of the flop")]
     if ops:
-        shares = sum(one["share"] for one in ops)
-        page.heading(f"the ops that carry {shares:.1%} of a step's {format_quantity(content['flop'], 'flop')}")
+        page.heading(
+            f"the ops that carry {sum(one['share'] for one in ops):.1%} of a step's {format_quantity(content['flop'], 'flop')}"
+        )
         rows = [[one["op"], f"{one['count']:,.0f}", f"{one['share']:.1%}"] for one in ops[:LISTED]]
         page.rows_of_numbers(["op", *sums], rows)
     if products:
