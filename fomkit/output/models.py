@@ -419,16 +419,18 @@ def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
     page = Page(screen)
     page.lines(content["lines"])
     ops, products = content["ops"], content["products"]
+    sums = [figure("count", "times a step"), figure("flop_share", "of the flop")]
     if ops:
-        shares = sum(one["share"] for one in ops)
-        page.heading(f"the ops that carry {shares:.1%} of a step's {format_quantity(content['flop'], 'flop')}")
+        shares, flop = sum(one["share"] for one in ops), format_quantity(content["flop"], "flop")
+        page.heading(f"the ops that carry {shares:.1%} of a step's {flop}")
         rows = [[one["op"], f"{one['count']:,.0f}", f"{one['share']:.1%}"] for one in ops[:LISTED]]
-        page.rows_of_numbers(["op", ("times a step", "right"), ("of the flop", "right")], rows)
+        page.rows_of_numbers(["op", *sums], rows)
     if products:
-        some = f", {LISTED} of {len(products)}" if len(products) > LISTED else ""
-        page.heading(f"sizes of the products that carry it{some}")
+        page.heading(
+            f"sizes of the products that carry it{f', {LISTED} of {len(products)}' * (len(products) > LISTED)}"
+        )
         sides = [name for name in "mnk" if any("m" in one for one in products[:LISTED])]
-        heads = [(name, "right") for name in (*(side.upper() for side in sides), "times a step", "of the flop")]
+        heads = [*((side.upper(), "right") for side in sides), *sums]
         page.rows_of_numbers(["product", *heads], [_product(one, sides) for one in products[:LISTED]])
         page.line("")
     return page.text()
