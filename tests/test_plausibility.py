@@ -400,6 +400,9 @@ def test_milliseconds_of_exchanges_alone_are_suspected() -> None:
     assert "time_s may be in milliseconds" in message
     with pytest.raises(FomkitError, match=r"up to .* × the bandwidth"):
         without_implausible(times(timed(machine, own), 1e-3))
+    assert found(times(timed(machine, own[:4]), 1e3)) == ((), ())  # too few to tell
+    _, (message,) = found(times(timed(machine, own[:5]), 1e3))
+    assert message.startswith("no exchange of 5 takes less than ")
 
 
 @pytest.mark.parametrize(

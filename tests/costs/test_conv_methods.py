@@ -272,6 +272,19 @@ def test_products_of_spectra_give_the_convolution_in_as_many_multiply_adds(kerne
         assert of(row, method)["multiply_adds"] == 4 * products
 
 
+def test_a_line_takes_the_same_along_each_axis() -> None:
+    """A line of 40 under a kernel of 3 and padding of 1, whichever axis it lies along."""
+    found = []
+    for size, axis in (("depth", "d"), ("height", "h"), ("width", "w")):
+        line = {size: 40.0, f"kernel_{axis}": 3.0, f"pad_{axis}": 1.0}
+        row = {**conv(2.0, (6.0, 9.0), 1.0, 1.0), **line}
+        found.append(method_costs(table(row)).set_index("method")[FIGURES])
+    # The FFT of the whole line is of 64 points: 33 frequencies of 4 multiply-adds; in tiles two of 32.
+    assert found[2]["multiply_adds"][["fft", "fft_tiled"]].tolist() == [4 * 33 * 108, 2 * 4 * 17 * 108]
+    for other in found[:2]:
+        pd.testing.assert_frame_equal(other, found[2])
+
+
 def test_the_lectures_work_and_depth() -> None:
     row = same(1.0, (512.0, 512.0), 28.0, 3.0)
     found = method_costs(table(row)).set_index("method")
