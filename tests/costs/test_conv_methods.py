@@ -220,6 +220,21 @@ def test_winograds_gradients_equal_the_definition_and_take_what_is_stated(kernel
     assert (products["multiplications"], transform) == (stated["multiply_adds"], work(stated))
 
 
+def test_a_cube_is_transformed_line_by_line_along_each_axis_in_turn() -> None:
+    """F(2, 3) of 2×2×2 outputs from 4×4×4 points.
+
+    Data take 3·16 lines of 4 additions; the filter 9 + 3·4 + 16 of 3 additions and 2 products; the result 16 +
+    2·4 + 4 of 4 additions.
+    """
+    cube = conv(1.0, (1.0, 1.0), 4.0, 3.0, depth=4.0, kernel_d=3.0)
+    stated = of(cube, "winograd_2")
+    assert stated[["multiply_adds", "additions", "multiplications"]].tolist() == [
+        64,
+        192 + 37 * 3 + 28 * 4,
+        37 * 2,
+    ]
+
+
 def test_winograds_workspace_is_what_its_three_arrays_hold() -> None:
     row = same(2.0, (3.0, 5.0), 8.0, 3.0)
     stated = of(row, "winograd_4")
