@@ -150,6 +150,17 @@ def test_rates_compare_the_right_way_round(tmp_path: Path) -> None:
     assert (fast["claim"], fast["agrees"], slow["ratio"]) == ("absolute", "inside", None)
 
 
+@pytest.mark.parametrize(("share", "claim"), [(0.35, "absolute"), (0.32, "unexplained")])
+def test_a_time_is_claimed_where_the_device_explains_a_third_of_it(
+    tmp_path: Path, share: float, claim: str
+) -> None:
+    step = estimate("p1b3", "v100").step.value
+    row = f"p1b3,v100,step_s,{step / share},,,100,fp32,1,device,measured,"
+    (cell,) = json.loads(run("--measured", str(table(tmp_path, row)), "--json").stdout)["cells"]
+    assert cell["explained"] == pytest.approx(share)
+    assert cell["claim"] == claim
+
+
 def test_a_figure_of_several_devices_is_not_held_against_one(tmp_path: Path) -> None:
     path = table(
         tmp_path,

@@ -223,6 +223,23 @@ def test_what_nobody_stated_is_missing_and_no_zero(
     assert said in "; ".join(missing)
 
 
+def test_a_device_that_never_waits_needs_no_idle_power() -> None:
+    energy, table = known(average=(measured(TIMED_OPS, 80.0),), idle_w=None), ops((1, 1e9, 1e6, 1e-3))
+    work = price_work(table, energy, figures_for(table, energy)[0], LEVEL)
+    busy, waiting = (
+        choose_method(energy, Workload("m", 8, "fp32", share), work, LEVEL)[0] for share in (1.0, 0.9)
+    )
+    assert busy is not None
+    assert (busy.name, busy.power_w.value) == ("power_of_ops", 80.0)
+    assert waiting is None
+
+
+def test_work_without_traffic_needs_no_energy_of_a_byte() -> None:
+    """1e9 flop at 2.3 pJ and 10 W × 0.01 s: 2.3 + 100 mJ."""
+    found = spent_of(ops((1, 1e9, 0.0, 1e-3)), known(byte_j=None), Span.exact(0.01))
+    assert found.value == pytest.approx(0.1023)
+
+
 def test_a_trifle_in_another_format_takes_the_dearest_figure_and_is_said() -> None:
     table = pd.concat([ops((1, 1e9, 1e6, 1.0)), ops((1, 53, 8, 1e-6), dtype="int64")], ignore_index=True)
     figures, said = figures_for(table, known())

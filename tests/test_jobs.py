@@ -133,6 +133,15 @@ def test_hours_out_of_service_are_lost_to_a_system_and_to_no_node(a100: Machine)
     assert four.unit_per_day.value == pytest.approx(4 * 0.5 * one.unit_per_day.value)
 
 
+def test_a_job_may_take_all_nodes_and_no_more(a100: Machine) -> None:
+    machine, model = replace(a100, system_nodes=2), load_model("candle/p1b3")
+    every = time_job(model, machine, Job(nodes=2), Options(batch=1600))
+    assert every.job is not None
+    assert (every.runs_at_once, every.job.devices) == (1, 16)
+    with pytest.raises(FomkitError, match="a run takes 3 nodes, and a100-sxm has 2"):
+        time_job(model, machine, Job(nodes=3), Options(batch=1600))
+
+
 def test_a_small_layer_waits_for_its_host_and_a_stated_host_counts(a100: Machine) -> None:
     layout = Layout(tensor=8, microbatch=1, recompute="full")
     eager, graphs = (stepper(a100, replace(layout, launch=how)).at(8, 8) for how in ("eager", "graphs"))

@@ -9,7 +9,7 @@ import pytest
 import fomkit
 from fomkit.cli.choices import parse_sizes
 from fomkit.core.errors import FomkitError
-from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.options import Options, choose_scope, choose_sizes
 
 
 def test_the_batch_may_be_given_either_way() -> None:
@@ -18,6 +18,16 @@ def test_the_batch_may_be_given_either_way() -> None:
     other = fomkit.estimate(model, "v100", sizes={"batch": 8})
     assert one.step == other.step
     assert one.sizes == {"batch": 8}
+
+
+def test_a_scope_is_one_that_all_machines_state() -> None:
+    alone, many = (
+        replace(fomkit.machine("v100"), node_devices=devices, system_nodes=None) for devices in (None, 4)
+    )
+    assert choose_scope([many], None, 2) == "node"
+    assert choose_scope([many, alone], None, 2) == choose_scope([alone, many], None, 2) == "device"
+    with pytest.raises(FomkitError, match="does not state the scope 'node'"):
+        choose_scope([many, alone], "node")
 
 
 def test_two_batches_are_a_mistake() -> None:

@@ -259,6 +259,25 @@ def test_rows_that_only_a_wrong_bandwidth_makes_impossible_stay() -> None:
     )
 
 
+def test_a_fact_is_refused_that_a_fiftieth_of_the_rows_denies() -> None:
+    """33 of 1,182 rows are 2.8 %, 12 of 626 are 1.9 %."""
+    with pytest.raises(FomkitError, match=r"^v100: facts: the memory bandwidth, 128\.6 GB/s, looks too low"):
+        without_implausible(with_rates(load_machine("v100"), 1 / 7))
+    quarantined, (message, *_) = found(with_rates(load_machine("titan-x"), 1 / 10))
+    assert quarantined == ()
+    assert message.startswith("the memory bandwidth, 33.65 GB/s, looks too low")
+
+
+def test_products_that_their_harness_outlasts_are_refused_for_that_alone() -> None:
+    """Without facts nothing says what they reach; it is unknown, and not a rate that no device has."""
+    machine = of_kind(load_machine("p4"), "gemm")
+    machine = replace(machine, device=Device())
+    with pytest.raises(FomkitError) as error:
+        without_implausible(timed(machine, machine.timings.assign(harness_s=1e6)))
+    assert "families" not in error.value.what
+    assert "which no device does" not in error.value.what
+
+
 def test_small_tables_are_held_against_like_machines_too() -> None:
     machine = of_kind(load_machine("v100"), "gemm", "conv")
     products = machine.timings[machine.timings["kind"] == "gemm"]
@@ -381,6 +400,9 @@ def test_milliseconds_of_exchanges_alone_are_suspected() -> None:
     assert "time_s may be in milliseconds" in message
     with pytest.raises(FomkitError, match=r"up to .* × the bandwidth"):
         without_implausible(times(timed(machine, own), 1e-3))
+    assert found(times(timed(machine, own[:4]), 1e3)) == ((), ())  # too few to tell
+    _, (message,) = found(times(timed(machine, own[:5]), 1e3))
+    assert message.startswith("no exchange of 5 takes less than ")
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,21 @@ def test_laws_of_a_step(machine, p1b3, layout):
     assert again.wall_s.value <= steps[2].wall_s.value
 
 
+def test_microbatches_share_one_update(machine, p1b3):
+    one = estimate(p1b3, machine, Options(50))
+    step = stepper_of(p1b3, machine, Layout(microbatch=50), Options()).at(1, 150)
+    update_share = one.step_time.passes["update"].value / one.step_time.device_s.value
+    assert update_share > 0.1
+    assert step.compute_s.value == pytest.approx((3 - 2 * update_share) * one.step.value)
+
+
+def test_a_bucket_of_all_gradients_is_full_at_the_end_of_the_backward_pass(machine, p1b3):
+    """Its last gradient is that of the first layer: nothing hides it, though forward runs again before."""
+    layout = Layout(bucket_byte=1e12, recompute="full")
+    step = stepper_of(p1b3, machine, layout, Options()).at(8, 800)
+    assert step.exposed_s.value == pytest.approx(step.busy_s.value)
+
+
 def test_gradients_without_an_update_are_the_parameters_in_fp32(machine, p1b3):
     """4 byte each of those that are trained, of all where nobody says which; unknown where neither is stated."""
     ops = p1b3.ops[p1b3.ops["pass_name"] != "update"]

@@ -20,7 +20,7 @@ from fomkit.core.suite import Conditions
 from fomkit.merit.calibrated import rest_of, target_step
 from fomkit.merit.fom import MEANS, implied_weights, take_mean
 from fomkit.merit.rated_lines import deviations
-from fomkit.merit.suites import run_suite
+from fomkit.merit.suites import given_machines, run_suite
 from fomkit.output.suites import format_suite
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
@@ -90,6 +90,13 @@ def test_the_lecture_is_frozen_and_a_million_models_take_days() -> None:
     assert content["threshold"] == {"threshold": 50, "probability": None, "verdict": "meets"}
     days = content["campaigns"][0]["days"]
     assert (round(days["titan"], 2), round(days["a"], 3)) == (133.78, 1.773)
+
+
+def test_machines_are_given_where_every_given_line_times_them(tmp_path: Path) -> None:
+    other = "  - {name: SECOND, basis: measured, party: lab, given: {titan-x: 2 h, p100: 3 h}}\n"
+    assert given_machines(load_suite(written(tmp_path, GIVEN, P1B3))) == ["p100", "v100"]
+    assert given_machines(load_suite(written(tmp_path, GIVEN, P1B3, other))) == ["p100"]
+    assert given_machines(load_suite(written(tmp_path, P1B3))) == []
 
 
 def test_the_chain_multiplies_ratio_devices_and_gain(tmp_path: Path, root: Path) -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from costs.op_tables import conv
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,6 +116,7 @@ def test_scopes_are_modules_with_their_ops(ops):
         ({"kind": "gemm", "b": 12.0, "m": 4.0, "n": 5.0, "k": 6.0, "trans_a": 1.0}, "gemm 12·4×5×6 Aᵀ"),
         ({"kind": "sparse_gemm", "b": 1.0, "m": 4.0, "n": 5.0, "k": 6.0, "density": 0.1},
          "sparse_gemm 4×5×6 10% dense"),
+        (conv(1.0, (3.0, 96.0), 27.0, 5.0, stride_w=2.0, pad_h=2.0), "conv 1× 3→96 27×27 k5 s1×2 p2×0"),
         ({"kind": "pool", "numel": 9.0, "read_byte": 4.0, "write_byte": 2.5},
          "pool numel 9 read_byte 4 write_byte 2.5"),
         ({"kind": "other"}, "other no sizes"),

@@ -87,7 +87,7 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
         numbers_of = np.zeros(count, np.int64)
         for column in columns:
             own = pd.factorize(column, use_na_sentinel=False)[0]
-            numbers_of = pd.factorize(numbers_of * (own.max(initial=0) + 1) + own)[0]
+            numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
     else:
         table = np.column_stack(columns).astype(np.float64)
         table[np.isnan(table)] = np.nan  # of all kinds of NaN one

@@ -213,7 +213,7 @@ def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
         def end_at(level: float, side: float = side) -> float:
             return max(side * float(np.interp(0.5 + side * level / 2, LEVELS, fit.quantiles)), 0.0)
 
-        seen = max(float((-side * fit.errors).max(initial=0.0)), 0.0)
+        seen = float((-side * fit.errors).max(initial=0.0))
         quantile_end = end_at(levels[1]) * spread
         width = np.minimum(gp.bounded(end_at, interval) * spread, np.maximum(seen, normal * quantile_end))
         found.append(side * np.maximum(width, quantile_end))

@@ -49,9 +49,8 @@ def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine:
 
 def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float, float]]:
     """Give the launches of each row, and what one costs with its ends [s]."""
-    if launch is None:
-        return np.zeros(len(rows)), (0.0, 0.0, 0.0)
-    return np.nan_to_num(numbers(rows, "launches")), (launch.value, launch.low, launch.high)
+    ends = (0.0, 0.0, 0.0) if launch is None else (launch.value, launch.low, launch.high)
+    return np.nan_to_num(numbers(rows, "launches")), ends
 
 
 def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:

@@ -220,6 +220,21 @@ def test_winograds_gradients_equal_the_definition_and_take_what_is_stated(kernel
     assert (products["multiplications"], transform) == (stated["multiply_adds"], work(stated))
 
 
+def test_a_cube_is_transformed_line_by_line_along_each_axis_in_turn() -> None:
+    """F(2, 3) of 2×2×2 outputs from 4×4×4 points.
+
+    Data take 3·16 lines of 4 additions; the filter 9 + 3·4 + 16 of 3 additions and 2 products; the result 16 +
+    2·4 + 4 of 4 additions.
+    """
+    cube = conv(1.0, (1.0, 1.0), 4.0, 3.0, depth=4.0, kernel_d=3.0)
+    stated = of(cube, "winograd_2")
+    assert stated[["multiply_adds", "additions", "multiplications"]].tolist() == [
+        64,
+        192 + 37 * 3 + 28 * 4,
+        37 * 2,
+    ]
+
+
 def test_winograds_workspace_is_what_its_three_arrays_hold() -> None:
     row = same(2.0, (3.0, 5.0), 8.0, 3.0)
     stated = of(row, "winograd_4")
@@ -270,6 +285,19 @@ def test_products_of_spectra_give_the_convolution_in_as_many_multiply_adds(kerne
             found[..., top : top + tile[0], left : left + tile[1]] = block
         assert found[..., : out[0], : out[1]] == pytest.approx(reference(seen, filters), abs=1e-9)
         assert of(row, method)["multiply_adds"] == 4 * products
+
+
+def test_a_line_takes_the_same_along_each_axis() -> None:
+    """A line of 40 under a kernel of 3 and padding of 1, whichever axis it lies along."""
+    found = []
+    for size, axis in (("depth", "d"), ("height", "h"), ("width", "w")):
+        line = {size: 40.0, f"kernel_{axis}": 3.0, f"pad_{axis}": 1.0}
+        row = {**conv(2.0, (6.0, 9.0), 1.0, 1.0), **line}
+        found.append(method_costs(table(row)).set_index("method")[FIGURES])
+    # The FFT of the whole line is of 64 points: 33 frequencies of 4 multiply-adds; in tiles two of 32.
+    assert found[2]["multiply_adds"][["fft", "fft_tiled"]].tolist() == [4 * 33 * 108, 2 * 4 * 17 * 108]
+    for other in found[:2]:
+        pd.testing.assert_frame_equal(other, found[2])
 
 
 def test_the_lectures_work_and_depth() -> None:

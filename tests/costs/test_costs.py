@@ -13,7 +13,7 @@ import sympy
 from costs.op_tables import attention, conv, gemm, optimizer, rnn, rows, table, tables, traffic
 from hypothesis import given, settings
 
-from fomkit.core.errors import ManyFomkitError
+from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.ops.check import check_table
 from fomkit.ops.families import products as attention_formulas
 from fomkit.ops.families import products as gemm_formulas
@@ -35,6 +35,16 @@ def test_a_fused_update_reads_and_writes_each_number_once(rule: str) -> None:
     costed = add_costs(table(optimizer(rule, "fused", 1000.0, 10)))
     # The parameter, its gradient and the states are read; all but the gradient are written.
     assert costed["byte"].iat[0] == 4 * 1000 * (2 + STATES[rule] + 1 + STATES[rule])
+
+
+def test_what_a_transposed_convolution_adds_at_the_far_end_may_be_nothing() -> None:
+    """From 5×5 of 4 channels by 3×3 at stride 2 to 11×11 of 6, or to 12×12 with one more: bytes of all three."""
+    row = conv(1.0, (4.0, 6.0), 5.0, 3.0, stride_h=2.0, stride_w=2.0, transposed=1.0)
+    grown = [add_costs(table({**row, "output_pad_h": more, "output_pad_w": more})) for more in (0.0, 1.0)]
+    byte = [4 * (4 * 5**2 + 4 * 6 * 3**2 + 6 * size**2) for size in (11, 12)]
+    assert [costed["byte"].iat[0] for costed in (add_costs(table(row)), *grown)] == [byte[0], *byte]
+    with pytest.raises(FomkitError, match="output_pad_h is -1"):
+        add_costs(table({**row, "output_pad_h": -1.0}))
 
 
 def test_what_an_optimizer_adds_to_another_is_arithmetic_of_its_own() -> None:

@@ -9,7 +9,7 @@ from costs.op_tables import conv, table
 
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.calibration import fit_mean, fit_timings
-from fomkit.prediction.families import FamilyName, conv_features, conv_terms, training_rows
+from fomkit.prediction.families import FamilyName, conv_features, conv_output, conv_terms, log_sizes, training_rows
 
 PASSES = ("forward", "backward_input", "backward_weight")
 
@@ -26,6 +26,13 @@ def test_only_what_a_feature_names_moves_it():
     assert all(moved)
     assert len({tuple(row) for row in features}) == len(features)
     assert np.isfinite(features).all()
+
+
+def test_a_size_that_a_row_leaves_empty_counts_as_one_and_its_padding_as_none():
+    row = pd.DataFrame({"height": [28.0, np.nan], "kernel_h": [3.0, 3.0]})
+    assert conv_output(row, "height", "h").tolist() == [26.0, 1.0]
+    assert conv_output(row, "depth", "d").tolist() == [1.0, 1.0]
+    assert [one.tolist() for one in log_sizes(row, "height", "depth")] == [[np.log2(28.0), 0.0], [0.0, 0.0]]
 
 
 def test_a_tile_holds_the_channels_of_what_a_pass_computes():

@@ -113,6 +113,16 @@ def test_of_work_that_is_half_known_no_fit_gives_a_time():
     assert list(interpolate.estimate(rows, known, 0.8).index) == [0]
 
 
+def test_an_op_that_no_fit_serves_changes_nothing_for_those_beside_it():
+    known = prepared(with_fits(fomkit.machine("v100")))
+    rows = add_costs(table(*(conv(8, (64, 128), size, 3) for size in (19, 23))))
+    alone = interpolate.estimate(rows.iloc[:1], known, 0.8)
+    rows.loc[1, "flop"] = np.nan
+    beside = interpolate.estimate(rows, known, 0.8)
+    assert list(beside.index) == [0]
+    assert beside.times.tolist() == alone.times.tolist()
+
+
 def test_too_few_ops_are_not_fitted():
     few = timings(*({**gemm(8, 8, 8 * at), "time_s": 1e-5} for at in range(1, 8)))
     assert fit_timings(add_costs(few)) == {}

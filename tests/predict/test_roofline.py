@@ -43,6 +43,10 @@ def test_the_spread_of_the_rate_that_binds_widens_the_interval():
     unsure = estimate(traffic("copy", 1e8), machine(device(bandwidth=fact(1e12, 0.5e12, 2e12))))
     other = estimate(traffic("copy", 1e8), machine(device(None, fact(1e12), fp32_vector=1e13)))
     assert unsure.time_s == sure.time_s == other.time_s
+    quickest = typical_at(
+        typical_utilisation(add_costs(table(traffic("copy", 1e8))), machine(device(bandwidth=fact(1e12))), 0.8)
+    )
+    assert sure.low_s == pytest.approx(1.2e9 / 1e12 / quickest.high)  # nothing of it for launches
     width = math.log(sure.high_s / sure.time_s)
     assert math.log(unsure.high_s / unsure.time_s) == pytest.approx(math.hypot(width, math.log(2)))
     assert unsure.low_s < sure.low_s

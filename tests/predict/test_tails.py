@@ -66,3 +66,13 @@ def test_far_from_its_table_an_op_grows_as_a_normal_error_past_the_largest_one_s
     assert interpolate.ends_of(fit, near, 0.99)[1][0] <= 0.5
     assert interpolate.ends_of(fit, far, 0.8)[1][0] == pytest.approx(3.0)
     assert interpolate.ends_of(fit, far, 0.99)[1][0] == pytest.approx(3.0 * 2.5758 / 1.2816, rel=1e-3)
+
+
+def test_where_left_out_ops_were_hardly_off_an_end_grows_as_a_normal_error() -> None:
+    """Of errors within a thousandth, 80 % end at 0.01; 99 % of a normal one end at 2.5758 / 1.2816 of that."""
+    errors = np.linspace(-1e-3, 1e-3, 101)
+    quantiles = np.interp(interpolate.LEVELS, (0.0, 0.1, 0.9, 1.0), (-40.0, -1.0, 1.0, 40.0))
+    fit = interpolate.Fit(np.ones(1), Hyper(np.ones(1), 1.0, 0.1), errors, quantiles, errors)
+    below, above = interpolate.ends_of(fit, np.array([0.01]), 0.99)
+    assert above[0] == pytest.approx(0.01 * 2.5758 / 1.2816, rel=1e-3)
+    assert below[0] == pytest.approx(-above[0])

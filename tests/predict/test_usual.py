@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 from costs.op_tables import conv, gemm, optimizer, rnn, table, traffic
 from predict.machines import device, fact, machine, typical_at
+from scipy.special import ndtri, stdtrit
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
 from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of
-from fomkit.prediction.typical import _work, median_and_spread, middle, similarity, typical_utilisation
+from fomkit.prediction.typical import (
+    _work,
+    median_and_spread,
+    middle,
+    of_few,
+    similarity,
+    typical_utilisation,
+)
 from fomkit.profiles.evidence import shipped_typical_tables
 
 PRODUCT = gemm(4096, 4096, 4096)
@@ -29,6 +37,12 @@ def known(architecture="", excluded=(), **peaks):
 
 def typical(row, of=None, interval=0.8):
     return typical_at(typical_utilisation(add_costs(table(row)), of or known(), interval))
+
+
+@pytest.mark.parametrize(("draws", "off"), [(5, 2e-4), (10, 1e-5), (30, 1e-7)])
+def test_an_interval_of_few_draws_is_wider_as_students_is(draws, off):
+    """What the expansion leaves out falls with the fourth power of the draws."""
+    assert of_few(draws) == pytest.approx(stdtrit(draws - 1, 0.9) / ndtri(0.9), rel=off)
 
 
 def made_up(name, architecture, level, balance=4.0, dtype="fp32"):
