@@ -13,13 +13,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
-from fomkit.plan.estimate import Estimate
-from fomkit.plan.options import Options
-from fomkit.plan.run import with_run
-from fomkit.profiles.locate import locate
-from fomkit.profiles.models import model_names, models_named
 from fomkit.verbs.answer import (
-    Spread,
     check_counts,
     check_frame,
     check_options,
@@ -29,14 +23,17 @@ from fomkit.verbs.answer import (
     parts,
     spread_as,
 )
-from fomkit.verbs.compare import Comparison, compare
-from fomkit.verbs.profiles import as_machine, as_model
 
+# What calculates is imported where it is used: help comes at once.
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from fomkit.core.measurement import Measurement
+    from fomkit.plan.estimate import Estimate
     from fomkit.plan.op_tables import Prediction
+    from fomkit.plan.options import Options
+    from fomkit.verbs.answer import Spread
+    from fomkit.verbs.compare import Comparison
     from fomkit.whatif.advice.advise import Advice
 
 
@@ -91,6 +88,9 @@ def estimate(
     >>> round(one.step.value * 1e3, 4), one.run_time.steps_per_epoch, round(one.unit_per_day.value, 5)
     (287.2917, 8001, 1.87939)
     """
+    from fomkit.plan.run import with_run
+    from fomkit.verbs.profiles import as_machine, as_model
+
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
     check_counts(epochs=epochs, samples=samples)
@@ -118,6 +118,8 @@ def _page(found: Comparison) -> str:
 
 def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str | Path | ModelProfile]:
     """Give the models that are asked for, those of a folder each; of none, all right in the folder of models."""
+    from fomkit.profiles.models import model_names, models_named
+
     if not models:
         return [*model_names()]
     return [each for one in models for each in (models_named(one) if isinstance(one, str) else [one])]
@@ -197,6 +199,8 @@ def estimate_all(
     >>> [one.model.name for one in both.estimates], sorted(both.merits[0].weights)
     (['p1b3', 'tc1'], ['p1b3', 'tc1'])
     """
+    from fomkit.plan.run import with_run
+
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
     check_counts(epochs=epochs, samples=samples)
@@ -210,6 +214,10 @@ def _compare_all(
     stated: Callable[[ModelProfile], ModelProfile],
 ) -> Comparison:  # fmt: skip
     """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
+    from fomkit.profiles.locate import locate
+    from fomkit.verbs.compare import compare
+    from fomkit.verbs.profiles import as_machine, as_model
+
     for what, given in (("models", models), ("machines", machines)):
         if isinstance(given, str | Path):
             raise FomkitError(what, f"is one name, {str(given)!r}. Give a list, for example [{str(given)!r}].")
@@ -286,6 +294,7 @@ def advise(
     >>> advice.findings[0]["rule"], round(advice.findings[0]["stake"]["share"]["value"], 1)
     ('faster engine', 0.6)
     """
+    from fomkit.verbs.profiles import as_machine, as_model
     from fomkit.whatif.advice.advise import advise as _advise
 
     options = options_of(batch, interval, sizes=sizes, precision=precision)
@@ -359,6 +368,7 @@ def predict(
     """
     from fomkit.files.op_csv import read_numbered_table
     from fomkit.plan.op_tables import predict_ops
+    from fomkit.verbs.profiles import as_machine
 
     check_options(sizes=sizes, interval=interval)
     target = as_machine(machine)
