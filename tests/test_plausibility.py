@@ -268,6 +268,22 @@ def test_a_fact_is_refused_that_a_fiftieth_of_the_rows_denies() -> None:
     assert message.startswith("the memory bandwidth, 33.65 GB/s, looks too low")
 
 
+@pytest.mark.parametrize(("factor", "refused"), [(1e6, True), (1e4, False), (1e-3, False), (1e-6, True)])
+def test_without_facts_a_rate_that_no_device_has_is_refused(factor: float, refused: bool) -> None:
+    """The P4 reaches some 5e12 flop/s; nothing from 1e7 to 1e17 is unheard of."""
+    rows = of_kind(load_machine("p4"), "gemm").timings.assign(harness_s=0.0)
+    products = timed(replace(load_machine("p4"), device=Device()), rows)
+    if refused:
+        with pytest.raises(
+            FomkitError, match=r"gemm/fp32/vector: the fastest of 3,291 timings reaches .*no device"
+        ):
+            without_implausible(times(products, factor))
+    else:
+        assert found(times(products, factor)) == ((), ())
+    few = timed(products, products.timings.head(4))
+    assert found(times(few, factor)) == ((), ())
+
+
 def test_products_that_their_harness_outlasts_are_refused_for_that_alone() -> None:
     """Without facts nothing says what they reach; it is unknown, and not a rate that no device has."""
     machine = of_kind(load_machine("p4"), "gemm")

@@ -59,6 +59,11 @@ def test_gradients_without_a_fast_algorithm_have_rates_of_their_own(word, kernel
     assert conv_terms(rows)[0, 3:].tolist() == [flop * one for one in slow]
 
 
+def test_one_stride_of_two_under_a_kernel_of_two_is_enough_to_scatter():
+    rows = costed(conv(4.0, (32.0, 32.0), 28.0, 1.0, kernel_h=2.0, stride_h=2.0), word="backward_input")
+    assert conv_terms(rows)[0, 3:].tolist() == [rows["flop"].iloc[0]] * 2
+
+
 def test_a_term_that_no_row_has_costs_nothing():
     sizes = np.geomspace(1e6, 1e9, 20)
     terms = np.column_stack([np.ones(20), sizes, np.zeros(20)])

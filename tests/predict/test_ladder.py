@@ -171,6 +171,22 @@ def test_no_product_is_faster_than_the_highest_rate_with_boost_clocks(share, lea
     assert said or found.evidence(0) == "from a table"
 
 
+@pytest.mark.parametrize(("k", "kept"), [(8192, True), (8300, False)])
+def test_a_matrix_may_lie_in_a_cache_of_256_mib_and_in_no_larger_one(k, kept):
+    """8192 × 8192 numbers are 256 MiB; of 8300 more must come from memory, at its bandwidth."""
+    rows, floor_s = add_costs(table(gemm(8192, 1, k))), 4 * (8192 * k + 8192 + k) / 1e12
+    known = machine(Device(peaks=(Peak("fp32", "vector", fact(1e13)),), byte_per_s=fact(1e12)))
+    times = as_answers(
+        {0: Timed(*(floor_s * half for half in (0.5, 0.4, 0.6)), "interpolated", "", "from a table")}
+    )
+    found = prior.name_bounds(as_rows(rows), times, known)
+    assert found.time_s == pytest.approx([floor_s * (0.5 if kept else 1 / prior.BOOST)])
+    assert found.evidence(0).startswith(
+        "from a table; " + ("50% of" if kept else "lifted to") + " the memory floor"
+    )
+    assert ("no cache holds so much" in found.evidence(0)) is not kept
+
+
 def test_bounds_of_table_times_are_named_by_the_facts_and_else_not(x86):
     known = machine(ROUND, timings(timed_gemm(8, 8, 8, 9e-6), timed_gemm(4096, 1, 4096, 1e-4)))
     timed = add_times(add_costs(table(gemm(8, 8, 8), gemm(4096, 1, 4096))), known)
