@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -468,5 +469,18 @@ def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch
     verb(**given | {"force": True})
     with pytest.raises(fomkit.FomkitError, match="is the file to be read"):
         verb(**given | {"source": "titan.yaml"})
-    with pytest.raises(fomkit.FomkitError, match=r"^FILE, --limit: `loss` is None, --limit is 3\.$"):
+    with pytest.raises(fomkit.fomkit.FomkitError, match=r"^FILE, --limit: `loss` is None, --limit is 3\.$"):
         verb(**given | {"limit": 3, "force": True})
+
+
+@pytest.mark.parametrize(
+    ("what", "ask"),
+    [
+        ("machines", lambda: fomkit.campaign("candle-example", "titan")),
+        ("models", lambda: fomkit.compare("p1b3")),
+        ("models", lambda: fomkit.pack("p1b3", "v100", "nowhere")),
+    ],
+)
+def test_one_name_for_a_list_is_told(what: str, ask: Callable[[], object]) -> None:
+    with pytest.raises(fomkit.FomkitError, match=rf"^{what}: is one name, '\w+'\. Give a list"):
+        ask()

@@ -16,6 +16,7 @@ from fomkit.core.units import Precision
 from fomkit.verbs.answer import (
     check_counts,
     check_frame,
+    check_lists,
     check_options,
     command,
     layout_words,
@@ -218,9 +219,7 @@ def _compare_all(
     from fomkit.verbs.compare import compare
     from fomkit.verbs.profiles import as_machine, as_model
 
-    for what, given in (("models", models), ("machines", machines)):
-        if isinstance(given, str | Path):
-            raise FomkitError(what, f"is one name, {str(given)!r}. Give a list, for example [{str(given)!r}].")
+    check_lists(models=models, machines=machines)
     if measurements is not None and baseline is None:
         raise FomkitError(
             f"measurements {measurements}",

@@ -14,7 +14,7 @@ from fomkit.core.units import parse_quantity
 from fomkit.profiles.locate import locate
 from fomkit.readers.measurements import read_measurements
 from fomkit.validation.cells import counted_once
-from fomkit.verbs.answer import Answer, command, options_of, parts
+from fomkit.verbs.answer import Answer, check_lists, command, options_of, parts
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def compare(
     FomkitError
         When the table, a model or a machine is unknown, or a limit is no time.
     """
+    check_lists(models=models, machines=machines)
     table = str(measured)
     rows = read_measurements(locate(table, "measurements"))
     model = _Named((row.model for row in rows), as_model)

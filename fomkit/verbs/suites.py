@@ -20,7 +20,7 @@ from fomkit.profiles.locate import locate
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.readers.measurements import all_measured, read_measurements
-from fomkit.verbs.answer import Answer, command, options_of
+from fomkit.verbs.answer import Answer, check_lists, command, options_of
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.profiles import as_machine
 
@@ -289,6 +289,7 @@ def campaign(
     from fomkit.profiles.declared import parse_grid, parse_price
     from fomkit.verbs.suite_content import campaigns_content, phase_rows
 
+    check_lists(machines=machines)
     workflow, options = load_campaign(campaign), options_of(interval=interval, scope=scope)
     options = replace(options, allow_uncovered=allow_uncovered)
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)

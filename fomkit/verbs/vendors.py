@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.units import Precision
-from fomkit.verbs.answer import Answer, Kept, command, options_of, written
+from fomkit.verbs.answer import Answer, Kept, check_lists, command, options_of, written
 
 if TYPE_CHECKING:
     from fomkit.core.machine import Machine
@@ -165,6 +165,7 @@ def pack(
     from fomkit.verbs.profiles import as_machine, as_model
     from fomkit.workbook.vendor import make_pack
 
+    check_lists(models=models)
     options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
     folder = Path(output)
     if folder.exists():
