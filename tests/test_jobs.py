@@ -233,7 +233,7 @@ def test_what_a_host_is_waited_for_is_assumed_and_hides_what_is_sent(a100: Machi
     assert graphs.coverage["assumed"] == 0
     # Of four microbatches each waits as long as one does.
     four = stepper(a100, replace(layout, launch="eager"), **sizes).at(8, 32)
-    waited = [step.coverage["assumed"] * step.compute_s.value for step in (eager, four)]
+    waited = [step.coverage["assumed"] * step.wall_s.value for step in (eager, four)]
     assert waited[1] == pytest.approx(4 * waited[0])
     slow = with_links(a100, [parse_link("system, 10 us, 3 GB/s, each"), *LINKS], node_devices=8)
     pre, post = (
