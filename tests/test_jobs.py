@@ -231,6 +231,10 @@ def test_what_a_host_is_waited_for_is_assumed_and_hides_what_is_sent(a100: Machi
     eager, graphs = (stepper(a100, replace(layout, launch=how), **sizes).at(8, 8) for how in ("eager", "graphs"))
     assert eager.coverage["assumed"] > 0.5
     assert graphs.coverage["assumed"] == 0
+    # Of four microbatches each waits as long as one does.
+    four = stepper(a100, replace(layout, launch="eager"), **sizes).at(8, 32)
+    waited = [step.coverage["assumed"] * step.wall_s.value for step in (eager, four)]
+    assert waited[1] == pytest.approx(4 * waited[0])
     slow = with_links(a100, [parse_link("system, 10 us, 3 GB/s, each"), *LINKS], node_devices=8)
     pre, post = (
         stepper(slow, Layout(zero=3, microbatch=1, prefetch=how), **sizes).at(64, 64) for how in ("pre", "post")

@@ -26,6 +26,7 @@ from fomkit.parallel.traffic import (
     replica_traffic,
 )
 from fomkit.parallel.transformer import Rows, Split, experts_backward, experts_forward
+from fomkit.plan.options import change_machine
 from fomkit.plan.scaling import QUICKEST, least_rate
 from fomkit.prediction.exchange import MEASURED, Group, Network, table_time
 from fomkit.prediction.links import (
@@ -395,6 +396,13 @@ def test_a_network_at_another_rate_keeps_its_start_up_and_the_shape_of_its_inter
     assert changed.machine.links[1].alpha_s == 1e-5
     started = Network(machine).at_rate("system", 1e10, starts=False).machine.links[1]
     assert (started.alpha_s, started.alpha_range_s) == (0.0, None)
+
+
+def test_a_link_of_another_start_up_keeps_its_rate_and_the_shape_of_its_interval():
+    link = Link("system", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9), alpha_range_s=(5e-6, 3e-5))
+    (slower,) = change_machine(replace(MACHINE, links=(link,)), {"link_alpha_s": 4e-5}).links
+    assert slower.alpha_range_s == pytest.approx((2e-5, 1.2e-4))
+    assert slower == replace(link, alpha_s=4e-5, alpha_range_s=slower.alpha_range_s)
 
 
 def test_shares_of_a_step_sum_to_one():
