@@ -123,8 +123,7 @@ def compare(
         When the table, a model or a machine is unknown, or a limit is no time.
     """
     check_lists(models=models, machines=machines)
-    table = str(measured)
-    rows = read_measurements(locate(table, "measurements"))
+    rows = read_measurements(locate(table := str(measured), "measurements"))
     model = _Named((row.model for row in rows), as_model)
     machine = _Named((row.machine for row in rows), as_machine)
     named, base = [*map(model.name, models or ())], machine.name(baseline)
