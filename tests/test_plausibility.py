@@ -369,6 +369,17 @@ def test_a_few_rows_beside_a_right_peak_are_rows_and_not_the_peak() -> None:
     assert all("× the peak" in text or "of what its launches take" in text for text in quarantined)
 
 
+def test_a_table_half_of_which_cannot_be_is_refused_however_it_lies_in_families() -> None:
+    """Three of six rows, one of each family; where it is two, they are left out by name."""
+    machine = load_machine("v100")
+    six = timed(machine, machine.timings.iloc[[40, 41, 271, 274, 552, 555]].reset_index(drop=True))
+    assert six.timings["kind"].tolist() == ["gemm", "gemm", "conv", "conv", "rnn", "rnn"]
+    assert found(six) == ((), ())
+    assert len(found(times(six, 1e-4, [0, 2]))[0]) == 2
+    with pytest.raises(FomkitError, match="3 families, for example"):
+        without_implausible(times(six, 1e-4, [0, 2, 4]))
+
+
 def test_a_family_of_other_rows_than_it_says_is_refused_without_a_slip() -> None:
     machine = load_machine("a100-sxm")
     rows = machine.timings.index[(machine.timings["kind"] == "attention")].tolist()
