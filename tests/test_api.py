@@ -469,7 +469,7 @@ def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch
     verb(**given | {"force": True})
     with pytest.raises(fomkit.FomkitError, match="is the file to be read"):
         verb(**given | {"source": "titan.yaml"})
-    with pytest.raises(fomkit.fomkit.FomkitError, match=r"^FILE, --limit: `loss` is None, --limit is 3\.$"):
+    with pytest.raises(fomkit.FomkitError, match=r"^FILE, --limit: `loss` is None, --limit is 3\.$"):
         verb(**given | {"limit": 3, "force": True})
 
 
@@ -484,3 +484,46 @@ def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch
 def test_one_name_for_a_list_is_told(what: str, ask: Callable[[], object]) -> None:
     with pytest.raises(fomkit.FomkitError, match=rf"^{what}: is one name, '\w+'\. Give a list"):
         ask()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "estimate p1b3 -t v100 --baseline p100 --from mine.csv -o mine.csv",
+        "fom candle -t v100 --from mine.csv -o ./mine.csv",
+        "cost p1b3 -t v100 --to-accuracy mine.csv -o mine.csv",
+        "predict mine.csv -t v100 -o mine.csv --force",
+        "export mine.csv -o mine.csv --force",
+    ],
+)
+def test_a_file_that_is_read_is_never_written(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text("of my own\n", encoding="utf-8")
+    done = CliRunner().invoke(app, words.split())
+    assert isinstance(done.exception, fomkit.FomkitError)
+    assert "is the file to be read. Name another with -o." in str(done.exception)
+    assert Path("mine.csv").read_text(encoding="utf-8") == "of my own\n"
+
+
+def test_json_stands_alone_where_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ops.csv").write_text("kind,dtype,m,n,k\ngemm,fp32,64,64,64\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["predict", "ops.csv", "-t", "v100", "-o", "timed.csv", "--json"])
+    assert json.loads(done.stdout)["schema"] == "fomkit/predict/1"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("estimate batch -t v100", "batch: no model profile"),
+        ("show interval", "interval: no model or machine profile"),
+        ("profile bad.py", "raises ValueError: 'optimizer' must be set, see 'name'"),
+    ],
+)
+def test_words_of_others_are_not_taken_for_parameters(
+    words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.py").write_text("raise ValueError('`optimizer` must be set, see `name`')\n", encoding="utf-8")
+    done = CliRunner().invoke(app, words.split())
+    assert said in str(done.exception)

@@ -514,7 +514,7 @@ def test_each_verb_with_an_estimate_says_its_conditions() -> None:
     assert fomkit.cost("p1b3", "titan").content["conditions"] == wanted
     assert fomkit.advise("p1b3", "titan").content["conditions"] == wanted
     assert estimates_content(fomkit.estimate_all(["p1b3"], ["titan"]))["models"][0]["conditions"] == wanted
-    lines = suite_content(fomkit.rate_suite("candle", "titan"))["lines"]
+    lines = suite_content(fomkit.fom("candle", "titan"))["lines"]
     estimated = [one["machines"]["titan"] for one in lines if one["machines"]["titan"]["kind"] == "estimated"]
     assert estimated
     phases = fomkit.campaign("candle-example", ["titan"]).content["machines"][0]["phases"]

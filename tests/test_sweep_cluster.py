@@ -67,8 +67,8 @@ def test_a_killed_worker_loses_nothing(two_workers) -> None:
         assert len(set(pids.values())) == 2
     os.kill(next(iter(pids.values())), signal.SIGKILL)
     found += blocks
-    # Every point, in order, bit for bit.
-    pd.testing.assert_frame_equal(pd.concat(found), expected, check_exact=True)
+    # Every point, in order, bit for bit; a worker may keep text in other arrays.
+    pd.testing.assert_frame_equal(pd.concat(found), expected, check_exact=True, check_column_type=False)
 
 
 @dataclass(frozen=True)

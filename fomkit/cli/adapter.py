@@ -45,7 +45,6 @@ _COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
 }  # fmt: skip
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
-_WORKBOOK = (".xlsx",)
 _SHOWN = 8
 """Free texts of one sort that are shown; the others stand in the workbook."""
 _FLAGS = {"machine": "--target", "machines": "--target", "sizes": "--set", "links": "--link"}
@@ -131,10 +130,11 @@ def _endings(command: Command) -> list[str]:
     """Give the endings of what -o may name."""
     drawn = () if command.draw is None else (".html", ".png", ".svg")
     rows = () if command.streams else (".csv",)
+    workbook = (".xlsx",) if command.workbook else ()
     return [
         *command.streams,
         ".json",
-        *dict.fromkeys((*rows, *command.writes, *_WORKBOOK[: command.workbook], *drawn)),
+        *dict.fromkeys((*rows, *command.writes, *workbook, *drawn)),
     ]
 
 
@@ -192,11 +192,22 @@ def _check_kept(path: Path | None, command: Command, asked: Mapping[str, Any], f
         return None
     from fomkit.verbs.profiles import check_save
 
-    read = [asked[name] for name in command.arguments]
-    if path.resolve() in [Path(one).resolve() for one in read if isinstance(one, str)]:
-        raise FomkitError(str(path), "is the file to be read. Name another with -o.")
+    _check_not_read(path, asked)
     check_save(command.kept.what, path, force=force)
     return path
+
+
+def _texts(asked: Mapping[str, Any]) -> list[str]:
+    """Give every text that stands on the command line, but the file to write."""
+    values = [value for name, value in asked.items() if name != "output"]
+    every = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
+    return [str(one) for one in every if isinstance(one, str | Path) and one != ""]
+
+
+def _check_not_read(path: Path | None, asked: Mapping[str, Any]) -> None:
+    """Raise where the file to write is one that is to be read, which would be lost."""
+    if path is not None and path.resolve() in [Path(one).resolve() for one in _texts(asked)]:
+        raise FomkitError(str(path), "is the file to be read. Name another with -o.")
 
 
 class _Asked(NamedTuple):
@@ -231,7 +242,7 @@ def _write(result: Any, command: Command, asked: _Asked) -> Answer:
         print(line, file=sys.stderr)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         choices.write_answer(content, write, asked.as_json)
-    if path is not None and command.keeps:
+    if path is not None and command.keeps and not asked.as_json:
         print(f"Written: {path}")
     return answer
 
@@ -295,6 +306,7 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         how = _Asked(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
         kept = _check_kept(how.output, command, asked, force)
         if command.kept is None:
+            _check_not_read(how.output or asked.get("output"), asked)
             _check_file(how.output, verb, command, how.only, force)
         if command.streams:
             streamed = how.output is not None and how.output.suffix in command.streams
@@ -303,10 +315,10 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
             command.before(asked, how.output)
             with _watched(command.doing, "tell" in asks, how.quiet) as tell:
                 result = function(**asked, **command.alone, **tell)
-        except ManyFomkitError:
-            raise
+        except ManyFomkitError as error:
+            raise ManyFomkitError(_in_its_words(one, flags, asked) for one in error.errors) from error
         except FomkitError as error:
-            raise _in_its_words(error, flags) from error
+            raise _in_its_words(error, flags, asked) from error
         answer = _write(result, command, how._replace(output=None) if command.kept else how)
         if kept is not None:
             _keep(result, answer, kept, command, force=force, told=not how.as_json)
@@ -349,13 +361,14 @@ def _keep(result: Any, answer: Answer, path: Path, command: Command, *, force: b
         print(line, file=sys.stderr)
 
 
-def _in_its_words(error: FomkitError, flags: Mapping[str, str]) -> FomkitError:
-    """Call parameters as the command line does: the place, and what stands in back quotes."""
+def _in_its_words(error: FomkitError, flags: Mapping[str, str], asked: Mapping[str, Any]) -> FomkitError:
+    """Call parameters by their options: the place, unless it was asked for, and what stands in back quotes."""
     where, what = (
         _QUOTED.sub(lambda found: flags.get(found[1], found[0]), text) for text in (error.where, error.what)
     )
     name, space, given = where.partition(" ")
-    return FomkitError(flags.get(name, name) + space + given, what)
+    named = name if error.where in _texts(asked) else flags.get(name, name)
+    return FomkitError(named + space + given, what)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

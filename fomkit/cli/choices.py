@@ -211,17 +211,17 @@ Sizes = Annotated[
 Precisions = Annotated[
     Precision | None, option("Number formats of the step; default: what the framework would do on the machine.")
 ]
-Nodes = Annotated[
-    str | None,
-    option("Whole nodes of one run, which share --batch; fill takes all that there are.", metavar="N|fill"),
-]
 Layouts = Annotated[
     list[str] | None,
     option("For example tensor=8,pipeline=8,sequence; or a YAML file.", "--layout", metavar="NAME=VALUE,…|FILE"),
 ]
 Links = Annotated[
     list[str] | None,
-    option("A link; before the profile's.", "--link", metavar="'TIER, ALPHA, BANDWIDTH, DIRECTION'"),
+    option(
+        "A link, which stands before the profile's of its tier.",
+        "--link",
+        metavar="'TIER, ALPHA, BANDWIDTH, DIRECTION'",
+    ),
 ]
 NodeDevices = Annotated[int | None, option("Devices in a node; default: the profile's.", min=1)]
 ScopeName = Literal["device", "node", "system"]

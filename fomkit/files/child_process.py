@@ -230,7 +230,7 @@ def _has_ended(child: subprocess.Popen[bytes]) -> bool:
 
 def _tail(log: BinaryIO) -> str:
     log.seek(max(os.fstat(log.fileno()).st_size - _TAIL, 0))
-    text = log.read(_TAIL).decode("utf-8", "replace").strip()
+    text = log.read(_TAIL).decode("utf-8", "replace").strip().replace("`", "'")  # ours stand around parameters
     return f"\nThe end of what it printed:\n{text}" if text else ""
 
 

@@ -92,11 +92,14 @@ def model_errors(workload: Workload, where: str, kind: type, name: str, example:
 
 
 def _first_line(text: str) -> str:
-    """Give what an error says first; Keras puts the layer before it, and colours what follows."""
+    """Give what an error says first; Keras puts the layer before it, and colours what follows.
+
+    In our messages back quotes stand around parameters; theirs become apostrophes.
+    """
     lines = [line for line in _COLOUR.sub("", text).strip().splitlines() if line.strip()]
     while len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
         lines = lines[1:]
-    return lines[0][:240] if lines else ""
+    return lines[0][:240].replace("`", "'") if lines else ""
 
 
 def explain_exception(error: BaseException, where: str, path: Path | None = None) -> FomkitError:

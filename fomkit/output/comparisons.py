@@ -93,10 +93,16 @@ def _add_overview(page: Page, content: Entry) -> None:
             for model, by in models.items()
         ),
     )
-    claims: dict[str, dict[str, None]] = {}
+    claims: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
-        claims.setdefault(cell["claim"] or "none", {})[cell["model"]] = None
-    page.line("; ".join(f"{claim}: {', '.join(by)}" for claim, by in claims.items() if claim != "none"))
+        if cell["claim"]:
+            claims.setdefault(cell["claim"], {}).setdefault(cell["model"], []).append(cell["machine"])
+    several = {model for model in models if sum(model in by for by in claims.values()) > 1}
+    told = (
+        (claim, [f"{model} on {' and '.join(on)}" if model in several else model for model, on in by.items()])
+        for claim, by in claims.items()
+    )
+    page.line("; ".join(f"{claim}: {', '.join(named)}" for claim, named in told))
     page.line(_LEGEND[0])
     for one in content["foms"]:
         projected = f"{format_number(one['projected']['value'], 3)}× ({format_interval(one['projected'], None)})"
@@ -115,7 +121,9 @@ def format_compare(content: Entry, screen: Screen = PLAIN, *, cells: bool = Fals
         page.line(f"projected beside measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
         _add_cells(page, content)
     else:
-        page.line(f"{', '.join(quantities)}: times as fast as {base}, measured | projected")
+        of = f"times as fast as {base}, measured | projected"
+        has_ratios = any(cell["ratio"] is not None for cell in content["cells"])
+        page.line(f"{', '.join(quantities)}: {of if has_ratios else f'no ratios to {base} were measured'}")
         _add_overview(page, content)
     _add_summary(page, content)
     if cells:
@@ -123,7 +131,8 @@ def format_compare(content: Entry, screen: Screen = PLAIN, *, cells: bool = Fals
         page.lines(_LEGEND)
         page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
     else:
-        page.line(f"*: not inside the {content['interval']:.0%} interval of the projected ratio")
+        if any("*" in _ratio_cell(cell) for cell in content["cells"]):
+            page.line(f"*: claimed, and not inside the {content['interval']:.0%} interval of the projected ratio")
         page.notes(content["notes"][:MOST_NOTES], "yellow")
         more = (
             f" and {len(content['notes']) - MOST_NOTES} more notes" if len(content["notes"]) > MOST_NOTES else ""

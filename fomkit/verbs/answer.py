@@ -156,9 +156,7 @@ def as_name(value: object, what: str) -> str | Path:
 
 def _check_size(name: str, value: object) -> None:
     # numpy's whole numbers count too, True does not.
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise FomkitError(name, f"is {value!r}. Give a whole number of 1 or more.")
-    if int(value.__index__()) < 1:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value.__index__()) < 1:
         raise FomkitError(name, f"is {value!r}. Give a whole number of 1 or more.")
 
 
@@ -175,7 +173,7 @@ def check_lists(**given: object) -> None:
 
 
 def check_options(
-    *, batch: object = None, sizes: object = None, interval: object = 0.8, scope: object = None
+    *, batch: object = None, sizes: object = None, interval: object = DEFAULT_LEVEL, scope: object = None
 ) -> None:
     """Raise unless the options of a study are of the right type.
 

@@ -164,12 +164,12 @@ def estimate_all(
     ----------
     models : sequence of name, path or profile, optional
         Model profiles by name or path, or a folder of them; a model.py or ONNX file is profiled first. None: all
-        right in ./model_profiles.
+        of ./model_profiles, else those that are shipped.
     machines : sequence of name, path or profile
     baseline : name, path or profile, optional
         Machine to compare with; gives ratios and a FOM.
     measurements : name or path, optional
-        Measurements of the baseline, by path or name: tells them times the predicted ratio as well.
+        Measurements of the baseline, by path or name: what they say of the target by the predicted ratio, too.
     nodes : int or "fill", optional
         Whole nodes of one run, which share the batch; fill takes all that there are.
     last_batch : str, optional
