@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,19 +139,24 @@ def complain(message: str) -> None:
     print(f"{prefix} {message}", file=sys.stderr)
 
 
-def _bar() -> Progress:
+def _line() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def counted(what: str, done: int, total: int | None, seconds: float) -> str:
+    """Say how far work is, and what is left of it where that is known; ``seconds``: since it began.
+
+    >>> counted("estimating", 2, 8, 3.0), counted("tracing", 0, None, 3.0)
+    ('estimating, 2 of 8, about 9 s left', 'tracing')
+    """
+    if not total:
+        return what
+    left = f", about {seconds * (total - done) / done:.0f} s left" if done else ""
+    return f"{what}, {done} of {total}{left}"
 
 
 @contextmanager
@@ -159,26 +165,22 @@ def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
     if quiet or not sys.stderr.isatty():
         yield lambda _text: None
         return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda text: bar.update(task, description=text)
+    with _line() as line:
+        task = line.add_task(what, total=None)
+        yield lambda text: line.update(task, description=text)
 
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
-    """Show on a terminal that work goes on, once it has taken a second; the bar goes when the work ends.
+    """Show on a terminal that work goes on, once it has taken a second; the line goes when the work ends.
 
     `what`: the work, for example ``"profiling model.py"``; `total`: its parts, each of which calls what this
-    gives; without it, or a call that tells it, the bar only moves; `quiet`: show nothing.
+    gives; without it, or a call that tells it, the line only says that time passes; `quiet`: show nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda _parts=None: None
         return
-    done, ended = 0, threading.Event()
+    done, began, ended = 0, time.monotonic(), threading.Event()
 
     def advance(parts: int | None = None) -> None:
         nonlocal done, total
@@ -187,10 +189,10 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
     def show() -> None:
         if ended.wait(DELAY_S):
             return
-        with _bar() as bar:
-            task = bar.add_task(what, total=total)
+        with _line() as line:
+            task = line.add_task(what, total=None)
             while not ended.wait(0.1):
-                bar.update(task, completed=done, total=total)
+                line.update(task, description=counted(what, done, total, time.monotonic() - began))
 
     # A thread of its own, so that work inside one long call of a library still shows that time passes.
     shown = threading.Thread(target=show, daemon=True)

@@ -1,0 +1,56 @@
+"""Notebooks run, and show what they are committed with; ``python tests/test_notebooks.py`` writes it anew."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
+OF_THIS_RUN = re.compile(r"0x[0-9a-f]+|/tmp/\w+/|\d+(?:\.\d+)? MB, self-contained")
+"""Addresses, temporary folders, and the size of a page that holds libraries."""
+NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
+
+
+def run(path: Path) -> Any:
+    """Give a notebook with what its cells show now."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
+    ).execute()
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)  # when it ran
+    notebook.metadata["language_info"] = {"name": "python"}
+    return notebook
+
+
+def shown(notebook: Any) -> list[tuple[str, str, list[str]]]:
+    """Give what each cell shows: the source, the text with six digits of each number, the kinds of pictures."""
+    found = []
+    for cell in notebook.cells:
+        outputs = cell.get("outputs", [])
+        parts = [one.get("text") or one.get("data", {}).get("text/plain", "") for one in outputs]
+        text = OF_THIS_RUN.sub("…", "".join(parts))
+        rounded = NUMBER.sub(lambda number: f"{float(number[0]):.6g}", text)
+        pictures = [kind for one in outputs for kind in one.get("data", {}) if kind.startswith("image/")]
+        found.append((cell.source, rounded, pictures))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.ipynb")))
+def test_it_shows_what_it_is_committed_with(name: str) -> None:
+    path = FOLDER / f"{name}.ipynb"
+    kept = nbformat.read(path, as_version=4)
+    assert shown(run(path)) == shown(kept)
+    # Pictures are in the file; nothing comes from a network when somebody looks at it.
+    assert "https://cdn" not in path.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for one in sorted(FOLDER.glob("*.ipynb")):
+        nbformat.write(run(one), one)
