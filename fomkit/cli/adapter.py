@@ -184,7 +184,9 @@ def _write_workbook(result: Any, path: Path, only: str | None) -> None:
         typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
 
 
-def _check_kept(path: Path | None, command: Command, asked: Mapping[str, Any], force: bool) -> Path | None:
+def _check_kept(
+    path: Path | None, command: Command, asked: Mapping[str, Any], named: Sequence[str], force: bool
+) -> Path | None:
     """Give the file that is to keep what a verb gives; raise before the work when it cannot be written."""
     name = None if command.kept is None else command.kept.name(asked)
     path = Path(name) if path is None and name is not None else path
@@ -192,21 +194,24 @@ def _check_kept(path: Path | None, command: Command, asked: Mapping[str, Any], f
         return None
     from fomkit.verbs.profiles import check_save
 
-    _check_not_read(path, asked)
+    _check_not_read(path, named)
     check_save(command.kept.what, path, force=force)
     return path
 
 
-def _texts(asked: Mapping[str, Any]) -> list[str]:
-    """Give every text that stands on the command line, but the file to write."""
-    values = [value for name, value in asked.items() if name != "output"]
+def _named(asked: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter], command: Command) -> list[str]:
+    """Give the files and profiles that are asked for, as they are named."""
+    takes = (
+        name for name, one in parameters.items() if name in command.arguments or "Path" in str(one.annotation)
+    )
+    values = [asked[name] for name in takes if name != "output"]
     every = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
     return [str(one) for one in every if isinstance(one, str | Path) and one != ""]
 
 
-def _check_not_read(path: Path | None, asked: Mapping[str, Any]) -> None:
+def _check_not_read(path: Path | None, named: Sequence[str]) -> None:
     """Raise where the file to write is one that is to be read, which would be lost."""
-    if path is not None and path.resolve() in [Path(one).resolve() for one in _texts(asked)]:
+    if path is not None and path.resolve() in [Path(one).resolve() for one in named]:
         raise FomkitError(str(path), "is the file to be read. Name another with -o.")
 
 
@@ -304,9 +309,10 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         shows = {name: given[name] for name in command.shows}
         output, force = None if "output" in parameters else given["output"], given.get("force", False)
         how = _Asked(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
-        kept = _check_kept(how.output, command, asked, force)
+        named = _named(asked, parameters, command)
+        kept = _check_kept(how.output, command, asked, named, force)
         if command.kept is None:
-            _check_not_read(how.output or asked.get("output"), asked)
+            _check_not_read(how.output or asked.get("output"), named)
             _check_file(how.output, verb, command, how.only, force)
         if command.streams:
             streamed = how.output is not None and how.output.suffix in command.streams
@@ -316,9 +322,9 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
             with _watched(command.doing, "tell" in asks, how.quiet) as tell:
                 result = function(**asked, **command.alone, **tell)
         except ManyFomkitError as error:
-            raise ManyFomkitError(_in_its_words(one, flags, asked) for one in error.errors) from error
+            raise ManyFomkitError(_in_its_words(one, flags, named) for one in error.errors) from error
         except FomkitError as error:
-            raise _in_its_words(error, flags, asked) from error
+            raise _in_its_words(error, flags, named) from error
         answer = _write(result, command, how._replace(output=None) if command.kept else how)
         if kept is not None:
             _keep(result, answer, kept, command, force=force, told=not how.as_json)
@@ -361,14 +367,14 @@ def _keep(result: Any, answer: Answer, path: Path, command: Command, *, force: b
         print(line, file=sys.stderr)
 
 
-def _in_its_words(error: FomkitError, flags: Mapping[str, str], asked: Mapping[str, Any]) -> FomkitError:
+def _in_its_words(error: FomkitError, flags: Mapping[str, str], named: Sequence[str]) -> FomkitError:
     """Call parameters by their options: the place, unless it was asked for, and what stands in back quotes."""
     where, what = (
         _QUOTED.sub(lambda found: flags.get(found[1], found[0]), text) for text in (error.where, error.what)
     )
     name, space, given = where.partition(" ")
-    named = name if error.where in _texts(asked) else flags.get(name, name)
-    return FomkitError(named + space + given, what)
+    place = name if error.where in named else flags.get(name, name)
+    return FomkitError(place + space + given, what)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

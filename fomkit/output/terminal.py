@@ -200,8 +200,8 @@ def _cells(one: Entry) -> dict[str, str]:
 
 
 NUMBER_COLUMNS = (_BATCH, _STEP, _RUN, _RATE)
-FIRST_OUT = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN)
-"""Columns that a narrow terminal loses first; the first interval is the step's."""
+FIRST_OUT = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "interval")
+"""Columns that a narrow terminal loses first, the step's interval before that of the rate. A ratio stays."""
 
 
 def _add_table(page: Page, models: Sequence[Entry]) -> None:

@@ -110,7 +110,7 @@ def test_what_keras_wraps_is_told_without_its_wrapping() -> None:
         "`tf.Tensor` as a Python `bool` is not allowed.\n\nArguments received by M.call():"
     )
     told = explain_exception(error, "model.py").what
-    assert told == "raises ValueError: Using a symbolic `tf.Tensor` as a Python `bool` is not allowed."
+    assert told == "raises ValueError: Using a symbolic 'tf.Tensor' as a Python 'bool' is not allowed."
 
 
 def test_a_hang_is_ended(file_of: Write) -> None:
