@@ -239,7 +239,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="How many of my training runs a day will that machine do, and how sure are we?",
-    epilog="Exit codes: 0 done, 1 a check failed or work has no time, "
+    epilog="Exit codes: 0 done, 1 a check failed, or rows have no time, "
     "2 a mistake in the input (one message on stderr).",
 )
 _debug = False

@@ -422,7 +422,8 @@ def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
     sums = [figure("count", "times a step"), figure("flop_share", "of the flop")]
     if ops:
         shares, flop = sum(one["share"] for one in ops), format_quantity(content["flop"], "flop")
-        page.heading(f"the ops that carry {shares:.1%} of a step's {flop}")
+        known = "known " if content["at_least"] else ""
+        page.heading(f"the ops that carry {shares:.1%} of a step's {known}{flop}")
         rows = [[one["op"], f"{one['count']:,.0f}", f"{one['share']:.1%}"] for one in ops[:LISTED]]
         page.rows_of_numbers(["op", *sums], rows)
     if products:

@@ -314,5 +314,6 @@ def told(model: ModelProfile) -> Answer:
     ]
     total = float(ops["work"].sum())  # of the rows that have a formula; the others are told above
     carrying, products = (_carrying(ops, total), _products(ops, total)) if total > 0 else ([], [])
-    content = {"schema": "fomkit/profiled/1", "lines": lines, "flop": total, "ops": carrying, "products": products}
+    content = {"schema": "fomkit/profiled/1", "lines": lines, "flop": total, "at_least": model.at_least,
+               "ops": carrying, "products": products}  # fmt: skip
     return Answer(content, products, format_profiled)
