@@ -280,6 +280,13 @@ def test_a_machine_with_stated_facts_is_the_machine_of_a_scenario_and_says_so() 
     assert built.device.byte_per_s.value == 9e11
 
 
+def test_what_was_measured_of_a_machine_is_not_joined_to_one_with_stated_facts() -> None:
+    built = fomkit.machine("v100")
+    faster = built.with_(bandwidth="1.2 TB/s")
+    assert (faster.name, faster.with_(launch="4 us").name) == ("v100-as-stated", "v100-as-stated")
+    assert (faster.device_of, built.with_(title="ours").name) == ("v100", "v100")
+
+
 def test_stated_capacity_and_counts_move_no_time() -> None:
     built = fomkit.machine("v100")
     small = built.with_(capacity="1 GiB", node_devices=4, nodes=2, availability="90 %")
@@ -309,6 +316,10 @@ def test_a_stated_machine_survives_its_file(tmp_path) -> None:
         ({"nodes": 1.5}, "with_: nodes is 1.5. Give a whole number of 1 or more."),
         ({"launch": True}, "with_: launch is True. Give text such as '5 us', or a number in SI units."),
         ({"availability": 1.2}, "with_: availability is 1.2. Give text such as '2 %', or a number in SI units."),
+        ({"availability": 0}, "with_: availability is 0. Give text such as '2 %', or a number in SI units."),
+        ({"capacity": 0}, "with_: capacity is 0. Give text such as '16 GiB', or a number in SI units."),
+        ({"name": " "}, "with_: name is ' '. Give a text of one line."),
+        ({"title": "a\nb"}, "with_: title is 'a\\nb'. Give a text of one line."),
     ],
 )
 def test_what_cannot_be_stated_of_a_machine_is_one_message(stated, message) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
-from fomkit.core.units import REAL_OF, STATED, stated_call, stated_number
+from fomkit.core.units import REAL_OF, STATED, stated_call, stated_number, stated_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,7 @@ RATES = ("byte_per_s", "launch_s")
 _DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s"}
 _WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "capacity": "capacity_byte"}
 """How a machine's file calls them."""
+_AS_STATED = "-as-stated"
 _COUNTS = {"nodes": "system_nodes", "node_devices": "node_devices"}
 TIMED_OPS = "timed ops"
 """Workload of a power that was measured while ops were timed one by one: no training, but what busy means."""
@@ -318,7 +319,8 @@ class Machine:
         ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``; and ``capacity``, ``name``,
         ``title``. Values are text with units, or numbers in SI units. What is not named stays, price and energy
         too. Each fact keeps its relative spread and each op its utilisation, as in a sweep: what was timed on the
-        machine as built is carried over, and every result says so.
+        machine as built is carried over, and every result says so. Unless you name it, it is called
+        NAME-as-stated: what somebody measured of a whole run there is nothing of this machine's.
 
         `stated`: by name, where that is no word of Python: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises
         FomkitError when a name is none of these, or a value cannot be one.
@@ -327,6 +329,8 @@ class Machine:
         >>> faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s")
         >>> faster.device.byte_per_s.value, faster.device.byte_per_s.source
         (1200000000000.0, "stated by you: with_(bandwidth='1.2 TB/s')")
+        >>> faster.name
+        'v100-as-stated'
         """
         given, device, others, rated = {**(stated or {}), **more}, self.device, dict[str, Any](), False
         for word, value in given.items():
@@ -344,13 +348,14 @@ class Machine:
             elif name in _COUNTS:
                 others[_COUNTS[name]] = round(stated_number(value, "", "with_", word))
             elif name in ("name", "title"):
-                others[name] = str(value)
+                others[name] = stated_text(value, "with_", name)
             else:
                 known = {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title"}
                 what = f"is no fact that can be stated. {nearest_names(word, known)}"
                 raise FomkitError(f"with_({word}=…)", what)
-        if "name" in others:  # what it is like still leaves the machine itself out
-            others["device_of"] = self.device_of or self.name
+        if given.keys() - {"title"}:
+            others.setdefault("name", f"{self.name.removesuffix(_AS_STATED)}{_AS_STATED}")
+            others["device_of"] = self.device_of or self.name  # what it is like leaves the machine itself out
         carried = f"; timings of {self.name} as built are carried over, each op at its utilisation"
         note = f"{STATED}: {stated_call(given)}{carried if rated and len(self.timings) else ''}"
         found = self.changed(device) if rated else replace(self, device=device)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
-from fomkit.core.units import STATED, stated_call, stated_number
+from fomkit.core.units import STATED, stated_call, stated_number, stated_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,7 +238,8 @@ class ModelProfile:
         >>> fomkit.model("p1b3").with_(epochs=2).run.epochs
         2
         """
-        texts = {name: str(value) for name, value in stated.items() if name in ("name", "title")}
+        words = (name for name in ("name", "title") if name in stated)
+        texts = {name: stated_text(stated[name], "with_", name) for name in words}
         counts = dict[str, float]()
         for name in (name for name in stated if name not in texts):
             if name not in OF_A_RUN:

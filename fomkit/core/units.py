@@ -111,6 +111,16 @@ def stated_call(stated: Mapping[str, object]) -> str:
     return f"with_({', '.join(f'{name}={value!r}' for name, value in stated.items())})"
 
 
+def stated_text(given: object, where: str, name: str) -> str:
+    """Read a name that somebody states in Python.
+
+    Raises FomkitError when it is no text, empty, or cannot be printed.
+    """
+    if isinstance(given, str) and given.strip() and given.isprintable():
+        return given
+    raise FomkitError(where, f"{name} is {given!r}. Give a text of one line.")
+
+
 def stated_number(given: object, dimension: str, where: str, name: str, least: int = 1) -> float:
     """Read what somebody states in Python: text with its unit, or a number in SI units.
 
@@ -128,7 +138,8 @@ def stated_number(given: object, dimension: str, where: str, name: str, least: i
         if dimension
         else f"a whole number of {least} or more"
     )
-    good = 0 <= value <= (1 if dimension == "share" else MOST)
+    positive = value > 0 or dimension not in ("share", "byte")
+    good = positive and 0 <= value <= (1 if dimension == "share" else MOST)
     if not good or not (dimension or (value >= least and value == round(value))):
         raise FomkitError(where, f"{name} is {given!r}. Give {expected}.")
     return value
