@@ -130,6 +130,18 @@ def _least_width(column: TableColumn) -> int:
     return max((len(word) for text in texts for word in text.split()), default=0)
 
 
+def _share_out(table: Table, needed: Mapping[int, int], width: int) -> None:
+    """Give columns what they need, and of the rest as they want: rich takes of all alike, and cuts the last."""
+    lengths = [max(len(line) for text in (column.header, *column.cells) for line in str(text).split("\n"))
+               for column in table.columns]  # fmt: skip
+    least = [needed[id(column)] for column in table.columns]
+    most = [min(length, column.max_width or length) for length, column in zip(lengths, table.columns, strict=True)]
+    wanted, spare = sum(most) - sum(least), width - sum(least)
+    if 0 <= spare < wanted:
+        for column, low, high in zip(table.columns, least, most, strict=True):
+            column.max_width = low + max(high - low, 0) * spare // wanted
+
+
 def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str]:
     """Take columns out of a table until the rest fits; give their headers, in the order of the table."""
     if not table.show_header:
@@ -144,6 +156,7 @@ def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str
         wanted = next(waiting, None)
         if wanted is None or wanted in names:
             hidden.append(str(table.columns.pop(-1 if wanted is None else names.index(wanted)).header))
+    _share_out(table, needed, width - between * (len(table.columns) - 1))
     for place, column in enumerate(table.columns):
         column.min_width = min(needed[id(column)], width)
         column._index = place  # rich numbers the columns when they are added, and pads by that number

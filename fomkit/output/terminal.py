@@ -356,10 +356,12 @@ def format_estimates(content: Entry, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def format_explanation(title: str, steps: Sequence[tuple[str, str, str]], screen: Screen = PLAIN) -> str:
-    """Write numbered steps as an aligned table: what is done, its number, where it comes from."""
+def format_explanation(
+    title: str, machines: Sequence[str], steps: Sequence[Sequence[str]], screen: Screen = PLAIN
+) -> str:
+    """Write numbered steps as an aligned table: what is done, and what it gives on each machine."""
     page = Page(screen)
     page.line(title, "bold")
     numbered = ((str(number), *step) for number, step in enumerate(steps, start=1))
-    page.rows([("", "right"), "step", "number", "from"], numbered)
+    page.rows([("", "right"), "step", *machines], numbered, first_out=machines)
     return page.text()

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pandas as pd
+from typing import Any
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.figure_table import upper_bounds
-from fomkit.core.interval import DEFAULT_LEVEL, Span
+from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import Precision, format_number, format_quantity, parse_quantity
-from fomkit.merit.fom import FigureOfMerit
-from fomkit.ops.groups import GROUPINGS, Grouping, fewest
+from fomkit.core.units import Precision, parse_quantity
+from fomkit.ops.groups import GROUPINGS, Grouping
 from fomkit.output.screen import Screen
 from fomkit.plan.convolutions import convolutions_content, method_rows
-from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
 from fomkit.profiles.campaigns import find_profile, list_profiles, shipped_models
 from fomkit.verbs.answer import Answer, check_options, command, options_of
@@ -49,7 +44,7 @@ def explain(
 
     For each op: time with interval, the nearest timings and where they stand, the formulas of arithmetic and
     traffic with the numbers put in, and the floor. At the end, which ops timed on the machine would shrink the
-    step's interval most. The method's nine steps are in 'fomkit estimate --explain'.
+    step's interval most. The method's twelve steps are in 'fomkit estimate --explain'.
 
     Parameters
     ----------
@@ -337,74 +332,3 @@ def _method_view(model: ModelProfile, options: Options, machine: Machine | None,
     limit = None if workspace is None else parse_quantity(workspace, "byte", where, what)
     content = convolutions_content(model, options, machine, limit)
     return Answer(content, method_rows(content), format_convolutions)
-
-
-DOMINANT_SHARE = 0.95
-
-
-class Step(NamedTuple):
-    """One step of the method: what is done, its number, and where the number comes from."""
-
-    title: str
-    number: str
-    detail: str
-
-
-def _dominant(ops: pd.DataFrame) -> tuple[dict[str, float], float]:
-    """Give the seconds per step of each dominant op, longest first, and the share of the step that they reach."""
-    seconds = (ops["time_s"] * ops["count"]).groupby(ops["op"].astype("str")).sum()
-    amounts = {str(name): float(value) for name, value in seconds.items()}
-    cut = fewest(amounts, DOMINANT_SHARE)
-    return {name: amounts[name] for name in cut.groups}, cut.reached
-
-
-def _products(ops: pd.DataFrame) -> str:
-    products = ops[ops["kind"] == "gemm"]
-    if products.empty:
-        return "no matrix product"
-    seconds = (products["time_s"] * products["count"]).sort_values(ascending=False)
-    longest = products.loc[seconds.index[:3], ["m", "n", "k"]].to_numpy(float)
-    sizes = [" × ".join(f"{size:g}" for size in row) for row in longest]
-    flop = (products["flop"] * products["count"]).sum()
-    work = f"{format_quantity(flop, 'flop')} in {format_quantity(seconds.sum(), 'time_s')}"
-    return f"{work}; longest (m × n × k): {'; '.join(sizes)}"
-
-
-def _ends(span: Span) -> str:
-    low, high = (format_quantity(end, "time_s") for end in (span.low, span.high))
-    return "no spread stated" if span.low == span.high else f"{low} … {high}, {span.level:.0%} interval"
-
-
-def method_steps(estimate: Estimate, merit: FigureOfMerit | None = None) -> list[Step]:
-    """Tell an estimate as the lecture's nine steps (Foster & Stevens 2018, lecture 10)."""
-    check_one_device([estimate], "the lecture's method")
-    model, ops, run = estimate.model, estimate.ops, estimate.run_time
-    top, reached = _dominant(ops)
-    per_day = estimate.unit_per_day
-    traced = ", ".join(model.traced_with.values()) or "unknown framework"
-    parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"
-    sources = ", ".join(f"{source} {share:.1%}" for source, share in estimate.coverage.items() if share > 0)
-    hours = "unknown" if run.run_s is None else f"{run.run_s.value / 3600:.3f} h"
-    epochs = "unknown" if model.run.epochs is None else f"{model.run.epochs} epochs"
-    steps = "unknown" if run.steps_per_epoch is None else f"{run.steps_per_epoch} steps"
-    epoch = "unknown" if run.epoch_s is None else f"{run.epoch_s.value:.2f} s per epoch"
-    rate = "unknown" if per_day is None else f"{format_number(per_day.value, 6)} {model.unit.name}s per day"
-    interval = "" if per_day is None else f"{format_number(per_day.low)} … {format_number(per_day.high)}; "
-    bound = upper_bounds(estimate.excludes) or "nothing excluded"
-    fom = "needs --baseline" if merit is None else format_number(merit.value.value, 6)
-    longest = ", ".join(f"{name} {format_quantity(time_s, 'time_s')}" for name, time_s in top.items())
-    step, step_ends = f"{estimate.step.value * 1e3:.4f} ms", _ends(estimate.step)
-    at_once = f"{estimate.runs_at_once:,} at once, scope {estimate.scope}"
-    return [
-        Step(
-            "profile the model", f"{ops['count'].sum():,.0f} op executions", f"{parameters} parameters; {traced}"
-        ),
-        Step("take the dominant ops", f"{reached:.2%} of the step", longest),
-        Step("size the matrix products", f"{int((ops['kind'] == 'gemm').sum())} rows", _products(ops)),
-        Step("map onto the target's timings", sources, estimate.machine.title),
-        Step("add up one pass", step, f"{step_ends}; bound: {estimate.step_time.bound}"),
-        Step("roll up an epoch", epoch, f"{steps} of batch {estimate.sizes.get('batch', 'unknown')}"),
-        Step("roll up a run", hours, epochs),
-        Step("units of work per day", rate, f"{interval}{at_once}; {bound}"),
-        Step("figure of merit", fom, "" if merit is None else f"over {merit.baseline.machine}, {merit.mean}"),
-    ]

@@ -14,7 +14,7 @@ from fomkit.output.screen import PLAIN, Screen
 from fomkit.output.sweeps import format_scaling, format_sweep
 from fomkit.output.terminal import format_estimates
 from fomkit.verbs.answer import Answer, command
-from fomkit.verbs.compare import Comparison, estimates_content
+from fomkit.verbs.compare import Comparison, estimates_content, method_steps
 
 if TYPE_CHECKING:
     import altair as alt
@@ -144,15 +144,18 @@ def _solution(found: Any) -> Answer:
     return Answer(content, content["changes"], format_solution, [content["does_not_fit"] or ""])
 
 
-def _nine_steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
-    """Tell each estimate on a target as the lecture's nine steps, with the terms of its energy."""
+def _twelve_steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
+    """Tell each estimate on a target as the lecture's twelve steps, with the terms of its energy."""
     from fomkit.output.terminal import format_explanation, format_terms
-    from fomkit.verbs.looks import method_steps
+    from fomkit.readers.measurements import all_measured
 
     merits, told = {merit.target.machine: merit for merit in found.merits}, ""
+    baseline, rows = {one.model.name: one for one in found.baseline}, (*all_measured()[0].rows, *found.rows)
     for one, block in zip(found.estimates, content["models"][len(found.baseline) :], strict=True):
-        title = f"\n{one.model.name} on {one.machine.name}, in nine steps"
-        told += format_explanation(title, method_steps(one, merits.get(one.machine.name)), screen)
+        over, name = baseline.get(one.model.name), one.machine.name
+        steps = method_steps(one, over, block.get("ratio"), merits.get(name), rows)
+        title = f"\n{one.model.name} on {name}, in twelve steps"
+        told += format_explanation(title, [*([over.machine.name] if over else []), name], steps, screen)
         told += "" if block["energy_j"] is None else format_terms(block)
     return told
 
@@ -163,7 +166,9 @@ def _comparison(found: Comparison) -> Answer:
     def write(content: Mapping[str, Any], screen: Screen = PLAIN, *, explain: bool = False) -> str:
         measured = content.get("from_measurements")
         aside = "" if measured is None else format_from_measurements(measured, screen)
-        return format_estimates(content, screen) + aside + (_nine_steps(found, content, screen) if explain else "")
+        return (
+            format_estimates(content, screen) + aside + (_twelve_steps(found, content, screen) if explain else "")
+        )
 
     content = estimates_content(found)
     return Answer(content, with_ways(content), write, found.unfit)
