@@ -8,6 +8,7 @@ import itertools
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip(f"the real data is not here: {folder.name}/data beside the checkout, or FOMKIT_SHARED")
     return folder
+
+
+@pytest.fixture(scope="session")
+def unsized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the lecture's P1B3 as it was printed: sums of ops that nobody says the sizes of."""
+    from fomkit.profiles.models import load_model, save_model
+
+    model = load_model("p1b3-lecture")
+    ops = model.ops.assign(**dict.fromkeys(("numel", "read_byte", "write_byte"), float("nan")))
+    path = tmp_path_factory.mktemp("unsized") / "p1b3-lecture.yaml"
+    return save_model(replace(model, ops=ops), path)[0]
 
 
 @pytest.fixture(scope="session")

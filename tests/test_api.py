@@ -204,7 +204,7 @@ def test_loaded_profiles_are_as_good_as_names() -> None:
     assert shown.summary() == fomkit.show("gpt2", machine="v100").summary()
 
 
-def test_the_nine_steps_are_told_in_python() -> None:
+def test_the_twelve_steps_are_told_in_python() -> None:
     found = fomkit.estimate_all(["p1b3-lecture"], ["x86-lecture"])
     words = ["estimate", "p1b3-lecture", "-t", "x86-lecture", "--explain"]
     assert CliRunner().invoke(app, words).stdout == found.summary(explain=True) != found.summary()

@@ -216,8 +216,8 @@ def test_tables_fit_the_screen(root: Path, width: int) -> None:
     assert any("DeepBench_NV_V100.xlsx" in line for line in told)
 
 
-def test_a_step_with_work_that_has_no_time_is_a_lower_bound(root: Path) -> None:
-    content, _ = explained(root, "p1b3-lecture", "v100", 3)
+def test_a_step_with_work_that_has_no_time_is_a_lower_bound(root: Path, unsized: Path) -> None:
+    content, _ = explained(root, str(unsized), "v100", 3)
     assert content["unpriced"]
     assert "a step takes at least" in format_evidence(content)
 

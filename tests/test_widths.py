@@ -21,6 +21,8 @@ WIDTHS = (80, 100, 140)
 COMMANDS = (
     "estimate resnet50 p1b3 --target v100 --baseline p100",
     "estimate p1b3 --target v100 --baseline p100 --from candle-lecture",
+    "estimate p1b3-lecture --target v100 --baseline x86-lecture --explain",
+    "estimate gpt2 candle/p3b3 --target v100 --baseline p100 --explain",
     "fom candle --target v100",
     "fom lecture",
     "compare",
