@@ -131,15 +131,16 @@ def _least_width(column: TableColumn) -> int:
 
 
 def _share_out(table: Table, needed: Mapping[int, int], width: int) -> None:
-    """Give columns what they need, and of the rest as they want: rich takes of all alike, and cuts the last."""
-    lengths = [max(len(line) for text in (column.header, *column.cells) for line in str(text).split("\n"))
-               for column in table.columns]  # fmt: skip
+    """Keep what each column needs where rich would not: it takes of the widest until they are alike, then cuts."""
     least = [needed[id(column)] for column in table.columns]
-    most = [min(length, column.max_width or length) for length, column in zip(lengths, table.columns, strict=True)]
-    wanted, spare = sum(most) - sum(least), width - sum(least)
-    if 0 <= spare < wanted:
-        for column, low, high in zip(table.columns, least, most, strict=True):
-            column.max_width = low + max(high - low, 0) * spare // wanted
+    most = [min(max(len(str(text)) for text in (one.header, *one.cells)), one.max_width or width)
+            for one in table.columns]  # fmt: skip
+    for level in range(max(most), 0, -1):
+        shares = [max(low, min(high, level)) for low, high in zip(least, most, strict=True)]
+        if sum(shares) <= width:
+            for column, share in zip(table.columns, shares, strict=True) if max(least) > level else ():
+                column.max_width = share
+            return
 
 
 def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str]:
