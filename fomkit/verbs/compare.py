@@ -14,7 +14,8 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import PARTIAL, ModelProfile
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
-from fomkit.plan.content import INTERVAL_MEANING, estimate_content
+from fomkit.output.terminal import format_interval
+from fomkit.plan.content import INTERVAL_MEANING, estimate_content, span_content
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
 from fomkit.plan.run import no_run
@@ -310,73 +311,59 @@ def _op_cells(one: Estimate) -> list[str]:
 
 def _roll_up_cells(one: Estimate) -> list[str]:
     """Tell how ops add up to a pass, an epoch and a run, and how many of these a day has."""
-    from fomkit.output.terminal import format_interval
-    from fomkit.plan.content import span_content
-
-    step, run, model = one.step_time, one.run_time, one.model
-    wall, passes = one.step.value * 1e3, [(name, span.value * 1e3) for name, span in step.passes.items()]
-    device = [("+" if place else "", ms, name) for place, (name, ms) in enumerate(passes)]
-    added = equation(device, step.device_s.value * 1e3, "ms", 7)
-    if not isclose(step.device_s.value * 1e3, wall, rel_tol=1e-9):
+    step, run, model, rate = one.step_time, one.run_time, one.model, one.unit_per_day
+    wall, device = one.step.value * 1e3, step.device_s.value * 1e3
+    passes: list[Term] = [
+        ("+" if at else "", ms.value * 1e3, name) for at, (name, ms) in enumerate(step.passes.items())
+    ]
+    added = equation(passes, device, "ms", 7)
+    if not isclose(device, wall, rel_tol=1e-9):
         beside = {"host": step.host_launch_s, "input": step.input_s, "other overheads": step.extra_s}
         known = ", ".join(f"{name} {span.value * 1e3:.4g} ms" for name, span in beside.items() if span is not None)
         added += f" of the device; {known}: the longest and the overheads take {format_number(wall, 7)} ms"
-    interval = format_interval(span_content(one.step), "time_s")
-    cells = [f"{added} ({interval}), bound by {step.bound}"]
-    samples, batch = model.data.train_samples or 0, one.sizes.get("batch") or 1
-    if run.training_s is not None and run.epoch_s is not None:
-        training, epoch, rest = run.training_s.value, run.epoch_s.value, samples % batch
-        steps: Term = ("×", int(run.steps_per_epoch or 0), "steps")
-        told = equation([("", wall, "ms"), steps], training, "s", factor=1e-3)
-        besides = (("validation", run.validation_s), ("overheads", run.epoch_extra_s))
-        others: list[Term] = [("+", span.value, f"s {name}") for name, span in besides if span and span.value]
-        told += f"; {equation([('', training, 's'), *others], epoch, 's')}" if others else ""
-        told += f" ({samples:,} samples ÷ {batch:,}"
-        cells.append(
-            f"{told}, {rest} left {'for one more' if run.partial_step else 'over'})" if rest else f"{told})"
-        )
-        if run.run_s is not None and one.unit_per_day is not None:
-            start: list[Term] = [("+", run.startup_s.value, "s start-up")] if run.startup_s else []
-            terms: list[Term] = [("", epoch, "s"), ("×", int(model.run.epochs or 0), "epochs"), *start]
-            cells += _day_cells(one, run.run_s.value, one.unit_per_day, equation(terms, run.run_s.value, "s"))
-    return [*cells, *[f"unknown: {no_run(model) or 'nothing has a time'}"] * (5 - len(cells))]
-
-
-def _day_cells(one: Estimate, run_s: float, rate: Span, told: str) -> list[str]:
-    """Tell a run in hours, how many of them a day has, and how many units of work a scope makes of them."""
-    from fomkit.output.terminal import format_interval
-    from fomkit.plan.content import span_content
-
-    hours, unit, up = run_s / 3600, one.model.unit, one.machine.up_share(one.scope)
-    terms: list[Term] = [("", 24 / hours, ""), ("×", one.runs_at_once, f"at once on a {one.scope}")]
-    terms += [("×", up, "of the time up")] if up != 1 else []
-    terms += [("÷", unit.runs, f"runs a {unit.name}")] if unit.runs != 1 else []
+    cells = [f"{added} ({format_interval(span_content(one.step), 'time_s')}), bound by {step.bound}"]
+    lacking = f"unknown: {no_run(model) or 'nothing has a time'}"
+    if run.training_s is None or run.epoch_s is None:
+        return [*cells, *[lacking] * 4]
+    training, epoch, samples = run.training_s.value, run.epoch_s.value, model.data.train_samples or 0
+    steps: Term = ("×", int(run.steps_per_epoch or 0), "steps")
+    told = equation([("", wall, "ms"), steps], training, "s", factor=1e-3)
+    besides = (("validation", run.validation_s), ("overheads", run.epoch_extra_s))
+    others: list[Term] = [("+", span.value, f"s {name}") for name, span in besides if span and span.value]
+    told += f"; {equation([('', training, 's'), *others], epoch, 's')}" if others else ""
+    rest = samples % (one.sizes.get("batch") or 1)
+    left = f", {rest} left {'for one more' if run.partial_step else 'over'}" if rest else ""
+    cells.append(f"{told} ({samples:,} samples ÷ {one.sizes.get('batch'):,}{left})")
+    if run.run_s is None or rate is None:
+        return [*cells, *[lacking] * 3]
+    start: list[Term] = [("+", run.startup_s.value, "s start-up")] if run.startup_s else []
+    terms: list[Term] = [("", epoch, "s"), ("×", int(model.run.epochs or 0), "epochs"), *start]
+    run_s, up = run.run_s.value, one.machine.up_share(one.scope)
+    hours, unit = run_s / 3600, model.unit
+    a_day: list[Term] = [("", 24 / hours, ""), ("×", one.runs_at_once, f"at once on a {one.scope}")]
+    a_day += [("×", up, "of the time up")] if up != 1 else []
+    a_day += [("÷", unit.runs, f"runs a {unit.name}")] if unit.runs != 1 else []
     missing = f", at best: without {', '.join(one.excludes)}" if one.excludes else ""
+    units = equation(a_day, rate.value, f"{unit.name}s per day")
     return [
-        f"{told}; {equation([('', run_s, 's'), ('÷', 3600, '')], hours, 'h', 5)}",
+        *cells,
+        f"{equation(terms, run_s, 's')}; {equation([('', run_s, 's'), ('÷', 3600, '')], hours, 'h', 5)}",
         equation([("", 24, "h"), ("÷", hours, "h")], 24 / hours, "runs a day"),
-        f"{equation(terms, rate.value, f'{unit.name}s per day')} "
-        f"({format_interval(span_content(rate), None)}){missing}",
+        f"{units} ({format_interval(span_content(rate), None)}){missing}",
     ]
 
 
 def _ratio_cell(one: Estimate, baseline: Estimate, ratio: Mapping[str, Any], merit: FigureOfMerit | None) -> str:
     """Tell how many times faster the target is, which side leaves out more, and the figure of merit over all."""
-    from fomkit.output.terminal import format_interval
-
     ours, theirs = one.unit_per_day, baseline.unit_per_day
     terms: list[Term] = [("", baseline.step.value * 1e3, "ms a step"), ("÷", one.step.value * 1e3, "ms a step")]
     if ours is not None and theirs is not None:
         terms = [("", ours.value, ""), ("÷", theirs.value, "")]
-    partial = (
-        {"work that is not in the profile"}
-        if any(note.startswith(PARTIAL) for note in one.model.notes)
-        else set[str]()
-    )
-    lacks = [{*at.excludes, *(partial if at.basis == "modelled" else ())} for at in (one, baseline)]
-    sides = {one.machine.name: sorted(lacks[0] - lacks[1]), baseline.machine.name: sorted(lacks[1] - lacks[0])}
-    alone = [f"{name} alone leaves out {', '.join(left)}" for name, left in sides.items() if left]
-    bound = ("at most " if sides[one.machine.name] else "at least ") if len(alone) == 1 else ""
+    partial = {"work that is not in the profile" for note in one.model.notes if note.startswith(PARTIAL)}
+    more, less = ({*at.excludes} | (partial if at.basis == "modelled" else set()) for at in (one, baseline))
+    sides = ((one.machine.name, more - less), (baseline.machine.name, less - more))
+    alone = [f"{name} alone leaves out {', '.join(sorted(left))}" for name, left in sides if left]
+    bound = ("at most " if more - less else "at least ") if len(alone) == 1 else ""
     told = f"{bound}{equation(terms, ratio['value'], 'times', 4)} ({format_interval(ratio, None)})"
     many = f" over {len(merit.ratios)} models" if merit is not None and len(merit.ratios) > 1 else ""
     fom = [] if merit is None else [f"FOM{many}: {format_number(merit.value.value)}, {merit.mean}"]
