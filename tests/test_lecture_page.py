@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 import fomkit
+from fomkit.merit.content import equation, method_steps
 from fomkit.output.screen import Screen
+from fomkit.output.terminal import format_interval
 from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import all_measured
-from fomkit.verbs.compare import Comparison, equation, method_steps
+from fomkit.verbs.compare import Comparison
 from fomkit.verbs.views import answer_of
 
 STUDIES = (
@@ -26,10 +28,9 @@ NUMBER = re.compile(r"[\d,]+(?:\.\d+)?")
 def cells(found: Comparison) -> Iterator[list[str]]:
     """Give each row of the pages of a study: its title, and a cell for each machine."""
     over, merit = {one.model.name: one for one in found.baseline}, found.merits[0] if found.merits else None
-    blocks = found.content()["models"][len(found.baseline) :]
-    rows = all_measured()[0].rows
-    for one, block in zip(found.estimates, blocks, strict=True):
-        yield from map(list, method_steps(one, over.get(one.model.name), block.get("ratio"), merit, rows))
+    for one in found.estimates:
+        rows = all_measured()[0].rows
+        yield from map(list, method_steps(one, over.get(one.model.name), merit, rows, format_interval))
 
 
 def calculated(left: str) -> float:

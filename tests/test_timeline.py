@@ -170,8 +170,8 @@ def test_memory_that_nobody_knows_is_absent(change: dict[str, Any], options: Opt
     assert not of(content, "C")
 
 
-def test_work_without_a_time_is_marked_and_no_slice() -> None:
-    model = load_model("p1b3-lecture")
+def test_work_without_a_time_is_marked_and_no_slice(unsized: Path) -> None:
+    model = load_model(unsized)
     ops = model.ops.assign(traced_time_s=float("nan"))
     content = timeline_content(replace(model, ops=ops), load_machine("v100"), Options(allow_uncovered=True))
     missing = of(content, "i")

@@ -39,10 +39,6 @@ def _monomials(sizes: int) -> tuple[Exponents, ...]:
     return tuple(sorted(few, key=lambda power: (sum(power), power)))
 
 
-def _value(exponents: Exponents, point: Point) -> int:
-    return prod(size**power for size, power in zip(point, exponents, strict=True))
-
-
 class Candidates:
     """All sums of a few products, prepared for many dimensions traced at the same points.
 
@@ -56,7 +52,10 @@ class Candidates:
 
         self.points = tuple(points)
         products = _monomials(len(self.points[0]))
-        self._columns = {one: [_value(one, point) for point in self.points] for one in products}
+        self._columns = {
+            one: [prod(size**power for size, power in zip(point, one, strict=True)) for point in self.points]
+            for one in products
+        }
         most = min(MOST_TERMS, (len(self.points) + 1) // 2, len(products))
         self._sums: list[tuple[list[tuple[Exponents, ...]], NDArray[np.float64], NDArray[np.float64]]] = []
         for terms in range(1, most + 1):

@@ -354,14 +354,3 @@ def format_estimates(content: Entry, screen: Screen = PLAIN) -> str:
     for block in content.get("foms") or ([content["fom"]] if content["fom"] else []):
         show_merit(page, block)
     return page.text()
-
-
-def format_explanation(
-    title: str, machines: Sequence[str], steps: Sequence[Sequence[str]], screen: Screen = PLAIN
-) -> str:
-    """Write numbered steps as an aligned table: what is done, and what it gives on each machine."""
-    page = Page(screen)
-    page.line(title, "bold")
-    numbered = ((str(number), *step) for number, step in enumerate(steps, start=1))
-    page.rows([("", "right"), "step", *machines], numbered, first_out=machines)
-    return page.text()

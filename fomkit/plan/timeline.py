@@ -52,10 +52,6 @@ def _named(kind: str, value: str | int, track: int | None = None) -> dict[str, A
     return {"name": kind, "ph": "M", **place, "args": {argument: value}}
 
 
-def _is_known(value: Any) -> bool:
-    return value is not None and value != "" and not (isinstance(value, float) and isnan(value))
-
-
 def _arguments(row: Mapping[str, Any], count: float) -> dict[str, Any]:
     """Say what is known of one slice; flop and byte are those of all its executions."""
     described = {name: row.get(name) for name in ("module", "code_line", "kind", "dtype", "engine", "pass_name")}
@@ -63,7 +59,7 @@ def _arguments(row: Mapping[str, Any], count: float) -> dict[str, Any]:
     interval = {f"{name}_us": row[f"{name}_s"] * count * 1e6 for name in ("low", "high")}
     how = {name: row.get(name) for name in ("time_source", "bound", "evidence")}
     found = {"shape": shape_label(row), "executions": count, **described, **work, **interval, **how}
-    return {name: value for name, value in found.items() if _is_known(value)}
+    return {name: value for name, value in found.items() if value not in (None, "") and value == value}
 
 
 def _tracks(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], int]:

@@ -1,24 +1,20 @@
-"""Several models on a target and a baseline: ratios, and one figure of merit over all of them, step by step."""
+"""Several models on a target and a baseline: ratios, and one figure of merit over all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isclose, isnan, nan
 from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, ManyFomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
-from fomkit.core.model import PARTIAL, ModelProfile
-from fomkit.core.units import format_number, format_quantity
+from fomkit.core.model import ModelProfile
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
-from fomkit.output.terminal import format_interval
-from fomkit.plan.content import INTERVAL_MEANING, estimate_content, span_content
-from fomkit.plan.estimate import Estimate, check_one_device
+from fomkit.plan.content import INTERVAL_MEANING, estimate_content
+from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
-from fomkit.plan.run import no_run
 from fomkit.verbs.answer import ALONE, Spread
 
 if TYPE_CHECKING:
@@ -218,182 +214,3 @@ def estimates_content(result: Comparison) -> dict[str, Any]:
         **({"foms": blocks} if len(blocks) > 1 else {}),
         **({} if result.from_measurements is None else {"from_measurements": result.from_measurements}),
     }
-
-
-Term = tuple[str, float, str]
-"""A term of an equation: its sign, "" of the first, its number, a whole one as it stands, and its unit."""
-DOMINANT_SHARE = 0.95
-NAMED_OPS = 6
-RULES: Mapping[str, str] = {
-    "extrapolated": "larger or smaller than what was timed",
-    "transferred": "by timings of a similar op",
-    "roofline": "by rates, and what such ops usually reach of them",
-    "alpha_beta": "by the link's start and rate",
-    "assumed": "as somebody assumes",
-}
-"""How ops are priced that no timing covers, by their time source."""
-RECORDED: Mapping[str, str] = {
-    "step_s": "s a step", "epoch_s": "s an epoch", "run_s": "s a run", "latency_s": "s a forward pass",
-    "sample_per_s": "samples a second",
-}  # fmt: skip
-
-
-def equation(terms: Sequence[Term], result: float, unit: str, digits: int = 6, factor: float = 1.0) -> str:
-    """Write an equation, its numbers with so many digits that a pocket calculator gives the result that is shown.
-
-    `terms`: taken from left to right; `result`: what fomkit found, in ``unit``; `digits`: of the result; `factor`:
-    between the terms' units and that of the result.
-
-    >>> equation([("", 287.2917, "ms"), ("×", 8001, "steps")], 2298.6208917, "s", factor=1e-3)
-    '287.2917 ms × 8001 steps = 2298.62 s'
-    """
-    shown, told = list[str](), format_number(result, digits)
-    for more in range(digits + 1, 17):
-        shown = [format_number(one, len(str(one)) if isinstance(one, int) else more) for _, one, _ in terms]
-        total = 0.0
-        for (sign, _, _), text in zip(terms, shown, strict=True):
-            one = float(text.replace(",", ""))
-            total = total * one if sign == "×" else total / one if sign == "÷" else total + one
-        if format_number(total * factor, digits) == told:
-            break
-    words = (" ".join(filter(None, (sign, text, of))) for (sign, _, of), text in zip(terms, shown, strict=True))
-    return f"{' '.join(words)} = {told}{'' if unit == '%' else ' '}{unit}"
-
-
-def _recorded_time(one: Estimate, rows: Sequence[Measurement]) -> str:
-    """Say what somebody measured of this model on this machine, and how much of it the device explains."""
-    from fomkit.merit.measured_steps import explained_share, mismatch, quantity_of  # who explains waits for them
-
-    own, told = (one.model.name, one.machine.name), []
-    known = [row for row in rows if (row.model, row.machine) == own and row.quantity in RECORDED]
-    of_device = replace(one, scope="device")
-    for row in (row for row in known if not mismatch(row, of_device)):
-        share = explained_share(row.quantity, quantity_of(one, row.quantity), row.value)
-        explained = "" if share is None else f", of which the device explains {share:.1%}"
-        told.append(f"{row.value:g} {RECORDED[row.quantity]} ({row.date or 'no date'}){explained}")
-    other = f" at this batch, precision and scope, {len(known)} at others" if known else ""
-    return "; ".join(dict.fromkeys(told)) or f"none recorded{other}"
-
-
-def _op_cells(one: Estimate) -> list[str]:
-    """Tell the profile, its dominant ops, its products, and which of the time rests on timings and on rules."""
-    from fomkit.ops.groups import fewest, shape_label
-    from fomkit.ops.kinds import PRODUCT_KINDS
-    from fomkit.plan.coverage import UNPRICED
-
-    named, count = one.ops["op"].astype("str").str.rpartition("::")[2], one.ops["count"]
-    spent = one.ops["time_s"] * count * 1e3
-    of_op = {str(name): float(ms) for name, ms in spent.groupby(named).sum().items()}
-    top = fewest(of_op, DOMINANT_SHARE)
-    shown, others = top.groups[:NAMED_OPS], top.groups[NAMED_OPS:]
-    terms = [("+" if place else "", of_op[name], name) for place, name in enumerate(shown)]
-    terms += [("+", sum(of_op[name] for name in others), f"of {len(others)} more")] if others else []
-    reached, whole = sum(term[1] for term in terms), float(spent.sum())
-    share = equation([("", reached, "ms"), ("÷", whole, "ms")], 100 * reached / whole, "%", 4, 100)
-    products = one.ops[one.ops["kind"].isin(PRODUCT_KINDS) & spent.notna()]
-    flop, ms = float((products["flop"] * products["count"]).sum()) / 1e9, float(spent[products.index].sum())
-    longest = products.loc[spent[products.index].sort_values(ascending=False).index[:3]].to_dict("records")
-    sizes = ", ".join(shape_label({str(name): cell for name, cell in row.items()}) for row in longest)
-    rate = equation([("", flop, "GFLOP"), ("÷", ms, "ms")], flop / ms, "TFLOP/s", 4) if ms else ""
-    by_source = {name: float(time) for name, time in spent.groupby(one.ops["time_source"]).sum().items() if name}
-    parts = {name: f"{format_number(time)} ms {name} ({time / whole:.1%})" for name, time in by_source.items()}
-    lacking = ", ".join(dict.fromkeys(named[spent.isna()]))
-    beyond = [f"{parts[name]}: {how}" for name, how in RULES.items() if name in parts]
-    beyond += [f"no time for {one.coverage[UNPRICED]:.1%} of the executions: {lacking}"] if lacking else []
-    return [
-        f"{count.sum():,.0f} op executions in {len(one.ops):,} rows",
-        f"{equation(terms, reached, 'ms', 5)}; {share}",
-        f"{len(products)} rows, {rate}; longest: {sizes}" if ms else "none",
-        ", ".join(parts[name] for name in parts if name not in RULES) or "nothing",
-        "; ".join(beyond) or "nothing",
-    ]
-
-
-def _roll_up_cells(one: Estimate) -> list[str]:
-    """Tell how ops add up to a pass, an epoch and a run, and how many of these a day has."""
-    step, run, model, rate = one.step_time, one.run_time, one.model, one.unit_per_day
-    wall, device = one.step.value * 1e3, step.device_s.value * 1e3
-    passes: list[Term] = [
-        ("+" if at else "", ms.value * 1e3, name) for at, (name, ms) in enumerate(step.passes.items())
-    ]
-    added = equation(passes, device, "ms", 7)
-    if not isclose(device, wall, rel_tol=1e-9):
-        beside = {"host": step.host_launch_s, "input": step.input_s, "other overheads": step.extra_s}
-        known = ", ".join(f"{name} {span.value * 1e3:.4g} ms" for name, span in beside.items() if span is not None)
-        added += f" of the device; {known}: the longest and the overheads take {format_number(wall, 7)} ms"
-    cells = [f"{added} ({format_interval(span_content(one.step), 'time_s')}), bound by {step.bound}"]
-    lacking = f"unknown: {no_run(model) or 'nothing has a time'}"
-    if run.training_s is None or run.epoch_s is None:
-        return [*cells, *[lacking] * 4]
-    training, epoch, samples = run.training_s.value, run.epoch_s.value, model.data.train_samples or 0
-    steps: Term = ("×", int(run.steps_per_epoch or 0), "steps")
-    told = equation([("", wall, "ms"), steps], training, "s", factor=1e-3)
-    besides = (("validation", run.validation_s), ("overheads", run.epoch_extra_s))
-    others: list[Term] = [("+", span.value, f"s {name}") for name, span in besides if span and span.value]
-    told += f"; {equation([('', training, 's'), *others], epoch, 's')}" if others else ""
-    rest = samples % (one.sizes.get("batch") or 1)
-    left = f", {rest} left {'for one more' if run.partial_step else 'over'}" if rest else ""
-    cells.append(f"{told} ({samples:,} samples ÷ {one.sizes.get('batch'):,}{left})")
-    if run.run_s is None or rate is None:
-        return [*cells, *[lacking] * 3]
-    start: list[Term] = [("+", run.startup_s.value, "s start-up")] if run.startup_s else []
-    terms: list[Term] = [("", epoch, "s"), ("×", int(model.run.epochs or 0), "epochs"), *start]
-    run_s, up = run.run_s.value, one.machine.up_share(one.scope)
-    hours, unit = run_s / 3600, model.unit
-    a_day: list[Term] = [("", 24 / hours, ""), ("×", one.runs_at_once, f"at once on a {one.scope}")]
-    a_day += [("×", up, "of the time up")] if up != 1 else []
-    a_day += [("÷", unit.runs, f"runs a {unit.name}")] if unit.runs != 1 else []
-    missing = f", at best: without {', '.join(one.excludes)}" if one.excludes else ""
-    units = equation(a_day, rate.value, f"{unit.name}s per day")
-    return [
-        *cells,
-        f"{equation(terms, run_s, 's')}; {equation([('', run_s, 's'), ('÷', 3600, '')], hours, 'h', 5)}",
-        equation([("", 24, "h"), ("÷", hours, "h")], 24 / hours, "runs a day"),
-        f"{units} ({format_interval(span_content(rate), None)}){missing}",
-    ]
-
-
-def _ratio_cell(one: Estimate, baseline: Estimate, ratio: Mapping[str, Any], merit: FigureOfMerit | None) -> str:
-    """Tell how many times faster the target is, which side leaves out more, and the figure of merit over all."""
-    ours, theirs = one.unit_per_day, baseline.unit_per_day
-    terms: list[Term] = [("", baseline.step.value * 1e3, "ms a step"), ("÷", one.step.value * 1e3, "ms a step")]
-    if ours is not None and theirs is not None:
-        terms = [("", ours.value, ""), ("÷", theirs.value, "")]
-    partial = {"work that is not in the profile" for note in one.model.notes if note.startswith(PARTIAL)}
-    more, less = ({*at.excludes} | (partial if at.basis == "modelled" else set()) for at in (one, baseline))
-    sides = ((one.machine.name, more - less), (baseline.machine.name, less - more))
-    alone = [f"{name} alone leaves out {', '.join(sorted(left))}" for name, left in sides if left]
-    bound = ("at most " if more - less else "at least ") if len(alone) == 1 else ""
-    told = f"{bound}{equation(terms, ratio['value'], 'times', 4)} ({format_interval(ratio, None)})"
-    many = f" over {len(merit.ratios)} models" if merit is not None and len(merit.ratios) > 1 else ""
-    fom = [] if merit is None else [f"FOM{many}: {format_number(merit.value.value)}, {merit.mean}"]
-    return "; ".join([told, *alone, *fom])
-
-
-def method_steps(
-    one: Estimate, baseline: Estimate | None, ratio: Mapping[str, Any] | None, merit: FigureOfMerit | None,
-    rows: Sequence[Measurement],
-) -> list[tuple[str, ...]]:  # fmt: skip
-    """Tell an estimate as the lecture's twelve steps, with their arithmetic, the baseline's beside the target's.
-
-    The method is that of Foster & Stevens, Learning Systems 2018, lecture 10. `ratio`: to the baseline, of the
-    block of ``models``; `merit`: over all models of the study; `rows`: what was measured of models. Gives a list:
-    of each step its title, the cell of the baseline where there is one, and that of the target. Raises FomkitError
-    for a run on several devices.
-    """
-    sides = [one] if baseline is None else [baseline, one]
-    check_one_device(sides, "the lecture's method")
-    model, of = one.model, ", ".join(one.model.traced_with.values()) or "unknown framework"
-    parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"
-    traced = (one.ops["traced_time_s"] * one.ops["count"]).sum(skipna=False) if "traced_time_s" in one.ops else nan
-    recorded = "" if isnan(traced) else f"; in the profile, {format_quantity(traced, 'time_s')} a pass"
-    titles = [
-        f"recorded training time{recorded}", f"profile: {parameters} parameters; {of}",
-        f"dominant ops, {DOMINANT_SHARE:.0%} of the step", "products and their sizes", "mapped onto timings",
-        "beyond the timings", "one pass", "epoch: pass × steps", "run: epoch × epochs", "24 h ÷ run",
-        "× runs at once", "÷ baseline",
-    ]  # fmt: skip
-    cells = [[_recorded_time(side, rows), *_op_cells(side), *_roll_up_cells(side)] for side in sides]
-    last = "needs --baseline" if baseline is None else _ratio_cell(one, baseline, ratio or {}, merit)
-    columns = [*([[*cells[0], "the baseline"]] if baseline is not None else []), [*cells[-1], last]]
-    return list(zip(titles, *columns, strict=True))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, View, nearest_names
-from fomkit.output.screen import PLAIN, Screen
+from fomkit.output.screen import PLAIN, Page, Screen
 from fomkit.output.sweeps import format_scaling, format_sweep
 from fomkit.output.terminal import format_estimates
 from fomkit.verbs.answer import Answer, command
-from fomkit.verbs.compare import Comparison, estimates_content, method_steps
+from fomkit.verbs.compare import Comparison, estimates_content
 
 if TYPE_CHECKING:
     import altair as alt
@@ -126,10 +126,6 @@ def _reviewed(found: Review) -> Answer:
     return Answer(content, content["changes"], format_review, said=not_recorded(found))
 
 
-def _scaling(found: Any) -> Answer:
-    return Answer(found.content, found.content["points"], format_scaling, found.content["does_not_fit"])
-
-
 def _sensitivity(found: Any) -> Answer:
     from fomkit.output.decisions import format_sensitivity
 
@@ -146,16 +142,20 @@ def _solution(found: Any) -> Answer:
 
 def _twelve_steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
     """Tell each estimate on a target as the lecture's twelve steps, with the terms of its energy."""
-    from fomkit.output.terminal import format_explanation, format_terms
+    from fomkit.merit.content import method_steps
+    from fomkit.output.terminal import format_interval, format_terms
     from fomkit.readers.measurements import all_measured
 
     merits, told = {merit.target.machine: merit for merit in found.merits}, ""
     baseline, rows = {one.model.name: one for one in found.baseline}, (*all_measured()[0].rows, *found.rows)
     for one, block in zip(found.estimates, content["models"][len(found.baseline) :], strict=True):
         over, name = baseline.get(one.model.name), one.machine.name
-        steps = method_steps(one, over, block.get("ratio"), merits.get(name), rows)
-        title = f"\n{one.model.name} on {name}, in twelve steps"
-        told += format_explanation(title, [*([over.machine.name] if over else []), name], steps, screen)
+        steps = method_steps(one, over, merits.get(name), rows, format_interval)
+        machines, page = [*([over.machine.name] if over else []), name], Page(screen)
+        page.heading(f"{one.model.name} on {name}, in twelve steps")
+        numbered = ((str(place), *step) for place, step in enumerate(steps, start=1))
+        page.rows([("", "right"), "step", *machines], numbered, first_out=machines)
+        told += page.text()
         told += "" if block["energy_j"] is None else format_terms(block)
     return told
 
@@ -200,7 +200,9 @@ def _swept(found: Any) -> Answer:
 
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
     "Advice": _advice, "Comparison": _comparison, "Cost": _cost, "ModelProfile": _profiled,
-    "Prediction": _predicted, "Review": _reviewed, "ScalingResult": _scaling, "Sensitivity": _sensitivity,
+    "Prediction": _predicted, "Review": _reviewed, "Sensitivity": _sensitivity,
+    "ScalingResult": lambda of: Answer(of.content, of.content["points"], format_scaling,
+                                       of.content["does_not_fit"]),
     "Solution": _solution, "SuiteResult": _suite, "Swept": _swept,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""

@@ -265,11 +265,6 @@ def _why_not_varied(parameter: Parameter, effect: Effect | None) -> str:
     return "no value beside it can be estimated" if effect is None else "no figure moves with it"
 
 
-def _rank(effect: Effect, figure: str) -> tuple[bool, float, float, str]:
-    """Order what the machine does before what the work does: less work is no faster machine."""
-    return effect.parameter.of == "model", -effect.swing, -abs(effect.elasticity[figure]), effect.parameter.name
-
-
 def sensitivity(subject: Subject) -> Sensitivity:
     """Work out what a subject's figures hang on.
 
@@ -288,6 +283,9 @@ def sensitivity(subject: Subject) -> Sensitivity:
             not_varied.append((parameter.name, _why_not_varied(parameter, effect)))
     if not effects:
         raise FomkitError("sensitivity", "no parameter moves a figure. State rates in the machine's profile.")
-    ranked = sorted(effects, key=lambda effect: _rank(effect, figure))
+    # What the machine does stands before what the work does: less work is no faster machine.
+    ranked = sorted(effects, key=lambda one: (
+        one.parameter.of == "model", -one.swing, -abs(one.elasticity[figure]), one.parameter.name,
+    ))  # fmt: skip
     to_measure = subject.measurements()
     return Sensitivity(subject.title, subject.level, figure, here, tuple(ranked), tuple(not_varied), to_measure)

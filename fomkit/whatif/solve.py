@@ -344,11 +344,6 @@ def _tried(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...])
     return tuple(one for one in known if one.value > 0 and (one.of != "model" or not of_suite))
 
 
-def _is_unused(evaluator: Evaluator, parameter: Parameter) -> bool:
-    """Tell whether a rate is that of no op: less of it by the most would else be slower."""
-    return parameter.unit == "flop_per_s" and evaluator.still(parameter, [parameter.value / evaluator.most])
-
-
 def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
     """Find the smallest changes that reach a goal.
 
@@ -369,7 +364,8 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
         return Solution(subject.title, subject.level, goal, here, probability, (), (), None)
     found, refused = [], []
     for one in tried if changes or not together else ():
-        if not changes and _is_unused(evaluator, one):
+        # Where an op has this rate, less of it by the most is slower.
+        if not changes and one.unit == "flop_per_s" and evaluator.still(one, [one.value / evaluator.most]):
             refused.append((one.name, UNUSED))
             continue
         try:

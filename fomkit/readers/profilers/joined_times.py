@@ -128,13 +128,9 @@ def _whatever_pass(cells: Mapping[str, Any]) -> object:
     return (canonical(cells["op"]), cells.get("numel")) if cells["kind"] == "copy" else None
 
 
-def _updates(cells: Mapping[str, Any]) -> object:
-    return UPDATE if cells["pass_name"] == UPDATE else None
-
-
 ROUNDS: Sequence[Key] = (
     _exact, _either_gradient(_exact), _by_sizes, _either_gradient(_by_sizes), _by_numel, _in_pieces,
-    _whatever_pass, _updates,
+    _whatever_pass, lambda cells: UPDATE if cells["pass_name"] == UPDATE else None,
 )  # fmt: skip
 """By what rows and times are held to be the same, round by round."""
 
