@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 import fomkit
+from fomkit.core.machine import Fact, Overhead
+from fomkit.core.model import Unit
 from fomkit.merit.content import equation, method_steps
 from fomkit.output.screen import Screen
 from fomkit.output.terminal import format_interval
+from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import all_measured
 from fomkit.verbs.compare import Comparison
@@ -125,6 +129,21 @@ def test_what_was_recorded_stands_beside_what_is_projected() -> None:
     ]
     other = next(cells(fomkit.estimate_all(["candle/p1b3"], ["v100"], baseline="p100", batch=50)))
     assert other[1] == "none recorded at this batch, precision and scope, 1 at others"
+
+
+def test_what_waits_beside_the_device_is_said() -> None:
+    reading = Overhead("input", "step", Fact(0.5, 0.4, 0.6, "assumed", "a test"), None)
+    saving = Overhead("checkpoint", "epoch", Fact(9.0, 9.0, 9.0, "assumed", "a test"), None)
+    queue = Overhead("queue", "run", Fact(60.0, 60.0, 60.0, "assumed", "a test"), None)
+    machine = replace(load_machine("titan"), overheads=(reading, saving, queue), availability=0.5)
+    model = replace(load_model("p1b3"), unit=Unit("pair", 2))
+    told = [row[1] for row in cells(fomkit.estimate_all([model], [machine], scope="system"))]
+    assert "update = 7.586039 ms of the device; host " in told[6]
+    assert "input 500 ms, other overheads 0 ms: the longest and the overheads take 500.0000 ms" in told[6]
+    assert "500.0000 ms × 8001 steps = 4000.50 s" in told[7]
+    assert "+ 9.000000 s overheads = " in told[7]
+    assert "× 20 epochs + 60.00000 s start-up = " in told[8]
+    assert "× 0.5000000 of the time up ÷ 2 runs a pair = " in told[10]
 
 
 def test_what_a_run_is_may_be_unknown() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -115,10 +116,10 @@ def test_of_overheads_validation_and_a_system() -> None:
     assert_sheet_model_is(compare([model], [slowed], machine("a"), Options(scope="system")))
 
 
-def test_of_work_without_a_time() -> None:
+def test_of_work_without_a_time(unsized: Path) -> None:
     unknown = replace(machine("x86-lecture"), name="partly")
     short = replace(unknown, timings=unknown.timings.iloc[:10].reset_index(drop=True), timings_key="")
-    book = assert_sheet_model_is(run(["p1b3-lecture"], [short], None, allow_uncovered=True))
+    book = assert_sheet_model_is(run([str(unsized)], [short], None, allow_uncovered=True))
     assert any(line.time_s is None and line.utilisation is None for line in book.cases[0].ops)
 
 

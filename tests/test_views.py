@@ -51,8 +51,8 @@ def test_groups_add_up_to_the_step(ops, name, by):
         assert sum(one.distinct for one in groups) == total.distinct
 
 
-def test_unpriced_work_is_missing_and_never_0(ops):
-    table = ops("p1b3-lecture")
+def test_unpriced_work_is_missing_and_never_0(ops, unsized):
+    table = ops(unsized)
     assign = add_up(table[table["op"] == "Assign"])
     assert math.isnan(assign.flop)
     assert math.isnan(assign.intensity)
