@@ -126,18 +126,12 @@ def _reviewed(found: Review) -> Answer:
     return Answer(content, content["changes"], format_review, said=not_recorded(found))
 
 
-def _sensitivity(found: Any) -> Answer:
-    from fomkit.output.decisions import format_sensitivity
+def _decision(found: Any) -> Answer:
+    from fomkit.output.decisions import format_sensitivity, format_solution
 
     content = found.content
-    return Answer(content, content["parameters"], format_sensitivity, [content["does_not_fit"] or ""])
-
-
-def _solution(found: Any) -> Answer:
-    from fomkit.output.decisions import format_solution
-
-    content = found.content
-    return Answer(content, content["changes"], format_solution, [content["does_not_fit"] or ""])
+    rows, write = ("changes", format_solution) if "changes" in content else ("parameters", format_sensitivity)
+    return Answer(content, content[rows], write, [content["does_not_fit"] or ""])
 
 
 def _twelve_steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
@@ -200,10 +194,10 @@ def _swept(found: Any) -> Answer:
 
 ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
     "Advice": _advice, "Comparison": _comparison, "Cost": _cost, "ModelProfile": _profiled,
-    "Prediction": _predicted, "Review": _reviewed, "Sensitivity": _sensitivity,
+    "Prediction": _predicted, "Review": _reviewed, "Sensitivity": _decision,
     "ScalingResult": lambda of: Answer(of.content, of.content["points"], format_scaling,
                                        of.content["does_not_fit"]),
-    "Solution": _solution, "SuiteResult": _suite, "Swept": _swept,
+    "Solution": _decision, "SuiteResult": _suite, "Swept": _swept,
 }  # fmt: skip
 """What verbs answer that have a class of their own, by the name of the class."""
 
