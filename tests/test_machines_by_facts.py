@@ -73,7 +73,11 @@ def test_a_model_is_estimated_on_each() -> None:
 
 def test_a_limit_alone_is_no_energy_and_says_so_in_a_line() -> None:
     found = energy_of_estimate(fomkit.estimate("gpt2", "l4"))
-    assert (found.step, found.missing, found.limit_w) == (None, ("nobody states idle power, nor what work takes",), 72)
+    assert (found.step, found.missing, found.limit_w) == (
+        None,
+        ("nobody states idle power, nor what work takes",),
+        72,
+    )
 
 
 def test_machines_are_listed_and_searched() -> None:

@@ -198,7 +198,10 @@ def choose_method(
     missing = list(work.missing)
     if energy.idle_w is None:
         nothing = energy.byte_j is None and not energy.per_flop
-        return None, ("nobody states idle power, nor what work takes",) if nothing else ("nobody states the idle power", *missing)
+        return None, ("nobody states idle power, nor what work takes",) if nothing else (
+            "nobody states the idle power",
+            *missing,
+        )
     if missing:
         return None, tuple(missing)
     idle = energy.idle_w.span(level).scaled(1 / (energy.devices or 1))
