@@ -14,6 +14,8 @@ from fomkit.frontends.config.profile import profile_config
 from fomkit.frontends.config.read import KNOWN, read_architecture
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
+from fomkit.parallel.transformer import Split, as_table, block_rows
+from fomkit.plan.memory_of import step_memory
 
 PUBLIC = json.loads((Path(__file__).parent / "data" / "public_configs.json").read_text())
 """Sizes of published models, where they stand, and how many parameters their makers count."""
@@ -155,6 +157,7 @@ def test_decoding_reads_weights_and_cache_once(tmp_path: Path) -> None:
     cache = 2 * 2 * 32 * 8 * 128 * 16 * 4096
     assert products == pytest.approx(weights, rel=0.01)
     assert attention == pytest.approx(cache, rel=0.01)
+    assert step_memory(profile, profile.sizes).peak_byte == pytest.approx(2 * 8030261248 + cache, rel=0.001)
     floor_s = (weights + cache) / 3.35e12
     step = fomkit.estimate(profile, "h100-sxm").step
     assert floor_s < step.value < 2.5 * floor_s
@@ -212,3 +215,38 @@ def test_a_profile_of_a_file_is_written_and_estimated(tmp_path: Path) -> None:
     again = fomkit.estimate(tmp_path / "small.yaml", "h100-sxm")
     assert again.step == fomkit.estimate(made, "h100-sxm").step
     assert again.model.parameters_total == 1235814400
+
+
+def test_a_cache_limits_the_batch() -> None:
+    """What is left beside the weights is divided by what a sample's tokens take."""
+    profile = fomkit.model("llama3-8b-decode")
+    found = fomkit.memory(profile, "h100-sxm").content["target"]["largest_batch"]
+    a_sample = 2 * 2 * 32 * 8 * 128 * 4097
+    assert found == pytest.approx((80e9 - 2 * 8030261248) / a_sample, abs=1)
+    deeper = fomkit.memory(profile, "h100-sxm", sizes={"cache": 8192}).content["target"]["largest_batch"]
+    assert deeper == pytest.approx(found / 2, abs=1)
+
+
+def test_layouts_share_what_the_sizes_say(tmp_path: Path) -> None:
+    """The block of sizes learns what the model does, and a device of a tensor group does its part of the flop."""
+    profile = fomkit.model("llama3-8b")
+    assert profile.transformer is not None
+    assert profile.transformer.parameters == profile.parameters_total == 8030261248
+    whole, split = (block_rows(profile.transformer, Split(1, tensor, False, "bf16")) for tensor in (1, 8))
+    flop = [
+        add_costs(as_table(rows)).query("kind in ('gemm', 'attention')")["flop"].sum() for rows in (whole, split)
+    ]
+    assert flop[0] == pytest.approx(8 * flop[1], rel=1e-12)
+    own = add_costs(resize_ops(profile.ops, {**profile.sizes, "batch": 1}, "llama3-8b"))
+    own = own[(own["module"] == "decoder.block") & own["kind"].isin(["gemm", "attention"])]
+    assert own["flop"].sum() == pytest.approx(flop[0], rel=1e-12)
+    for name in ("qwen2-7b", "deepseek-v2-lite", "gpt2-xl"):  # biases, latent attention, another style
+        config = write(tmp_path, PUBLIC[name]["config"], f"{name}.json")
+        assert profile_config(config, sizes={"seq": 512}).transformer is None
+
+
+def test_a_sequence_that_is_asked_for_is_that_of_a_layout() -> None:
+    steps = [fomkit.estimate("llama3-8b", "h100-sxm", nodes=1, layout="zero=3,recompute=full", sizes={"seq": seq})
+             for seq in (8192, 4096)]  # fmt: skip
+    # Half of the tokens take less than half of the time, for attention grows with the square of a sequence.
+    assert steps[1].step.value < 0.5 * steps[0].step.value

@@ -326,3 +326,40 @@ def step_rows(shape: Architecture, mode: Mode, sizes: dict[str, int]) -> list[di
     if step.trains:
         _update(step, shape, _tensors(shape))
     return step.rows
+
+
+def _output(row: dict[str, Any], item_byte: int) -> int | str:
+    """Give the bytes that an op makes, as a cell."""
+    if row["kind"] == "attention":
+        wide, of = row["heads"] * row["head_dim"], BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
+    elif row["kind"] in ("gemm", "experts"):
+        wide, of = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
+    else:
+        written: int | str = row.get("write_byte", 0)
+        return written
+    return Many(wide * item_byte, str(of)).cell
+
+
+def _cached(one: Attention) -> int:
+    """Count the numbers that a token leaves in the cache of a block."""
+    return one.latent.rank + one.latent.rotary if one.latent else 2 * one.kv_heads * one.head_dim
+
+
+def order_rows(shape: Architecture, mode: Mode, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """List the memory of a step without gradients: weights, the cache, and what each op makes for the next.
+
+    Blocks that are alike run once here: each frees what it made, so that more of them take no more at once.
+    """
+    item = ITEM_BYTE[shape.dtype]
+    found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters}]
+    if mode == "decode" and shape.decoder is not None:
+        each = sum(many * _cached(block.attention) for many, block in shape.decoder.blocks)
+        kept = {"id": 0, "role": "buffer", "module": "cache"}
+        found.append({**kept, "output_byte": f"{item * each}*{BATCH}*({CACHE} + 1)"})
+        if shape.encoder is not None:
+            each = sum(many * _cached(block.cross) for many, block in shape.decoder.blocks if block.cross)
+            found.append({**kept, "output_byte": f"{item * each}*{BATCH}*{shape.encoder.length}"})
+    for place, row in enumerate(rows):
+        made = {"id": place + 1, "row": place, "role": "temporary", "freed_by": place + 2}
+        found.append({**made, "output_byte": _output(row, item)})
+    return found

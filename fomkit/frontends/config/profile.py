@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.model import ModelProfile, Transformer, Unit
+from fomkit.core.model import Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.config.architecture import Architecture, Experts
-from fomkit.frontends.config.ops import BATCH, CACHE, Mode, step_rows
+from fomkit.frontends.config.ops import BATCH, CACHE, Mode, order_rows, step_rows
 from fomkit.frontends.config.read import read_architecture
 
-UNITS = {"train": "trained model", "infer": "batch of prompts", "decode": "batch of tokens"}
+MILLION = 1_000_000
+"""Tokens of a run of decoding, the unit of work that is counted."""
 NOTES = (
     "made by rule from the sizes in config.json, not traced: attention, norms, activations and positions are one "
     "kernel each, and so are queries, keys and values (docs/frontends.md)"
@@ -91,11 +92,14 @@ def profile_config(
     notes += [SEEN.format(one) for one in sorted(_windows(shape))]
     blocks = [block for stack in (shape.encoder, shape.decoder) if stack for _, block in stack.blocks]
     notes += [TOKENS] * any(isinstance(block.feed, Experts) for block in blocks)
+    rows = step_rows(shape, mode, used)
+    order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows), "ORDER")
+    data, run, unit = (Data(MILLION), Run(1), Unit("megatoken")) if mode == "decode" else (Data(), Run(), Unit())
     return ModelProfile(
         name=name or path.stem.removesuffix(".config"), title=_title(shape),
-        ops=table_of_rows(step_rows(shape, mode, used), "OPS"), parts=empty_table("OPS"), sizes=used,
+        ops=table_of_rows(rows, "OPS"), parts=empty_table("OPS"), sizes=used,
         traced_with={"framework": "rule", "device": "sizes", "mode": "train" if mode == "train" else "infer"},
-        parameters_total=shape.parameters, parameters_trainable=shape.parameters, unit=Unit(UNITS[mode]),
+        parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
         optimizer={"rule": "adamw", "impl": "fused"} if mode == "train" else {}, notes=tuple(notes),
-        transformer=_layout_sizes(shape, used["seq"]) if mode == "train" and "seq" in used else None,
+        order=order, transformer=_layout_sizes(shape, used["seq"]) if mode == "train" and "seq" in used else None,
     )  # fmt: skip
