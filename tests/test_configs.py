@@ -283,4 +283,4 @@ def test_the_suite_of_today_rates_a_machine() -> None:
     found = fomkit.fom("today", "h100-sxm")
     assert not found.missing
     assert 1.5 < found.merit.value.value < 4
-    assert found.merit.value.low < found.merit.fom.value < found.merit.fom.high
+    assert found.merit.value.low < found.merit.value.value < found.merit.value.high

@@ -142,13 +142,13 @@ def test_unknown_names_get_the_nearest(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_chip_names_its_only_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert load_machine("h100").name == "h100-sxm"
+    assert load_machine("h200").name == "h200-sxm"
     with pytest.raises(FomkitError, match="several machines begin with this name: a100-pcie-40gb, a100-sxm"):
         load_machine("a100")
     with pytest.raises(FomkitError, match="several machines begin with this name: a100-pcie-40gb, a100-sxm"):
         find_profile("a100")
-    with pytest.raises(FomkitError, match=r"h10: no machine profile .*'h100-sxm'"):
-        load_machine("h10")
+    with pytest.raises(FomkitError, match=r"h20: no machine profile .*'h200-sxm'"):
+        load_machine("h20")
 
 
 # --- device: NAME ------------------------------------------------------------------------------------------------

@@ -169,8 +169,7 @@ def show(
     Parameters
     ----------
     profile : name, path or profile, optional
-        A profile by name or path; none = list them; machines = list these, the newest first, and what is known
-        of each.
+        A profile by name or path; none = list them; machines = list these, with what is known.
     by : str, optional
         Group a model's ops by this; default: kind, which also counts its layers.
     top : float or str, optional
@@ -192,14 +191,14 @@ def show(
     timeline : path, optional
         Write the projected step as trace events, for ui.perfetto.dev; replaces the file.
     having : str, optional
-        Only machines with these words: number formats, or parts of name, title or architecture.
+        Only machines with these words: number formats, parts of name, title or architecture.
     batch, sizes, precision, interval
         As of `fomkit.estimate`.
 
     Returns
     -------
     Answer
-        ``fomkit/show/1``; its table has the groups, the families of a machine's tables, or the names.
+        ``fomkit/show/1``; its table has the groups, the families of tables, or the names.
 
     Raises
     ------
@@ -213,9 +212,8 @@ def show(
         return found
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     target = None if machine is None else as_machine(machine)
-    if formula:
-        return _formulas(found, options)
-    answer = (_method_view(found, options, target, workspace) if convolutions
+    answer = (_formulas(found, options) if formula
+              else _method_view(found, options, target, workspace) if convolutions
               else _groups(found, options, target, _view(by, measure, top, depth)))  # fmt: skip
     return answer if timeline is None else _with_timeline(answer, found, target, options, Path(timeline))
 
