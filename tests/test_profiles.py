@@ -142,13 +142,13 @@ def test_unknown_names_get_the_nearest(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_chip_names_its_only_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert load_machine("h100").name == "h100-sxm"
+    assert load_machine("h200").name == "h200-sxm"
     with pytest.raises(FomkitError, match="several machines begin with this name: a100-pcie-40gb, a100-sxm"):
         load_machine("a100")
     with pytest.raises(FomkitError, match="several machines begin with this name: a100-pcie-40gb, a100-sxm"):
         find_profile("a100")
-    with pytest.raises(FomkitError, match=r"h10: no machine profile .*'h100-sxm'"):
-        load_machine("h10")
+    with pytest.raises(FomkitError, match=r"h20: no machine profile .*'h200-sxm'"):
+        load_machine("h20")
 
 
 # --- device: NAME ------------------------------------------------------------------------------------------------
@@ -172,11 +172,11 @@ def test_a_named_device_lies_beside_the_file_or_has_a_known_name(tmp_path: Path)
     peak = 'device: {peak: [{dtype: fp32, engine: vector, rate: 1 TFLOP/s, source: "s"}]}\n'
     machine_file(tmp_path, "chip", peak)
     machine_file(tmp_path, "v100", peak)
-    for name, rate in (("chip", 1e12), ("chip.yaml", 1e12), ("v100", 1e12), ("p100", 9.3e12), ("h100", 66.9e12)):
+    for name, rate in (("chip", 1e12), ("chip.yaml", 1e12), ("v100", 1e12), ("p100", 9.3e12), ("h200", 66.9e12)):
         built = load_machine(machine_file(tmp_path, "cluster", f"device: {name}\nnode: {{devices: 2}}\n"))
         assert built.device.peaks[0].rate.value == pytest.approx(rate)
-    assert (built.device_of, built.node_devices) == ("h100-sxm", 2)
-    assert any("those of the profile h100-sxm" in note for note in built.notes)
+    assert (built.device_of, built.node_devices) == ("h200-sxm", 2)
+    assert any("those of the profile h200-sxm" in note for note in built.notes)
 
 
 def test_a_machine_keeps_what_it_states_and_takes_links_of_a_node_of_the_same_size_only(tmp_path: Path) -> None:

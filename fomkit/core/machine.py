@@ -241,6 +241,7 @@ class Machine:
     `origin`: the device that timings and utilisations are of, where ``device`` is a change of it that nobody built
       (`changed`); None for a machine that is.
     `device_of`: the machine whose file tells of the device and its timings, where this one only names it.
+    `year`: in which it was announced; None where nobody says.
     `asked_as`: the short name that this board was chosen for, such as h100 for h100-sxm.
     `plausibility`: what came of checking timings and facts, before the first answer; None until then.
     `typical`: what other machines reached, for ops without a timing here; None until a prediction is prepared.
@@ -268,6 +269,7 @@ class Machine:
     device_of: str = ""
     plausibility: Plausibility | None = None
     asked_as: str = ""
+    year: int | None = None
     typical: TypicalTables | None = field(default=None, repr=False)
 
     @property

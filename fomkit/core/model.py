@@ -116,6 +116,10 @@ class Transformer:
 
     `feed_forward`: width of the feed-forward layer; default: four times ``hidden``.
     `attention`: ``unfused``: batched products and a softmax that write their scores; ``fused``: one kernel.
+    `style`: ``gpt``: biases, dropout, learned positions, layer norms, GELU; ``llama``: none of these, but gated
+      feed-forward layers, norms of one number an element, and positions that turn queries and keys.
+    `kv_heads`: heads of keys and values; default: ``heads``. `head_dim`: default: ``hidden / heads``.
+    `tied`: whether words in and out are one table.
     `experts`: feed-forward layers of each block, of which every token takes ``top_k``; 0: one layer for all
       tokens.
     `capacity_factor`: slots of an expert over its even share of the tokens, as declared: how tokens spread is not
@@ -132,15 +136,33 @@ class Transformer:
     experts: int = 0
     top_k: int = 1
     capacity_factor: float = 1.0
+    style: Literal["gpt", "llama"] = "gpt"
+    kv_heads: int = 0
+    head_dim: int = 0
+    tied: bool = True
 
     def __post_init__(self) -> None:
-        """Give the feed-forward layer its usual width where none is stated."""
-        if not self.feed_forward:
-            object.__setattr__(self, "feed_forward", 4 * self.hidden)
+        """Give the feed-forward layer and the heads their usual sizes where none are stated."""
+        usual = {"feed_forward": 4 * self.hidden, "kv_heads": self.heads, "head_dim": self.hidden // self.heads}
+        for name, size in usual.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, size)
+
+    @property
+    def gated(self) -> bool:
+        """Whether a feed-forward layer has a third product, which gates its activation."""
+        return self.style == "llama"
+
+    @property
+    def attention_width(self) -> int:
+        """Width of queries, keys and values together."""
+        return (self.heads + 2 * self.kv_heads) * self.head_dim
 
     @property
     def feed_forward_parameters(self) -> int:
-        """Learned numbers of one feed-forward layer: two products with their biases."""
+        """Learned numbers of one feed-forward layer: two products with their biases, or three without."""
+        if self.gated:
+            return 3 * self.hidden * self.feed_forward
         return 2 * self.hidden * self.feed_forward + self.feed_forward + self.hidden
 
     @property
@@ -162,19 +184,23 @@ class Transformer:
 
     def block_parameters_of(self, expert: int) -> int:
         """Count those that one of so many devices holds, which share the experts and copy the rest."""
-        attention = 4 * self.hidden * self.hidden + 4 * self.hidden + 4 * self.hidden
+        context = self.heads * self.head_dim
+        learned = 2 * self.hidden if self.gated else self.attention_width + 5 * self.hidden  # norms; biases too
+        attention = self.hidden * (self.attention_width + context) + learned
         layers = self.experts // expert if self.experts else 1
         return attention + layers * self.feed_forward_parameters + self.hidden * self.experts
 
     @property
     def embedding_parameters(self) -> int:
-        """Learned numbers of words, shared with the output, and of positions."""
-        return (self.vocabulary + self.seq) * self.hidden
+        """Learned numbers of words, shared with the output or not, and of positions."""
+        positions = 0 if self.gated else self.seq
+        return (self.vocabulary * (1 if self.tied else 2) + positions) * self.hidden
 
     @property
     def parameters(self) -> int:
         """Learned numbers of all."""
-        return self.blocks * self.block_parameters + self.embedding_parameters + 2 * self.hidden
+        last_norm = self.hidden * (1 if self.gated else 2)
+        return self.blocks * self.block_parameters + self.embedding_parameters + last_norm
 
 
 @dataclass(frozen=True)

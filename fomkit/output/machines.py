@@ -20,6 +20,24 @@ NARROW = 100
 _FAMILY = ("kind", "dtype", "engine", "pass")
 
 
+def format_machines(content: Entry, screen: Screen = PLAIN) -> str:
+    """List machines, the newest first: what each is known by, its memory, and the formats that it has peaks of."""
+
+    def shown(fact: Entry | None, dimension: str) -> str:
+        return "" if fact is None else format_quantity(fact["value"], dimension)
+
+    page = Page(screen)
+    page.rows(
+        ["year", "name", "known by", "memory", "bandwidth", "formats", "title"],
+        ((str(row["year"] or ""), row["name"], row["evidence"], shown(row["capacity_byte"], "byte"),
+          shown(row["byte_per_s"], "byte_per_s"), " ".join(row["formats"]), row["title"])
+         for row in content["machines"]),
+        first_out=("title", "formats"),
+    )  # fmt: skip
+    page.line("fomkit show NAME has every fact with its source; fomkit estimate MODEL --target NAME joins two")
+    return page.text()
+
+
 def _family(entry: Entry) -> list[str]:
     return [entry["kind"], entry["dtype"], entry["engine"], entry["pass_name"] or "any"]
 

@@ -99,6 +99,8 @@ _SPLIT, _WIDE = 24, 16
 2, wide activations before and after GELU 16."""
 _WHOLE = 10
 """Bytes that it leaves whole: inputs of two norms 4, of two products 4, masks of two dropouts 2."""
+_GATED_WHOLE = 8
+"""Bytes that a block of Llama's style leaves whole: inputs of two norms 4, of two products 4."""
 _PLACE = 4
 """Bytes of each element of an expert's places: its tokens, and what it gives."""
 _SHARE = 4
@@ -114,31 +116,38 @@ def _experts_byte(shape: Transformer, tensor: int) -> float:
     tensor group splits the wide activations only.
     """
     places = shape.experts * shape.expert_slots / shape.seq
-    wide = 4 * shape.feed_forward / shape.hidden
+    wide = (6 if shape.gated else 4) * shape.feed_forward / shape.hidden
     return places * (_PLACE + wide / tensor) + _SHARE * shape.experts / shape.hidden
 
 
 def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> float:
     """Give what one block keeps for its backward pass, per device [byte].
 
-    Raises FomkitError when the feed-forward width is not four times the hidden size, for which the equations hold;
-    experts may have any.
+    Of the style of GPT by the equations of arXiv 2205.05198, which hold for a feed-forward width of four times the
+    hidden size; of Llama's, and of experts, it is the tensors that the backward ops of
+    `fomkit.parallel.transformer` read.
+
+    Raises FomkitError for a GPT of another width.
 
     >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
     >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
     59.25
     """
-    if shape.feed_forward != 4 * shape.hidden and not shape.experts:
+    if shape.feed_forward != 4 * shape.hidden and not (shape.experts or shape.gated):
         raise FomkitError("layout", f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
     stream = shape.seq * samples * shape.hidden
     if layout.recompute == "full":
         return 2.0 * stream / (layout.tensor if layout.sequence else 1)
     saves_scores = layout.recompute == "none" and shape.attention == "unfused"
     scores = _SCORES * shape.heads * shape.seq / shape.hidden if saves_scores else 0.0
-    whole = _WHOLE / (layout.tensor if layout.sequence else 1)
+    whole = (_GATED_WHOLE if shape.gated else _WHOLE) / (layout.tensor if layout.sequence else 1)
+    attention, wide = float(_SPLIT - _WIDE), float(_WIDE)
+    if shape.gated:  # queries, keys, values and context; gate and up, and what they make, 2 bytes each
+        attention = 2 * (shape.attention_width + shape.heads * shape.head_dim) / shape.hidden
+        wide = 6 * shape.feed_forward / shape.hidden
     if not shape.experts:
-        return stream * (whole + (_SPLIT + scores) / layout.tensor)
-    split = (_SPLIT - _WIDE + scores) / layout.tensor
+        return stream * (whole + (attention + wide + scores) / layout.tensor)
+    split = (attention + scores) / layout.tensor
     return stream * (whole + split + _experts_byte(shape, layout.tensor))
 
 

@@ -3,7 +3,9 @@
 The kernels are those of Megatron-LM as published with arXiv 2205.05198 (2022): bias and GELU, bias, dropout and
 residual, scale, mask and softmax are one kernel each; products add their weight gradients to sums in fp32
 themselves, which costs them traffic that a table of products with short results does not hold; attention is
-batched products around a softmax, or one kernel where it is fused.
+batched products around a softmax, or one kernel where it is fused. Of the style of Llama (Touvron et al.,
+arXiv 2302.13971, section 2.2) there are no biases and no dropout; positions turn queries and keys, and the gate
+of a feed-forward layer is one kernel with its activation.
 
 Of experts, every token goes to ``top_k`` (Lepikhin et al., "GShard", arXiv 2006.16668, section 2.2; Fedus et al.,
 "Switch Transformers", arXiv 2101.03961, section 2.2). Each has as many places as the capacity factor says, which
@@ -82,6 +84,11 @@ class Rows:
              "numel": numel, "row": row, "read_byte": read * numel, "write_byte": write * numel, "module": module}
         )  # fmt: skip
 
+    def residual(self, shape: Transformer, of: str, whole: float) -> None:
+        """Add what a half of a block gives to the stream: with bias and dropout, whose mask is kept, or alone."""
+        op, write = (f"residual {of}", 2) if shape.gated else (f"bias, dropout, residual {of}", 3)
+        self.stream(op, "forward", "pointwise", whole, 4, write, shape.hidden)
+
 
 def linear_backward(
     rows: Rows, op: str, tokens: float, width: float, reduced: float, module: str = BLOCK, *, batches: float = 1.0,
@@ -97,6 +104,7 @@ def linear_backward(
     rows.stream(f"{op}, to the fp32 sum", way, "pointwise", numel, 4, 2, reduced, module, "fp32")
 
 
+_ACTIVATION = {"gpt": "bias, GELU", "llama": "SiLU, gate"}
 _SCORE_BYTE, _CHOICE_BYTE = 4, 8
 """A token's share in an expert, in fp32; a chosen expert's number and share."""
 
@@ -105,6 +113,24 @@ def _sizes(shape: Transformer, split: Split) -> tuple[float, float, float, int]:
     """Give the experts of a device, the tokens of each, all its tokens and the width of its share of an expert."""
     experts, slots = shape.experts / split.expert, split.slots(shape)
     return experts, slots / experts, slots, shape.feed_forward // split.tensor
+
+
+def _wide_forward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0) -> None:
+    """Add the products of a feed-forward layer and what is between them; ``batches``: as many such layers."""
+    hidden, way, sides = shape.hidden, "forward", 1 + shape.gated
+    rows.product("feed-forward in", way, (tokens, sides * wide, hidden), batches=batches)
+    rows.stream(_ACTIVATION[shape.style], way, "pointwise", batches * tokens * wide, 2 * sides, 2, wide)
+    rows.product("feed-forward out", way, (tokens, hidden, wide), batches=batches)
+
+
+def _wide_backward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0) -> None:
+    hidden, way, sides = shape.hidden, "backward", 1 + shape.gated
+    numel = batches * tokens * wide
+    linear_backward(rows, "feed-forward out", tokens, hidden, wide, BLOCK, batches=batches)
+    rows.stream(_ACTIVATION[shape.style], way, "pointwise", numel, 2 * (sides + 1), 2 * sides, wide)
+    if not shape.gated:
+        rows.stream("bias of GELU, by weight", way, "reduction", numel, 2, 0, wide)
+    linear_backward(rows, "feed-forward in", tokens, sides * wide, hidden, BLOCK, batches=batches)
 
 
 def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
@@ -117,9 +143,7 @@ def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
     chosen = _CHOICE_BYTE * shape.top_k / shape.experts
     rows.stream("router top k", way, "reduction", scores, _SCORE_BYTE, chosen, shape.experts)
     rows.stream("tokens to experts", way, "copy", slots * hidden, 2, 2, hidden)
-    rows.product("feed-forward in", way, (each, wide, hidden), batches=experts)
-    rows.stream("bias, GELU", way, "pointwise", slots * wide, 2, 2, wide)
-    rows.product("feed-forward out", way, (each, hidden, wide), batches=experts)
+    _wide_forward(rows, shape, each, wide, batches=experts)
     rows.stream("tokens from experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
 
 
@@ -130,10 +154,7 @@ def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
     scores = tokens * shape.experts
     # Read for every place: the sum's gradient, and what the expert gave, whose product is the share's gradient.
     rows.stream("tokens from experts", way, "pointwise", slots * hidden, 4, 2, hidden)
-    linear_backward(rows, "feed-forward out", each, hidden, wide, BLOCK, batches=experts)
-    rows.stream("bias, GELU", way, "pointwise", slots * wide, 4, 2, wide)
-    rows.stream("bias of GELU, by weight", way, "reduction", slots * wide, 2, 0, wide)
-    linear_backward(rows, "feed-forward in", each, wide, hidden, BLOCK, batches=experts)
+    _wide_backward(rows, shape, each, wide, batches=experts)
     rows.stream("tokens to experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
     rows.stream("router softmax", way, "softmax", scores, 2 * _SCORE_BYTE, 2, shape.experts)
     linear_backward(rows, "router", tokens, shape.experts, hidden)
@@ -141,7 +162,7 @@ def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
 
 
 def _core_forward(rows: Rows, shape: Transformer, samples: float, tensor: int) -> None:
-    seq, head, group = shape.seq, shape.hidden // shape.heads, samples * shape.heads / tensor
+    seq, head, group = shape.seq, shape.head_dim, samples * shape.heads / tensor
     scores = group * seq * seq
     rows.product("scores", "forward", (seq, seq, head), CORE, batches=group)
     # A causal kernel reads the lower triangle and writes all.
@@ -151,7 +172,7 @@ def _core_forward(rows: Rows, shape: Transformer, samples: float, tensor: int) -
 
 
 def _core_backward(rows: Rows, shape: Transformer, samples: float, tensor: int) -> None:
-    seq, head, group = shape.seq, shape.hidden // shape.heads, samples * shape.heads / tensor
+    seq, head, group = shape.seq, shape.head_dim, samples * shape.heads / tensor
     scores, way = group * seq * seq, "backward"
     rows.product("context, by scores", way, (seq, seq, head), BLOCK, batches=group)
     rows.product("context, by values", way, (seq, head, seq), BLOCK, batches=group, stored=(1, 0))
@@ -164,32 +185,34 @@ def _core_backward(rows: Rows, shape: Transformer, samples: float, tensor: int) 
 def _fused(rows: Rows, shape: Transformer, samples: float, tensor: int, pass_name: str) -> None:
     rows.rows.append(
         {"op": "attention", "kind": "attention", "dtype": rows.dtype, "engine": "matrix", "pass_name": pass_name,
-         "batch": samples, "heads": shape.heads / tensor, "kv_heads": shape.heads / tensor, "q_len": shape.seq,
-         "kv_len": shape.seq, "head_dim": shape.hidden / shape.heads, "causal": 1, "module": CORE}
+         "batch": samples, "heads": shape.heads / tensor, "kv_heads": shape.kv_heads / tensor, "q_len": shape.seq,
+         "kv_len": shape.seq, "head_dim": shape.head_dim, "causal": 1, "module": CORE}
     )  # fmt: skip
+
+
+def _turned(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
+    """Add the turning of queries and keys by their positions."""
+    width = (shape.heads + shape.kv_heads) * shape.head_dim
+    rows.stream("positions", way, "pointwise", tokens * width, 2, 2, width)
 
 
 def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: int, whole: float) -> None:
     way, tokens, hidden = "forward", shape.seq * samples, shape.hidden
-    split = hidden // tensor
+    split, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
     rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
-    rows.product("queries, keys, values", way, (tokens, 3 * split, hidden))
-    rows.stream("bias of these", way, "pointwise", 3 * tokens * split, 2, 2, 3 * split)
+    rows.product("queries, keys, values", way, (tokens, three, hidden))
+    if shape.gated:
+        _turned(rows, shape, tokens / tensor, way)
+    else:
+        rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
     if shape.attention == "fused":
         _fused(rows, shape, samples, tensor, way)
     else:
         _core_forward(rows, shape, samples, tensor)
         rows.stream("context in rows", way, "copy", tokens * split, 2, 2, split)
     rows.product("projection", way, (tokens, hidden, split))
-    rows.stream("bias, dropout, residual 1", way, "pointwise", whole, 4, 3, hidden)
+    rows.residual(shape, "1", whole)
     rows.stream("norm 2", way, "norm", whole, 2, 2, hidden)
-
-
-def _dense_forward(rows: Rows, shape: Transformer, tokens: float, wide: int) -> None:
-    hidden, way = shape.hidden, "forward"
-    rows.product("feed-forward in", way, (tokens, wide, hidden))
-    rows.stream("bias, GELU", way, "pointwise", tokens * wide, 2, 2, wide)
-    rows.product("feed-forward out", way, (tokens, hidden, wide))
 
 
 def _half_backward(rows: Rows, whole: float, hidden: int) -> None:
@@ -199,26 +222,21 @@ def _half_backward(rows: Rows, whole: float, hidden: int) -> None:
     rows.stream("residual", "backward", "pointwise", whole, 4, 2, hidden)
 
 
-def _dense_backward(rows: Rows, shape: Transformer, tokens: float, wide: int) -> None:
-    way, hidden = "backward", shape.hidden
-    linear_backward(rows, "feed-forward out", tokens, hidden, wide)
-    rows.stream("bias, GELU", way, "pointwise", tokens * wide, 4, 2, wide)
-    rows.stream("bias of GELU, by weight", way, "reduction", tokens * wide, 2, 0, wide)
-    linear_backward(rows, "feed-forward in", tokens, wide, hidden)
-
-
 def _attention_backward(rows: Rows, shape: Transformer, samples: float, tensor: int) -> None:
     way, tokens, hidden = "backward", shape.seq * samples, shape.hidden
-    split = hidden // tensor
+    split, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
     linear_backward(rows, "projection", tokens, hidden, split)
     if shape.attention == "fused":
         _fused(rows, shape, samples, tensor, way)
     else:
         rows.stream("context in rows", way, "copy", tokens * split, 2, 2, split)
         _core_backward(rows, shape, samples, tensor)
-    rows.stream("queries, keys, values joined", way, "copy", 3 * tokens * split, 2, 2, 3 * split)
-    rows.stream("bias of these, by weight", way, "reduction", 3 * tokens * split, 2, 0, 3 * split)
-    linear_backward(rows, "queries, keys, values", tokens, 3 * split, hidden)
+    rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
+    if shape.gated:
+        _turned(rows, shape, tokens / tensor, way)
+    else:
+        rows.stream("bias of these, by weight", way, "reduction", tokens * three, 2, 0, three)
+    linear_backward(rows, "queries, keys, values", tokens, three, hidden)
 
 
 def block_rows(shape: Transformer, split: Split) -> list[Row]:
@@ -230,15 +248,16 @@ def block_rows(shape: Transformer, split: Split) -> list[Row]:
     if shape.experts:
         experts_forward(rows, shape, split)
     else:
-        _dense_forward(rows, shape, tokens, wide)
-    rows.stream("bias, dropout, residual 2", "forward", "pointwise", whole, 4, 3, hidden)
-    for of, biased in (("2", sent if shape.experts else whole), ("1", whole)):
+        _wide_forward(rows, shape, tokens, wide)
+    rows.residual(shape, "2", whole)
+    learned = () if shape.gated else (("2", sent if shape.experts else whole), ("1", whole))
+    for of, biased in learned:
         rows.stream(f"dropout {of}", "backward", "pointwise", whole, 3, 2, hidden)
         rows.stream(f"bias {of}, by weight", "backward", "reduction", biased, 2, 0, hidden)
     if shape.experts:
         experts_backward(rows, shape, split)
     else:
-        _dense_backward(rows, shape, tokens, wide)
+        _wide_backward(rows, shape, tokens, wide)
     _half_backward(rows, whole, hidden)
     _attention_backward(rows, shape, samples, tensor)
     _half_backward(rows, whole, hidden)
@@ -250,7 +269,8 @@ HEAD, EMBEDDING, UPDATE = "head", "embedding", "update"
 
 def check_split(shape: Transformer, tensor: int, *, sequence: bool) -> None:
     """Raise where a transformer does not divide among the devices of a tensor group."""
-    pieces = {"heads": shape.heads, "hidden": shape.hidden, "feed_forward": shape.feed_forward,
+    pieces = {"heads": shape.heads, **({"kv_heads": shape.kv_heads} if shape.kv_heads != shape.heads else {}),
+              "hidden": shape.hidden, "feed_forward": shape.feed_forward,
               **({"seq": shape.seq} if sequence else {})}  # fmt: skip
     for name, size in pieces.items():
         if size % tensor:
@@ -296,9 +316,10 @@ def embedding_rows(shape: Transformer, split: Split) -> list[Row]:
     rows, hidden = Rows(split.dtype), shape.hidden
     numel, whole = shape.seq * split.samples * hidden, split.whole(shape)
     rows.stream("words", "forward", "embedding", numel, 2, 2, hidden, EMBEDDING)
-    rows.stream("positions", "forward", "pointwise", whole, 4, 2, hidden, EMBEDDING)
-    rows.stream("dropout", "forward", "pointwise", whole, 2, 3, hidden, EMBEDDING)
-    rows.stream("dropout", "backward", "pointwise", whole, 3, 2, hidden, EMBEDDING)
+    if not shape.gated:
+        rows.stream("positions", "forward", "pointwise", whole, 4, 2, hidden, EMBEDDING)
+        rows.stream("dropout", "forward", "pointwise", whole, 2, 3, hidden, EMBEDDING)
+        rows.stream("dropout", "backward", "pointwise", whole, 3, 2, hidden, EMBEDDING)
     rows.stream("words, by weight", "backward", "embedding", numel, 6, 4, hidden, EMBEDDING)
     return rows.rows
 
@@ -328,6 +349,8 @@ def update_rows(parameters: float, tensors: float, *, clip: bool) -> list[Row]:
 
 def tensors_of(shape: Transformer, expert: int = 1) -> int:
     """Count the parameter tensors of a block, of which so many devices share the experts'."""
+    if shape.gated:  # two norms, two products of attention, a router, two products of each layer
+        return 5 + 2 * (shape.experts // expert) if shape.experts else 6
     return 12 + 4 * (shape.experts // expert) + 1 if shape.experts else 16
 
 

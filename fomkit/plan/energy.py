@@ -197,7 +197,11 @@ def choose_method(
             return method, ()
     missing = list(work.missing)
     if energy.idle_w is None:
-        return None, ("nobody states the idle power", *missing)
+        nothing = energy.byte_j is None and not energy.per_flop
+        return None, ("nobody states idle power, nor what work takes",) if nothing else (
+            "nobody states the idle power",
+            *missing,
+        )
     if missing:
         return None, tuple(missing)
     idle = energy.idle_w.span(level).scaled(1 / (energy.devices or 1))

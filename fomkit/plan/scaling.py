@@ -170,7 +170,11 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
         raise FomkitError(
             model.name, f"precision {options.precision} is not modelled for it. Take bf16, or mixed for fp16."
         )
-    return TransformerStep(model, machine, layout, network, _FORMATS[options.precision])
+    sizes = choose_sizes(model, options.sizes)
+    shape = replace(model.transformer, seq=sizes.get("seq", model.transformer.seq))
+    return TransformerStep(
+        replace(model, transformer=shape), machine, layout, network, _FORMATS[options.precision]
+    )
 
 
 def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:

@@ -161,6 +161,7 @@ class MachineRecord(Record):
     schema_: str = Field(alias="schema")
     name: str
     title: str = ""
+    year: int | None = Field(None, ge=1950, le=2100)
     party: Party = "published"
     device: Annotated[
         DeviceRecord, WrapValidator(_device_or_name), AlsoText("The machine whose device it has.")
@@ -309,6 +310,7 @@ def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
     machine = Machine(
         name=record.name,
         title=record.title or record.name,
+        year=record.year,
         party=record.party,
         device=_device(record.device),
         timings=_read_timings(document, record.timings),

@@ -95,8 +95,8 @@ def _profile(
     return ModelProfile(**{**fields_of(record, ModelProfile), **own})
 
 
-TRACED = (".py", ".onnx")
-"""Endings of files of code, which are profiled where a model is asked for."""
+TRACED = (".py", ".onnx", ".json")
+"""Endings of files that are profiled where a model is asked for: code, graphs, a transformer's config.json."""
 
 
 def load_model(name: str | Path) -> ModelProfile:
@@ -157,8 +157,9 @@ def _is_folder(path: Path) -> bool:
 
 
 def _transformer(shape: Transformer) -> dict[str, Any]:
-    """Put sizes in the form of the file: what belongs to experts only where there are any."""
-    omitted = () if shape.experts else ("experts", "top_k", "capacity_factor")
+    """Put sizes in the form of the file: what belongs to experts, or to another style, only where it is there."""
+    omitted = set[str]() if shape.experts else {"experts", "top_k", "capacity_factor"}
+    omitted |= set() if shape.gated else {"style", "kv_heads", "head_dim", "tied"}
     return {name: value for name, value in vars(shape).items() if name not in omitted}
 
 

@@ -312,6 +312,10 @@ class TransformerRecord(Record):
     experts: int = Field(default=0, ge=0)
     top_k: int = Field(default=1, ge=1)
     capacity_factor: float = Field(default=1.0, gt=0)
+    style: Literal["gpt", "llama"] = "gpt"
+    kv_heads: int = Field(default=0, ge=0)
+    head_dim: int = Field(default=0, ge=0)
+    tied: bool = True
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:

@@ -122,6 +122,7 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
         "schema": SCHEMA,
         "name": machine.name,
         "title": machine.title,
+        **known({"year": machine.year}),
         "party": machine.party,
         "device": _device(machine.device),
         **({"origin": _device(machine.origin)} if machine.origin is not None else {}),

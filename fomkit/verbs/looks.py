@@ -138,8 +138,10 @@ LEVELS = 2
 @command(
     "looking",
     arguments={"profile": "[MODEL|MACHINE]"},
-    metavar={"top": "SHARE", "workspace": "SIZE"},
+    spelled={"having": ("--with",)},
+    metavar={"top": "SHARE", "workspace": "SIZE", "having": "WORDS"},
     examples=(
+        "fomkit show machines --with 'bf16 hopper'",
         "fomkit show p1b3-lecture --by op --top 95%",
         "fomkit show gpt2 --by module --depth 3 --target v100",
         "fomkit show gpt2 --target v100 --timeline gpt2.trace.json",
@@ -155,14 +157,14 @@ def show(
     batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
     machine: str | Path | Machine | None = None, convolutions: bool = False, workspace: str | None = None,
     formula: bool = False, metrics: bool = False, timeline: str | Path | None = None,
-    interval: float = DEFAULT_LEVEL,
+    having: str | None = None, interval: float = DEFAULT_LEVEL,
 ) -> Answer:  # fmt: skip
     """Show a model's ops by group, a machine's facts and tables, or the names of all.
 
     Parameters
     ----------
     profile : name, path or profile, optional
-        A profile by name or path; none = list them.
+        A profile by name or path; none = list them; machines = list these, with what is known.
     by : str, optional
         Group a model's ops by this; default: kind, which also counts its layers.
     top : float or str, optional
@@ -183,13 +185,15 @@ def show(
         Every figure that fomkit gives, explained.
     timeline : path, optional
         Write the projected step as trace events, for ui.perfetto.dev; replaces the file.
+    having : str, optional
+        Only machines with these words: number formats, parts of name, title or architecture.
     batch, sizes, precision, interval
         As of `fomkit.estimate`.
 
     Returns
     -------
     Answer
-        ``fomkit/show/1``; its table has the groups, the families of a machine's tables, or the names.
+        ``fomkit/show/1``; its table has the groups, the families of tables, or the names.
 
     Raises
     ------
@@ -198,14 +202,13 @@ def show(
     """
     found = _found(profile, metrics=metrics, by=by, top=top, measure=measure, depth=depth, batch=batch,
                    sizes=sizes or None, precision=precision, machine=machine, timeline=timeline,
-                   workspace=workspace, convolutions=convolutions, formula=formula)  # fmt: skip
+                   workspace=workspace, convolutions=convolutions, formula=formula, having=having)  # fmt: skip
     if isinstance(found, Answer):
         return found
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     target = None if machine is None else as_machine(machine)
-    if formula:
-        return _formulas(found, options)
-    answer = (_method_view(found, options, target, workspace) if convolutions
+    answer = (_formulas(found, options) if formula
+              else _method_view(found, options, target, workspace) if convolutions
               else _groups(found, options, target, _view(by, measure, top, depth)))  # fmt: skip
     return answer if timeline is None else _with_timeline(answer, found, target, options, Path(timeline))
 
@@ -214,7 +217,11 @@ def _found(
     profile: str | Path | ModelProfile | Machine | None, *, metrics: bool, **given: object
 ) -> Answer | ModelProfile:
     """Give what is shown of no model, or the model that is to be looked at as the arguments say."""
+    if profile == "machines":
+        return _machines(given)
     named = [f"`{name}`" for name, value in given.items() if value is not None and value is not False]
+    if given["having"] is not None:
+        raise FomkitError("with", "searches the list of machines. Ask for `fomkit show machines`.")
     path: str | Path | ModelProfile | Machine | None = profile
     what = "machine" if isinstance(profile, Machine) else "model"
     if isinstance(profile, str | Path):
@@ -304,6 +311,18 @@ def _facts_view(machine: Machine) -> Answer:
     content = show_machine(machine, [as_model(model) for model in shipped_models()])
     rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
     return Answer(content, rows, format_machine_view)
+
+
+def _machines(given: Mapping[str, Any]) -> Answer:
+    """List the machines that have some words."""
+    from fomkit.output.machines import format_machines
+    from fomkit.verbs.machine_view import machines_content
+
+    others = [f"`{name}`" for name, value in given.items() if value not in (None, False) and name != "having"]
+    if others:
+        raise FomkitError("show machines", f"lists machines; {', '.join(others)} is for models. Leave it out.")
+    content = machines_content(given["having"])
+    return Answer(content, content["machines"], format_machines)
 
 
 def _formulas(model: ModelProfile, options: Options) -> Answer:

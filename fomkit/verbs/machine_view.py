@@ -18,18 +18,48 @@ from fomkit.files.op_csv import empty_table
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES
-from fomkit.plan.content import fact_content, price_content
+from fomkit.plan.content import evidence_of, fact_content, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.prediction.shape_coverage import ShapeCoverage, coverage_by_family, cross_validation_errors
 from fomkit.prediction.storage_order import row_major
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
+from fomkit.profiles.locate import profile_names
+from fomkit.profiles.machines import load_machine
 from fomkit.verbs.model_view import SCHEMA as MODEL_SCHEMA
 from fomkit.verbs.model_view import census_content
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def machines_content(having: str | None = None) -> dict[str, Any]:
+    """List the machines that can be named, the newest first: what is known of each, and by what.
+
+    `having`: words; each is a number format that a machine has a peak of, or part of its name, title or
+    architecture.
+
+    Raises FomkitError when none has them all.
+    """
+    words = (having or "").lower().split()
+    found = []
+    machines = {name: load_machine(name) for name in profile_names("machine_profiles")}
+    for name, machine in sorted(machines.items(), key=lambda one: (-(one[1].year or 0), one[0])):
+        device, timings = machine.device, machine.timings
+        formats = list(dict.fromkeys(peak.dtype for peak in device.peaks))
+        texts = f"{name} {machine.title} {device.architecture}".lower()
+        if all(word in formats or word in texts for word in words):
+            found.append({
+                "name": name, "title": machine.title, "year": machine.year, "party": machine.party,
+                "evidence": evidence_of(machine), "timings": len(timings), "formats": formats,
+                "byte_per_s": fact_content(device.byte_per_s),
+                "capacity_byte": fact_content(device.capacity_byte),
+            })  # fmt: skip
+    if not found:
+        what = f"no machine has {' and '.join(map(repr, words))}."
+        raise FomkitError("with", f"{what} Ask for a number format, a maker or a part of a name.")
+    return {"schema": MODEL_SCHEMA, "machines": found}
 
 
 EVERY = 10**9

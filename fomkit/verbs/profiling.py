@@ -48,12 +48,14 @@ _WITHOUT_DATA = {
         "fomkit profile model.py --mode infer --batch 1 -o served.yaml",
         "fomkit profile model.py --measure ops --threads 1 -o measured.yaml",
         "fomkit profile --script train.py -o trained.yaml -- --batch-size 32",
+        "fomkit profile config.json --batch 8 --set seq=8192 -o trained.yaml",
         "fomkit profile model.onnx --batch 32 --optimizer adam -o exported.yaml",
     ),
 )
 def profile(
     source: str | Path | Workload | Any, *, arguments: Sequence[str] | None = None, script: bool = False,
-    mode: Literal["train", "infer"] = "train", batch: int | None = None, sizes: Mapping[str, int] | None = None,
+    mode: Literal["train", "infer", "decode"] = "train", batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
     optimizer: str | Any = None, name: str | None = None, measure: Literal["step", "ops"] | None = None,
     threads: int | None = None, precision: Literal["bf16"] | None = None, time_limit: float = 300.0,
     memory_limit: float | None = None, inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None,
@@ -69,14 +71,14 @@ def profile(
     ----------
     source : path, Workload, torch.nn.Module or keras.Model
         The .py file with the model, or the program, which is run; an ONNX file, whose backward pass and update are
-        derived, and marked so; a transformer's sizes (.yaml, docs/parallel.md).
+        derived, and marked so; a transformer's config.json, or its sizes (.yaml, docs/parallel.md).
     arguments : sequence of str, optional
         With --script, after '--': the program's own.
     script : bool
         The file is a training program: it really runs, on the CPU, and is stopped after its third step or a few
         more, of which one is taken.
     mode : str
-        A training step, or the forward pass only.
+        A training step, or the forward pass only; of a config.json also decode, one token after a cache.
     batch : int, optional
         Samples in the step; default: the file's own.
     sizes : mapping, optional
@@ -118,7 +120,7 @@ class _Asked(NamedTuple):
 
     arguments: Sequence[str] | None
     script: bool
-    mode: Literal["train", "infer"]
+    mode: Literal["train", "infer", "decode"]
     batch: int | None
     sizes: Mapping[str, int]
     optimizer: Any
@@ -143,7 +145,14 @@ def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfi
         raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
     if asked.script or asked.arguments is not None:
         raise FomkitError("profile", "script and arguments are for a training program. Give its file.")
-    return profile_workload(source, mode=asked.mode, batch=asked.batch, sizes=asked.sizes, name=asked.name)
+    return profile_workload(source, mode=_passes(asked), batch=asked.batch, sizes=asked.sizes, name=asked.name)
+
+
+def _passes(asked: _Asked) -> Literal["train", "infer"]:
+    """Give the mode of what is traced."""
+    if asked.mode == "decode":
+        raise FomkitError("mode decode", "is for a transformer's config.json. Code is traced as train or infer.")
+    return asked.mode
 
 
 def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
@@ -157,12 +166,21 @@ def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare:
     _check_measuring(path, asked, is_onnx=is_onnx)
     limits: dict[str, Any] = {"time_limit_s": asked.time_limit}
     limits |= {"memory_limit_byte": asked.memory_limit * 1e9} if asked.memory_limit else {}
-    of_step: dict[str, Any] = {"mode": asked.mode, "batch": asked.batch, "sizes": asked.sizes, "name": asked.name}
+    of_step: dict[str, Any] = {
+        "mode": asked.mode if path.suffix == ".json" else _passes(asked),
+        "batch": asked.batch,
+        "sizes": asked.sizes,
+        "name": asked.name,
+    }
     tell(f"profiling {path.name}")
     if asked.script:
         found = profile_script(path, asked.arguments or (), name=asked.name, **limits)
     elif path.suffix in (".yaml", ".yml"):
         found = _of_sizes(path, asked)
+    elif path.suffix == ".json":
+        from fomkit.frontends.config.profile import profile_config
+
+        found = profile_config(path, **of_step)
     elif is_onnx:
         found = profile_onnx(path, optimizer=asked.optimizer, **of_step, **limits)
     else:
@@ -237,6 +255,8 @@ def _check_measuring(path: Path, asked: _Asked, *, is_onnx: bool) -> None:
         return
     if is_onnx:
         raise FomkitError(str(path), "is an ONNX file, which is read, not run. Give a model.py to time it.")
+    if path.suffix == ".json":
+        raise FomkitError(str(path), "holds sizes, and nothing runs. Give a model.py to time it.")
     if asked.script:
         raise FomkitError(
             str(path),

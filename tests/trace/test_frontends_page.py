@@ -1,4 +1,4 @@
-"""The five frontends of docs/frontends.md run from a checkout as they are written."""
+"""The six frontends of docs/frontends.md run from a checkout as they are written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = [line for line in SECTION.splitlines() if line.startswith("fomkit ")]
 
 
 def test_there_is_a_line_for_each_frontend() -> None:
-    assert len(COMMANDS) == SECTION.split("```")[1].count("\n# ") == 5
+    assert len(COMMANDS) == SECTION.split("```")[1].count("\n# ") == 6
 
 
 def run_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,4 @@
+"""Transformers from their ``config.json``: sizes become an architecture, that its parameters and its ops.
+
+Nothing runs and no framework is needed.
+"""

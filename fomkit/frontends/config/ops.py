@@ -1,0 +1,365 @@
+"""The ops of a transformer's step, from its architecture: training, a forward pass, or one token after a cache.
+
+Kernels are those of training and serving libraries of today: queries, keys and values are one product, and so are
+gate and up of a gated layer; attention, a norm, an activation with its gate, turning by positions and adding to
+the stream are one kernel each. Flop of products and attention are those of the same model traced layer by layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from fomkit.frontends.config.architecture import (
+    Architecture,
+    Attention,
+    Block,
+    Convolution,
+    Experts,
+    FeedForward,
+    Latent,
+    Stack,
+)
+
+Mode = Literal["train", "infer", "decode"]
+ITEM_BYTE = {"bf16": 2, "fp16": 2, "fp32": 4}
+BATCH, CACHE = "batch", "cache"
+
+
+class Many(NamedTuple):
+    """A number times named sizes, as a table's cell has it: ``3 * batch*seq``."""
+
+    factor: int
+    of: str = ""
+
+    def times(self, factor: int) -> Many:
+        """Multiply by a whole number."""
+        return Many(self.factor * factor, self.of)
+
+    @property
+    def cell(self) -> int | str:
+        """What stands in the table."""
+        if not self.of:
+            return self.factor
+        return self.of if self.factor == 1 else f"{self.factor}*{self.of}"
+
+
+class Stream(NamedTuple):
+    """Tokens of a step: all of them, how many samples, and how many each has."""
+
+    tokens: Many
+    length: int | str
+
+
+@dataclass
+class Step:
+    """A step's ops under construction.
+
+    `passes`: a training step has both. `count`: how often what is added next runs. `module`: what it is a part of.
+    """
+
+    dtype: str
+    mode: Mode
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    count: int = 1
+    module: str = ""
+
+    @property
+    def trains(self) -> bool:
+        """Whether gradients are worked out."""
+        return self.mode == "train"
+
+    def add(self, op: str, kind: str, pass_name: str, **cells: Any) -> None:
+        """Add one op."""
+        fixed = {"dtype": self.dtype, "engine": "matrix", "count": self.count, "module": self.module}
+        self.rows.append({"op": op, "kind": kind, "pass_name": pass_name, **fixed, **cells})
+
+    def product(self, op: str, tokens: Many, wide: int, reduced: int, *, batches: int = 1,
+                bias: bool = False, first: bool = False) -> None:  # fmt: skip
+        """Add (tokens × reduced)·(reduced × wide) and, in training, gradients; ``first``: none by its input."""
+        m = tokens.cell
+        self.add(op, "gemm", "forward", b=batches, m=m, n=wide, k=reduced, trans_a=0, trans_b=1)
+        if not self.trains:
+            return
+        if not first:
+            self.add(
+                f"{op}, by input", "gemm", "backward", b=batches, m=m, n=reduced, k=wide, trans_a=0, trans_b=0
+            )
+        self.add(f"{op}, by weight", "gemm", "backward", b=batches, m=wide, n=reduced, k=m, trans_a=1, trans_b=0)
+        if bias:
+            self.stream(f"{op}, by bias", "reduction", "backward", tokens.times(wide), (1, 0), row=wide)
+
+    def stream(self, op: str, kind: str, pass_name: str, numel: Many, moved: tuple[int, int], *, row: int = 0,
+               dtype: str = "", inputs: int = 1) -> None:  # fmt: skip
+        """Add an op that reads and writes so many numbers for each element."""
+        dtype = dtype or self.dtype
+        item = ITEM_BYTE[dtype]
+        read, write = (numel.times(item * each).cell for each in moved)
+        sizes = {"numel": numel.cell, "row": row or None, "inputs": inputs, "read_byte": read, "write_byte": write}
+        self.add(op, kind, pass_name, dtype=dtype, engine="vector", **sizes)
+
+    def both(self, op: str, kind: str, numel: Many, forward: tuple[int, int], backward: tuple[int, int], *,
+             row: int = 0, inputs: int = 1) -> None:  # fmt: skip
+        """Add an op of the stream, and in training its gradient."""
+        self.stream(op, kind, "forward", numel, forward, row=row, inputs=inputs)
+        if self.trains:
+            self.stream(f"{op}, gradient", kind, "backward", numel, backward, row=row, inputs=inputs + 1)
+
+    def norm(self, op: str, numel: Many, row: int) -> None:
+        """Add a norm."""
+        self.both(op, "norm", numel, (1, 1), (2, 1), row=row, inputs=2)
+
+
+def _attend(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int | str, int | str], *,
+            causal: bool) -> None:  # fmt: skip
+    cells = {"batch": BATCH, "heads": heads[0], "kv_heads": heads[1], "head_dim": heads[2], "q_len": lengths[0],
+             "kv_len": lengths[1], "causal": int(causal)}  # fmt: skip
+    for pass_name in ("forward", "backward")[: 1 + step.trains]:
+        step.add(op, "attention", pass_name, **cells)
+
+
+def _keys(step: Step, one: Attention, stream: Stream, seen: dict[str, int]) -> tuple[int | str, bool]:
+    """Give how many keys each query sees, and whether only earlier ones: with a window never more than that."""
+    if step.mode == "decode":
+        before = seen[CACHE]
+        return (one.window, False) if one.window and one.window <= before else (f"{CACHE} + 1", False)
+    length = stream.length if isinstance(stream.length, int) else seen[stream.length]
+    return (one.window, False) if one.window and one.window < length else (stream.length, one.causal)
+
+
+def _latent(step: Step, one: Attention, latent: Latent, stream: Stream, hidden: int, seen: dict[str, int]) -> None:
+    """Add latent attention; a new token's queries and values go through the compressed cache itself."""
+    tokens, heads, turned = stream.tokens, one.heads, latent.plain + latent.rotary
+    if latent.query_rank:
+        step.product("queries down", tokens, latent.query_rank, hidden)
+        step.norm("norm of queries", tokens.times(latent.query_rank), latent.query_rank)
+    step.product("queries", tokens, heads * turned, latent.query_rank or hidden)
+    step.product("keys and values down", tokens, latent.rank + latent.rotary, hidden)
+    step.norm("norm of keys and values", tokens.times(latent.rank), latent.rank)
+    step.both("positions", "pointwise", tokens.times((heads + 1) * latent.rotary), (1, 1), (1, 1))
+    keys, causal = _keys(step, one, stream, seen)
+    if step.mode == "decode":
+        step.stream("to the cache", "copy", "forward", tokens.times(latent.rank + latent.rotary), (1, 1))
+        step.product("queries to the cache's width", tokens, latent.rank, latent.plain, batches=heads)
+        # Scores are over rank and positions, sums over rank: in the mean the width of a head.
+        _attend(step, "latent attention", (heads, 1, latent.rank + latent.rotary // 2), (1, keys), causal=False)
+        step.product("values from the cache's width", tokens, latent.value, latent.rank, batches=heads)
+    else:
+        step.product("keys and values up", tokens, heads * (latent.plain + latent.value), latent.rank)
+        width = (turned + latent.value) // 2
+        _attend(step, "attention", (heads, heads, width), (stream.length, keys), causal=causal)
+    step.product("projection", tokens, hidden, heads * latent.value)
+
+
+def _attention(step: Step, one: Attention, stream: Stream, hidden: int, seen: dict[str, int]) -> None:
+    if one.latent is not None:
+        _latent(step, one, one.latent, stream, hidden, seen)
+        return
+    tokens, width = stream.tokens, one.head_dim
+    both = (one.heads + one.kv_heads) * width
+    step.product("queries, keys, values", tokens, both + one.kv_heads * width, hidden, bias=one.bias[0])
+    if one.head_norm:
+        step.norm("norms of queries and keys", tokens.times(both), width)
+    if one.rotary:
+        step.both("positions", "pointwise", tokens.times(both), (1, 1), (1, 1))
+    if step.mode == "decode":
+        step.stream("to the cache", "copy", "forward", tokens.times(2 * one.kv_heads * width), (1, 1))
+    keys, causal = _keys(step, one, stream, seen)
+    _attend(step, "attention", (one.heads, one.kv_heads, width), (stream.length, keys), causal=causal)
+    step.product("projection", tokens, hidden, one.heads * width, bias=one.bias[1])
+
+
+def _cross(step: Step, one: Attention, stream: Stream, source: Stream, hidden: int) -> None:
+    """Add attention to what was encoded; keys and values of it are worked out once, before the first token."""
+    width = one.head_dim
+    step.product("queries for the source", stream.tokens, one.heads * width, hidden, bias=one.bias[0])
+    if step.mode != "decode":
+        keys = 2 * one.kv_heads * width
+        step.product("keys, values of the source", source.tokens, keys, hidden, bias=one.bias[0])
+    _attend(step, "attention to the source", (one.heads, one.kv_heads, width), (stream.length, source.length),
+            causal=False)  # fmt: skip
+    step.product("projection from the source", stream.tokens, hidden, one.heads * width, bias=one.bias[1])
+
+
+def _feed(step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "feed-forward") -> None:
+    wide = 1 + one.gated
+    step.product(f"{name} in", tokens, wide * one.width, hidden, bias=one.bias)
+    step.both("activation", "pointwise", tokens.times(one.width), (wide, 1), (wide + 1, wide), inputs=wide)
+    step.product(f"{name} out", tokens, hidden, one.width, bias=one.bias)
+
+
+def _experts(step: Step, one: Experts, tokens: Many, hidden: int) -> None:
+    """Add router, the experts as one op, and what all tokens take beside them."""
+    scores = tokens.times(one.count)
+    step.product("router", tokens, one.count, hidden)
+    step.both("router softmax", "softmax", scores, (1, 1), (2, 1), row=one.count)
+    cells = {"b": one.count, "m": tokens.cell, "n": one.each.width, "k": hidden, "experts": one.count,
+             "top_k": one.top_k}  # fmt: skip
+    step.add("experts", "experts", "forward", **cells)
+    for by in ("input", "weight")[: 2 * step.trains]:
+        step.add(f"experts, by {by}", "experts", "backward", **cells)
+    if one.shared is not None:
+        _feed(step, one.shared, tokens, hidden, "shared expert")
+        step.both("shared expert added", "pointwise", tokens.times(hidden), (2, 1), (1, 1), inputs=2)
+
+
+def _block(
+    step: Step, block: Block, stream: Stream, source: Stream | None, hidden: int, seen: dict[str, int]
+) -> None:
+    whole = stream.tokens.times(hidden)
+    for place in range(block.norms):
+        step.norm(f"norm {place + 1}", whole, hidden)
+    _attention(step, block.attention, stream, hidden, seen)
+    if block.cross is not None and source is not None:
+        _cross(step, block.cross, stream, source, hidden)
+        step.both("source added to the stream", "pointwise", whole, (2, 1), (2, 1), inputs=2)
+    if isinstance(block.feed, Experts):
+        _experts(step, block.feed, stream.tokens, hidden)
+    else:
+        _feed(step, block.feed, stream.tokens, hidden)
+    for what in ("both",) if block.beside else ("attention", "feed-forward"):
+        read = 3 if block.beside else 2
+        step.both(f"{what} added to the stream", "pointwise", whole, (read, 1), (2, 1), inputs=read)
+
+
+def _stack(step: Step, name: str, stack: Stack, stream: Stream, source: Stream | None, shape: Architecture,
+           seen: dict[str, int]) -> None:  # fmt: skip
+    for many, block in stack.blocks:
+        step.count, step.module = many, f"{name}.block"
+        _block(step, block, stream, source, shape.hidden, seen)
+    step.count, step.module = 1, name
+    if stack.last_norm:
+        step.norm("last norm", stream.tokens.times(shape.hidden), shape.hidden)
+
+
+def _front(step: Step, one: Convolution, *, first: bool) -> None:
+    parts = ("kernel", "stride", "pad", "dilation")
+    along = {"": ("depth", "height", "width"), **{part: [f"{part}_{axis}" for axis in "dhw"] for part in parts}}
+    cells: dict[str, Any] = {"batch": BATCH, "in_channels": one.in_channels, "out_channels": one.out_channels,
+                             "groups": 1, "transposed": 0}  # fmt: skip
+    values = {"": one.size, "kernel": one.kernel, "stride": one.stride, "pad": one.pad, "dilation": (1, 1, 1)}
+    for name, names in along.items():
+        cells |= dict(zip(names, values[name], strict=True))
+    passes = ("forward", *(() if first else ("backward_input",)), "backward_weight")
+    for pass_name in passes if step.trains else ("forward",):
+        step.add("convolution", "conv", pass_name, **cells)
+
+
+def _words(step: Step, shape: Architecture, tokens: Many) -> None:
+    numel = tokens.times(shape.hidden)
+    step.stream("words", "embedding", "forward", numel, (1, 1), row=shape.hidden, inputs=2)
+    if dict(shape.further).get("positions"):
+        step.stream("positions added", "pointwise", "forward", numel, (2, 1), inputs=2)
+    if step.trains:
+        step.stream("words' gradients to zero", "copy", "backward", Many(shape.vocabulary * shape.hidden), (0, 1))
+        step.stream("words, by weight", "embedding", "backward", numel, (2, 1), row=shape.hidden, inputs=2)
+
+
+def _head(step: Step, shape: Architecture, stream: Stream) -> None:
+    """Add what comes out and the loss; of a prompt only its last token's words."""
+    wide = shape.classes or shape.vocabulary
+    tokens = (
+        Many(1, BATCH) if shape.head == "classes" or (step.mode == "infer" and shape.decoder) else stream.tokens
+    )
+    if "head's layer" in dict(shape.further):
+        step.product("head's layer", tokens, shape.hidden, shape.hidden, bias=True)
+        step.both("head's activation", "pointwise", tokens.times(shape.hidden), (1, 1), (2, 1))
+        step.norm("head's norm", tokens.times(shape.hidden), shape.hidden)
+    step.product("output", tokens, wide, shape.hidden, bias=shape.head_bias)
+    if step.trains:
+        logits = tokens.times(wide)
+        short = step.dtype != "fp32"
+        if short:
+            step.stream("logits to fp32", "copy", "forward", logits, (1, 2))
+        step.stream("loss", "softmax", "forward", logits, (1, 1), row=wide, dtype="fp32")
+        step.stream("loss, gradient", "softmax", "backward", logits, (2, 1), row=wide, dtype="fp32", inputs=2)
+        if short:
+            step.stream("logits from fp32", "copy", "backward", logits, (2, 1))
+
+
+def _update(step: Step, shape: Architecture, tensors: int) -> None:
+    numel = Many(shape.parameters)
+    step.add("AdamW", "optimizer", "update", dtype="fp32", engine="vector", rule="adamw", impl="fused",
+             numel=numel.factor, tensors=tensors)  # fmt: skip
+    if step.dtype != "fp32":
+        step.stream("weights to the short format", "copy", "update", numel, (2, 1))
+
+
+def _tensors(shape: Architecture) -> int:
+    """Count learned tensors, about: an update's launches hang on them, and a fused one has few."""
+    stacks = [stack for stack in (shape.encoder, shape.decoder) if stack is not None]
+    return sum(many * (block.norms + 5 + 2 * block.attention.bias[0])
+               for stack in stacks for many, block in stack.blocks) + 3  # fmt: skip
+
+
+def step_rows(shape: Architecture, mode: Mode, sizes: dict[str, int]) -> list[dict[str, Any]]:
+    """List the ops of a step, each with how often it runs; cells are numbers or expressions in named sizes.
+
+    `sizes`: values of the named sizes, which decide only whether a window is shorter than what there is to see.
+    """
+    step = Step(shape.dtype, mode)
+
+    def stream(stack: Stack) -> Stream:
+        of = f"{BATCH}*{stack.length}" if isinstance(stack.length, str) else BATCH
+        return Stream(Many(1 if isinstance(stack.length, str) else stack.length, of), stack.length)
+
+    source = stream(shape.encoder) if shape.encoder is not None else None
+    step.module = "front"
+    if mode != "decode":
+        for place, one in enumerate(shape.front):
+            _front(step, one, first=place == 0)
+    target = None
+    if shape.encoder is not None and source is not None and mode != "decode":
+        if shape.vocabulary and not shape.front:
+            _words(step, shape, source.tokens)
+        _stack(step, "encoder", shape.encoder, source, None, shape, sizes)
+        target = source
+    if shape.decoder is not None:
+        target = Stream(Many(1, BATCH), 1) if mode == "decode" else stream(shape.decoder)
+        step.module = "words"
+        _words(step, shape, target.tokens)
+        _stack(step, "decoder", shape.decoder, target, source, shape, sizes)
+    step.module = "head"
+    if shape.head and target is not None:
+        _head(step, shape, target)
+    step.module = "update"
+    if step.trains:
+        _update(step, shape, _tensors(shape))
+    return step.rows
+
+
+def _output(row: dict[str, Any], item_byte: int) -> int | str:
+    """Give the bytes that an op makes, as a cell."""
+    if row["kind"] == "attention":
+        wide, of = row["heads"] * row["head_dim"], BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
+    elif row["kind"] in ("gemm", "experts"):
+        wide, of = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
+    else:
+        written: int | str = row.get("write_byte", 0)
+        return written
+    return Many(wide * item_byte, str(of)).cell
+
+
+def _cached(one: Attention) -> int:
+    """Count the numbers that a token leaves in the cache of a block."""
+    return one.latent.rank + one.latent.rotary if one.latent else 2 * one.kv_heads * one.head_dim
+
+
+def order_rows(shape: Architecture, mode: Mode, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """List the memory of a step without gradients: weights, the cache, and what each op makes for the next.
+
+    Blocks that are alike run once here: each frees what it made, so that more of them take no more at once.
+    """
+    item = ITEM_BYTE[shape.dtype]
+    found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters}]
+    if mode == "decode" and shape.decoder is not None:
+        each = sum(many * _cached(block.attention) for many, block in shape.decoder.blocks)
+        kept = {"id": 0, "role": "buffer", "module": "cache"}
+        found.append({**kept, "output_byte": f"{item * each}*{BATCH}*({CACHE} + 1)"})
+        if shape.encoder is not None:
+            each = sum(many * _cached(block.cross) for many, block in shape.decoder.blocks if block.cross)
+            found.append({**kept, "output_byte": f"{item * each}*{BATCH}*{shape.encoder.length}"})
+    for place, row in enumerate(rows):
+        made = {"id": place + 1, "row": place, "role": "temporary", "freed_by": place + 2}
+        found.append({**made, "output_byte": _output(row, item)})
+    return found

@@ -1,0 +1,105 @@
+"""A model profile from a ``config.json``: training, a forward pass over a prompt, or one token after a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.model import Data, ModelProfile, Run, Transformer, Unit
+from fomkit.files.op_csv import empty_table, table_of_rows
+from fomkit.frontends.config.architecture import Architecture, Experts
+from fomkit.frontends.config.ops import BATCH, CACHE, Mode, order_rows, step_rows
+from fomkit.frontends.config.read import read_architecture
+
+MILLION = 1_000_000
+"""Tokens of a run of decoding, the unit of work that is counted."""
+NOTES = (
+    "made by rule from the sizes in config.json, not traced: attention, norms, activations and positions are one "
+    "kernel each, and so are queries, keys and values (docs/frontends.md)"
+)
+TRAINS = "products and the stream in {}, AdamW in fp32 with a copy of the weights in it; nothing is recomputed"
+SEEN = "a window of {:,} tokens counts as that many keys for each query, also at other sizes"
+TOKENS = "tokens choose experts by chance; how they spread is not predicted"
+
+
+def _sizes(
+    shape: Architecture, mode: Mode, given: Mapping[str, int], batch: int | None, where: str
+) -> dict[str, int]:
+    """Give the named sizes of a step, those that were given before those of the file."""
+    known = dict(shape.sizes)
+    if mode == "decode":
+        known.pop("seq", None)
+        known[CACHE] = dict(shape.sizes).get("seq", 1024)
+    for name in given:
+        if name not in known:
+            has = f"It has {', '.join(known) or 'none beside batch'}."
+            raise FomkitError(where, f"{name!r} is no size of its step. {nearest_names(name, known)} {has}")
+    return {BATCH: batch or 1, **{name: given.get(name, value) for name, value in known.items()}}
+
+
+def _windows(shape: Architecture) -> set[int]:
+    stacks = (stack for stack in (shape.encoder, shape.decoder) if stack is not None)
+    return {block.attention.window for stack in stacks for _, block in stack.blocks} - {0}
+
+
+def _title(shape: Architecture) -> str:
+    stack = shape.decoder or shape.encoder
+    depth = 0 if stack is None else stack.depth
+    billions = f"{shape.parameters / 1e9:.3g} billion parameters"
+    active = (
+        "" if shape.active_parameters == shape.parameters else f", {shape.active_parameters / 1e9:.3g} of a token"
+    )
+    return f"{shape.kind}: {depth} blocks, {shape.hidden:,} wide, {billions}{active}"
+
+
+def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
+    """Give the sizes by which devices share a decoder of equal blocks in Llama's style; None for another one."""
+    if shape.decoder is None or shape.encoder is not None or len(shape.decoder.blocks) != 1:
+        return None
+    ((many, block),) = shape.decoder.blocks
+    one, feed = block.attention, block.feed
+    (each, experts, top_k) = (feed.each, feed.count, feed.top_k) if isinstance(feed, Experts) else (feed, 0, 1)
+    if one.latent is not None or (one.window and one.window < seq) or not (one.rotary and each.gated):
+        return None
+    found = Transformer(
+        shape.hidden, one.heads, many, seq, shape.vocabulary, each.width, "fused",
+        experts=experts, top_k=top_k, style="llama", kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied,
+    )  # fmt: skip
+    # Biases, further norms and layers beside the experts are not in these sizes.
+    return found if found.parameters == shape.parameters else None
+
+
+def profile_config(
+    path: Path, *, mode: Mode = "train", batch: int | None = None, sizes: Mapping[str, int] | None = None,
+    name: str | None = None,
+) -> ModelProfile:  # fmt: skip
+    """Make the profile of a transformer's step from its ``config.json``.
+
+    `mode`: a training step with AdamW; ``infer``: the forward pass, of a decoder over a prompt up to its first
+    word; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``, ``source``, ``cache``.
+
+    Raises FomkitError where the file is no known transformer's, or a size is none of its step.
+    """
+    shape = read_architecture(path)
+    if mode == "decode" and shape.decoder is None:
+        raise FomkitError(
+            str(path), f"is of {shape.kind}, which makes no words one by one. Leave mode decode out."
+        )
+    used = _sizes(shape, mode, sizes or {}, batch, str(path))
+    notes = [NOTES, *shape.notes]
+    notes += [TRAINS.format(shape.dtype)] * (mode == "train")
+    notes += [SEEN.format(one) for one in sorted(_windows(shape))]
+    blocks = [block for stack in (shape.encoder, shape.decoder) if stack for _, block in stack.blocks]
+    notes += [TOKENS] * any(isinstance(block.feed, Experts) for block in blocks)
+    rows = step_rows(shape, mode, used)
+    order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows), "ORDER")
+    data, run, unit = (Data(MILLION), Run(1), Unit("megatoken")) if mode == "decode" else (Data(), Run(), Unit())
+    return ModelProfile(
+        name=name or path.stem.removesuffix(".config"), title=_title(shape),
+        ops=table_of_rows(rows, "OPS"), parts=empty_table("OPS"), sizes=used,
+        traced_with={"framework": "rule", "device": "sizes", "mode": "train" if mode == "train" else "infer"},
+        parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
+        optimizer={"rule": "adamw", "impl": "fused"} if mode == "train" else {}, notes=tuple(notes),
+        order=order, transformer=_layout_sizes(shape, used["seq"]) if mode == "train" and "seq" in used else None,
+    )  # fmt: skip

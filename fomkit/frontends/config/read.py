@@ -1,0 +1,426 @@
+"""A ``config.json`` becomes an architecture: what each ``model_type`` calls its sizes, and leaves out.
+
+Kinds of model differ in few things, which stand beside each other in `_KINDS`. What a file must say is asked for
+by name; what it may leave out, because its kind has always been built one way, is taken so, and a note says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.files.json import parse_json, read_text
+from fomkit.frontends.config.architecture import (
+    Architecture,
+    Attention,
+    Block,
+    Convolution,
+    Experts,
+    FeedForward,
+    Latent,
+    Stack,
+)
+
+MOST = 10**9
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+SEQ, SOURCE = "seq", "source"
+"""Named sizes: tokens of the stream; of a decoder's source, where there is one."""
+
+
+@dataclass
+class Fields:
+    """The fields of a file, read one by one; `notes` says what was taken where it is silent."""
+
+    where: str
+    content: Mapping[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+    def count(self, *names: str, least: int = 1, absent: int | None = None, why: str = "") -> int:
+        """Read a whole number, by the first of these names that is there."""
+        name = next((name for name in names if self.content.get(name) is not None), None)
+        if name is None:
+            if absent is None:
+                raise FomkitError(self.where, f"{names[0]} is missing. Add it: a whole number of {least} or more.")
+            if why:
+                self.notes.append(f"{names[0]} is not in the file: {absent:,}, {why}")
+            return absent
+        value = self.content[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+            what = f"a whole number from {least} to {MOST:,}"
+            raise FomkitError(self.where, f"{name} is {value!r:.40}. Give {what}.")
+        return value
+
+    def flag(self, name: str, *, absent: bool, why: str = "") -> bool:
+        """Read true or false; ``absent``: what it is where the file is silent."""
+        value = self.content.get(name)
+        if value is None:
+            if why:
+                self.notes.append(f"{name} is not in the file: {str(absent).lower()}, {why}")
+            return absent
+        if not isinstance(value, bool):
+            raise FomkitError(self.where, f"{name} is {value!r:.40}. Give true or false.")
+        return value
+
+    def kinds(self) -> list[str]:
+        """Read ``layer_types``; empty where the file has none."""
+        found = self.content.get("layer_types") or []
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise FomkitError(
+                self.where, "layer_types is no list of names. Leave it out, or give one for each layer."
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How decoders of a kind are built.
+
+    `norm`, `norms`: of its blocks. `gated`: feed-forward layers. `tied`: where the file is silent.
+    `biases`: of queries, keys and values; of the output; None: as ``attention_bias`` says.
+    `head_norm`: numbers of the norms of queries and keys, by heads, heads of keys and their width.
+    `windows`: of so many blocks all but the last look through a window; 0: all do; -1: as the file says.
+    `per_head`: as of `Attention`. `experts`: reads them, where it has any.
+    """
+
+    norm: Any = "rms"
+    norms: int = 2
+    gated: bool = True
+    biases: tuple[bool, bool] | None = None
+    tied: bool = False
+    head_norm: Callable[[int, int, int], int] = lambda *_: 0
+    windows: int = -1
+    per_head: int = 0
+    experts: Callable[[Fields], Experts] | None = None
+
+
+def _mixtral(file: Fields) -> Experts:
+    each = FeedForward(file.count("intermediate_size"), gated=True)
+    return Experts(file.count("num_local_experts"), file.count("num_experts_per_tok"), each)
+
+
+def _qwen_experts(file: Fields) -> Experts:
+    each = FeedForward(file.count("moe_intermediate_size"), gated=True)
+    return Experts(file.count("num_experts", "num_local_experts"), file.count("num_experts_per_tok"), each)
+
+
+def _gpt_oss(file: Fields) -> Experts:
+    count = file.count("num_local_experts")
+    each = FeedForward(file.count("intermediate_size"), gated=True, bias=True)
+    return Experts(count, file.count("num_experts_per_tok", "experts_per_token"), each, router_bias=count)
+
+
+def _deepseek(file: Fields) -> Experts:
+    width, shared = file.count("moe_intermediate_size"), file.count("n_shared_experts", least=0)
+    beside = FeedForward(width * shared, gated=True) if shared else None
+    each = FeedForward(width, gated=True)
+    return Experts(file.count("n_routed_experts"), file.count("num_experts_per_tok"), each, beside)
+
+
+_KINDS: dict[str, Kind] = {
+    "llama": Kind(),
+    "mistral": Kind(biases=(False, False), windows=0),
+    "mixtral": Kind(biases=(False, False), windows=0, experts=_mixtral),
+    "qwen2": Kind(biases=(True, False)),
+    "qwen3": Kind(head_norm=lambda _heads, _kv, width: 2 * width),
+    "qwen3_moe": Kind(head_norm=lambda _heads, _kv, width: 2 * width, experts=_qwen_experts),
+    "gemma": Kind(tied=True),
+    "gemma2": Kind(tied=True, norms=4, windows=2),
+    "gemma3_text": Kind(tied=True, norms=4, windows=6, head_norm=lambda _heads, _kv, width: 2 * width),
+    "gpt_oss": Kind(biases=(True, True), windows=2, per_head=1, experts=_gpt_oss),
+    "phi3": Kind(biases=(False, False), windows=0),
+    "olmo": Kind(norm="none"),
+    "olmo2": Kind(head_norm=lambda heads, kv, width: (heads + kv) * width),
+    "deepseek_v2": Kind(experts=_deepseek),
+    "deepseek_v3": Kind(experts=_deepseek),
+}
+
+
+def _dtype(file: Fields) -> str:
+    name = file.content.get("dtype", file.content.get("torch_dtype"))
+    if name is None:
+        file.notes.append("torch_dtype is not in the file: bf16 is taken")
+        return "bf16"
+    if name not in _DTYPES:
+        raise FomkitError(file.where, f"torch_dtype is {name!r:.40}. Give one of {', '.join(_DTYPES)}.")
+    return _DTYPES[name]
+
+
+def _heads(file: Fields, hidden: int) -> tuple[int, int, int]:
+    """Read heads, heads of keys and values, and the width of one."""
+    heads = file.count("num_attention_heads")
+    kv = file.count("num_key_value_heads", absent=heads)
+    width = file.count("head_dim", absent=0) or hidden // heads
+    if heads % kv or (not file.content.get("head_dim") and hidden % heads):
+        what = f"{heads} heads do not go with {kv} heads of keys and a width of {hidden}"
+        raise FomkitError(file.where, f"{what}. Give numbers that divide.")
+    return heads, kv, width
+
+
+def _latent(file: Fields) -> Latent:
+    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return Latent(file.count("q_lora_rank", least=0, absent=0), *(file.count(name) for name in names))
+
+
+def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
+    """Give the window of each block; 0: none."""
+    window = file.count("sliding_window", absent=0)
+    if not window or (kind.windows < 0 and not file.flag("use_sliding_window", absent=False)):
+        return [0] * layers
+    kinds = file.kinds()
+    if kinds:
+        if len(kinds) != layers:
+            raise FomkitError(file.where, f"layer_types names {len(kinds)} layers, and there are {layers}.")
+        return [window if "sliding" in one else 0 for one in kinds]
+    if kind.windows < 0:
+        first = file.count("max_window_layers", absent=0, least=0)
+        return [0 if place < first else window for place in range(layers)]
+    every = kind.windows
+    return [window if not every or (place + 1) % every else 0 for place in range(layers)]
+
+
+def _runs(blocks: list[Block]) -> tuple[tuple[int, Block], ...]:
+    """Join equal blocks that follow each other or not: only how many there are of each matters."""
+    return tuple((blocks.count(block), block) for block in dict.fromkeys(blocks))
+
+
+def _of_decoder(file: Fields, name: str) -> Architecture:
+    kind, hidden, layers = _KINDS[name], file.count("hidden_size"), file.count("num_hidden_layers")
+    attention_bias = file.flag("attention_bias", absent=False)
+    latent = _latent(file) if name.startswith("deepseek") else None
+    if latent is None:
+        heads, kv, width = _heads(file, hidden)
+    else:
+        heads = kv = file.count("num_attention_heads")
+        width = latent.plain + latent.rotary
+    attention = Attention(
+        heads, kv, width, kind.biases or (attention_bias, attention_bias), per_head=kind.per_head,
+        head_norm=kind.head_norm(heads, kv, width), latent=latent,
+    )  # fmt: skip
+    mlp_bias = file.flag("mlp_bias", absent=False)
+    experts = kind.experts(file) if kind.experts else None
+    dense = set(range(file.count("first_k_dense_replace", least=0, absent=0))) if latent else set[int]()
+    if experts and file.content.get("mlp_only_layers"):
+        dense = set(file.content["mlp_only_layers"])
+    every = file.count("decoder_sparse_step", absent=1) if experts else 1
+    one_layer = FeedForward(file.count("intermediate_size"), kind.gated, mlp_bias)
+    blocks = []
+    for place, window in enumerate(_windows(file, kind, layers)):
+        sparse = place not in dense and (place + 1) % every == 0
+        feed = experts if experts is not None and sparse else one_layer
+        blocks.append(Block(replace(attention, window=window), feed, kind.norms))
+    why = f"as {name} is built"
+    return Architecture(
+        name, hidden, file.count("vocab_size"), kind.norm, None, Stack(_runs(blocks), SEQ),
+        file.flag("tie_word_embeddings", absent=kind.tied, why=why), _dtype(file), notes=tuple(file.notes),
+        sizes=((SEQ, min(file.count("max_position_embeddings", absent=4096), 4096)),),
+    )  # fmt: skip
+
+
+def _phi(file: Fields) -> Architecture:
+    hidden, layers = file.count("hidden_size"), file.count("num_hidden_layers")
+    heads, kv, width = _heads(file, hidden)
+    norm = 4 * width if file.flag("qk_layernorm", absent=False) else 0
+    block = Block(
+        Attention(heads, kv, width, (True, True), head_norm=norm),
+        FeedForward(file.count("intermediate_size"), gated=False, bias=True), 1, beside=True,
+    )  # fmt: skip
+    tied = file.flag("tie_word_embeddings", absent=False, why="as phi is built")
+    return Architecture(
+        "phi", hidden, file.count("vocab_size"), "layer", None, Stack(((layers, block),), SEQ), tied, _dtype(file),
+        head_bias=True, sizes=((SEQ, file.count("max_position_embeddings")),), notes=tuple(file.notes),
+    )  # fmt: skip
+
+
+def _falcon(file: Fields) -> Architecture:
+    hidden, layers, heads = (
+        file.count(name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")
+    )
+    new = file.flag("new_decoder_architecture", absent=False)
+    kv = file.count("num_kv_heads", absent=heads) if new else 1 if file.flag("multi_query", absent=True) else heads
+    bias, beside = file.flag("bias", absent=False), file.flag("parallel_attn", absent=True)
+    feed = FeedForward(file.count("ffn_hidden_size", absent=4 * hidden), gated=False, bias=bias)
+    norms = 2 if new or not beside else 1
+    if new and file.content.get("num_ln_in_parallel_attn") == 1:
+        norms = 1
+    rotary = not file.flag("alibi", absent=False)
+    block = Block(Attention(heads, kv, hidden // heads, (bias, bias), rotary=rotary), feed, norms, beside=beside)
+    tied = file.flag("tie_word_embeddings", absent=True, why="as falcon is built")
+    return Architecture(
+        "falcon", hidden, file.count("vocab_size"), "layer", None, Stack(((layers, block),), SEQ), tied,
+        _dtype(file), sizes=((SEQ, 2048),), notes=tuple(file.notes),
+    )  # fmt: skip
+
+
+def _gpt2(file: Fields) -> Architecture:
+    hidden, layers, heads = file.count("n_embd"), file.count("n_layer"), file.count("n_head")
+    positions = file.count("n_positions", "n_ctx")
+    feed = FeedForward(file.count("n_inner", absent=4 * hidden), gated=False, bias=True)
+    block = Block(Attention(heads, heads, hidden // heads, (True, True), rotary=False), feed)
+    return Architecture(
+        "gpt2", hidden, file.count("vocab_size"), "layer", None, Stack(((layers, block),), SEQ),
+        file.flag("tie_word_embeddings", absent=True), _dtype(file), further=(("positions", positions * hidden),),
+        sizes=((SEQ, positions),), notes=tuple(file.notes),
+    )  # fmt: skip
+
+
+def _bert(file: Fields) -> Architecture:
+    hidden, layers, heads = (
+        file.count(name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")
+    )
+    feed = FeedForward(file.count("intermediate_size"), gated=False, bias=True)
+    block = Block(Attention(heads, heads, hidden // heads, (True, True), causal=False, rotary=False), feed)
+    positions, types = file.count("max_position_embeddings"), file.count("type_vocab_size", absent=2)
+    masked = "BertForMaskedLM" in (file.content.get("architectures") or [])
+    transform = hidden * hidden + hidden
+    if not masked:
+        file.notes.append(
+            "architectures does not name BertForMaskedLM: the encoder and its pooler, without a head"
+        )
+    further = (
+        ("positions", positions * hidden), ("types", types * hidden), ("norm of words", 2 * hidden),
+        *((("head's layer", transform), ("head's norm", 2 * hidden)) if masked else (("pooler", transform),)),
+    )  # fmt: skip
+    return Architecture(
+        "bert", hidden, file.count("vocab_size"), "layer", Stack(((layers, block),), SEQ, last_norm=False), None,
+        True, _dtype(file), "words" if masked else "", head_bias=masked, further=further,
+        sizes=((SEQ, positions),), notes=tuple(file.notes),
+    )  # fmt: skip
+
+
+def _t5(file: Fields) -> Architecture:
+    hidden, heads, width = file.count("d_model"), file.count("num_heads"), file.count("d_kv")
+    gated = str(file.content.get("feed_forward_proj", "relu")).startswith("gated")
+    feed = FeedForward(file.count("d_ff"), gated)
+    own = Attention(heads, heads, width, rotary=False)
+    layers = file.count("num_layers")
+    inner = Block(replace(own, causal=False), feed)
+    outer = Block(own, feed, 3, replace(own, causal=False))
+    places = file.count("relative_attention_num_buckets", absent=32) * heads
+    return Architecture(
+        "t5", hidden, file.count("vocab_size"), "rms", Stack(((layers, inner),), SOURCE),
+        Stack(((file.count("num_decoder_layers", absent=layers), outer),), SEQ),
+        file.flag("tie_word_embeddings", absent=True, why="as t5 is built"), _dtype(file),
+        further=(("positions, of both stacks", 2 * places),), sizes=((SEQ, 512), (SOURCE, 512)),
+        notes=tuple(file.notes),
+    )  # fmt: skip
+
+
+def _vit(file: Fields) -> Architecture:
+    hidden, layers, heads = (
+        file.count(name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")
+    )
+    image, patch, channels = (file.count(name) for name in ("image_size", "patch_size", "num_channels"))
+    if image % patch:
+        raise FomkitError(
+            file.where, f"patch_size {patch} does not divide image_size {image}. Give one that does."
+        )
+    classes = len(file.content.get("id2label") or {}) or file.count("num_labels", absent=0)
+    if not classes:
+        raise FomkitError(file.where, "id2label is missing. Add it, or num_labels: the number of classes.")
+    tokens = (image // patch) ** 2 + 1
+    bias = file.flag("qkv_bias", absent=True)
+    feed = FeedForward(file.count("intermediate_size"), gated=False, bias=True)
+    block = Block(Attention(heads, heads, hidden // heads, (bias, True), causal=False, rotary=False), feed)
+    front = Convolution(channels, hidden, (1, image, image), (1, patch, patch), (1, patch, patch))
+    return Architecture(
+        "vit", hidden, 0, "layer", Stack(((layers, block),), tokens), None, False, _dtype(file), "classes",
+        classes, head_bias=True, further=(("class token", hidden), ("positions", tokens * hidden)), front=(front,),
+        notes=tuple(file.notes),
+    )  # fmt: skip
+
+
+def _whisper(file: Fields) -> Architecture:
+    hidden, mel = file.count("d_model"), file.count("num_mel_bins")
+    source, target = file.count("max_source_positions"), file.count("max_target_positions")
+    stacks = []
+    for side, length, causal in (("encoder", source, False), ("decoder", SEQ, True)):
+        heads = file.count(f"{side}_attention_heads")
+        own = Attention(heads, heads, hidden // heads, (True, True), key_bias=False, causal=causal, rotary=False)
+        feed = FeedForward(file.count(f"{side}_ffn_dim"), gated=False, bias=True)
+        cross = replace(own, causal=False) if causal else None
+        stacks.append(
+            Stack(((file.count(f"{side}_layers"), Block(own, feed, 3 if causal else 2, cross)),), length)
+        )
+    frames = 2 * source
+    sound, three, pad = (1, 1, frames), (1, 1, 3), (0, 0, 1)
+    front = (Convolution(mel, hidden, sound, three, (1, 1, 1), pad),
+             Convolution(hidden, hidden, sound, three, (1, 1, 2), pad))  # fmt: skip
+    return Architecture(
+        "whisper", hidden, file.count("vocab_size"), "layer", stacks[0], stacks[1], tied=True, dtype=_dtype(file),
+        further=(("positions", (source + target) * hidden),), front=front, sizes=((SEQ, target),),
+        notes=tuple(file.notes),
+    )  # fmt: skip
+
+
+_OTHERS: dict[str, Callable[[Fields], Architecture]] = {
+    "phi": _phi, "falcon": _falcon, "gpt2": _gpt2, "bert": _bert, "t5": _t5, "vit": _vit, "whisper": _whisper,
+}  # fmt: skip
+KNOWN = (*_KINDS, *_OTHERS)
+_FIELDS = frozenset(
+    [
+        "model_type",
+        "architectures",
+        "torch_dtype",
+        "dtype",
+        "transformers_version",
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "attention_bias",
+        "mlp_bias",
+        "tie_word_embeddings",
+        "sliding_window",
+        "use_sliding_window",
+        "max_window_layers",
+        "layer_types",
+        "max_position_embeddings",
+        "num_local_experts",
+        "num_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        "decoder_sparse_step",
+        "mlp_only_layers",
+        "hidden_act",
+        "rms_norm_eps",
+        "rope_theta",
+        "rope_scaling",
+        "initializer_range",
+        "use_cache",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "attention_dropout",
+        "pretraining_tp",
+    ]
+)
+"""Fields that many kinds have."""
+
+
+def read_architecture(path: Path) -> Architecture:
+    """Read a ``config.json``.
+
+    Raises FomkitError for a kind that is not known, naming the nearest, for a field that is missing, and for one
+    that cannot be.
+    """
+    content = parse_json(read_text(path), str(path))
+    where = str(path)
+    if not isinstance(content, dict) or "model_type" not in content:
+        raise FomkitError(where, f"has no model_type. Give a transformer's config.json: {', '.join(KNOWN)}.")
+    name = str(content["model_type"])
+    file = Fields(where, content)
+    if name in _OTHERS:
+        return _OTHERS[name](file)
+    if name not in _KINDS:
+        unplaced = ", ".join(sorted(key for key in content if key not in _FIELDS)[:12])
+        raise FomkitError(
+            where, f"model_type is {name!r}, whose layers are not known here. {nearest_names(name, KNOWN)} Fields "
+            f"that no known kind has: {unplaced or 'none'}.",
+        )  # fmt: skip
+    return _of_decoder(file, name)

@@ -1,0 +1,286 @@
+"""Profiles from a transformer's config.json: parameters as published; parameters and flop as its code has them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fomkit
+from fomkit.core.errors import FomkitError
+from fomkit.frontends.config.profile import profile_config
+from fomkit.frontends.config.read import KNOWN, read_architecture
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops
+from fomkit.parallel.transformer import Split, as_table, block_rows
+from fomkit.plan.memory_of import step_memory
+
+PUBLIC = json.loads((Path(__file__).parent / "data" / "public_configs.json").read_text())
+"""Sizes of published models, where they stand, and how many parameters their makers count."""
+SMALL = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 128, "head_dim": 16,
+}  # fmt: skip
+PLAIN = {name: SMALL[name] for name in SMALL if name not in ("num_key_value_heads", "head_dim")}
+LATENT = {
+    **PLAIN, "num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8, "v_head_dim": 12, "n_routed_experts": 8, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 20, "n_shared_experts": 2, "first_k_dense_replace": 1,
+}  # fmt: skip
+MIXED = {"num_local_experts": 4, "num_experts_per_tok": 2}
+SIZES: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), SMALL),
+    **dict.fromkeys(("phi3", "olmo", "olmo2"), SMALL),
+    "mixtral": {**SMALL, **MIXED}, "gpt_oss": {**SMALL, **MIXED},
+    "qwen3_moe": {**SMALL, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+    "deepseek_v2": LATENT, "deepseek_v3": {**LATENT, "n_group": 2, "topk_group": 1},
+    "phi": PLAIN, "falcon": {name: PLAIN[name] for name in PLAIN if name != "intermediate_size"},
+    "gpt2": {"n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 128, "n_positions": 32},
+    "bert": {**PLAIN, "max_position_embeddings": 32, "architectures": ["BertForMaskedLM"]},
+    "t5": {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 96, "num_layers": 3, "vocab_size": 128},
+    "vit": {**PLAIN, "image_size": 32, "patch_size": 8, "num_labels": 10},
+    "whisper": {
+        "d_model": 64, "num_mel_bins": 20, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "vocab_size": 128,
+        "max_source_positions": 50, "max_target_positions": 30, "bos_token_id": 1, "eos_token_id": 2,
+        "decoder_start_token_id": 1,
+    },
+}  # fmt: skip
+CLASSES = {"vit": "ViTForImageClassification", "bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration",
+           "whisper": "WhisperForConditionalGeneration"}  # fmt: skip
+TRACED = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi", "gpt2", "falcon", "bert", "olmo2", "t5",
+          "vit", "whisper", "deepseek_v3")  # fmt: skip
+BATCH, SEQ, SOURCE = 2, 16, 12
+
+
+def write(folder: Path, config: dict[str, Any], name: str = "config.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps(config))
+    return path
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_parameters_are_those_that_were_published(name: str, tmp_path: Path) -> None:
+    assert read_architecture(write(tmp_path, PUBLIC[name]["config"])).parameters == PUBLIC[name]["parameters"]
+
+
+def test_a_token_meets_only_some_experts(tmp_path: Path) -> None:
+    found = read_architecture(write(tmp_path, PUBLIC["deepseek-v3"]["config"]))
+    assert found.active_parameters == pytest.approx(37e9, rel=0.02)  # as its report says
+    dense = read_architecture(write(tmp_path, PUBLIC["llama3-8b"]["config"]))
+    assert dense.active_parameters == dense.parameters
+
+
+def built(name: str, **changed: Any) -> Any:
+    """Build a small model of a kind as its own code does."""
+    transformers = pytest.importorskip("transformers")
+    known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
+    config = known[name](**{"pad_token_id": 0, **SIZES[name], **changed})
+    config._attn_implementation = "eager"
+    maker = CLASSES.get(name)
+    return getattr(transformers, maker)(config) if maker else transformers.AutoModelForCausalLM.from_config(config)
+
+
+def saved(folder: Path, model: Any) -> Path:
+    """Write the configuration as its code saves it."""
+    model.config.save_pretrained(folder)
+    content = json.loads((folder / "config.json").read_text())
+    return write(folder, {**content, "dtype": "float32", "torch_dtype": "float32"})
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_parameters_are_those_of_the_code(name: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with torch.device("meta"):
+        model = built(name)
+    model.tie_weights()
+    counted = sum(one.numel() for one in model.parameters())
+    assert read_architecture(saved(tmp_path, model)).parameters == counted
+
+
+def called(name: str, model: Any) -> Any:
+    torch = pytest.importorskip("torch")
+    words = torch.zeros(BATCH, SEQ, dtype=torch.long)
+    if name == "vit":
+        return model(pixel_values=torch.zeros(BATCH, 3, 32, 32)).logits
+    if name == "t5":
+        source = torch.zeros(BATCH, SOURCE, dtype=torch.long)
+        return model(input_ids=source, decoder_input_ids=words, use_cache=False).logits
+    if name == "whisper":
+        return model(input_features=torch.zeros(BATCH, 20, 100), decoder_input_ids=words, use_cache=False).logits
+    return model(input_ids=words, **({} if name == "bert" else {"use_cache": False})).logits
+
+
+def flop_by_pass(profile: fomkit.ModelProfile) -> dict[str, float]:
+    ops = add_costs(resize_ops(profile.ops, profile.sizes, profile.name))
+    ops = ops[ops["kind"].isin(["gemm", "attention", "conv"])]
+    passes = ops["pass_name"].str.split("_").str[0]
+    return (ops["flop"] * ops["count"]).groupby(passes).sum().to_dict()
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_flop_are_those_that_the_code_runs(name: str, tmp_path: Path) -> None:
+    """PyTorch counts the flop of products and attention of the same model as it runs."""
+    torch = pytest.importorskip("torch")
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    dense = {"first_k_dense_replace": 4} if name.startswith("deepseek") else {}
+    model = built(name, **dense)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as forward:
+        given = called(name, model)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as backward:
+        torch.autograd.backward(given.sum())
+    sizes = {} if name == "vit" else {"seq": SEQ, **({"source": SOURCE} if name == "t5" else {})}
+    found = flop_by_pass(profile_config(saved(tmp_path, model), batch=BATCH, sizes=sizes))
+    assert found == {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
+
+
+def test_sizes_stay_symbols(tmp_path: Path) -> None:
+    path = write(tmp_path, PUBLIC["llama3-8b"]["config"])
+    one = profile_config(path, batch=1, sizes={"seq": 4096})
+    other = profile_config(path, batch=3, sizes={"seq": 1000})
+    resized = resize_ops(one.ops, {"batch": 3, "seq": 1000}, "llama3-8b")
+    assert resized.equals(resize_ops(other.ops, other.sizes, "llama3-8b"))
+
+
+def test_decoding_reads_weights_and_cache_once(tmp_path: Path) -> None:
+    """What a step moves is the weights but the words, and the keys and values before the token."""
+    path = write(tmp_path, {**PUBLIC["llama3-8b"]["config"], "torch_dtype": "bfloat16"})
+    profile = profile_config(path, mode="decode", batch=16, sizes={"cache": 4095})
+    ops = add_costs(resize_ops(profile.ops, profile.sizes, profile.name))
+    moved = ops["byte"] * ops["count"]
+    products, attention = (moved[ops["kind"] == kind].sum() for kind in ("gemm", "attention"))
+    weights = 2 * (8030261248 - 128256 * 4096)
+    cache = 2 * 2 * 32 * 8 * 128 * 16 * 4096
+    assert products == pytest.approx(weights, rel=0.01)
+    assert attention == pytest.approx(cache, rel=0.01)
+    assert step_memory(profile, profile.sizes).peak_byte == pytest.approx(2 * 8030261248 + cache, rel=0.001)
+    floor_s = (weights + cache) / 3.35e12
+    step = fomkit.estimate(profile, "h100-sxm").step
+    assert floor_s < step.value < 2.5 * floor_s
+
+
+def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
+    config = {**PUBLIC["mistral-7b"]["config"], "sliding_window": 1024}
+    seen = profile_config(write(tmp_path, config), sizes={"seq": 4096})
+    whole = profile_config(write(tmp_path, PUBLIC["mistral-7b"]["config"]), sizes={"seq": 4096})
+    assert set(seen.ops.loc[seen.ops["kind"] == "attention", "kv_len"]) == {1024.0}
+    assert set(whole.ops.loc[whole.ops["kind"] == "attention", "kv_len"]) == {"seq"}
+    assert any("a window of 1,024 tokens" in note for note in seen.notes)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"model_type": "lama"},
+            "model_type is 'lama', whose layers are not known here. The nearest names are 'llama'",
+        ),
+        ({"model_type": None, "hidden_size": None}, "has no model_type"),
+        ({"hidden_size": None}, "hidden_size is missing. Add it: a whole number of 1 or more."),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0. Give a whole number from 1 to 1,000,000,000."),
+        ({"num_attention_heads": True}, "num_attention_heads is True."),
+        ({"num_key_value_heads": 5}, "32 heads do not go with 5 heads of keys"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'. Give true or false."),
+        ({"torch_dtype": "float8"}, "torch_dtype is 'float8'. Give one of bfloat16, float16, float32."),
+        ({"vocab_size": 1e6}, "vocab_size is 1000000.0."),
+    ],
+)
+def test_what_a_file_cannot_say_is_one_message(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+    config = {**PUBLIC["llama3-8b"]["config"], **changed}
+    path = write(tmp_path, {name: value for name, value in config.items() if value is not None})
+    with pytest.raises(FomkitError) as caught:
+        read_architecture(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_sizes_and_modes_that_a_step_has_not(tmp_path: Path) -> None:
+    path = write(tmp_path, PUBLIC["bert-base"]["config"])
+    with pytest.raises(FomkitError, match="makes no words one by one"):
+        profile_config(path, mode="decode")
+    with pytest.raises(FomkitError, match=r"'cache' is no size of its step.*It has seq"):
+        profile_config(path, sizes={"cache": 8})
+    with pytest.raises(FomkitError, match="is for a transformer"):
+        fomkit.profile(tmp_path / "model.py", mode="decode")
+
+
+def test_a_profile_of_a_file_is_written_and_estimated(tmp_path: Path) -> None:
+    config = {**PUBLIC["llama3.2-1b"]["config"], "torch_dtype": "bfloat16"}
+    made = fomkit.profile(write(tmp_path, config), batch=1, sizes={"seq": 512}, name="small")
+    fomkit.save(made, tmp_path / "small.yaml")
+    again = fomkit.estimate(tmp_path / "small.yaml", "h100-sxm")
+    assert again.step == fomkit.estimate(made, "h100-sxm").step
+    assert again.model.parameters_total == 1235814400
+
+
+def test_a_cache_limits_the_batch() -> None:
+    """What is left beside the weights is divided by what a sample's tokens take."""
+    profile = fomkit.model("llama3-8b-decode")
+    found = fomkit.memory(profile, "h100-sxm").content["target"]["largest_batch"]
+    a_sample = 2 * 2 * 32 * 8 * 128 * 4097
+    assert found == pytest.approx((80e9 - 2 * 8030261248) / a_sample, abs=1)
+    deeper = fomkit.memory(profile, "h100-sxm", sizes={"cache": 8192}).content["target"]["largest_batch"]
+    assert deeper == pytest.approx(found / 2, abs=1)
+
+
+def test_layouts_share_what_the_sizes_say(tmp_path: Path) -> None:
+    """The block of sizes learns what the model does, and a device of a tensor group does its part of the flop."""
+    profile = fomkit.model("llama3-8b")
+    assert profile.transformer is not None
+    assert profile.transformer.parameters == profile.parameters_total == 8030261248
+    whole, split = (block_rows(profile.transformer, Split(1, tensor, False, "bf16")) for tensor in (1, 8))
+    flop = [
+        add_costs(as_table(rows)).query("kind in ('gemm', 'attention')")["flop"].sum() for rows in (whole, split)
+    ]
+    assert flop[0] == pytest.approx(8 * flop[1], rel=1e-12)
+    own = add_costs(resize_ops(profile.ops, {**profile.sizes, "batch": 1}, "llama3-8b"))
+    own = own[(own["module"] == "decoder.block") & own["kind"].isin(["gemm", "attention"])]
+    assert own["flop"].sum() == pytest.approx(flop[0], rel=1e-12)
+    for name in ("qwen2-7b", "deepseek-v2-lite", "gpt2-xl"):  # biases, latent attention, another style
+        config = write(tmp_path, PUBLIC[name]["config"], f"{name}.json")
+        assert profile_config(config, sizes={"seq": 512}).transformer is None
+
+
+def test_a_sequence_that_is_asked_for_is_that_of_a_layout() -> None:
+    steps = [fomkit.estimate("llama3-8b", "h100-sxm", nodes=1, layout="zero=3,recompute=full", sizes={"seq": seq})
+             for seq in (8192, 4096)]  # fmt: skip
+    # Attention shrinks fourfold, products twofold, and what is sent of the weights not at all.
+    assert 0.4 < steps[1].step.value / steps[0].step.value < 0.6
+
+
+@pytest.fixture(scope="module")
+def today_models(root: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("today_models", root / "benchmarks" / "today_models.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a NamedTuple looks its module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_shipped_profiles_are_made_from_the_sizes_beside_them(
+    today_models: Any, tmp_path: Path, root: Path
+) -> None:
+    folder = root / "model_profiles" / "today"
+    assert {path.stem for path in folder.glob("*.yaml")} == {*today_models.PROFILES, "today.suite"}
+    for name, one in today_models.PROFILES.items():
+        for path in fomkit.save(today_models.profile(name), tmp_path / f"{name}.yaml"):
+            shipped = (folder / path.name).read_bytes()
+            assert path.read_bytes() == shipped, f"run benchmarks/today_models.py: {path.name}"
+        config = json.loads((folder / f"{one.config}.config.json").read_text())
+        published = PUBLIC[one.config]["config"]
+        assert {key: config[key] for key in published} == published
+
+
+def test_the_suite_of_today_rates_a_machine() -> None:
+    found = fomkit.fom("today", "h100-sxm")
+    assert not found.missing
+    assert 1.5 < found.merit.value.value < 4
+    assert found.merit.value.low < found.merit.value.value < found.merit.value.high

@@ -1,0 +1,96 @@
+"""Machines that are known by their vendors' figures alone, the usual misreadings of these, and the list of all."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import fomkit
+from fomkit.core.errors import FomkitError
+from fomkit.plan.energy import energy_of_estimate
+
+FACTS = {
+    # name: bf16 on the matrix unit, fp8 there, fp32 on the vector unit [TFLOP/s]; GB/s; GB; chip's limit [W]
+    "a100-sxm-40gb": (312, None, 19.5, 1555, 40, 400),
+    "h100-pcie": (756, 1513, 51.2, 2000, 80, 350),
+    "h100-nvl": (835.5, 1670.5, 60, 3900, 94, 400),
+    "a10": (125, None, 31.2, 600, 24, 150),
+    "l4": (121, 242.5, 30.3, 300, 24, 72),
+    "rtx-3090": (71, None, 35.6, 936, 25.77, 350),
+    "rtx-4090": (165.2, 330.3, 82.6, 1008, 25.77, 450),
+    "rtx-5090": (209.5, 419, 104.8, 1792, 34.36, 575),
+    "rtx-pro-6000": (503.8, 1007.6, 126, 1792, 96, 600),
+    "b300-sxm": (2250, 4500, 75, 8000, 288, None),
+    "gb300": (2500, 5000, 80, 8000, 288, None),
+    "mi210": (181, None, 22.6, 1638, 64, 300),
+    "mi250": (181.05, None, 22.65, 1638, 64, None),
+    "mi300x": (1307.4, 2614.9, 163.4, 5300, 192, 750),
+    "mi325x": (1307.4, 2614.9, 163.4, 6000, 256, 1000),
+    "gaudi-3": (1835, 1835, None, 3670, 128, 900),
+    "tpu-v5e": (197, None, None, 819, 16, None),
+    "tpu-v5p": (459, None, None, 2765, 95, None),
+    "grace-cpu": (None, None, 7.1, 500, 240, 250),
+    "epyc-9755": (None, None, 27, 576, 768, 500),
+    "xeon-6980p": (655, None, 20.5, 844.8, 768, 500),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_and_their_sources(name: str) -> None:
+    machine = fomkit.machine(name)
+    device = machine.device
+    bf16, fp8, fp32, giga_byte_per_s, giga_byte, limit_w = FACTS[name]
+    wanted = {("bf16", "matrix"): bf16, ("fp8", "matrix"): fp8, ("fp32", "vector"): fp32}
+    for (dtype, engine), tera in wanted.items():
+        peak = device.peak(dtype, engine)
+        assert (None if peak is None else peak.rate.value / 1e12) == pytest.approx(tera)
+    assert device.byte_per_s.value == pytest.approx(giga_byte_per_s * 1e9)
+    assert device.capacity_byte.value == pytest.approx(giga_byte * 1e9, rel=1e-3)
+    limit = machine.energy.limit_w.value if machine.energy else None
+    assert limit == limit_w
+    assert 2020 <= machine.year <= 2026
+    assert all(fact.source for fact in (device.byte_per_s, *(peak.rate for peak in device.peaks)))
+    assert not len(machine.timings)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_no_peak_counts_zeros(name: str) -> None:
+    """A format of half the bits has at most twice the rate; a rate with sparsity would have four times it."""
+    rates = {peak.dtype: peak.rate.value for peak in fomkit.machine(name).device.peaks if peak.engine == "matrix"}
+    for wide, narrow in (("tf32", "bf16"), ("bf16", "fp8"), ("bf16", "int8")):
+        if wide in rates and narrow in rates:
+            most = 4.01 if narrow == "int8" and name.startswith("rtx") else 2.02
+            assert rates[narrow] / rates[wide] <= most
+
+
+def test_a_model_is_estimated_on_each() -> None:
+    for name, facts in FACTS.items():
+        found = fomkit.estimate("gpt2", name, precision="bf16" if facts[0] else "fp32")
+        assert found.step.low < found.step.value < found.step.high
+        assert math.isclose(found.coverage["roofline"], 1.0, abs_tol=1e-9)
+
+
+def test_a_limit_alone_is_no_energy_and_says_so_in_a_line() -> None:
+    found = energy_of_estimate(fomkit.estimate("gpt2", "l4"))
+    assert (found.step, found.missing, found.limit_w) == (
+        None,
+        ("nobody states idle power, nor what work takes",),
+        72,
+    )
+
+
+def test_machines_are_listed_and_searched() -> None:
+    rows = fomkit.show("machines").content["machines"]
+    years = [row["year"] or 0 for row in rows]
+    assert years == sorted(years, reverse=True)
+    assert {"v100", "x86-lecture", *FACTS} <= {row["name"] for row in rows}
+    some = fomkit.show("machines", having="bf16 AMD").content["machines"]
+    assert {row["name"] for row in some} == {"mi210", "mi250", "mi300x", "mi325x"}
+    assert next(row for row in rows if row["name"] == "v100")["evidence"] == "timing table"
+    with pytest.raises(FomkitError, match="no machine has 'fp9'"):
+        fomkit.show("machines", having="fp9")
+    with pytest.raises(FomkitError, match="searches the list of machines"):
+        fomkit.show("v100", having="bf16")
+    with pytest.raises(FomkitError, match="lists machines"):
+        fomkit.show("machines", by="op")
