@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import Any
 
+import numpy as np
+
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span
@@ -177,21 +179,14 @@ def _needs(combination: Combination) -> list[float]:
 def _is_beaten(combination: Combination, others: Sequence[Combination]) -> bool:
     """Tell whether another point needs no more of any parameter, and less of one."""
     own = _needs(combination)
-    for other in others:
-        pairs = list(zip(_needs(other), own, strict=True))
-        if all(a <= b + CLOSE for a, b in pairs) and any(a < b - CLOSE for a, b in pairs):
-            return True
-    return False
+    less = [np.subtract(own, _needs(other)) for other in others]
+    return any((by >= -CLOSE).all() and (by > CLOSE).any() for by in less)
 
 
 def _without_twins(points: Sequence[Combination]) -> list[Combination]:
     remaining: list[Combination] = []
     for point in points:
-        near = (
-            all(abs(a - b) < CLOSE for a, b in zip(_needs(point), _needs(other), strict=True))
-            for other in remaining
-        )
-        if not any(near):
+        if not any(np.allclose(_needs(point), _needs(other), rtol=0, atol=CLOSE) for other in remaining):
             remaining.append(point)
     return remaining
 
@@ -344,11 +339,6 @@ def _tried(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...])
     return tuple(one for one in known if one.value > 0 and (one.of != "model" or not of_suite))
 
 
-def _is_unused(evaluator: Evaluator, parameter: Parameter) -> bool:
-    """Tell whether a rate is that of no op: less of it by the most would else be slower."""
-    return parameter.unit == "flop_per_s" and evaluator.still(parameter, [parameter.value / evaluator.most])
-
-
 def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
     """Find the smallest changes that reach a goal.
 
@@ -369,7 +359,8 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
         return Solution(subject.title, subject.level, goal, here, probability, (), (), None)
     found, refused = [], []
     for one in tried if changes or not together else ():
-        if not changes and _is_unused(evaluator, one):
+        # A peak is that of no op where even the least of it is no slower.
+        if not changes and one.unit == "flop_per_s" and evaluator.still(one, [one.value / evaluator.most]):
             refused.append((one.name, UNUSED))
             continue
         try:
