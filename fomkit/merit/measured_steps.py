@@ -146,20 +146,19 @@ def read_row(row: Measurement, estimated: Estimate) -> Reading:
     return Reading(row, figure, "as it stands")
 
 
+def median_of(figures: Sequence[Span]) -> Span:
+    """Give the median of measured figures with the ends of all, at the level of their table."""
+    low, high = min(one.low for one in figures), max(one.high for one in figures)
+    return Span(median(one.value for one in figures), low, high, MEASURED_LEVEL)
+
+
 def measured_step(readings: Sequence[Reading]) -> MeasuredStep | None:
     """Put the rows that were not set aside together; None where there is none."""
     used = [(reading, reading.step) for reading in readings if reading.step is not None]
     if not used:
         return None
-    steps = [step for _, step in used]
-    span = Span(
-        median(step.value for step in steps),
-        min(step.low for step in steps),
-        max(step.high for step in steps),
-        MEASURED_LEVEL,
-    )
     return MeasuredStep(
-        span,
+        median_of([step for _, step in used]),
         all(reading.row.spread_stated for reading, _ in used),
         frozenset.intersection(*(reading.holds for reading, _ in used)),
     )

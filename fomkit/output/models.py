@@ -78,18 +78,17 @@ def format_share(share: float | None) -> str:
     return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
-def _least(entry: Entry, name: str) -> str:
-    """Mark a sum that lacks some of its ops: those without a figure, in the total also those without a rule."""
-    return "≥ " if entry["missing"][name] or entry.get("at_least") else ""
-
-
 def _amount(name: str, lacking: str, write: Callable[[Any], str]) -> Callable[[Entry], str]:
-    """Write a figure of a group: nothing of an empty one, marked where ops lack what it is ``lacking`` by."""
+    """Write a figure of a group: nothing of an empty one.
+
+    A sum is marked where ops lack what it is ``lacking`` by, and in the total where ops have no rule.
+    """
 
     def cell(entry: Entry) -> str:
         if not entry["count"]:
             return ""
-        return "missing" if entry[name] is None else _least(entry, lacking) + write(entry[name])
+        least = "≥ " if entry["missing"][lacking] or entry.get("at_least") else ""
+        return "missing" if entry[name] is None else least + write(entry[name])
 
     return cell
 
@@ -290,18 +289,12 @@ def _method(layer: Entry, name: str | None) -> Entry:
     return found
 
 
-def _best(name: str, write: Callable[[float], str]) -> Cell:
+def _by(method: str, name: str, write: Callable[[float], str]) -> Cell:
+    """Write a figure of a layer by one method; by its best one where none is named."""
+
     def cell(layer: Entry) -> str:
-        value = _method(layer, layer["best"]).get(name)
+        value = _method(layer, method or layer["best"]).get(name)
         return "unknown" if value is None else write(value)
-
-    return cell
-
-
-def _direct(name: str, dimension: str) -> Cell:
-    def cell(layer: Entry) -> str:
-        value = _method(layer, "direct").get(name)
-        return "unknown" if value is None else format_quantity(value, dimension)
 
     return cell
 
@@ -320,19 +313,23 @@ def _method_columns(with_time: bool) -> list[Column]:
         Column("pass", "", lambda layer: layer["pass_name"]),
         Column(*figure("count"), lambda layer: f"{layer['count']:,.0f}", 1),
         Column("layer", "", lambda layer: _places(layer["modules"]), 9),
-        Column(*figure("flop", "direct flop"), _direct("flop", "flop"), 8 if with_time else 2),
+        Column(
+            *figure("flop", "direct flop"),
+            _by("direct", "flop", partial(format_quantity, dimension="flop")),
+            8 if with_time else 2,
+        ),
     ]
     if with_time:
-        columns.append(Column(*figure("direct_s"), _direct("floor_s", "time_s"), 4))
+        columns.append(Column(*figure("direct_s"), _by("direct", "floor_s", seconds), 4))
     columns += [
         Column("best method", "", lambda layer: _method(layer, layer["best"]).get("title", "unknown")),
         Column(*figure("flop"), _less, 3),
-        Column(*figure("work_depth"), _best("work_depth", lambda value: f"{value:.0f}"), 7 if with_time else 0),
-        Column(*figure("workspace_byte"), _best("workspace_byte", format_mebibyte), 2 if with_time else 0),
+        Column(*figure("work_depth"), _by("", "work_depth", lambda value: f"{value:.0f}"), 7 if with_time else 0),
+        Column(*figure("workspace_byte"), _by("", "workspace_byte", format_mebibyte), 2 if with_time else 0),
     ]
     if with_time:
         columns += [
-            Column(*figure("best_s"), _best("floor_s", seconds)),
+            Column(*figure("best_s"), _by("", "floor_s", seconds)),
             Column(*figure("time_s", "predicted"), _method_time),
             Column("interval", "", lambda layer: format_interval(layer["time_s"], "time_s"), 6),
             Column("time from", "", lambda layer: layer["time_source"] or "", 5),

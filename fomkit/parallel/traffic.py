@@ -36,6 +36,8 @@ class Sent(NamedTuple):
     hidden_by: str
 
 
+ENDS = ("value", "low", "high")
+"""Of a time's interval, at each of which a step is played."""
 HALVES = ("feed-forward in", "queries, keys, values")
 
 
@@ -160,19 +162,6 @@ class Traffic(NamedTuple):
         )
 
 
-def _ends(network: Network, waited: Sequence[Waited]) -> tuple[Span, Span]:
-    value, low, high = waited
-    level = network.level
-    return (
-        Span(value.busy_s, low.busy_s, high.busy_s, level),
-        Span(value.exposed_s, low.exposed_s, high.exposed_s, level),
-    )
-
-
-def _parameters_s(layout: Layout, network: Network, group: Group, byte: float) -> Span:
-    return network.collective("all_gather", byte, group, layout.algorithm)
-
-
 def _first(layout: Layout) -> Collective:
     return "reduce_scatter" if layout.zero else "all_reduce"
 
@@ -191,7 +180,7 @@ def waited(
 
     @cache
     def gather_of(byte: float, among: Group) -> float:
-        return float(getattr(_parameters_s(layout, network, among, byte), end))
+        return float(getattr(network.collective("all_gather", byte, among, layout.algorithm), end))
 
     def sum_s(bucket: Bucket, share: float) -> float:
         return sum_of(bucket.byte * share, bucket.group or group)
@@ -251,11 +240,8 @@ def replica_traffic(
     if group.ranks == 1:
         nothing = Span.exact(0.0, network.level)
         return Traffic(nothing, nothing, 0.0)
-    ends = ("value", "low", "high")
-    busy, exposed = _ends(
-        network,
-        [waited(layout, network, group, buckets, passes, parameter_share, end) for end in ends],
-    )
+    ends = [waited(layout, network, group, buckets, passes, parameter_share, end) for end in ENDS]
+    busy, exposed = (Span(value, low, high, network.level) for value, low, high in zip(*ends, strict=True))
     source = _source(layout, network, group, buckets)
     if layout.algorithm == "parameter_server":
         return Traffic(busy, exposed, sum(bucket.byte for bucket in buckets) * layout.compression, source)
@@ -313,13 +299,6 @@ class Sharding(NamedTuple):
         return self.gather_byte * whole + self.scatter_byte * (waiting * block + root)
 
 
-class _Times(NamedTuple):
-    """What a unit takes to be gathered and scattered [s]."""
-
-    gather_s: float
-    scatter_s: float
-
-
 def _exchanges(unit: Unit, layout: Layout, network: Network, byte: tuple[float, float]) -> list[list[Exchange]]:
     """Give the gathers and the scatters of a unit's pieces."""
     gather, scatter = byte
@@ -329,19 +308,20 @@ def _exchanges(unit: Unit, layout: Layout, network: Network, byte: tuple[float, 
     ]
 
 
-def _at(exchanges: list[list[Exchange]], end: str) -> _Times:
-    return _Times(*(sum(float(getattr(one.time, end)) for one in found) for found in exchanges))
+def _microbatch(
+    layout: Layout, of: Sharding, block: Sequence[float], root: Sequence[float], *, scatters: bool
+) -> Waited:
+    """Play one microbatch; without ``scatters`` its gradients stay whole on each device until the last.
 
-
-def _microbatch(layout: Layout, of: Sharding, block: _Times, root: _Times, *, scatters: bool) -> Waited:
-    """Play one microbatch; without ``scatters`` its gradients stay whole on each device until the last."""
-    gather, inner = block.gather_s, of.blocks - 1
-    scatter, last = (block.scatter_s, root.scatter_s) if scatters else (0.0, 0.0)
-    gathers = of.blocks * layout.gathers
-    busy = root.gather_s + gathers * gather + of.blocks * scatter + last
+    `block`, `root`: what they take to be gathered, and to be scattered [s].
+    """
+    (gather, scatter), (first, last), inner = block, root, of.blocks - 1
+    if not scatters:
+        scatter = last = 0.0
+    busy = first + of.blocks * layout.gathers * gather + of.blocks * scatter + last
     if not layout.overlap:
         return Waited(busy, busy)
-    exposed = root.gather_s + gather + inner * max(0.0, gather - of.forward_s) + scatter + last
+    exposed = first + gather + inner * max(0.0, gather - of.forward_s) + scatter + last
     if layout.zero < 3:
         return Waited(busy, exposed + inner * max(0.0, scatter - of.backward_s))
     if layout.prefetch == "pre":
@@ -354,7 +334,10 @@ def _microbatch(layout: Layout, of: Sharding, block: _Times, root: _Times, *, sc
 def sharded_wait(layout: Layout, network: Network, of: Sharding, microbatches: int, end: str) -> Waited:
     """Give what links are busy in a step and what nothing hides [s]; collectives at one end of their intervals."""
     byte = (of.gather_byte, of.scatter_byte * layout.compression)
-    block, root = (_at(_exchanges(unit, layout, network, byte), end) for unit in (of.block, of.root))
+    block, root = (
+        [sum(float(getattr(one.time, end)) for one in found) for found in _exchanges(unit, layout, network, byte)]
+        for unit in (of.block, of.root)
+    )
     each = layout.scatter == "each"
     before = _microbatch(layout, of, block, root, scatters=each)
     last = _microbatch(layout, of, block, root, scatters=True)
@@ -363,7 +346,7 @@ def sharded_wait(layout: Layout, network: Network, of: Sharding, microbatches: i
 
 def sharded_traffic(layout: Layout, network: Network, of: Sharding, microbatches: int) -> Traffic:
     """Give the traffic of one step between replicas that share gradients, or parameters too."""
-    ends = [sharded_wait(layout, network, of, microbatches, end) for end in ("value", "low", "high")]
+    ends = [sharded_wait(layout, network, of, microbatches, end) for end in ENDS]
     busy, exposed = (Span(value, low, high, network.level) for value, low, high in zip(*ends, strict=True))
     byte = (of.gather_byte, of.scatter_byte * layout.compression)
     found = [_exchanges(unit, layout, network, byte) for unit in (of.block, of.root)]

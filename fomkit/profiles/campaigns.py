@@ -61,28 +61,23 @@ class CampaignFileRecord(Record):
     notes: list[str] = []
 
 
+_WORK = "needs either 'model', or 'suite' and 'line', which say what runs."
+
+
 def _phase(record: PhaseRecord, where: str) -> Phase:
-    of_line = bool(record.suite and record.line)
-    if (record.model is None) == (not of_line) or bool(record.suite) != bool(record.line):
-        raise FomkitError(
-            where, f"phase {record.name!r} needs either 'model', or 'suite' and 'line', which say what runs."
-        )
+    of_line, infers, wrong = bool(record.suite and record.line), record.mode == "infer", ""
     conditions = record.conditions()
+    if (record.model is None) == (not of_line) or bool(record.suite) != bool(record.line):
+        raise FomkitError(where, f"phase {record.name!r} {_WORK}")
     job = read_job(record.nodes, record.layout, where)
-    if of_line and (conditions.stated() or record.mode != "train" or job is not None):
-        raise FomkitError(
-            where,
-            f"phase {record.name!r} is of a suite's line, which fixes how it runs. Leave the conditions out.",
-        )
-    if record.mode == "infer" and job is not None:
-        raise FomkitError(
-            where,
-            f"phase {record.name!r} is inference, which is priced on one device. Leave nodes and layout out.",
-        )
-    if record.mode == "infer" and (conditions.samples is None or conditions.epochs is not None):
-        raise FomkitError(
-            where, f"phase {record.name!r} is inference: it needs 'samples', those of one run, and has no epochs."
-        )
+    if of_line and (conditions.stated() or infers or job is not None):
+        wrong = "is of a suite's line, which fixes how it runs. Leave the conditions out."
+    elif infers and job is not None:
+        wrong = "is inference, which is priced on one device. Leave nodes and layout out."
+    elif infers and (conditions.samples is None or conditions.epochs is not None):
+        wrong = "is inference: it needs 'samples', those of one run, and has no epochs."
+    if wrong:
+        raise FomkitError(where, f"phase {record.name!r} {wrong}")
     return Phase(
         record.name, record.runs, record.basis, record.source, record.model, record.mode, conditions,
         record.suite, record.line, job,

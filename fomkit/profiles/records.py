@@ -71,11 +71,6 @@ def _money_rate(value: object) -> tuple[float, str]:
     return _parsed(value, lambda text: parse_money_rate(text, "", _FIELD))
 
 
-def wrong_together(what: str) -> PydanticCustomError:
-    """Make the mistake of a record whose fields do not go together; ``FIELD`` in the text becomes its place."""
-    return PydanticCustomError("quantity", "{what}", {"what": what})
-
-
 def _written(dimension: str) -> WithJsonSchema:
     """Say how a quantity stands in a file, for the schema of the file."""
     units = "|".join(sorted(UNITS[dimension]))
@@ -332,7 +327,7 @@ class TransformerRecord(Record):
             )
             wrong += "every token. Give at most as much."
         if wrong:
-            raise wrong_together(wrong)
+            raise PydanticCustomError("quantity", "{what}", {"what": wrong})
         return self
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, at_level, divide_independent
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import ModelProfile
-from fomkit.merit.measured_steps import explained_share, quantity_of
+from fomkit.merit.measured_steps import explained_share, median_of, quantity_of
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 
-TABLE_LEVEL = 0.8
-"""Level of the intervals of a table of measurements."""
 MEASURED = "measured"
 
 
@@ -76,13 +73,6 @@ def ratio_to(cell: Cell, baseline: Cell) -> tuple[float, Span | None]:
     return measured, divide_independent(baseline.estimate.step, cell.estimate.step)
 
 
-def _measured(rows: Sequence[Measurement], level: float) -> Span:
-    figure = Span(
-        median(row.value for row in rows), min(row.low for row in rows), max(row.high for row in rows), TABLE_LEVEL
-    )
-    return at_level(figure, level)
-
-
 def _grouped(rows: Sequence[Measurement]) -> Mapping[tuple[str, str, str, int | None, int], list[Measurement]]:
     """Group rows of one model, machine, quantity, batch, number of devices; where some are measured, only these.
 
@@ -117,7 +107,7 @@ def make_cells(
     for (model, machine, quantity, batch, _), group in _grouped(rows).items():
         if machine not in machines:
             machines[machine] = _known(machine, load_machine)
-        figure = _measured(group, options.interval)
+        figure = at_level(median_of([Span(row.value, row.low, row.high) for row in group]), options.interval)
         cell = Cell(model, machine, quantity, batch, tuple(group), figure, None, None)
         cells.append(_projected(cell, models[model], machines[machine], options))
         after_each()

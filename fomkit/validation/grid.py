@@ -208,12 +208,20 @@ def _extended_summary(
     return _summary([(one.cell.measured.value, one.projected) for one in counted])
 
 
+def _claimed_ratios(all_verdicts: Sequence[CellVerdict]) -> list[tuple[str, float, Span]]:
+    """Give machine, measured and projected ratio of each cell whose ratio is claimed."""
+    return [
+        (one.cell.machine, one.ratio, one.projected_ratio)
+        for one in all_verdicts
+        if one.claim in ("absolute", "ratio") and one.ratio is not None and one.projected_ratio is not None
+    ]
+
+
 def _foms(all_verdicts: Sequence[CellVerdict], baseline: str | None) -> list[dict[str, Any]]:
     """Take the geometric mean of the ratios that are claimed, as measured and as projected, machine by machine."""
     by_machine: dict[str, dict[str, tuple[float, Span]]] = {}
-    for place, one in enumerate(all_verdicts):
-        if one.claim in ("absolute", "ratio") and one.ratio is not None and one.projected_ratio is not None:
-            by_machine.setdefault(one.cell.machine, {})[str(place)] = one.ratio, one.projected_ratio
+    for place, (machine, ratio, span) in enumerate(_claimed_ratios(all_verdicts)):
+        by_machine.setdefault(machine, {})[str(place)] = ratio, span
     found = []
     for machine, cells in by_machine.items():
         alone = Rates(str(baseline), "", {name: Span.exact(1.0, span.level) for name, (_, span) in cells.items()})
@@ -238,11 +246,7 @@ def compare_content(
         for one in all_verdicts
         if one.claim == "absolute" and one.cell.projected is not None
     ]
-    ratios = [
-        (one.ratio, one.projected_ratio)
-        for one in all_verdicts
-        if one.claim in ("absolute", "ratio") and one.ratio is not None and one.projected_ratio is not None
-    ]
+    ratios = [(measured, projected) for _, measured, projected in _claimed_ratios(all_verdicts)]
     return {
         "schema": "fomkit/compare/1",
         "fomkit": __version__,

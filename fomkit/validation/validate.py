@@ -128,18 +128,15 @@ def megatron_figures(level: float = DEFAULT_LEVEL) -> list[Compared]:
     return [*megatron_steps(folder, level=level), *megatron_activations(folder)]
 
 
-def _score(figures: list[Compared], what: str, level: float) -> Score:
-    cases = cases_of_spans([figure.published for figure in figures], [figure.projected for figure in figures])
-    return score(cases, NAME, "model", TARGET, what, interval=level)
-
-
 def megatron_scores(figures: list[Compared], level: float = DEFAULT_LEVEL) -> list[Score]:
     """Score them for the aims: the steps, the worst of these, and the activations, which have no interval."""
     steps = [figure for figure in figures if figure.unit == "s"]
     worst = max(steps, key=lambda step: abs(step.error))
     others = [figure for figure in figures if figure.unit != "s"]
     named = (("steps", steps), ("worst step", [worst]), ("activations", others))
-    return [_score(some, what, level) for what, some in named]
+    cases = {what: cases_of_spans([one.published for one in some], [one.projected for one in some])
+             for what, some in named}  # fmt: skip
+    return [score(own, NAME, "model", TARGET, what, interval=level) for what, own in cases.items()]
 
 
 SCHEMA = "fomkit/validate/1"

@@ -24,14 +24,14 @@ SLOWER = 0.95
 """A machine is measured slower than another below this ratio; closer ones are taken for equal."""
 
 
-def slower_where_faster(cells: Sequence[Cell]) -> tuple[str, str] | None:
-    """Name a machine that is measured slower than another though its device is surely faster, and the other."""
+def _slower_where_faster(cells: Sequence[Cell]) -> str:
+    """Name a machine that is measured slower than another though its device is surely faster; "" for none."""
     for cell in cells:
         for other in cells:
             measured, projected = ratio_to(cell, other)
             if projected is not None and projected.low > 1 and measured < SLOWER:
-                return cell.machine, other.machine
-    return None
+                return f"{cell.machine} is slower than {other.machine}, though its device is faster"
+    return ""
 
 
 def _rest_s(cell: Cell) -> float | None:
@@ -57,12 +57,12 @@ def _cost_of_epoch(cell: Cell, estimate: Estimate) -> str:
     return f"{rest:.2g} s an epoch of {steps} steps are not the device's"
 
 
-def _little_explained(cell: Cell, estimate: Estimate, against: tuple[str, str] | None) -> tuple[Claim, str]:
+def _little_explained(cell: Cell, estimate: Estimate, slower: str) -> tuple[Claim, str]:
     device = f"the device explains {cell.explained:.1%}"
     if fixed := _cost_of_steps(cell, estimate) or _cost_of_epoch(cell, estimate):
         return "start-up bound", f"{device}; {fixed}"
-    if against is not None:
-        return "host bound", f"{device}; {against[0]} is slower than {against[1]}, though its device is faster"
+    if slower:
+        return "host bound", f"{device}; {slower}"
     return "unexplained", f"{device}, and nothing here says what the rest is"
 
 
@@ -74,13 +74,12 @@ def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tupl
     bound, share = estimate.step_time.bound, cell.explained
     if bound in ("launch", "input"):
         return "host bound", f"the step waits for the host ({bound}), not for the device"
-    against = slower_where_faster(same_model)
-    if share is not None and share < COMPARABLE:
-        return _little_explained(cell, estimate, against)
-    if share is None and against is not None:
-        return "host bound", f"{against[0]} is slower than {against[1]}, though its device is faster"
+    slower = _slower_where_faster(same_model)
     if share is None:
-        return "ratio", f"the samples of an epoch are unknown; bound by {bound}"
+        unknown: tuple[Claim, str] = ("ratio", f"the samples of an epoch are unknown; bound by {bound}")
+        return ("host bound", slower) if slower else unknown
+    if share < COMPARABLE:
+        return _little_explained(cell, estimate, slower)
     if share < ENOUGH and not cell.holds and (fixed := _cost_of_steps(cell, estimate)):
         return "start-up bound", f"the device explains {share:.1%}; {fixed}"
     if cell.holds:
@@ -158,7 +157,7 @@ def cell_verdicts(cells: Sequence[Cell], baseline: str | None) -> tuple[CellVerd
     found = []
     for cell in cells:
         key = (cell.model, cell.quantity, cell.batch)
-        similar = [cell for cell in cells if (cell.model, cell.quantity, cell.batch) == key]
+        similar = [one for one in cells if (one.model, one.quantity, one.batch) == key]
         comparable = [one for one in similar if one.is_measured and one.estimate is not None]
         base = next((one for one in similar if one.machine == baseline), None)
         found.append(_cell_verdict(cell, comparable, base))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -47,15 +47,15 @@ def _known(machine: Machine, name: str) -> Machine:
     return replace(machine, device=device, overheads=overheads)
 
 
-def _entry(estimated: Estimate, kind: str, what: str, step: Span, command: str, **more: Any) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "what": what,
-        "step_s": span_content(step),
-        "shrinks": shrinks(estimated.step, step),
-        "command": command,
-        **more,
-    }
+def measurement(kind: str, what: str, now: Span, then: Span, command: str, of: str = "step_s") -> dict[str, Any]:
+    """Give what a measurement would make of a figure, ``of``, as plain content."""
+    return {"kind": kind, "what": what, of: span_content(then), "shrinks": shrinks(now, then), "command": command}
+
+
+def ranked(found: Iterable[dict[str, Any]], **more: object) -> dict[str, object]:
+    """Give measurements, best first, ``more`` of them, and what is said of all."""
+    best_first = sorted(found, key=lambda entry: -entry["shrinks"])
+    return {"measurements": best_first, **more, "measurements_say": MEASUREMENTS_NOTE}
 
 
 def measure_command(model: ModelProfile, machine: Machine, options: Options) -> str:
@@ -81,10 +81,10 @@ def _of_ops(estimated: Estimate, command: str, top: int) -> Iterator[dict[str, A
     if len(kinds) > 1:
         together = steps_if_timed(ops, pd.Series(numbers, ops.index), estimated.machine, estimated.step.level)
         for number, step in together.items():
-            yield _entry(estimated, "kind of op", f"all ops of kind {kinds[number]}", step, command)
+            yield measurement("kind of op", f"all ops of kind {kinds[number]}", estimated.step, step, command)
     whole = steps_if_timed(ops, pd.Series(0, ops.index), estimated.machine, estimated.step.level)
     for step in whole.values():
-        yield _entry(estimated, "all ops", "every op, alone", step, command)
+        yield measurement("all ops", "every op, alone", estimated.step, step, command)
 
 
 def _fact_command(name: str) -> str:
@@ -100,7 +100,7 @@ def _of_facts(
         if parameter.of == "machine" and parameter.has_interval:
             known = _known(estimated.machine, parameter.name)
             step = estimate(estimated.model, known, options).step
-            yield _entry(estimated, "fact", parameter.name, step, _fact_command(parameter.name))
+            yield measurement("fact", parameter.name, estimated.step, step, _fact_command(parameter.name))
 
 
 def measurements(
@@ -114,16 +114,12 @@ def measurements(
     of an op its executions, share of the device's time, and the cells of a row of ops. ``no_spread_stated`` names
     facts whose measurement could only move the estimate; ``measurements_say`` what is left out.
     """
-    command = measure_command(estimated.model, estimated.machine, options)
+    command, now = measure_command(estimated.model, estimated.machine, options), estimated.step
     step = "fomkit profile model.py --measure step -o measured.yaml"
     found = [
-        _entry(estimated, "step", "a whole step", Span.exact(estimated.step.value, estimated.step.level), step),
+        measurement("step", "a whole step", now, Span.exact(now.value, now.level), step),
         *_of_ops(estimated, command, top),
         *_of_facts(estimated, options, parameters),
     ]
-    of_machine = [parameter for parameter in parameters if parameter.of == "machine"]
-    return {
-        "measurements": sorted(found, key=lambda entry: -entry["shrinks"]),
-        "no_spread_stated": [parameter.name for parameter in of_machine if not parameter.has_interval],
-        "measurements_say": MEASUREMENTS_NOTE,
-    }
+    without = [one.name for one in parameters if one.of == "machine" and not one.has_interval]
+    return ranked(found, no_spread_stated=without)

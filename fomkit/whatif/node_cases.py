@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, add_independent, shrinks
+from fomkit.core.interval import Span, add_independent
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
@@ -17,7 +17,6 @@ from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import Load
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
-from fomkit.plan.content import span_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob, SystemRun
 from fomkit.plan.options import Options, change_machine, choose_sizes
@@ -27,7 +26,7 @@ from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif import parameters as varied
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Point, Subject
-from fomkit.whatif.measurements import MEASUREMENTS_NOTE, OUT, measure_command
+from fomkit.whatif.measurements import OUT, measure_command, measurement, ranked
 from fomkit.whatif.suite_cases import OfSuite
 
 
@@ -118,22 +117,16 @@ class OnNodes(OnMachine):
         if self.model.transformer is not None:
             return {"measurements": [], "measurements_say": "not worked out for a transformer by its sizes"}
         compute, exposed = step.compute_s, step.exposed_s
-        parts = {
-            "a step on one device": ([Span.exact(compute.value, self.level), exposed],
-                                     measure_command(self.model, self.machine, self.options)),
-            "the collectives between the devices": (
-                [compute, Span.exact(exposed.value, self.level)],
-                f"fomkit measure --network {OUT}"),
-        }  # fmt: skip
-        found = []
-        for what, (terms, command) in parts.items():
-            then = add_independent(terms)
-            found.append({"kind": "part of the step", "what": what, "step_s": span_content(then),
-                          "shrinks": shrinks(step.wall_s, then), "command": command})  # fmt: skip
-        return {
-            "measurements": sorted(found, key=lambda entry: -entry["shrinks"]),
-            "measurements_say": MEASUREMENTS_NOTE,
-        }
+        of_device = measure_command(self.model, self.machine, self.options)
+        parts = (
+            ("a step on one device", [Span.exact(compute.value, self.level), exposed], of_device),
+            ("the collectives between the devices", [compute, Span.exact(exposed.value, self.level)],
+             f"fomkit measure --network {OUT}"),
+        )  # fmt: skip
+        return ranked(
+            measurement("part of the step", what, step.wall_s, add_independent(terms), command)
+            for what, terms, command in parts
+        )
 
 
 def subject_of_model(

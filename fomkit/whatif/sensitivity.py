@@ -259,12 +259,6 @@ def _effect(effect: Effect) -> dict[str, Any]:
     }
 
 
-def _why_not_varied(parameter: Parameter, effect: Effect | None) -> str:
-    if not parameter.value > 0:
-        return "it is 0, which has no logarithm"
-    return "no value beside it can be estimated" if effect is None else "no figure moves with it"
-
-
 def sensitivity(subject: Subject) -> Sensitivity:
     """Work out what a subject's figures hang on.
 
@@ -277,10 +271,14 @@ def sensitivity(subject: Subject) -> Sensitivity:
     effects, not_varied = [], subject.not_varied()
     for parameter in subject.parameters():
         effect = effect_of(subject, parameter, here, figure) if parameter.value > 0 else None
-        if effect is not None and effect.moves:
-            effects.append(effect)
+        if not parameter.value > 0:
+            not_varied.append((parameter.name, "it is 0, which has no logarithm"))
+        elif effect is None:
+            not_varied.append((parameter.name, "no value beside it can be estimated"))
+        elif not effect.moves:
+            not_varied.append((parameter.name, "no figure moves with it"))
         else:
-            not_varied.append((parameter.name, _why_not_varied(parameter, effect)))
+            effects.append(effect)
     if not effects:
         raise FomkitError("sensitivity", "no parameter moves a figure. State rates in the machine's profile.")
     # What the machine does stands before what the work does: less work is no faster machine.

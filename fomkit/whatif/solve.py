@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import Any
 
+import numpy as np
+
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span
@@ -177,21 +179,14 @@ def _needs(combination: Combination) -> list[float]:
 def _is_beaten(combination: Combination, others: Sequence[Combination]) -> bool:
     """Tell whether another point needs no more of any parameter, and less of one."""
     own = _needs(combination)
-    for other in others:
-        pairs = list(zip(_needs(other), own, strict=True))
-        if all(a <= b + CLOSE for a, b in pairs) and any(a < b - CLOSE for a, b in pairs):
-            return True
-    return False
+    less = [np.subtract(own, _needs(other)) for other in others]
+    return any((by >= -CLOSE).all() and (by > CLOSE).any() for by in less)
 
 
 def _without_twins(points: Sequence[Combination]) -> list[Combination]:
     remaining: list[Combination] = []
     for point in points:
-        near = (
-            all(abs(a - b) < CLOSE for a, b in zip(_needs(point), _needs(other), strict=True))
-            for other in remaining
-        )
-        if not any(near):
+        if not any(np.allclose(_needs(point), _needs(other), rtol=0, atol=CLOSE) for other in remaining):
             remaining.append(point)
     return remaining
 

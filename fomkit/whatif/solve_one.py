@@ -303,8 +303,7 @@ def _out_of_reach(evaluator: Evaluator, parameter: Parameter, tried: Sequence[fl
 
 def _outward(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list[int]]:
     """Go from a whole number in doubling steps: the last that failed, the first that reached, those estimated."""
-    failed, step = 0, 1
-    tried: list[int] = []
+    failed, step, tried = 0, 1, list[int]()
     far = math.floor((parameter.value * evaluator.most - parameter.value) / parameter.grain)
     if parameter.better < 0:
         far = math.floor(parameter.value / parameter.grain) - 1

@@ -8,19 +8,18 @@ from functools import cached_property
 from typing import Any
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, shrinks
+from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.core.suite import Conditions, Suite, SuiteLine
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, fixed_conditions
 from fomkit.merit.suites import SuiteResult, merit_of, run_suite
-from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import LINKS, Options, change_machine
 from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif import parameters as varied
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point
-from fomkit.whatif.measurements import MEASUREMENTS_NOTE, measure_command
+from fomkit.whatif.measurements import measure_command, measurement, ranked
 
 _OF_MODEL = {"samples": "train_samples"}
 """A line's conditions that a model's parameters call otherwise."""
@@ -45,10 +44,6 @@ def _conditions(values: Mapping[str, float]) -> Conditions:
 def _channel(line: SuiteLine) -> str:
     """Name the transport of the links that a job of a line uses."""
     return "" if line.job is None else line.job.layout.channel
-
-
-def _command(estimate: Estimate, options: Options) -> str:
-    return measure_command(estimate.model, estimate.machine, replace(options, sizes=estimate.sizes, batch=None))
 
 
 @dataclass(frozen=True)
@@ -268,11 +263,8 @@ class OfSuite(OnMachine):
         result = self.result_at(point)
         weights = result.merit.weights if result.merit is not None else {}
         lines = sorted(result.target, key=lambda one: -weights.get(one.line.name, 0.0))
-        bounds = [
-            behind.step_time.bound if (behind := one.estimate or one.job) is not None else "" for one in lines
-        ]
-        bounds = [bound for bound in bounds if bound]
-        return ", ".join(dict.fromkeys(bounds))
+        bounds = [behind.step_time.bound for one in lines if (behind := one.estimate or one.job) is not None]
+        return ", ".join(dict.fromkeys(filter(None, bounds)))
 
     def unfit(self, point: Point) -> str:
         """Say of which lines a device's memory does not hold the step."""
@@ -280,12 +272,16 @@ class OfSuite(OnMachine):
         messages = {one.line.name: one.unfit for one in rated}
         return "; ".join(f"{name} {text}" for name, text in messages.items() if text)
 
+    def _command(self, one: Estimate | None) -> str:
+        if one is None:
+            return ""
+        return measure_command(one.model, one.machine, replace(self.options, sizes=one.sizes, batch=None))
+
     def measurements(self) -> dict[str, Any]:
         """Rank the lines by how much narrower the figure's interval would be if one rate were known exactly."""
-        merit = self.result.merit
+        merit, found = self.result.merit, []
         if merit is None:
             return {}
-        found = []
         sides = (self.result.baseline, self.result.target)
         for side, machine in enumerate(self.result.machines):
             for place, one in enumerate(sides[side]):
@@ -296,19 +292,7 @@ class OfSuite(OnMachine):
                 rated = (*sides[side][:place], known, *sides[side][place + 1 :])
                 baseline, target = (sides[0], rated) if side else (rated, sides[1])
                 again = merit_of(replace(self.result, baseline=baseline, target=target))
-                if again is None:
-                    continue
-                command = "" if one.estimate is None else _command(one.estimate, self.options)
-                found.append(
-                    {
-                        "kind": "line",
-                        "what": f"{one.line.name} on {machine.name}",
-                        "fom": span_content(again.value),
-                        "shrinks": shrinks(merit.value, again.value),
-                        "command": command,
-                    }
-                )
-        return {
-            "measurements": sorted(found, key=lambda entry: -entry["shrinks"]),
-            "measurements_say": MEASUREMENTS_NOTE,
-        }
+                if again is not None:
+                    what, command = f"{one.line.name} on {machine.name}", self._command(one.estimate)
+                    found.append(measurement("line", what, merit.value, again.value, command, of="fom"))
+        return ranked(found)

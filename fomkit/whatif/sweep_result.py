@@ -297,27 +297,22 @@ class Swept(Shown):
         return self._view.text(self)
 
 
-def blocks_of_sweep(sweep: Sweep, scheduler: str | None = None, first: int = 0) -> Iterator[pd.DataFrame]:
-    """Give the points from a stretch on, a stretch at a time, worked out here or on a Dask cluster."""
-    if scheduler is None:
-        return sweep.blocks(first)
-    from fomkit.whatif.cluster import blocks_on
-
-    return blocks_on(sweep, scheduler, first)
-
-
 def run_sweep(
     sweep: Sweep, scheduler: str | None = None, after_each: Callable[[], None] = lambda: None, *,
     keep: bool = True, first: int = 0, through: Callable[[Blocks], Blocks] = lambda blocks: blocks,
 ) -> Swept:  # fmt: skip
     """Work a sweep out, and keep every point unless ``keep`` is false.
 
-    `after_each`: called after each stretch; `first`: the stretch to begin with; `through`: what the stretches pass
-    through, which may write them and put those before the first in front. Raises FomkitError when a point cannot
-    be estimated, or the cluster cannot be used.
+    `scheduler`: of a Dask cluster; default: here; `after_each`: called after each stretch; `first`: the stretch to
+    begin with; `through`: what the stretches pass through, which may write them and put those before the first in
+    front. Raises FomkitError when a point cannot be estimated, or the cluster cannot be used.
     """
-    tally, kept = Tally(sweep), list[pd.DataFrame]()
-    for block in tally.over(through(blocks_of_sweep(sweep, scheduler, first))):
+    tally, kept, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
+    if scheduler is not None:
+        from fomkit.whatif.cluster import blocks_on
+
+        blocks = blocks_on(sweep, scheduler, first)
+    for block in tally.over(through(blocks)):
         kept.append(block if keep else block.iloc[:0].copy())
         after_each()
     return Swept(pd.concat(kept), tally.sorted_front(), sweep_content(sweep, tally))

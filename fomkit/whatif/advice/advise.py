@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,21 +28,9 @@ from fomkit.prediction.rates import rates
 from fomkit.whatif.advice.case import WORTH, Case, Finding, beats_its_floor, one_at_a_time
 from fomkit.whatif.advice.rules import RULES, Rule
 
-if TYPE_CHECKING:
-    from fomkit.core.machine import Peak
-
-
 WELL, POORLY = 0.462, 0.213
 """Shares of the peak in large trainings at the ends of a published table: PaLM 46.2 %, GPT-3 21.3 % (Chowdhery et
 al., "PaLM: Scaling Language Modeling with Pathways", 2022, table 3)."""
-
-_INTEGERS = "int"
-
-
-def fastest_peak(machine: Machine) -> Peak | None:
-    """Give the fastest stated engine for numbers with a fraction; None where no peak is stated."""
-    peaks = [peak for peak in machine.device.peaks if _INTEGERS not in peak.dtype]
-    return max(peaks, key=lambda peak: peak.rate.value, default=None)
 
 
 def _at_peak(case: Case) -> tuple[float, list[dict[str, Any]]]:
@@ -105,7 +93,8 @@ def use_content(case: Case) -> dict[str, Any]:
     at_peak_s, engines = _at_peak(case)
     step = case.before.step
     share = step.per(at_peak_s) if at_peak_s > 0 else None
-    fastest = fastest_peak(case.machine)
+    with_fractions = [peak for peak in case.machine.device.peaks if "int" not in peak.dtype]
+    fastest = max(with_fractions, key=lambda peak: peak.rate.value, default=None)
     flop = sum(engine["flop"] for engine in engines)
     of_fastest = None if fastest is None or share is None else step.per(flop / fastest.rate.value)
     return {

@@ -321,6 +321,6 @@ class Finding:
         return "" if share >= WORTH else f"less than {WORTH:.0%} of the step is at stake"
 
 
-def does_not_apply(why: str) -> Finding:
-    """Say that a rule has nothing to look at."""
-    return Finding(f"Does not apply because {why}.", applies=False)
+def does_not_apply(why: str) -> list[Finding]:
+    """Say that a rule has nothing to look at: its only answer."""
+    return [Finding(f"Does not apply because {why}.", applies=False)]

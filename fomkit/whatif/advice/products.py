@@ -134,10 +134,10 @@ def misaligned(case: Case) -> list[Finding]:
     """Find products that the matrix engine cannot load whole."""
     on_engine = (case.ops["engine"] == "matrix") & (case.ops["kind"] == "gemm")
     if not on_engine.any():
-        return [does_not_apply("no matrix product of the step runs on a matrix engine")]
+        return does_not_apply("no matrix product of the step runs on a matrix engine")
     rows = _misaligned(case.ops) & case.ops["seconds"].notna()
     if not rows.any():
-        return [does_not_apply(f"the rows of all its products are multiples of {LOAD_BYTE:.0f} bytes")]
+        return does_not_apply(f"the rows of all its products are multiples of {LOAD_BYTE:.0f} bytes")
     return list(_findings(case, rows))
 
 
@@ -152,7 +152,7 @@ MOSTLY = 0.5
 """Share of the flop in fp32 above which a step is one of fp32."""
 
 
-def _tried(case: Case, name: str, how: str) -> Finding:
+def _tried(case: Case, name: str, how: str) -> list[Finding]:
     try:
         choose_formats(name, case.model.traced_with.get("framework", ""), case.machine)
     except FomkitError:
@@ -166,7 +166,7 @@ def _tried(case: Case, name: str, how: str) -> Finding:
     runs_in = sorted(set(case.ops.loc[products, "dtype"].astype("str")))
     rows = case.ops["seconds"].notna() & (changed & products)
     has = "" if (rate := _rate(case, after)) is None else f" of {format_quantity(rate, 'flop_per_s', 3)}"
-    return Finding(
+    found = Finding(
         says=f"The products run in {' and '.join(runs_in)}; --precision {name} has an engine{has} here.",
         do=f"{how[0].upper()}{how[1:]}; check that the training still converges, and ask again with "
         f"--precision {name}: the other findings change with it.",
@@ -175,6 +175,7 @@ def _tried(case: Case, name: str, how: str) -> Finding:
         column="dtype, engine",
         rows=evidence(case, rows, after_s),
     )
+    return [found]
 
 
 def _rate(case: Case, after: Estimate) -> float | None:
@@ -187,14 +188,14 @@ def faster_engine(case: Case) -> list[Finding]:
     """Find a narrower number format in which the step is faster."""
     ops = case.ops
     if case.options.precision not in (None, "fp32"):
-        return [does_not_apply(f"the step was asked for in {case.options.precision}")]
+        return does_not_apply(f"the step was asked for in {case.options.precision}")
     wide = (ops["dtype"] == "fp32") & ops["kind"].isin(MATRIX_KINDS)
     share = case.share_of_products(wide)
     if share < MOSTLY and not case.before.formats.name.startswith("fp32"):
-        return [does_not_apply(f"only {share:.0%} of the arithmetic of its products is in fp32")]
+        return does_not_apply(f"only {share:.0%} of the arithmetic of its products is in fp32")
     if not case.machine.device.peaks and not len(case.machine.timings):
-        return [does_not_apply("the machine states no number formats")]
-    found = [_tried(case, name, how) for name, how in CANDIDATES.items()]
+        return does_not_apply("the machine states no number formats")
+    found = [one for name, how in CANDIDATES.items() for one in _tried(case, name, how)]
     best = min(
         (one.saving.ratio.value for one in found if one.saving is not None and one.state == "advice"), default=0.0
     )
@@ -213,10 +214,10 @@ def unfused_update(case: Case) -> list[Finding]:
     """Find out what a fused update saves."""
     updates = case.ops["kind"] == "optimizer"
     if not updates.any():
-        return [does_not_apply("the step has no update")]
+        return does_not_apply("the step has no update")
     rows = updates & (case.ops["impl"] != FUSED)
     if not rows.any():
-        return [does_not_apply("the update is fused already")]
+        return does_not_apply("the update is fused already")
     ops = case.model.ops
     model = replace(
         case.model, ops=ops.assign(impl=ops["impl"].astype("object").mask(ops["kind"] == "optimizer", FUSED))
@@ -224,7 +225,7 @@ def unfused_update(case: Case) -> list[Finding]:
     after = case.again(model=model)
     rules = ", ".join(sorted(set(case.ops.loc[rows, "rule"].astype("str"))))
     if case.lacks_times(after):
-        return [does_not_apply(f"there is no known fused update for {rules}")]
+        return does_not_apply(f"there is no known fused update for {rules}")
     impl = ", ".join(sorted(set(case.ops.loc[rows, "impl"].astype("str"))))
     took = case.ops.loc[rows, "seconds"].sum() / case.device_s
     words = {"foreach": "a few kernels over lists of tensors", "per_tensor": "several kernels for each tensor"}

@@ -21,18 +21,16 @@ def input_bound(case: Case) -> list[Finding]:
     """Find out whether the input pipeline is slower than the rest of the step."""
     step = case.before.step_time
     if step.input_s is None:
-        return [
-            does_not_apply(
-                "nobody stated what the input pipeline takes; it is unknown, not 0 (overheads, named input, of "
-                "the machine profile)"
-            )
-        ]
+        return does_not_apply(
+            "nobody stated what the input pipeline takes; it is unknown, not 0 (overheads, named input, of "
+            "the machine profile)"
+        )
     known = [span.value for span in (step.device_s, step.host_launch_s) if span is not None]
     input_text, other_text = (
         format_quantity(time_s, "time_s", 3) for time_s in (step.input_s.value, max(known, default=0.0))
     )
     if step.input_s.value <= max(known):
-        return [does_not_apply(f"the input takes {input_text} of a step and hides behind {other_text} of work")]
+        return does_not_apply(f"the input takes {input_text} of a step and hides behind {other_text} of work")
     ready = replace(
         case.machine,
         overheads=tuple(
@@ -62,9 +60,9 @@ def launch_bound(case: Case) -> list[Finding]:
     """Find out what starting kernels costs, by replaying them from a graph."""
     launch, host = case.machine.device.launch_s, case.before.step_time.host_launch_s
     if launch is None or host is None:
-        return [does_not_apply("the machine does not state what a kernel launch costs")]
+        return does_not_apply("the machine does not state what a kernel launch costs")
     if launch.value <= IN_A_GRAPH_S:
-        return [does_not_apply("the machine starts kernels as fast as a graph does")]
+        return does_not_apply("the machine starts kernels as fast as a graph does")
     starts = host.value / launch.value
     machine = change_machine(case.machine, {"launch_s": IN_A_GRAPH_S})
     after = case.again(machine=machine)
@@ -95,7 +93,7 @@ def unpriced_ops(case: Case) -> list[Finding]:
     """Find ops without a rule or without a time."""
     missing = case.before.ops[case.before.ops["time_s"].isna()]
     if not len(missing) and not case.model.unsupported:
-        return [does_not_apply("every op has a rule and a time")]
+        return does_not_apply("every op has a rule and a time")
     sentences, columns = [], []
     if len(missing):
         counts = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
@@ -126,12 +124,12 @@ def memory_full(case: Case) -> list[Finding]:
     """Find out whether the step leaves room in the device's memory."""
     capacity = case.machine.device.capacity_byte
     if capacity is None:
-        return [does_not_apply("the machine states no memory capacity")]
+        return does_not_apply("the machine states no memory capacity")
     if case.memory is None:
-        return [does_not_apply("nobody recorded the order of the ops, so the memory of the step is unknown")]
+        return does_not_apply("nobody recorded the order of the ops, so the memory of the step is unknown")
     share = case.memory.peak_byte / capacity.value
     if share < ROOM:
-        return [does_not_apply(f"the step fills {share:.0%} of the device's memory")]
+        return does_not_apply(f"the step fills {share:.0%} of the device's memory")
     fits = "does not fit" if share > 1 else "leaves little room"
     most = largest_batch(case.model, case.before.sizes, ROOM * capacity.value)
     room = f" The largest batch that leaves {1 - ROOM:.0%} free is {most:,}." if most else ""
@@ -192,17 +190,15 @@ def larger_batch(case: Case) -> list[Finding]:
     why = _why_not(case)
     capacity = case.machine.device.capacity_byte
     if why or capacity is None:
-        return [does_not_apply(why)]
+        return does_not_apply(why)
     most = largest_batch(case.model, case.before.sizes, ROOM * capacity.value) or 0
     batch = case.before.sizes[BATCH]
     samples = case.model.data.train_samples
     best = _fastest(case, min(most, samples) if samples is not None else most)
     if best is None:
-        return [
-            does_not_apply(
-                f"twice the batch does not fit or has no time; the largest that leaves room is {most:,}"
-            )
-        ]
+        return does_not_apply(
+            f"twice the batch does not fit or has no time; the largest that leaves room is {most:,}"
+        )
     chosen = best.sizes[BATCH]
     return [
         Finding(

@@ -166,16 +166,14 @@ def _to_the_floor(case: Case, rows: pd.Series[bool], says: str) -> Finding:
 def expensive_ops(case: Case) -> list[Finding]:
     """Find single ops that take much of the step."""
     if case.ops["floor_s"].isna().all():
-        return [does_not_apply(_NO_FLOOR)]
+        return does_not_apply(_NO_FLOOR)
     shares = _shares(case)
     rows = shares >= EXPENSIVE
     if not rows.any():
-        return [
-            does_not_apply(
-                f"no op takes {EXPENSIVE:.0%} of the device's time, all its executions together; the longest "
-                f"takes {shares.max():.1%}"
-            )
-        ]
+        return does_not_apply(
+            f"no op takes {EXPENSIVE:.0%} of the device's time, all its executions together; the longest "
+            f"takes {shares.max():.1%}"
+        )
     count = identities(case.ops)[rows].nunique()
     taken = case.ops.loc[rows, "seconds"].sum() / case.device_s
     what = "One op takes" if count == 1 else f"{count} ops take"
@@ -186,14 +184,12 @@ def low_use(case: Case) -> list[Finding]:
     """Find ops that take at least twice what the machine's rates allow."""
     ops = case.ops
     if ops["floor_s"].isna().all():
-        return [does_not_apply(_NO_FLOOR)]
+        return does_not_apply(_NO_FLOOR)
     rows = (ops["floor_s"] <= LOW_USE * ops["time_s"]) & (_shares(case) >= LONG_ENOUGH)
     if not rows.any():
-        return [
-            does_not_apply(
-                f"no op of {LONG_ENOUGH:.0%} of the device's time takes {1 / LOW_USE:.0f} times its least time"
-            )
-        ]
+        return does_not_apply(
+            f"no op of {LONG_ENOUGH:.0%} of the device's time takes {1 / LOW_USE:.0f} times its least time"
+        )
     taken = ops.loc[rows, "seconds"].sum()
     use = (ops["floor_s"] * ops["count"])[rows].sum() / taken
     share = f"{use:.0%}" if use >= 0.1 else f"{use:.1%}"
