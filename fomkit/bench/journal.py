@@ -122,7 +122,7 @@ class Journal:
 
     def last(self, name: str) -> dict[str, Any] | None:
         """Give what was seen last under a name."""
-        return next((mark for mark in reversed(self.marks) if mark["mark"] == name), None)
+        return next(reversed(self.marked(name)), None)
 
     def close(self) -> None:
         """Delete the file: its profile is written."""
