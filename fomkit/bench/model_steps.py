@@ -330,17 +330,21 @@ class FrameworkTimer:
     lacks_memory: Callable[[BaseException], bool]
 
 
+def _explained(timer: FrameworkTimer, error: BaseException, request: Request, path: Path) -> list[str]:
+    explained = explain_exception(error, request.where, path)
+    large = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
+    return [explained.where, large if timer.lacks_memory(error) else explained.what]
+
+
 def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options: Any) -> dict[str, Any]:
-    """Time a file's model; of one that does not fit into memory that is what is raised."""
+    """Time a file's model; what keeps it from being timed is told in the result."""
     try:
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
             return {"timed": timer.timed(path, request, folder=folder, **options)}
-    except BaseException as error:  # the file may raise anything, SystemExit too
-        if isinstance(error, ManyFomkitError) or not timer.lacks_memory(error):
-            raise
-        explained = explain_exception(error, request.where, path)
-        large = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
-        raise FomkitError(explained.where, large) from error
+    except ManyFomkitError as errors:
+        return {"errors": [[error.where, error.what] for error in errors.errors]}
+    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
+        return {"errors": [_explained(timer, error, request, path)]}
 
 
 def run_timing(timer: FrameworkTimer) -> None:
