@@ -122,7 +122,7 @@ class Journal:
 
     def last(self, name: str) -> dict[str, Any] | None:
         """Give what was seen last under a name."""
-        return next((mark for mark in reversed(self.marks) if mark["mark"] == name), None)
+        return next(reversed(self.marked(name)), None)
 
     def close(self) -> None:
         """Delete the file: its profile is written."""
@@ -216,10 +216,9 @@ def without_fresh(timings: pd.DataFrame, device: Device) -> pd.DataFrame:
 
 def noise_of(timings: Iterable[Sequence[float]]) -> tuple[int, int, float]:
     """Count timings, those whose median is not known well, and give the median of all half-widths [share]."""
-    from statistics import median
-
     widths = [summarise(repeats).width for repeats in timings]
-    return len(widths), sum(width > NOISY for width in widths), median(widths) if widths else float("nan")
+    middle = float(np.median(widths)) if widths else float("nan")
+    return len(widths), sum(width > NOISY for width in widths), middle
 
 
 ENOUGH = 0.8

@@ -180,16 +180,12 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
     for launcher, (rank, ranks, local, local_ranks), jobs in _LAUNCHERS:
         if environment.get(rank, "").isdigit() and environment.get(ranks, "").isdigit():
             number, count = int(environment[rank]), int(environment[ranks])
-            here = _whole(environment, local_ranks, 0) or _tasks_here(environment, count)
+            # Slurm states the tasks of its nodes: 4(x2) is 4 on each of two.
+            tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(",")[0].partition("(")[0]
+            here = _whole(environment, local_ranks, 0) or (int(tasks) if tasks.isdigit() else count)
             job = next((environment[name] for name in jobs if environment.get(name)), "")
             return Place(number, count, _whole(environment, local, number), here, launcher, job)
     return None
-
-
-def _tasks_here(environment: Mapping[str, str], ranks: int) -> int:
-    """Give the tasks of the first node, as Slurm counts them: ``4(x2)`` is 4 on each of two."""
-    stated = environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(",")[0].partition("(")[0]
-    return int(stated) if stated.isdigit() else ranks
 
 
 def meeting_of(place: Place, environment: Mapping[str, str]) -> str:

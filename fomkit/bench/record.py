@@ -312,16 +312,12 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
     return (*messages, f"throttling: {cut}", *said, *missed_of(journal), *_skipped(journal))
 
 
-def _added_s(journal: Journal, subject: Subject) -> float:
-    """Give what the framework takes for each op of a step [s], where the op has to wait for it."""
-    host = journal.last("host")
-    return float(host["host_s"]) if host and subject.device == "cpu" else 0.0
-
-
 def machine_of(journal: Journal, subject: Subject) -> Machine:
     """Make the machine of what was measured so far."""
-    device = device_of(journal, subject)
-    timings = timings_table(journal.answers.values(), subject.library, _added_s(journal, subject))
+    device, host = device_of(journal, subject), journal.last("host")
+    # What the framework takes for each op of a step, where the op has to wait for it.
+    host_s = float(host["host_s"]) if host and subject.device == "cpu" else 0.0
+    timings = timings_table(journal.answers.values(), subject.library, host_s)
     return Machine(
         name=subject.name,
         title=subject.title,
@@ -360,11 +356,6 @@ def load() -> float | None:
         return None
 
 
-def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the variables that set an allocator, as found."""
-    return {name: text[:_LONGEST] for name, text in sorted(environment.items()) if name.startswith(_ALLOCATOR)}
-
-
 def conditions_before(framework: str, version: str) -> dict[str, Any]:
     """Give what `fomkit.core.measurement.MeasuredRun` says of the conditions, but the load at the end."""
     return {
@@ -375,7 +366,9 @@ def conditions_before(framework: str, version: str) -> dict[str, Any]:
             "system": platform.platform(terse=True),
             "fomkit": __version__,
         },
-        "allocator": allocator_settings(os.environ),
+        "allocator": {
+            name: text[:_LONGEST] for name, text in sorted(os.environ.items()) if name.startswith(_ALLOCATOR)
+        },
         "load_start": load(),
         "date": datetime.now(tz=UTC).date().isoformat(),
     }

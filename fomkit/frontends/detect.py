@@ -27,7 +27,8 @@ _SWITCH = "KERAS_BACKEND"
 _MOST_FILES = 50
 
 
-def _tree(path: Path) -> ast.AST | None:
+def source_tree(path: Path) -> ast.AST | None:
+    """Parse a file; None for one that is not there or is no Python."""
     try:
         return ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):
@@ -55,7 +56,7 @@ def _trees(path: Path) -> Iterator[ast.AST]:
     """Give the source of a file and of those beside it that it imports, packages with all that is in them."""
     waiting, seen = [path], {path}
     while waiting and len(seen) < _MOST_FILES:
-        tree = _tree(waiting.pop(0))
+        tree = source_tree(waiting.pop(0))
         if tree is not None:
             yield tree
             found = [one for name in sorted(_imported(tree)) for one in _files_of(path.parent, name)]

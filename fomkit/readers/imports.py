@@ -12,7 +12,7 @@ from fomkit.core.errors import FomkitError, nearest_names, printable
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.files.csv import read_header
-from fomkit.files.op_csv import empty_table, fill_defaults, read_numbered_table
+from fomkit.files.op_csv import fill_defaults, read_numbered_table
 from fomkit.frontends.onnx.file import recognise_onnx
 from fomkit.frontends.profile import profile_onnx
 from fomkit.frontends.step_spread import sum_notes
@@ -26,7 +26,7 @@ from fomkit.profiles.models import load_model_facts
 from fomkit.readers.adapters import choose_adapter, ops_by_adapter, timings_by_adapter
 from fomkit.readers.meters import TITLE as METER
 from fomkit.readers.meters import recognise_meter
-from fomkit.readers.profilers.kineto import TraceRows, read_trace, trace_table
+from fomkit.readers.profilers.kineto import TraceRows, bare_model, batch_note, read_trace, trace_table
 from fomkit.readers.profilers.kineto_rows import trace_timings
 from fomkit.readers.profilers.kineto_stream import recognise_kineto
 from fomkit.readers.profilers.nsys import read_nsys, recognise_nsys
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_BATCH = "the samples of a step are not in a trace; say them with --set batch=N"
 _SPECS = ("name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor", "maxThreadsPerBlock")
 
 
@@ -57,7 +56,6 @@ def model_of_trace(
     trace = read(path)
     ops = trace_table(trace.rows)
     check_table(ops, "OPS", str(path))
-    name = path.name.partition(".")[0]
     updates = [row.op.dimensions for row in trace.rows if row.op.kind == "optimizer"]
     trainable = sum(int(update["numel"]) for update in updates)
     passes = {row.op.pass_name for row in trace.rows}
@@ -65,10 +63,9 @@ def model_of_trace(
     device = printable(trace.device) or ("accelerator" if trace.on_device else "cpu")
     updated = (f"the optimizer updates {trainable:,} parameters",) if trainable else ()
     added = sum_notes(float((ops["count"] * ops["traced_time_s"]).sum()), trace.step_s)
-    messages = (*trace.notes, *added, *updated, *(() if "batch" in sizes else (_BATCH,)))
-    traced_with = {"framework": "torch", "device": device, "mode": mode}
+    messages = (*trace.notes, *added, *updated, *batch_note(sizes))
     optimizer = {key: str(updates[0][key]) for key in ("rule", "impl")} if updates else {}
-    profile = ModelProfile(name, name, ops, empty_table("OPS"), sizes, traced_with)
+    profile = bare_model(path, ops, sizes, framework="torch", device=device, mode=mode)
     return replace(profile, optimizer=optimizer, unsupported=tuple(map(printable, trace.unsupported))), messages
 
 
@@ -76,9 +73,7 @@ def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile,
     """Make a model profile of what tfprof printed."""
     ops, messages = read_tfprof(path, sizes)
     check_table(ops, "OPS", str(path))
-    name = path.name.partition(".")[0]
-    traced_with = {"framework": "tensorflow"}
-    return ModelProfile(name, name, ops, empty_table("OPS"), sizes, traced_with), messages
+    return bare_model(path, ops, sizes, framework="tensorflow"), messages
 
 
 def model_of_onnx(path: Path, sizes: Mapping[str, int], **more: Any) -> tuple[ModelProfile, tuple[str, ...]]:
@@ -201,9 +196,7 @@ def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tupl
         need, example = ", ".join(missing), " ".join(f"--set {name}=64" for name in missing)
         raise FomkitError(str(path), f"its dimensions use {need}. Say how large, for example {example}.")
     check_table(resize_ops(ops, sizes, str(path)), "OPS", str(path))
-    name = path.name.partition(".")[0]
-    bare = ModelProfile(name, name, ops.reset_index(drop=True), empty_table("OPS"), sizes, {"framework": "none"})
-    return bare, messages
+    return bare_model(path, ops.reset_index(drop=True), sizes, framework="none"), messages
 
 
 _OF_OPS = ("ops", "parts", "order", "layers", "sizes", "unsupported")

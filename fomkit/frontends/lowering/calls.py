@@ -290,25 +290,30 @@ def most_elements(arrays: Iterable[Array]) -> int:
     return max((array.numel for array in arrays), default=0)
 
 
-def pointwise(call: Call) -> list[Work]:
-    """Rule of one operation per element: reads every argument, writes every result."""
-    return [Work("pointwise", traffic(most_elements(call.written), call.read, call.written), call.dtype)]
+def _moving(kind: str, *, reads: bool = True, larger_side: bool = False) -> Rule:
+    """Make the rule of an op whose arguments are read and whose results are written once each.
+
+    `reads`: whether anything is read; `larger_side`: whether elements are those of the largest argument or result,
+    whichever is larger; else those of the largest result.
+    """
+
+    def rule(call: Call) -> list[Work]:
+        numel = most_elements((*call.read, *call.written) if larger_side else call.written)
+        return [Work(kind, traffic(numel, call.read if reads else (), call.written), call.dtype)]
+
+    return rule
 
 
-def generate(call: Call) -> list[Work]:
-    """Rule of fills and random numbers: nothing is read, the results are written."""
-    return [Work("copy", traffic(most_elements(call.written), (), call.written), call.dtype)]
-
-
-def copy(call: Call) -> list[Work]:
-    """Rule of data that moves unchanged into new memory."""
-    return [Work("copy", traffic(most_elements(call.written), call.read, call.written), call.dtype)]
-
-
-def other(call: Call) -> list[Work]:
-    """Rule of work with no formula of its own (sorting, scans): its compulsory traffic only."""
-    numel = most_elements((*call.read, *call.written))
-    return [Work("other", traffic(numel, call.read, call.written), call.dtype)]
+pointwise = _moving("pointwise")
+"""Rule of one operation per element."""
+generate = _moving("copy", reads=False)
+"""Rule of fills and random numbers."""
+copy = _moving("copy")
+"""Rule of data that moves unchanged into new memory."""
+other = _moving("other", larger_side=True)
+"""Rule of work with no formula of its own (sorting, scans): its compulsory traffic only."""
+upsample = _moving("pointwise", larger_side=True)
+"""Rule of interpolation, forward and back: as many operations as elements on the larger side."""
 
 
 def reduction(call: Call) -> list[Work]:
@@ -316,12 +321,6 @@ def reduction(call: Call) -> list[Work]:
     numel, results = most_elements(call.read), most_elements(call.written)
     found = traffic(numel, call.read, call.written, row=numel // max(results, 1))
     return [Work("reduction", found, call.dtype)]
-
-
-def upsample(call: Call) -> list[Work]:
-    """Rule of interpolation, forward and back: as many operations as elements on the larger side."""
-    numel = most_elements((*call.read, *call.written))
-    return [Work("pointwise", traffic(numel, call.read, call.written), call.dtype)]
 
 
 def split_gradients(op: TracedOp) -> list[TracedOp]:

@@ -201,15 +201,11 @@ def batch_norm(call: Call) -> list[Work]:
     return calls.per_channel(call, values, values.shape[1] if len(values.shape) > 1 else 1)
 
 
-def instance_norm(call: Call) -> list[Work]:
-    """Rule of instance normalisation: a row is one channel of one sample."""
-    return on_rows("norm", call, call.read[0], prod(call.read[0].shape[2:]))
-
-
 def group_norm(call: Call) -> list[Work]:
-    """Rule of group normalisation: a row is one group of channels of one sample."""
+    """Rule of group and instance normalisation: a row is one group of channels, or one channel, of one sample."""
     values = call.read[0]
-    return calls.per_channel(call, values, int(call.arguments.get("num_groups", 1)) * values.shape[0])
+    groups = values.shape[1] if call.op == "InstanceNormalization" else int(call.arguments.get("num_groups", 1))
+    return calls.per_channel(call, values, groups * values.shape[0])
 
 
 def layer_norm(call: Call) -> list[Work]:
@@ -294,8 +290,9 @@ PICKS = frozenset(["Compress", "GatherElements", "GatherND", "Slice"])
 RULES: Mapping[str, Rule | None] = {
     **each(matrix_product, "Gemm MatMul MatMulInteger QLinearMatMul"), "Einsum": einsum,
     **each(convolution, "Conv ConvTranspose ConvInteger QLinearConv"), **each(recurrent, "LSTM GRU RNN"),
-    "Attention": attention, "BatchNormalization": batch_norm, "InstanceNormalization": instance_norm,
-    "GroupNormalization": group_norm, **each(layer_norm, "LayerNormalization RMSNormalization"),
+    "Attention": attention, "BatchNormalization": batch_norm,
+    **each(group_norm, "GroupNormalization InstanceNormalization"),
+    **each(layer_norm, "LayerNormalization RMSNormalization"),
     **each(axis_norm, "LpNormalization MeanVarianceNormalization"), **each(softmax, "Softmax LogSoftmax Hardmax"),
     **each(window_pool, "MaxPool AveragePool LpPool"),
     **each(global_pool, "GlobalAveragePool GlobalMaxPool GlobalLpPool"), "Gather": gather,

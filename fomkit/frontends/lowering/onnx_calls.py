@@ -141,19 +141,15 @@ def _lengths(call: Call) -> tuple[int, int, int]:
     return (second, first, features) if call.arguments.get("layout") else (first, second, features)
 
 
-def recurrent_sizes(call: Call) -> Dimensions:
-    """Give the dimensions of a recurrent layer's row."""
+def recurrent(call: Call) -> list[Work]:
+    """Rule of LSTM, GRU and RNN."""
     steps, batch, features = _lengths(call)
     state = call.array("R")
     directions, hidden = state.shape[0], state.shape[-1]
     if call.array("W").shape[-1] != features:
         raise ValueError(f"{call.op} takes {features} values a step with a weight of {call.array('W').shape}")
-    return calls.rnn_sizes(CELLS[call.op].name, batch, steps, (features, hidden), directions=directions)
-
-
-def recurrent(call: Call) -> list[Work]:
-    """Rule of LSTM, GRU and RNN."""
-    return [Work("rnn", recurrent_sizes(call), call.array("X").dtype)]
+    sizes = calls.rnn_sizes(CELLS[call.op].name, batch, steps, (features, hidden), directions=directions)
+    return [Work("rnn", sizes, call.array("X").dtype)]
 
 
 def saved_byte(call: Call) -> int:

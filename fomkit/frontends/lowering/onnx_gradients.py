@@ -220,13 +220,6 @@ def _moved(back: Backward) -> None:
         back.run("copy", {**sizes, "read_byte": taken}, given, [made])
 
 
-def _gathered(back: Backward) -> None:
-    work, given = _forward(back.one), back.given
-    read, made = [given, *back.saved((1,))], back.make(0)
-    row = int(work.dimensions.get("row", 0))
-    back.run(work.kind, traffic(given.numel, read, [made], row=row), read, [made])
-
-
 def _reduced(back: Backward) -> None:
     one, given = back.one, back.given
     plain = one.op in ("ReduceSum", "ReduceMean")
@@ -246,7 +239,7 @@ GRADIENTS: Mapping[str, Rule] = {
     **dict.fromkeys(("LRN", "GridSample", "RoiAlign"), _same_kind(0, 1)),
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _same_kind(0, 1)),
     **dict.fromkeys(onnx.POINTWISE, _pointwise), **dict.fromkeys(onnx.MOVES | onnx.PICKS, _moved),
-    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"), _moved), "Gather": _gathered,
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"), _moved), "Gather": _same_kind(1),
     **dict.fromkeys(onnx.REDUCTIONS, _reduced),
 }  # fmt: skip
 """By op, the rule of its gradient; the gradient of an op that is missing is unsupported and listed."""

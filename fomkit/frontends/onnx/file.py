@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -129,27 +131,21 @@ def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
             if name in makers or name in given:
                 raise FomkitError(where, f"makes the tensor {name!r:.80} twice. {_NEWEST}")
             makers[name] = at
-    waits: list[int] = []
-    readers: dict[int, list[int]] = {}
+    sorter = TopologicalSorter[int](dict.fromkeys(range(len(graph.node)), ()))
     for at, node in enumerate(graph.node):
         names = {name for name in node.input if name and name not in given}
         if missing := sorted(names - makers.keys()):
             message = f"has a {node.op_type:.40} that reads {missing[0]!r:.80}, which nothing makes"
             raise FomkitError(where, f"{message}. {_NEWEST}")
-        sources = {makers[name] for name in names}
-        waits.append(len(sources))
-        for source in sources:
-            readers.setdefault(source, []).append(at)
-    ready = [at for at, count in enumerate(waits) if not count]
+        sorter.add(at, *{makers[name] for name in names})
+    with suppress(CycleError):  # what a cycle leaves out is told below
+        sorter.prepare()
     order: list[int] = []
-    for at in ready:
-        order.append(at)
-        for reader in readers.get(at, ()):
-            waits[reader] -= 1
-            if not waits[reader]:
-                ready.append(reader)
+    while ready := sorter.get_ready():
+        order += ready
+        sorter.done(*ready)
     if len(order) < len(graph.node):
-        stuck = next(node for at, node in enumerate(graph.node) if waits[at])
+        stuck = graph.node[min(set(range(len(graph.node))) - set(order))]
         raise FomkitError(where, f"has a cycle: a {stuck.op_type:.40} needs its own result. {_NEWEST}")
     # Where the file's own order holds, it is kept.
     reads = ((at, name) for at, node in enumerate(graph.node) for name in node.input if name in makers)

@@ -24,6 +24,7 @@ from keras.src.trainers.data_adapters.torch_data_loader_adapter import TorchData
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import LastBatch, Workload
+from fomkit.frontends.detect import source_tree
 from fomkit.frontends.drafting import Request, SizedStep, make_draft, replaced, trace_sizes
 from fomkit.frontends.keras.inputs import Prepared, batched, specs
 from fomkit.frontends.keras.layers import watch_made_layers
@@ -340,11 +341,12 @@ def _epochs(training: Training) -> int | None:
 
 def _further_fits(training: Training) -> list[int]:
     """Find other lines of the same file that call a ``fit``."""
-    try:
-        tree = ast.parse(Path(training.file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno > training.line)
+    tree = source_tree(Path(training.file))
+    found = (
+        node
+        for node in (ast.walk(tree) if tree else ())
+        if isinstance(node, ast.Call) and node.lineno > training.line
+    )
     fits = (node for node in found if isinstance(node.func, ast.Attribute) and node.func.attr == "fit")
     return sorted({node.lineno for node in fits})
 

@@ -123,11 +123,6 @@ class LoaderFacts:
     samples: int | None
     last_batch: LastBatch
 
-    @property
-    def full_batches(self) -> int | None:
-        """Batches of an epoch that hold as many samples as asked for."""
-        return None if self.samples is None or not self.batch else self.samples // self.batch
-
 
 def loader_facts(loader: Any) -> LoaderFacts:
     """Read batch size, samples per epoch and what becomes of the last batch."""
@@ -172,7 +167,8 @@ def watch_loaders(
             values = fetch(self)
         if self in loaders:
             loader = loaders[self]
-            full = loader_facts(loader).full_batches
+            facts = loader_facts(loader)
+            full = None if facts.samples is None or not facts.batch else facts.samples // facts.batch
             on_batch(Fetched(loader, values, full is None or self._num_yielded <= full))
         return values
 

@@ -21,6 +21,7 @@ from weakref import WeakSet
 import torch
 from torch.optim import optimizer as hooks
 
+from fomkit.frontends.detect import source_tree
 from fomkit.frontends.drafting import replaced, watch_made
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
@@ -61,11 +62,8 @@ class _Loop:
 
 @cache
 def _loops_of_file(path: str) -> tuple[ast.For | ast.While, ...]:
-    try:
-        tree = ast.parse(Path(path).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return ()
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
+    tree = source_tree(Path(path))
+    return tuple(node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.For | ast.While))
 
 
 def _loops_around(frame: FrameType) -> list[_Loop]:

@@ -115,23 +115,7 @@ def _is(tensor: Any, value: float) -> Callable[[], bool]:
     return lambda: bool((tensor == value).all())
 
 
-def _all_reduce(byte: float, team: Team) -> Exchange:
-    from torch import distributed
-
-    data, result = _floats(byte, team, float(team.rank)), _floats(byte, team, 1.0)
-    total = team.ranks * (team.ranks - 1) / 2
-
-    def check() -> bool:
-        result.copy_(data)
-        distributed.all_reduce(result)
-        right = bool((result == total).all())
-        result.zero_()  # sums of what is not 0 would overflow
-        return right
-
-    return Exchange(lambda: distributed.all_reduce(result), check)
-
-
-def _newest(*names: str) -> Callable[..., Any]:
+def _distributed(*names: str) -> Callable[..., Any]:
     """Give the first of these functions that this PyTorch has: it renames them, and warns of the older name."""
     from torch import distributed
 
@@ -139,26 +123,39 @@ def _newest(*names: str) -> Callable[..., Any]:
     return found
 
 
+def _all_reduce(byte: float, team: Team) -> Exchange:
+    reduce = _distributed("all_reduce")
+    data, result = _floats(byte, team, float(team.rank)), _floats(byte, team, 1.0)
+    total = team.ranks * (team.ranks - 1) / 2
+
+    def check() -> bool:
+        result.copy_(data)
+        reduce(result)
+        right = bool((result == total).all())
+        result.zero_()  # sums of what is not 0 would overflow
+        return right
+
+    return Exchange(partial(reduce, result), check)
+
+
 def _all_gather(byte: float, team: Team) -> Exchange:
     part = _floats(byte / team.ranks, team, float(team.rank))
     whole = _floats(part.numel() * FLOAT_BYTE * team.ranks, team, -1.0)
     expected = sum(range(team.ranks)) * part.numel()
-    gather = _newest("all_gather_single", "all_gather_into_tensor")
+    gather = _distributed("all_gather_single", "all_gather_into_tensor")
     return Exchange(partial(gather, whole, part), lambda: bool(whole.double().sum() == expected))
 
 
 def _reduce_scatter(byte: float, team: Team) -> Exchange:
     part = _floats(byte / team.ranks, team, 0.0)
     whole = _floats(part.numel() * FLOAT_BYTE * team.ranks, team, float(team.rank))
-    scatter = _newest("reduce_scatter_single", "reduce_scatter_tensor")
+    scatter = _distributed("reduce_scatter_single", "reduce_scatter_tensor")
     return Exchange(partial(scatter, part, whole), _is(part, float(sum(range(team.ranks)))))
 
 
 def _broadcast(byte: float, team: Team) -> Exchange:
-    from torch import distributed
-
     data = _floats(byte, team, 7.0 if team.rank == 0 else 0.0)
-    return Exchange(lambda: distributed.broadcast(data, 0), _is(data, 7.0))
+    return Exchange(partial(_distributed("broadcast"), data, 0), _is(data, 7.0))
 
 
 def _wait(works: Sequence[Any]) -> None:
@@ -168,33 +165,30 @@ def _wait(works: Sequence[Any]) -> None:
 
 def _send(byte: float, team: Team) -> Exchange:
     """Send a message to the peer and have it come back."""
-    from torch import distributed
-
     if team.rank not in (0, team.peer):
         return _bystander(2)
     mine, theirs = _floats(byte, team, float(team.rank)), _floats(byte, team, -1.0)
-    run = _there_and_back(team, partial(distributed.send, mine), partial(distributed.recv, theirs))
+    run = _there_and_back(team, partial(_distributed("send"), mine), partial(_distributed("recv"), theirs))
     return Exchange(run, _is(theirs, float(team.peer - team.rank)), 2)
 
 
 def _stream(byte: float, team: Team) -> Exchange:
     """Send messages to the peer, several at once, which then says that it has them."""
-    from torch import distributed
-
     if team.rank not in (0, team.peer):
         return _bystander(WINDOW)
     sent = _floats(byte, team, 3.0)
     # Each has a place of its own: no message may wait for another's memory.
     places = [_floats(byte, team, 0.0) for _ in range(WINDOW if team.rank else 0)]
     word = _floats(FLOAT_BYTE, team, 1.0)
+    send, take, begin_send, begin_take = map(_distributed, ("send", "recv", "isend", "irecv"))
 
     def run() -> None:
         if team.rank == 0:
-            _wait([distributed.isend(sent, team.peer) for _ in range(WINDOW)])
-            distributed.recv(word, team.peer)
+            _wait([begin_send(sent, team.peer) for _ in range(WINDOW)])
+            take(word, team.peer)
         else:
-            _wait([distributed.irecv(place, 0) for place in places])
-            distributed.send(word, 0)
+            _wait([begin_take(place, 0) for place in places])
+            send(word, 0)
 
     return Exchange(run, lambda: all(bool((place == 3.0).all()) for place in places), WINDOW)
 
@@ -223,16 +217,13 @@ class _Payload:
         return [torch.frombuffer(bytearray(self._packed()), dtype=torch.uint8).to(self._team.device)]
 
     def send(self, rank: int) -> None:
-        from torch import distributed
-
-        _wait([distributed.isend(piece, rank) for piece in self._pieces()])
+        _wait([_distributed("isend")(piece, rank) for piece in self._pieces()])
 
     def take(self, rank: int) -> None:
         import torch
-        from torch import distributed
 
         places = [self._taken] if self._pickled else self.theirs
-        _wait([distributed.irecv(place, rank) for place in places])
+        _wait([_distributed("irecv")(place, rank) for place in places])
         if self._pickled:
             found = unpack(self._taken.cpu().numpy().tobytes())
             self.theirs = [torch.frombuffer(bytearray(one), dtype=torch.float32) for one in found]

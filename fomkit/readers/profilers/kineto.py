@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, printable
-from fomkit.files.op_csv import table_of_rows
+from fomkit.core.model import ModelProfile
+from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.step import count_rows
 from fomkit.frontends.step_spread import Spent, busiest_notes, cold_note, contention_notes, spread_notes, step_sums
 from fomkit.readers.profilers.kineto_device import DeviceTimes, join_device
@@ -191,6 +192,17 @@ def rows_of(found: Steps) -> TraceRows:
     notes, on_device = tuple(_notes(events, executions, rows, device, name)), bool(len(events.device_time))
     listed = (*unsupported[:MAX_LISTED], *more)
     return TraceRows(made, listed, notes, properties, name, on_device, executions.step_s)
+
+
+def batch_note(sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Say that the samples of a step are not known, unless they are among the sizes that the user tells."""
+    return () if "batch" in sizes else ("the samples of a step are not in a trace; say them with --set batch=N",)
+
+
+def bare_model(path: Path, ops: pd.DataFrame, sizes: Mapping[str, int], **known: str) -> ModelProfile:
+    """Make a model of a table of ops of which nothing else is known than the head's ``traced_with``."""
+    name = path.name.partition(".")[0]
+    return ModelProfile(name, name, ops, empty_table("OPS"), sizes, known)
 
 
 def trace_table(rows: Iterable[Row]) -> pd.DataFrame:

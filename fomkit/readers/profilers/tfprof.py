@@ -70,7 +70,7 @@ def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def _parsed(path: Path) -> Iterator[tuple[int, str, float, list[_Shaped]]]:
+def _parsed(path: Path) -> list[tuple[int, str, float, list[_Shaped]]]:
     """Give line, type, time of all runs [s] and shapes of each op."""
     text = read_bytes(path).decode("utf-8-sig", errors="replace")
     found: list[tuple[int, str, float, list[_Shaped]]] = []
@@ -82,15 +82,15 @@ def _parsed(path: Path) -> Iterator[tuple[int, str, float, list[_Shaped]]]:
             )
         elif (op := _GLUED.match(line) or _OP.match(line)) and (time := re.search(_TIME, op["rest"])):
             found.append((number, op["op"], float(time[1]) * _SECONDS[time[2]], []))
-    yield from found
+    return found
 
 
-def _roles(lines: Sequence[_Shaped], batch: int) -> Mapping[Pair, list[tuple[str, TracedOp]]]:
+def _roles(lines: Sequence[_Shaped], batch: int) -> Mapping[Pair, list[TracedOp]]:
     """Name what each pair of shapes can be: of each layer forward, and the two gradients that follow from it.
 
     Two matrices alone do not say which axes meet; with the batch and the layers of the forward pass they do.
     """
-    roles: dict[Pair, list[tuple[str, TracedOp]]] = {}
+    roles: dict[Pair, list[TracedOp]] = {}
     for line in lines:
         left, right = line.shapes
         if left[0] != batch or left[1] != right[0]:
@@ -105,8 +105,8 @@ def _roles(lines: Sequence[_Shaped], batch: int) -> Mapping[Pair, list[tuple[str
             op = TracedOp(
                 _PRODUCT, "gemm", {"b": 1, **dict(zip(names, sizes, strict=True))}, "fp32", pass_name, ""
             )
-            if op not in (known for _, known in roles.setdefault(pair, [])):
-                roles[pair].append((pass_name, op))
+            if op not in roles.setdefault(pair, []):
+                roles[pair].append(op)
     return roles
 
 
@@ -120,7 +120,7 @@ def _products(lines: Sequence[_Shaped], batch: int, where: str) -> Iterator[Row]
         raise FomkitError(where, f"a {_PRODUCT} has other than two matrices. Print it with input_shapes.")
     roles = _roles(bound, batch)
     for line in bound:
-        fitting = [op for _, op in roles.get(line.shapes, ())]
+        fitting = roles.get(line.shapes, [])
         if not fitting or line.run % len(fitting):
             shown = ", ".join("x".join(map(str, shape)) for shape in line.shapes)
             raise FomkitError(

@@ -13,7 +13,7 @@ from fomkit.core.errors import FomkitError, printable
 from fomkit.core.measurement import Unjoined
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import default_engine
-from fomkit.files.op_csv import empty_table, table_of_rows
+from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
@@ -22,13 +22,15 @@ from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table
 from fomkit.ops.resize import resize_ops
 from fomkit.readers.profilers import xplane_times
+from fomkit.readers.profilers.joined_times import NO_ROW, NO_WORK
+from fomkit.readers.profilers.kineto import bare_model, batch_note
 from fomkit.readers.profilers.xplane_times import NodeTime, PlaneTimes, in_loop, op_of_kernel, plane_notes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-NO_WORK, NO_ROW, NO_RULE, NO_NODE = "no work", "no row", "no rule", "no node of the model's graph"
+NO_RULE, NO_NODE = "no rule", "no node of the model's graph"
 _GRADIENT = "gradient_tape/"
 _BODY, _LOOP_MARKS = "/body/", ("/cond/", "/body/")
 
@@ -124,11 +126,6 @@ def _loops(nodes: Nodes) -> Mapping[str, list[int]]:
     return {loop: list(next(iter(rows))) for loop, rows in found.items() if len(rows) == 1}
 
 
-def _in_a_loop(name: str, loops: Mapping[str, list[int]]) -> list[int]:
-    """Give the rows of the loop that a node keeps running, as its condition does."""
-    return next((loops[loop] for mark in _LOOP_MARKS if (loop := name.partition(mark)[0]) in loops), [])
-
-
 def _why_no_row(node: GraphNode | None) -> str:
     if node is None:
         return NO_NODE
@@ -159,7 +156,9 @@ class _Join:
     def add(self, name: str, time: NodeTime) -> None:
         node = self._nodes.get(name)
         time_s = self._of_a_step(time, node)
-        rows = node.rows if node is not None else _in_a_loop(name, self._loops)
+        # What is no node of the graph may keep a loop running, as its condition does, whose rows it then has.
+        around = (name.partition(mark)[0] for mark in _LOOP_MARKS)
+        rows = node.rows if node else next((self._loops[loop] for loop in around if loop in self._loops), [])
         if node is not None and node.product and "Fused" in time.kernel and node.product not in self._times.nodes:
             rows = self._nodes[node.product].rows
             self.found.fused += 1
@@ -292,7 +291,6 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneS
 LEAST_SHARE = 0.5
 """Least share of the trace's time, and of the graph's products, that trace and graph must have in common."""
 _LISTED = 5
-_BATCH = "the samples of a step are not in a trace; say them with --set batch=N"
 
 
 def _is_of(found: ModelProfile, times: PlaneTimes) -> dict[str, str]:
@@ -303,7 +301,6 @@ def _is_of(found: ModelProfile, times: PlaneTimes) -> dict[str, str]:
 def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
     ops, steps = table_of_times(times)
     check_table(ops, "OPS", str(path))
-    name = path.name.partition(".")[0]
     mode = "infer" if set(ops["pass_name"]) == {"forward"} else "train"
     notes = (
         f"partial: times of {len(ops):,} ops without sizes, over {steps.steps} steps: {JOIN}",
@@ -311,9 +308,9 @@ def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[Mod
         *xplane_times.step_notes(steps, times.timer, times.nodes.values()),
         *sum_notes(float((ops["count"] * ops["traced_time_s"]).sum()), steps.step_s),
         *plane_notes(times),
-        *(() if "batch" in sizes else (_BATCH,)),
+        *batch_note(sizes),
     )
-    profile = ModelProfile(name, name, ops, empty_table("OPS"), sizes, {"mode": mode})
+    profile = bare_model(path, ops, sizes, mode=mode)
     return replace(profile, traced_with=_is_of(profile, times)), notes
 
 
