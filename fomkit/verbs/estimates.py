@@ -89,13 +89,13 @@ def estimate(
     >>> round(one.step.value * 1e3, 4), one.run_time.steps_per_epoch, round(one.unit_per_day.value, 5)
     (287.2917, 8001, 1.87939)
     """
-    from fomkit.plan.run import with_run
+    from fomkit.plan.run import stated_run
     from fomkit.verbs.profiles import as_machine, as_model
 
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
     check_counts(epochs=epochs, samples=samples)
-    profile = with_run(as_model(model, inputs, batch), epochs, samples, unit)
+    profile = stated_run(as_model(model, inputs, batch), epochs, samples, unit)
     target = spread.on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
@@ -200,12 +200,12 @@ def estimate_all(
     >>> [one.model.name for one in both.estimates], sorted(both.merits[0].weights)
     (['p1b3', 'tc1'], ['p1b3', 'tc1'])
     """
-    from fomkit.plan.run import with_run
+    from fomkit.plan.run import stated_run
 
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout_words(layout), links, node_devices)
     check_counts(epochs=epochs, samples=samples)
-    stated = partial(with_run, epochs=epochs, samples=samples, unit=unit)
+    stated = partial(stated_run, epochs=epochs, samples=samples, unit=unit)
     return _compare_all(models, machines, baseline, measurements, options, spread, stated)
 
 
