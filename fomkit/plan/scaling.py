@@ -23,7 +23,6 @@ from fomkit.plan.replica_step import OneDevice, ReplicaStep
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Network
 
-
 Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
 SMALL_LOSS = 0.05
