@@ -32,7 +32,7 @@ from fomkit.plan.stack import (
     times_of,
     with_once,
 )
-from fomkit.verbs.answer import ALONE, Spread
+from fomkit.verbs.compare import ALONE, Spread
 
 
 @dataclass(frozen=True)

@@ -12,27 +12,20 @@ from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.output.points import check_ending
-from fomkit.plan.options import Options
-from fomkit.plan.scaling import with_links
-from fomkit.plan.stack import parse_once
-from fomkit.profiles.campaigns import load_epochs
-from fomkit.profiles.declared import parse_claims, parse_grid, parse_price, spread_of
-from fomkit.profiles.models import load_model
-from fomkit.profiles.suites import load_suite
-from fomkit.verbs.answer import check_counts, check_options, command, layout_words, options_of, parts, spread_as
-from fomkit.verbs.cost import Cost, Declared
-from fomkit.verbs.cost import cost as _cost
+from fomkit.plan.options import Options, check_counts, check_options, options_of
+from fomkit.verbs.answer import command, parts
 from fomkit.verbs.profiles import as_machine, as_model
-from fomkit.whatif.sweep import Sweep, make_sweep
-from fomkit.whatif.sweep_axes import Given, Way
-from fomkit.whatif.sweep_result import Swept, run_sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.verbs.cost import Cost
     from fomkit.whatif.cases import Subject
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.whatif.solve import Solution
+    from fomkit.whatif.sweep import Sweep
+    from fomkit.whatif.sweep_axes import Given
+    from fomkit.whatif.sweep_result import Swept
 
 
 def _subject(
@@ -44,13 +37,16 @@ def _subject(
 
     Raises FomkitError when neither a model nor a suite is given, or both, or options do not go together.
     """
+    from fomkit.plan.scaling import with_links
+    from fomkit.profiles.declared import spread_of
+    from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
     from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
 
     if (model is None) == (suite is None):
         raise FomkitError("model", "or `suite`: give one of them, not both or neither.")
-    words = layout_words(layout)
-    named = {"nodes": nodes, "layout": words, "links": links, "node_devices": node_devices}
+    named = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices}
     spread = [name for name, value in named.items() if value]
     if suite is not None and spread:
         raise FomkitError(
@@ -62,7 +58,7 @@ def _subject(
         raise FomkitError(spread[0], "is about nodes. Add `nodes`.")
     target = as_machine(machine)
     if model is not None:
-        stated, more = spread_of(words, links) if nodes else (None, [])
+        stated, more = spread_of(layout, links) if nodes else (None, [])
         return subject_of_model(as_model(model), with_links(target, more, node_devices), options, nodes, stated)
     lines = load_suite(suite or "")
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
@@ -279,6 +275,7 @@ def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume
     """Work the points out, and write them as they come where a file is named."""
     from fomkit.files.write import check_absent
     from fomkit.output.points import KeptStretches
+    from fomkit.whatif.sweep_result import run_sweep
 
     done = parts(len(spec.stretches()))
     if output is None:
@@ -311,8 +308,8 @@ def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume
 )
 def sweep(
     model: str | Path | ModelProfile, machine: str | Path | Machine, vary: Sequence[str] | Mapping[str, Given], *,
-    way: Way = "grid", points: int | None = None, seed: int = 0, batch: int | None = None,
-    sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
+    way: Literal["grid", "random", "sobol"] = "grid", points: int | None = None, seed: int = 0,
+    batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
     interval: float = DEFAULT_LEVEL, scope: Scope | None = None, allow_uncovered: bool = False,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     scheduler: str | None = None, resume: bool = False, output: str | Path | None = None, keep: bool = True,
@@ -359,12 +356,16 @@ def sweep(
     >>> len(swept.table), f"batch {swept.best['batch']:g} at {swept.best['byte_per_s']:.3g} byte/s"
     (4, 'batch 100 at 2.5e+11 byte/s')
     """
+    from fomkit.plan.scaling import with_links
+    from fomkit.profiles.declared import spread_of
+    from fomkit.whatif.sweep import make_sweep
+
     given = vary if isinstance(vary, Mapping) else _vary([vary] if isinstance(vary, str) else vary)
     path = None if output is None else Path(output)
     if path is not None:
         check_ending(str(path), path.suffix)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
-    stated, more = spread_of(layout_words(layout), links)
+    stated, more = spread_of(layout, links)
     target = with_links(as_machine(machine), more, node_devices)
     spec = make_sweep(as_model(model), target, given, way=way, points=points, seed=seed, options=options,
                       layout=stated)  # fmt: skip
@@ -431,6 +432,13 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
+    from fomkit.plan.stack import parse_once
+    from fomkit.profiles.campaigns import load_epochs
+    from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
+    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.cost import Declared
+    from fomkit.verbs.cost import cost as _cost
+
     check_counts(infer_batch=infer_batch)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     paid = [f"{name}={amount}" for name, amount in once.items()] if isinstance(once, Mapping) else list(once)
@@ -438,6 +446,6 @@ def cost(
         parse_price(price) if price is not None else None, parse_once(paid), parse_grid(carbon, to_wall, pue),
         load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch, parse_claims(claimed),
     )  # fmt: skip
-    spread = spread_as(nodes, layout_words(layout), links, node_devices)
+    spread = spread_as(nodes, layout, links, node_devices)
     old = None if baseline is None else as_machine(baseline, "baseline")
     return _cost(as_model(model), as_machine(machine), options, declared, old, spread)

@@ -11,15 +11,13 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import parse_quantity
+from fomkit.plan.options import Options, check_lists, options_of
 from fomkit.profiles.locate import locate
-from fomkit.readers.measurements import read_measurements
-from fomkit.validation.cells import counted_once
-from fomkit.verbs.answer import Answer, check_lists, command, options_of, parts
+from fomkit.verbs.answer import Answer, command, parts
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
     from fomkit.core.measurement import Measurement
-    from fomkit.plan.options import Options
 
 
 Profile = TypeVar("Profile", ModelProfile, Machine)
@@ -122,6 +120,9 @@ def compare(
     FomkitError
         When the table, a model or a machine is unknown, or a limit is no time.
     """
+    from fomkit.readers.measurements import read_measurements  # with pandas, for which no help waits
+    from fomkit.validation.cells import counted_once
+
     check_lists(models=models, machines=machines)
     rows = read_measurements(locate(table := str(measured), "measurements"))
     model = _Named((row.model for row in rows), as_model)
