@@ -421,6 +421,9 @@ def test_a_name_of_before_is_told() -> None:
     for name, now in same.items():
         with pytest.warns(DeprecationWarning, match=rf"fomkit\.{now}"):
             assert getattr(fomkit, name) is getattr(fomkit, now)
+    with pytest.warns(DeprecationWarning, match=r"fomkit\.fom now"):
+        rated = fomkit.rate_suite("candle", "v100", baseline="p100", measured="candle-lecture")
+    assert rated.calibration is not None
     with pytest.warns(DeprecationWarning, match=r"fomkit\.validate now, with here=True"):
         assert fomkit.prove_here.keywords == {"here": True}
 

@@ -44,11 +44,11 @@ class Workload:
 
     `model`: a module of the framework.
     `inputs`: tensor, tuple, dict, or function of the batch size that gives one; its further parameters with a
-      whole-number default are named sizes: ``inputs(batch, seq=1024)``.
+      whole-number default are named sizes: ``inputs(batch, seq=1024)``; ``inputs(batch=512)`` states the batch.
     `loss`: function of (output, inputs); default: the output's ``.loss``, else the sum of its first tensor (the
       profile says so).
     `optimizer`: one of the framework, or a function of the parameters that gives one.
-    `batch_size`: default: the first dimension of the first input tensor.
+    `batch_size`: default: that of ``inputs``, else the first dimension of the first input tensor.
     `train_samples`, `epochs`: what makes a run; without them fomkit stops at the step.
     `validation_samples`: samples validated after each epoch; 0 = none.
     `last_batch`: what becomes of one that is not full.
