@@ -137,11 +137,7 @@ def _endings(command: Command) -> list[str]:
     drawn = () if command.draw is None else (".html", ".png", ".svg")
     rows = () if command.streams else (".csv",)
     workbook = (".xlsx",) if command.workbook else ()
-    return [
-        *command.streams,
-        ".json",
-        *dict.fromkeys((*rows, *command.writes, *workbook, *drawn)),
-    ]
+    return [*command.streams, ".json", *dict.fromkeys((*rows, *command.writes, *workbook, *drawn))]
 
 
 def _check_file(path: Path | None, verb: str, command: Command, only: str | None, force: bool) -> None:

@@ -366,7 +366,8 @@ class Machine:
         carried = (
             f"; timings of {built} as built are carried over, each op at its utilisation" if is_carried else ""
         )
-        return replace(found, **others, **stated_on_top(self.notes, self.stated, given, carried))
+        others["stated"], others["notes"] = stated_on_top(self.notes, self.stated, given, carried)
+        return replace(found, **others)
 
     @property
     def scopes(self) -> tuple[Scope, ...]:

@@ -240,7 +240,7 @@ class ModelProfile:
         >>> fomkit.model("p1b3").with_(epochs=2).run.epochs
         2
         """
-        given, texts, counts = stated_facts(stated, more, {}), dict[str, str](), dict[str, float]()
+        given, texts, counts = stated_facts(stated, more, {}), dict[str, Any](), dict[str, float]()
         for name, (_, value) in given.items():
             if name in ("name", "title"):
                 texts[name] = stated_text(value, "with_", name)
@@ -252,7 +252,8 @@ class ModelProfile:
                 raise FomkitError(f"with_({name}=…)", f"{what}. {hint}")
         if not given:
             return self
-        return replace(self.with_run(counts), **{**texts, **stated_on_top(self.notes, self.stated, given)})
+        said, notes = stated_on_top(self.notes, self.stated, given)
+        return replace(self.with_run(counts), stated=said, notes=notes, **texts)
 
     def with_run(self, values: Mapping[str, float]) -> ModelProfile:
         """Give it with other samples and epochs (`OF_A_RUN`)."""

@@ -135,11 +135,13 @@ def stated_note(stated: Stated) -> str:
     return f"{STATED}: with_({', '.join(f'{word}={_shown(value)}' for word, value in stated.values())})"
 
 
-def stated_on_top(notes: Sequence[str], before: Stated, given: Stated, more: str = "") -> dict[str, Any]:
-    """Give the fields ``stated`` and ``notes`` where more is stated than before: one note of all of it."""
+def stated_on_top(
+    notes: Sequence[str], before: Stated, given: Stated, more: str = ""
+) -> tuple[Stated, tuple[str, ...]]:
+    """Give all that is stated where more is than before, and the notes, with one of all of it."""
     stated = {name: said for name, said in {**before, **given}.items() if name != "name" or name in given}
     others = (note for note in notes if not before or not note.startswith(stated_note(before)))
-    return {"stated": stated, "notes": (*others, stated_note(stated) + more)}
+    return stated, (*others, stated_note(stated) + more)
 
 
 def _shown(given: object) -> str:

@@ -254,7 +254,7 @@ def estimates_content(result: Comparison) -> dict[str, Any]:
     references = {one.model.name: one for one in baseline}
     blocks = list[dict[str, Any]]()
     if result.merits:
-        from fomkit.merit.content import merit_content, worst_basis
+        from fomkit.merit.measured_steps import merit_content, worst_basis
 
         worst = worst_basis([*estimates, *baseline])
         blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]

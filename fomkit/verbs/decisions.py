@@ -19,6 +19,7 @@ from fomkit.verbs.profiles import as_machine, as_model
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.core.job import Layout
     from fomkit.verbs.cost import Cost
     from fomkit.whatif.cases import Subject
     from fomkit.whatif.sensitivity import Sensitivity
@@ -37,8 +38,6 @@ def _subject(
 
     Raises FomkitError when neither a model nor a suite is given, or both, or options do not go together.
     """
-    from fomkit.plan.scaling import with_links
-    from fomkit.profiles.declared import spread_of
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
@@ -58,11 +57,22 @@ def _subject(
         raise FomkitError(spread[0], "is about nodes. Add `nodes`.")
     target = as_machine(machine)
     if model is not None:
-        stated, more = spread_of(layout, links) if nodes else (None, [])
-        return subject_of_model(as_model(model), with_links(target, more, node_devices), options, nodes, stated)
+        stated, linked = _linked(target, layout, links, node_devices)
+        return subject_of_model(as_model(model), linked, options, nodes, stated if nodes else None)
     lines = load_suite(suite or "")
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
     return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])
+
+
+def _linked(
+    machine: Machine, layout: str | Path | Sequence[str], links: Sequence[str | Link], node_devices: int | None
+) -> tuple[Layout, Machine]:
+    """Give the layout, and the machine with the links and devices of a node that are stated."""
+    from fomkit.plan.scaling import with_links
+    from fomkit.profiles.declared import spread_of
+
+    stated, more = spread_of(layout, links)
+    return stated, with_links(machine, more, node_devices)
 
 
 def _tornado(found: Sensitivity) -> object:
@@ -254,21 +264,10 @@ def scenarios(
     return _scenarios(prepare_study(as_model(model), as_machine(machine), options), pd.DataFrame(points))
 
 
-def _vary(texts: Sequence[str]) -> dict[str, str]:
-    """Read parameters such as ``batch=16,32``.
-
-    >>> _vary(["batch=16,32", "byte_per_s=0.5 TB/s..4 TB/s:8"])
-    {'batch': '16,32', 'byte_per_s': '0.5 TB/s..4 TB/s:8'}
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, _, values = (part.strip() for part in str(text).partition("="))
-        if not name or not values:
-            raise FomkitError(f"vary {text}", "is no NAME=VALUES. Write, for example, --vary batch=16,32,64.")
-        if name in found:
-            raise FomkitError(f"vary {text}", f"{name} stands twice. Put all its values into one.")
-        found[name] = values
-    return found
+def _points_file(output: str | Path | None) -> Path | None:
+    if output is not None:
+        check_ending(str(output), Path(output).suffix)
+    return None if output is None else Path(output)
 
 
 def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume: bool, keep: bool) -> Swept:
@@ -356,17 +355,13 @@ def sweep(
     >>> len(swept.table), f"batch {swept.best['batch']:g} at {swept.best['byte_per_s']:.3g} byte/s"
     (4, 'batch 100 at 2.5e+11 byte/s')
     """
-    from fomkit.plan.scaling import with_links
-    from fomkit.profiles.declared import spread_of
     from fomkit.whatif.sweep import make_sweep
+    from fomkit.whatif.sweep_axes import read_vary
 
-    given = vary if isinstance(vary, Mapping) else _vary([vary] if isinstance(vary, str) else vary)
-    path = None if output is None else Path(output)
-    if path is not None:
-        check_ending(str(path), path.suffix)
+    given = vary if isinstance(vary, Mapping) else read_vary(vary)
+    path = _points_file(output)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
-    stated, more = spread_of(layout, links)
-    target = with_links(as_machine(machine), more, node_devices)
+    stated, target = _linked(as_machine(machine), layout, links, node_devices)
     spec = make_sweep(as_model(model), target, given, way=way, points=points, seed=seed, options=options,
                       layout=stated)  # fmt: skip
     return _run_into(spec, path, scheduler, resume=resume, keep=keep)
@@ -432,20 +427,13 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
-    from fomkit.plan.stack import parse_once
-    from fomkit.profiles.campaigns import load_epochs
-    from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
     from fomkit.verbs.compare import spread_as
-    from fomkit.verbs.cost import Declared
     from fomkit.verbs.cost import cost as _cost
+    from fomkit.verbs.cost import read_declared
 
     check_counts(infer_batch=infer_batch)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
-    paid = [f"{name}={amount}" for name, amount in once.items()] if isinstance(once, Mapping) else list(once)
-    declared = Declared(
-        parse_price(price) if price is not None else None, parse_once(paid), parse_grid(carbon, to_wall, pue),
-        load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch, parse_claims(claimed),
-    )  # fmt: skip
+    declared = read_declared(price, once, to_accuracy, infer_batch, (carbon, to_wall, pue), claimed)
     spread = spread_as(nodes, layout, links, node_devices)
     old = None if baseline is None else as_machine(baseline, "baseline")
     return _cost(as_model(model), as_machine(machine), options, declared, old, spread)

@@ -86,10 +86,7 @@ def explain(
 
 @command(
     "following the memory",
-    examples=(
-        "fomkit memory resnet50 --batch 64 --target v100",
-        "fomkit memory gpt2 --set seq=512 --json",
-    ),
+    examples=("fomkit memory resnet50 --batch 64 --target v100", "fomkit memory gpt2 --set seq=512 --json"),
 )
 def memory(
     model: str | Path | ModelProfile,

@@ -177,10 +177,8 @@ def fom(
     if freeze is not None:
         return _freeze(suite, Path(freeze), {"target": target, "baseline": baseline, "proposals": proposals,
                        "strict": strict, "threshold": threshold, "measurements": measurements})  # fmt: skip
-    from fomkit.profiles.suites import load_suite
-
     changed = proposals if isinstance(proposals, Mapping) else _proposed(proposals)
-    found = _rated(load_suite(suite), target, baseline, changed, threshold, allow_excluded, interval, measurements)
+    found = _rated(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
     said = [f"{one.line.name}: {what}" for one in found.target for what in one.deviations]
     if strict and said:
         raise FomkitError(
@@ -191,14 +189,16 @@ def fom(
 
 
 def _rated(
-    lines: Suite, target: str | Path | Machine | None, baseline: str | Path | Machine | None,
+    suite: str | Path, target: str | Path | Machine | None, baseline: str | Path | Machine | None,
     proposals: Mapping[str, Conditions], threshold: float | None, allow_excluded: bool, interval: float,
     measurements: str | Path | None,
 ) -> SuiteResult:  # fmt: skip
     from fomkit.merit.suites import run_suite
     from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured, read_measurements
 
+    lines = load_suite(suite)
     if threshold is not None and not _LEAST <= threshold <= 1 / _LEAST:
         raise FomkitError("threshold", f"is {threshold!r}. Give a number from {_LEAST:g} to {1 / _LEAST:g}.")
     options, lines = options_of(interval=interval), replace(lines, threshold=threshold or lines.threshold)
