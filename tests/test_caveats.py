@@ -506,6 +506,43 @@ def test_conditions_follow_from_what_an_estimate_did() -> None:
     measured = _conditions("p1b3-lecture", "x86-lecture")
     assert measured["bandwidth"]["is"] == "not considered"
     assert measured["reuse"] == {"is": "modelled", "what": "as in the timings behind 100% of the time"}
+    assert (
+        measured["occupancy"]["what"]
+        == "as in measured rows behind 100% of the time; a run has a device to itself"
+    )
+    host = fomkit.machine("x86-lecture")
+    rated = _conditions(
+        "p1b3-lecture", replace(host, device=replace(host.device, byte_per_s=titan.device.byte_per_s))
+    )
+    assert rated["bandwidth"] == {
+        "is": "not considered",
+        "what": "timings behind 100% of the time contain it; 250.0 GB/s, published, is in no term",
+    }
+    partly = _conditions("gpt2", "a100-pcie-40gb")["occupancy"]["what"]
+    assert partly.startswith("as in measured rows behind 16% of the time, else each op at its own share of ")
+
+
+def test_versions_are_those_of_the_kinds_that_a_time_rests_on() -> None:
+    """P1B3 is made of products: no convolution of the table tells of it, nor its library."""
+    told = {name: _conditions(name, "v100")["versions"]["what"] for name in ("p1b3", "resnet50")}
+    assert "cuBLAS CUDA 10.1.243" in told["p1b3"]
+    assert "cuBLAS CUDA 10.1.243" in told["resnet50"]
+    assert ("cuDNN" in told["p1b3"], "cuDNN" in told["resnet50"]) == (False, True)
+
+
+def test_conditions_of_a_run_on_several_devices_are_of_its_microbatch_and_its_links() -> None:
+    links = ["system, 5 us, 1 GB/s, each", "node, 5 us, 100 GB/s, each"]
+    spread = _conditions("resnet50", "a100-sxm", batch=1024, nodes=4, links=links, layout="microbatch=16")
+    assert spread["sizes"]["what"] == (
+        "each op at batch 16, traced at batch 32, a microbatch on one of 32 devices; a step has 2 for each replica"
+    )
+    assert "; of a step 78% is work, 22% links; a run has 32 devices to itself" in spread["occupancy"]["what"]
+    slow = replace(fomkit.machine("v100"), host_op_s=Fact(1e-3, 1e-3, 1e-3, "assumed", "here"))
+    late = fomkit.estimate("resnet50", slow, batch=16)
+    worked = late.step_time.device_s.value / late.step.value
+    wanted = f"; of a step {worked:.0%} is work, {1 - worked:.0%} launches; a run has a device to itself"
+    assert worked < 0.5
+    assert conditions_content(late)["occupancy"]["what"].endswith(wanted)
 
 
 def test_each_verb_with_an_estimate_says_its_conditions() -> None:

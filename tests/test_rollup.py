@@ -160,6 +160,10 @@ def test_a_run_that_no_profile_says_is_priced_with_what_is_given(tmp_path, monke
     assert one.run_time.run_s.value == pytest.approx(300 * one.step.value)
     assert one.unit_per_day.value == pytest.approx(86_400 / one.run_time.run_s.value)
     assert "fine-tuned models a day" in one.summary()
+    note = "stated by you: epochs 3, samples 6400, unit 'fine-tuned model'"
+    assert note not in alone.deviations
+    assert one.deviations[0] == note
+    assert f"note: bare on v100: {note}" in one.summary()
     given = {"epochs": 3, "samples": 6_400, "unit": "fine-tuned model"}
     both = fomkit.estimate_all(["bare.yaml"], ["v100"], baseline="p100", **given)
     assert len(both.merits) == 1
@@ -197,6 +201,7 @@ def test_a_run_that_cannot_be_is_one_message(given, said) -> None:
 
 
 def test_what_a_profile_says_may_be_repeated() -> None:
-    assert fomkit.estimate("p1b3", "v100", epochs=20).run_time == fomkit.estimate("p1b3", "v100").run_time
+    said, known = fomkit.estimate("p1b3", "v100", epochs=20), fomkit.estimate("p1b3", "v100")
+    assert (said.run_time, said.deviations) == (known.run_time, known.deviations)
     with pytest.raises(FomkitError, match=r"unit: is 'thing', and kepler says"):
         fomkit.estimate(replace(fomkit.model("p1b3"), name="kepler", unit=Unit("drug", 2)), "v100", unit="thing")

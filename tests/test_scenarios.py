@@ -320,12 +320,48 @@ def test_a_stated_machine_survives_its_file(tmp_path) -> None:
         ({"capacity": 0}, "with_: capacity is 0. Give text such as '16 GiB', or a number in SI units."),
         ({"name": " "}, "with_: name is ' '. Give a text of one line."),
         ({"title": "a\nb"}, "with_: title is 'a\\nb'. Give a text of one line."),
+        ({"nodes": np.True_}, "with_: nodes is np.True_. Give a whole number of 1 or more."),
+        ({"bandwidth": 1j}, "with_: bandwidth is 1j. Give text such as '900 GB/s', or a number in SI units."),
+        ({"nodes": np.arange(2)}, "with_: nodes is array([0, 1]). Give a whole number of 1 or more."),
+        ({"nodes": 10**400}, "with_: nodes is a number far too large. Give a whole number of 1 or more."),
+        ({"nodes": 10**5000}, "with_: nodes is a number far too large. Give a whole number of 1 or more."),
+        (
+            {"bandwidth": "1 TB/s", "byte_per_s": 2e12},
+            "with_: 'bandwidth' and 'byte_per_s' are one fact. State it once.",
+        ),
     ],
 )
 def test_what_cannot_be_stated_of_a_machine_is_one_message(stated, message) -> None:
     with pytest.raises(FomkitError) as caught:
         fomkit.machine("v100").with_(**stated)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("noun", ["machine", "model"])
+def test_what_is_stated_by_position_is_a_mapping(noun: str) -> None:
+    whole = {"machine": fomkit.machine("v100"), "model": fomkit.model("p1b3")}[noun]
+    for wrong in ("x", 3, {1: 2}, ["nodes"]):
+        with pytest.raises(FomkitError, match="is no mapping of facts by name"):
+            whole.with_(wrong)
+    with pytest.raises(FomkitError, match="'title' and 'title' are one fact"):
+        whole.with_({"title": "a"}, title="b")
+    assert whole.with_() is whole
+    assert whole.with_({"title": "ours"}).title == "ours"
+
+
+def test_what_is_stated_again_is_one_note_of_all_of_it() -> None:
+    built, model = fomkit.machine("v100"), fomkit.model("p1b3")
+    mine = built.with_(bandwidth="1 TB/s", name="mine")
+    again = mine.with_(launch="4 us", nodes=2).with_(byte_per_s=1.5e12)
+    carried = "timings of v100 as built are carried over, each op at its utilisation"
+    assert again.notes[: len(built.notes)] == built.notes
+    assert again.notes[len(built.notes) :] == (
+        f"stated by you: with_(byte_per_s=1500000000000.0, launch='4 us', nodes=2); {carried}",
+    )
+    assert again.device.launch_s is not None
+    assert again.device.launch_s.source == "stated by you: with_(launch='4 us')"
+    longer = model.with_(epochs=2).with_(train_samples=500).with_(epochs=3)
+    assert longer.notes == (*model.notes, "stated by you: with_(epochs=3, train_samples=500)")
 
 
 def test_a_model_with_another_run_says_so_and_sizes_stay_with_the_estimate() -> None:

@@ -118,7 +118,9 @@ def test_scopes_are_modules_with_their_ops(ops):
          "sparse_gemm 4×5×6 10% dense"),
         (conv(1.0, (3.0, 96.0), 27.0, 5.0, stride_w=2.0, pad_h=2.0), "conv 1× 3→96 27×27 k5 s1×2 p2×0"),
         ({"kind": "pool", "numel": 9.0, "read_byte": 4.0, "write_byte": 2.5},
-         "pool numel 9 read_byte 4 write_byte 2.5"),
+         "pool 9 elements, 4 B read, 2.5 B written"),
+        ({"kind": "norm", "numel": 96.0, "row": 12.0, "read_byte": 4.0, "write_byte": 2.0, "inputs": 7.0},
+         "norm 96 elements, 12 a row, 4 B read, 2 B written, 7 inputs"),
         ({"kind": "other"}, "other no sizes"),
         (
             {"kind": "rnn", "cell": "lstm", "batch": 16.0, "steps": 20.0, "input_size": 32.0, "hidden_size": 64.0,

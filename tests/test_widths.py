@@ -106,3 +106,10 @@ def test_words_stay_whole_and_lines_go_on_below() -> None:
     assert all(len(line) <= 60 for line in lines)
     assert [line[: len(line) - len(line.lstrip())] for line in lines] == ["  ", "    "]
     assert new_table(["a"]).columns[0].header == "a"
+
+
+def test_columns_of_one_header_that_are_not_shown_are_told_apart() -> None:
+    page = Page(Screen(30))
+    cells = [["p1b3 on v100", "1.766 ms", "1.55 … 1.97 ms", "15.3", "13.4 … 17.1"]]
+    page.rows(["model", "step", "interval", "rate", "interval"], cells)
+    assert "not shown at 30 columns: interval of step, rate, interval of rate" in " ".join(page.text().split())

@@ -47,7 +47,6 @@ _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, w
 _QUOTED = re.compile(r"`(\w+)`")
 _SHOWN = 8
 """Free texts of one sort that are shown; the others stand in the workbook."""
-_FLAGS = {"machine": "--target", "machines": "--target", "sizes": "--set", "links": "--link"}
 
 
 def _own_text(said: Help, name: str) -> str:
@@ -75,6 +74,14 @@ def _typed(annotation: Any) -> Any:
     return (of[0] if len(of) == 1 and of[0] in (int, float) else str) | None
 
 
+def _flags(name: str, command: Command) -> tuple[str, ...]:
+    """Give what a parameter is called on the command line; the first is what messages say."""
+    if name in command.arguments:
+        return (command.arguments[name],)
+    shared = get_args(SHARED[name])[1].param_decls if name in SHARED else ()
+    return command.spelled.get(name) or tuple(shared or ()) or (f"--{name.replace('_', '-')}",)
+
+
 def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, said: Help) -> Any:
     """Make the option, or the argument, of a parameter."""
     own, metavar, completed = _own_text(said, name), command.metavar.get(name), _COMPLETED.get(name)
@@ -91,11 +98,10 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
         shared = copy(known)
         shared.help, shared.metavar = own or known.help, metavar or known.metavar
         return Annotated[kind, shared]
-    flags = command.spelled.get(name, (_FLAGS.get(name, f"--{name.replace('_', '-')}"),))
     kind = _typed(annotation)
     if parameter.default is parameter.empty and type(None) in get_args(kind):
         kind = next(one for one in get_args(kind) if one is not type(None))
-    return Annotated[kind, choices.option(text, *flags, metavar=metavar, autocompletion=completed)]
+    return Annotated[kind, choices.option(text, *_flags(name, command), metavar=metavar, autocompletion=completed)]
 
 
 def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
@@ -117,7 +123,7 @@ def _help_text(command: Command, said: Help) -> str:
     )
 
 
-def _as_asked(value: Any, parameter: inspect.Parameter, annotation: Any) -> Any:
+def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> Any:
     """Give what the function takes for what stands on the command line."""
     if value is None or (isinstance(value, list) and not value):
         return None if parameter.default is parameter.empty else parameter.default
@@ -131,11 +137,7 @@ def _endings(command: Command) -> list[str]:
     drawn = () if command.draw is None else (".html", ".png", ".svg")
     rows = () if command.streams else (".csv",)
     workbook = (".xlsx",) if command.workbook else ()
-    return [
-        *command.streams,
-        ".json",
-        *dict.fromkeys((*rows, *command.writes, *workbook, *drawn)),
-    ]
+    return [*command.streams, ".json", *dict.fromkeys((*rows, *command.writes, *workbook, *drawn))]
 
 
 def _check_file(path: Path | None, verb: str, command: Command, only: str | None, force: bool) -> None:
@@ -156,7 +158,7 @@ def _check_file(path: Path | None, verb: str, command: Command, only: str | None
     check_absent([path], force or not command.keeps)
 
 
-def _made(result: Any, answer: Answer, command: Command, ending: str) -> str | bytes:
+def _file_content(result: Any, answer: Answer, command: Command, ending: str) -> str | bytes:
     """Make a file of what a verb gives, by its ending."""
     if ending in command.writes:
         return command.writes[ending](result)
@@ -184,39 +186,41 @@ def _write_workbook(result: Any, path: Path, only: str | None) -> None:
         typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
 
 
-def _check_kept(
-    path: Path | None, command: Command, asked: Mapping[str, Any], named: Sequence[str], force: bool
+def _profile_path(
+    path: Path | None, command: Command, arguments: Mapping[str, Any], inputs: Sequence[str], force: bool
 ) -> Path | None:
     """Give the file that is to keep what a verb gives; raise before the work when it cannot be written."""
-    name = None if command.kept is None else command.kept.name(asked)
+    name = None if command.kept is None else command.kept.name(arguments)
     path = Path(name) if path is None and name is not None else path
     if command.kept is None or path is None:
         return None
     from fomkit.verbs.profiles import check_save
 
-    _check_not_read(path, named)
+    _check_no_input(path, inputs)
     check_save(command.kept.what, path, force=force)
     return path
 
 
-def _named(asked: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter], command: Command) -> list[str]:
-    """Give the files and profiles that are asked for, as they are named."""
-    takes = (
+def _input_names(
+    arguments: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter], command: Command
+) -> list[str]:
+    """Give the files and profiles that are to be read, as they are named."""
+    files = (
         name for name, one in parameters.items() if name in command.arguments or "Path" in str(one.annotation)
     )
-    values = [asked[name] for name in takes if name != "output"]
+    values = [arguments[name] for name in files if name != "output"]
     every = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
     return [str(one) for one in every if isinstance(one, str | Path) and one != ""]
 
 
-def _check_not_read(path: Path | None, named: Sequence[str]) -> None:
+def _check_no_input(path: Path | None, inputs: Sequence[str]) -> None:
     """Raise where the file to write is one that is to be read, which would be lost."""
-    if path is not None and path.resolve() in [Path(one).resolve() for one in named]:
+    if path is not None and path.resolve() in [Path(one).resolve() for one in inputs]:
         raise FomkitError(str(path), "is the file to be read. Name another with -o.")
 
 
-class _Asked(NamedTuple):
-    """What the command line asks for beside the parameters of a verb: files, and how the answer is shown."""
+class _Delivery(NamedTuple):
+    """Where the answer goes and how it is shown: what the command line has beside the parameters of a verb."""
 
     output: Path | None
     as_json: bool
@@ -225,34 +229,34 @@ class _Asked(NamedTuple):
     shows: Mapping[str, Any]
 
 
-def _write(result: Any, command: Command, asked: _Asked) -> Answer:
+def _deliver(result: Any, command: Command, delivery: _Delivery) -> Answer:
     """Write the file and the text of a result; give what it answers."""
     from fomkit.files.write import write_whole
     from fomkit.verbs.views import answer_of
 
-    answer, path = answer_of(result), asked.output
-    content, write = dict(answer.content), partial(answer.write, **asked.shows) if asked.shows else answer.write
-    if any(asked.shows.values()) and not asked.as_json:
+    answer, path = answer_of(result), delivery.output
+    content, write = dict(answer.content), partial(answer.write, **delivery.shows)
+    if any(delivery.shows.values()) and not delivery.as_json:
         write(content)  # what cannot be shown is told before a file is written
     if path is not None and path.suffix not in command.streams:
-        with choices.progress(f"writing {path.name}", quiet=asked.quiet):
+        with choices.progress(f"writing {path.name}", quiet=delivery.quiet):
             if path.suffix == ".xlsx" and command.workbook:
-                _write_workbook(result, path, asked.only)
+                _write_workbook(result, path, delivery.only)
             else:
-                write_whole(path, _made(result, answer, command, path.suffix))
-    aside = bool(command.prints) and path is None and not asked.as_json
+                write_whole(path, _file_content(result, answer, command, path.suffix))
+    aside = bool(command.prints) and path is None and not delivery.as_json
     if aside:
-        print(_made(result, answer, command, command.prints), end="")
+        print(_file_content(result, answer, command, command.prints), end="")
     for line in () if command.kept else answer.said:
         print(line, file=sys.stderr)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
-        choices.write_answer(content, write, asked.as_json)
-    if path is not None and command.keeps and not asked.as_json:
+        choices.write_answer(content, write, delivery.as_json)
+    if path is not None and command.keeps and not delivery.as_json:
         print(f"Written: {path}")
     return answer
 
 
-def _of_all(command: Command) -> Iterator[inspect.Parameter]:
+def _common_options(command: Command) -> Iterator[inspect.Parameter]:
     """Give the options that a verb has beside its function's parameters."""
     for name, (flag, text) in command.shows.items():
         yield _parameter(name, Annotated[bool, choices.option(text, flag)], False)
@@ -286,56 +290,53 @@ class _Names(dict[str, Any]):
 def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]:
     """Give the function whose signature is a verb's command line."""
     command, said = command_of(function), help_of(function)
-    asks = inspect.signature(function).parameters
-    made = {"tell", *command.alone, *(["output"] if command.streams else [])}
-    parameters = {name: one for name, one in asks.items() if name not in made}
+    signature = inspect.signature(function).parameters
+    no_options = {"tell", *command.alone, *(["output"] if command.streams else [])}
+    parameters = {name: one for name, one in signature.items() if name not in no_options}
     names = _Names(vars(sys.modules[function.__module__]))
     kinds = {name: eval(str(one.annotation), {}, names) for name, one in parameters.items()}  # noqa: S307 - our own
-    flags: dict[str, str] = {}
-    own: list[inspect.Parameter] = []
+    flags = {name: _flags(name, command)[0] for name in parameters}
+    options: list[inspect.Parameter] = []
     for name, one in parameters.items():
         annotation = _option(name, one, kinds[name], command, said)
         optional = type(None) in get_args(get_args(annotation)[0])
-        named = command.spelled.get(name, (_FLAGS.get(name, f"--{name.replace('_', '-')}"),))
-        flags[name] = command.arguments.get(name, named[0])
-        own.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
-    own += [one for one in _of_all(command) if one.name not in parameters]
+        options.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
+    options += [one for one in _common_options(command) if one.name not in parameters]
 
     def run(**given: Any) -> None:
         import pandas as pd  # help needs none
 
         pd.set_option("mode.string_storage", "python")  # PyArrow's arrays are slower on tables of this size
-        asked = {name: _as_asked(given[name], one, kinds[name]) for name, one in parameters.items()}
+        arguments = {name: _python_value(given[name], one, kinds[name]) for name, one in parameters.items()}
         shows = {name: given[name] for name in command.shows}
         output, force = None if "output" in parameters else given["output"], given.get("force", False)
-        how = _Asked(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
-        named = _named(asked, parameters, command)
-        kept = _check_kept(how.output, command, asked, named, force)
+        delivery = _Delivery(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
+        inputs = _input_names(arguments, parameters, command)
+        profile_path = _profile_path(output, command, arguments, inputs, force)
         if command.kept is None:
-            _check_not_read(how.output or asked.get("output"), named)
-            _check_file(how.output, verb, command, how.only, force)
+            _check_no_input(output or arguments.get("output"), inputs)
+            _check_file(output, verb, command, delivery.only, force)
         if command.streams:
-            streamed = how.output is not None and how.output.suffix in command.streams
-            asked["output"] = how.output if streamed else None
+            arguments["output"] = output if output is not None and output.suffix in command.streams else None
         try:
-            command.before(asked, how.output)
-            with _watched(command.doing, "tell" in asks, how.quiet) as tell:
-                result = function(**asked, **command.alone, **tell)
+            command.before(arguments, output)
+            with _watched(command.doing, "tell" in signature, delivery.quiet) as tell:
+                result = function(**arguments, **command.alone, **tell)
         except ManyFomkitError as error:
-            raise ManyFomkitError(_in_its_words(one, flags, named) for one in error.errors) from error
+            raise ManyFomkitError(_in_its_words(one, flags, inputs) for one in error.errors) from error
         except FomkitError as error:
-            raise _in_its_words(error, flags, named) from error
-        answer = _write(result, command, how._replace(output=None) if command.kept else how)
-        if kept is not None:
-            _keep(result, answer, kept, command, force=force, told=not how.as_json)
+            raise _in_its_words(error, flags, inputs) from error
+        answer = _deliver(result, command, delivery._replace(output=None) if command.kept else delivery)
+        if profile_path is not None:
+            _save_profile(result, answer, profile_path, command, force=force, told=not delivery.as_json)
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
         excuse = "" if command.excuse is None else command.excuse[0][2:].replace("-", "_")
         if command.unanswered(answer.content) and not given.get(excuse):
             raise typer.Exit(1)
 
     run.__doc__ = _help_text(command, said)
-    run.__signature__ = inspect.Signature(sorted(own, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in own}
+    run.__signature__ = inspect.Signature(sorted(options, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in options}
     run.__name__ = verb
     return run
 
@@ -355,7 +356,7 @@ def _watched(doing: str, tells: bool, quiet: bool) -> Iterator[dict[str, Callabl
             WATCHED.reset(before)
 
 
-def _keep(result: Any, answer: Answer, path: Path, command: Command, *, force: bool, told: bool) -> None:
+def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, force: bool, told: bool) -> None:
     from fomkit.verbs.profiles import save
 
     files = save(result, path, force=force)
@@ -367,13 +368,13 @@ def _keep(result: Any, answer: Answer, path: Path, command: Command, *, force: b
         print(line, file=sys.stderr)
 
 
-def _in_its_words(error: FomkitError, flags: Mapping[str, str], named: Sequence[str]) -> FomkitError:
-    """Call parameters by their options: the place, unless it was asked for, and what stands in back quotes."""
+def _in_its_words(error: FomkitError, flags: Mapping[str, str], inputs: Sequence[str]) -> FomkitError:
+    """Call parameters by their options: the place, unless it names an input, and what stands in back quotes."""
     where, what = (
         _QUOTED.sub(lambda found: flags.get(found[1], found[0]), text) for text in (error.where, error.what)
     )
     name, space, given = where.partition(" ")
-    place = name if error.where in named else flags.get(name, name)
+    place = name if error.where in inputs else flags.get(name, name)
     return FomkitError(place + space + given, what)
 
 

@@ -239,8 +239,7 @@ def _schema_of_figure(metric: Metric, made: Entry) -> Entry:
     mean = "" if metric.mean == "none" else f" The mean over several is {metric.mean}."
     said = f"{metric.doc[:1].upper()}{metric.doc[1:]}.{keyed}{better}{mean}"
     numbers = made if "properties" in made else {} if metric.unit == "mixed" else {"$ref": "#/$defs/figure"}
-    return {"title": f"{metric.title} [{metric.unit}]", "description": said,
-            **numbers}  # fmt: skip
+    return {"title": f"{metric.title} [{metric.unit}]", "description": said, **numbers}
 
 
 def _schema_of(made: Made, path: tuple[str, ...], verb: str) -> Entry:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
-from fomkit.core.units import REAL_OF, STATED, stated_call, stated_number, stated_text
+from fomkit.core.units import REAL_OF, STATED, stated_facts, stated_note, stated_number, stated_on_top, stated_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -245,6 +245,7 @@ class Machine:
     `asked_as`: the short name that this board was chosen for, such as h100 for h100-sxm.
     `plausibility`: what came of checking timings and facts, before the first answer; None until then.
     `typical`: what other machines reached, for ops without a timing here; None until a prediction is prepared.
+    `stated`: what was stated of it by `with_`, of which ``notes`` has one.
     """
 
     name: str
@@ -271,6 +272,7 @@ class Machine:
     asked_as: str = ""
     year: int | None = None
     typical: TypicalTables | None = field(default=None, repr=False)
+    stated: Mapping[str, tuple[str, object]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -325,7 +327,7 @@ class Machine:
         NAME-as-stated: what somebody measured of a whole run there is nothing of this machine's.
 
         `stated`: by name, where that is no word of Python: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises
-        FomkitError when a name is none of these, or a value cannot be one.
+        FomkitError when a name is none of these or one fact is stated twice, or a value cannot be one.
 
         >>> import fomkit
         >>> faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s")
@@ -334,9 +336,9 @@ class Machine:
         >>> faster.name
         'v100-as-stated'
         """
-        given, device, others, rated = {**(stated or {}), **more}, self.device, dict[str, Any](), False
-        for word, value in given.items():
-            name, source = _WORDS.get(word, word), f"{STATED}: {stated_call({word: value})}"
+        given, device, others, rated = stated_facts(stated, more, _WORDS), self.device, dict[str, Any](), False
+        for name, (word, value) in given.items():
+            source = stated_note({name: (word, value)})
             if name in self.parameters:
                 number = stated_number(value, _DIMENSIONS.get(name, PEAK), "with_", word)
                 self.check_parameter(name, number)
@@ -355,13 +357,19 @@ class Machine:
                 known = {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title"}
                 what = f"is no fact that can be stated. {nearest_names(word, known)}"
                 raise FomkitError(f"with_({word}=…)", what)
+        if not given:
+            return self
+        built = self.device_of or self.name
         if given.keys() - {"title"}:
             others.setdefault("name", f"{self.name.removesuffix(_AS_STATED)}{_AS_STATED}")
-            others["device_of"] = self.device_of or self.name  # what it is like leaves the machine itself out
-        carried = f"; timings of {self.name} as built are carried over, each op at its utilisation"
-        note = f"{STATED}: {stated_call(given)}{carried if rated and len(self.timings) else ''}"
+            others["device_of"] = built  # what it is like leaves the machine itself out
         found = self.changed(device) if rated else replace(self, device=device)
-        return replace(found, notes=(*self.notes, note), **others)
+        is_carried = found.origin is not None and len(self.timings)
+        carried = (
+            f"; timings of {built} as built are carried over, each op at its utilisation" if is_carried else ""
+        )
+        others["stated"], others["notes"] = stated_on_top(self.notes, self.stated, given, carried)
+        return replace(found, **others)
 
     @property
     def scopes(self) -> tuple[Scope, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
-from fomkit.core.units import STATED, stated_call, stated_number, stated_text
+from fomkit.core.units import STATED, Stated, stated_facts, stated_number, stated_on_top, stated_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,11 +44,11 @@ class Workload:
 
     `model`: a module of the framework.
     `inputs`: tensor, tuple, dict, or function of the batch size that gives one; its further parameters with a
-      whole-number default are named sizes: ``inputs(batch, seq=1024)``.
+      whole-number default are named sizes: ``inputs(batch, seq=1024)``; ``inputs(batch=512)`` states the batch.
     `loss`: function of (output, inputs); default: the output's ``.loss``, else the sum of its first tensor (the
       profile says so).
     `optimizer`: one of the framework, or a function of the parameters that gives one.
-    `batch_size`: default: the first dimension of the first input tensor.
+    `batch_size`: default: that of ``inputs``, else the first dimension of the first input tensor.
     `train_samples`, `epochs`: what makes a run; without them fomkit stops at the step.
     `validation_samples`: samples validated after each epoch; 0 = none.
     `last_batch`: what becomes of one that is not full.
@@ -218,6 +218,7 @@ class ModelProfile:
     `missing`: work of the step that its source did not hold, such as ``loss``; it is missing from ``ops``.
     `derived`: passes whose rows follow from the forward pass by rule; nobody traced them.
     `measured`: how long its step took where it was timed; the times of its ops are ``traced_time_s`` in ``ops``.
+    `stated`: what was stated of it by `with_`, of which ``notes`` has one.
     """
 
     name: str
@@ -240,6 +241,7 @@ class ModelProfile:
     order: pd.DataFrame | None = None
     transformer: Transformer | None = None
     measured: MeasuredRun | None = None
+    stated: Stated = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -253,29 +255,31 @@ class ModelProfile:
         """Whether work of the step is not in ``ops``, so that every total is a lower bound."""
         return bool(self.unsupported or self.missing)
 
-    def with_(self, **stated: int | str) -> ModelProfile:
+    def with_(self, stated: Mapping[str, int | str] | None = None, /, **more: int | str) -> ModelProfile:
         """Give a copy with another run, for example ``with_(epochs=90)``; every result says so.
 
         Names are the parameters of `fomkit.sweep`: ``epochs``, ``train_samples``, ``validation_samples``; and
-        ``name``, ``title``. Sizes such as the batch are chosen at each estimate. Raises FomkitError when a name is
-        none of these, or a value cannot be one.
+        ``name``, ``title``; `stated` has them as a mapping. Sizes such as the batch are chosen at each estimate.
+        Raises FomkitError when a name is none of these or is stated twice, or a value cannot be one.
 
         >>> import fomkit
         >>> fomkit.model("p1b3").with_(epochs=2).run.epochs
         2
         """
-        words = (name for name in ("name", "title") if name in stated)
-        texts = {name: stated_text(stated[name], "with_", name) for name in words}
-        counts = dict[str, float]()
-        for name in (name for name in stated if name not in texts):
-            if name not in OF_A_RUN:
+        given, texts, counts = stated_facts(stated, more, {}), dict[str, Any](), dict[str, float]()
+        for name, (_, value) in given.items():
+            if name in ("name", "title"):
+                texts[name] = stated_text(value, "with_", name)
+            elif name in OF_A_RUN:
+                counts[name] = stated_number(value, "", "with_", name, int(name != "validation_samples"))
+            else:
                 what = "is chosen at each estimate" if name in self.sizes else "is nothing that can be stated"
                 hint = nearest_names(name, (*OF_A_RUN, "name", "title"))
                 raise FomkitError(f"with_({name}=…)", f"{what}. {hint}")
-            counts[name] = stated_number(stated[name], "", "with_", name, int(name != "validation_samples"))
-        named = {"name": self.name, "title": self.title, **texts}
-        notes = (*self.notes, f"{STATED}: {stated_call(stated)}")
-        return replace(self.with_run(counts), name=named["name"], title=named["title"], notes=notes)
+        if not given:
+            return self
+        said, notes = stated_on_top(self.notes, self.stated, given)
+        return replace(self.with_run(counts), stated=said, notes=notes, **texts)
 
     def with_run(self, values: Mapping[str, float]) -> ModelProfile:
         """Give it with other samples and epochs (`OF_A_RUN`)."""

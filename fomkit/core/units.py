@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 
@@ -104,11 +105,49 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
 
 STATED = "stated by you"
 """How sources and notes begin of what somebody stated in Python."""
+_LONG = 60
+Stated = Mapping[str, tuple[str, object]]
+"""What somebody stated, by fact: the word that named it, and the value as given."""
 
 
-def stated_call(stated: Mapping[str, object]) -> str:
-    """Write what was stated as the call that stated it."""
-    return f"with_({', '.join(f'{name}={value!r}' for name, value in stated.items())})"
+def stated_facts(stated: object, more: Mapping[str, object], words: Mapping[str, str]) -> Stated:
+    """Collect what a call of ``with_`` states: a mapping by name, and more by word; `words`: other names of facts.
+
+    Raises FomkitError when the mapping is none, or states one fact twice.
+
+    >>> stated_facts({"bandwidth": 1e12}, {"nodes": 2}, {"bandwidth": "byte_per_s"})
+    {'byte_per_s': ('bandwidth', 1000000000000.0), 'nodes': ('nodes', 2)}
+    """
+    by_name = stated if isinstance(stated, Mapping) else {}
+    if (stated is not None and by_name is not stated) or not all(isinstance(word, str) for word in by_name):
+        raise FomkitError("with_", f"{_shown(stated)} is no mapping of facts by name. Give one, or name=value.")
+    found: dict[str, tuple[str, object]] = {}
+    for word, value in (*by_name.items(), *more.items()):
+        name = words.get(word, word)
+        if name in found:
+            raise FomkitError("with_", f"{found[name][0]!r} and {word!r} are one fact. State it once.")
+        found[name] = word, value
+    return found
+
+
+def stated_note(stated: Stated) -> str:
+    """Write what was stated as the call that states it."""
+    return f"{STATED}: with_({', '.join(f'{word}={_shown(value)}' for word, value in stated.values())})"
+
+
+def stated_on_top(
+    notes: Sequence[str], before: Stated, given: Stated, more: str = ""
+) -> tuple[Stated, tuple[str, ...]]:
+    """Give all that is stated where more is than before, and the notes, with one of all of it."""
+    stated = {name: said for name, said in {**before, **given}.items() if name != "name" or name in given}
+    others = (note for note in notes if not before or not note.startswith(stated_note(before)))
+    return stated, (*others, stated_note(stated) + more)
+
+
+def _shown(given: object) -> str:
+    is_huge = isinstance(given, int) and abs(given) > MOST
+    text = "a number far too large" if is_huge else " ".join(repr(given).split())
+    return text[:_LONG] + "…" * (len(text) > _LONG)
 
 
 def stated_text(given: object, where: str, name: str) -> str:
@@ -118,21 +157,21 @@ def stated_text(given: object, where: str, name: str) -> str:
     """
     if isinstance(given, str) and given.strip() and given.isprintable():
         return given
-    raise FomkitError(where, f"{name} is {given!r}. Give a text of one line.")
+    raise FomkitError(where, f"{name} is {_shown(given)}. Give a text of one line.")
 
 
 def stated_number(given: object, dimension: str, where: str, name: str, least: int = 1) -> float:
     """Read what somebody states in Python: text with its unit, or a number in SI units.
 
-    `dimension`: "" for a whole number of ``least`` or more.
+    `dimension`: "" for a whole number of ``least`` or more. Raises FomkitError when it is no such number.
 
     >>> stated_number("1.2 TB/s", "byte_per_s", "with_", "bandwidth"), stated_number(8, "", "with_", "nodes")
     (1200000000000.0, 8.0)
     """
+    number: Any = math.nan if isinstance(given, bool) or not isinstance(given, Real) else given
+    value = float(number) if abs(number) <= MOST else math.nan
     if isinstance(given, str) and dimension:
         value = parse_quantity(given, dimension, where, name)
-    else:
-        value = math.nan if isinstance(given, str | bool) or not hasattr(given, "__float__") else float(given)
     expected = (
         f"text such as {EXAMPLES[dimension]!r}, or a number in SI units"
         if dimension
@@ -141,7 +180,7 @@ def stated_number(given: object, dimension: str, where: str, name: str, least: i
     positive = value > 0 or dimension not in ("share", "byte")
     good = positive and 0 <= value <= (1 if dimension == "share" else MOST)
     if not good or not (dimension or (value >= least and value == round(value))):
-        raise FomkitError(where, f"{name} is {given!r}. Give {expected}.")
+        raise FomkitError(where, f"{name} is {_shown(given)}. Give {expected}.")
     return value
 
 

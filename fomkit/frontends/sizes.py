@@ -229,21 +229,23 @@ def chosen_sizes(known: dict[str, int], wanted: Sizes, where: str) -> dict[str, 
 
 
 def named_sizes(make: Any, where: str) -> dict[str, int]:
-    """Give the sizes besides the batch that an inputs function names: parameters whose default is a whole number.
+    """Give the sizes that an inputs function has itself: parameters whose default is a whole number.
 
-    >>> named_sizes(lambda batch, seq=1024, causal=True: None, "model.py")
-    {'seq': 1024}
+    Its first parameter is the batch, whatever it is called.
+
+    >>> named_sizes(lambda n=32, seq=1024, causal=True: None, "model.py")
+    {'batch': 32, 'seq': 1024}
     """
     try:
-        parameters = list(inspect.signature(make).parameters.values())[1:]
+        parameters = inspect.signature(make).parameters.values()
     except ValueError:  # a builtin does not say
         return {}
     sizes = {}
-    for parameter in parameters:
+    for place, parameter in enumerate(parameters):
         if isinstance(parameter.default, bool) or not isinstance(parameter.default, int):
             continue
         if parameter.default < 1:
             what = f"inputs has {parameter.name}={parameter.default}"
             raise FomkitError(where, f"{what}. A size of 1 or more was expected.")
-        sizes[parameter.name] = parameter.default
+        sizes[parameter.name if place else "batch"] = parameter.default
     return sizes

@@ -1,11 +1,15 @@
-"""From measured rows to the step of an estimate, and how much of what was measured the device's work explains."""
+"""From measured rows to the step of an estimate, and how much of what was measured the device's work explains.
+
+A figure of merit as plain content says that of its lines: the block ``fom`` of estimate and fom.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -13,7 +17,9 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_number, format_quantity
+from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.rated_lines import Load, RatedLine, fixed_conditions, under_conditions
+from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 
@@ -275,10 +281,7 @@ def _least(case: _Case, own: Mapping[str, Machine], measured: MeasuredRuns) -> I
 
 
 def explained_lines(
-    machines: Sequence[Machine],
-    sides: Sequence[Sequence[RatedLine]],
-    measured: MeasuredRuns,
-    load: Load,
+    machines: Sequence[Machine], sides: Sequence[Sequence[RatedLine]], measured: MeasuredRuns, load: Load
 ) -> tuple[Explained, ...]:
     """Tell of each modelled line how much of its measured runs the device's work explains, the least of them.
 
@@ -318,3 +321,45 @@ def explained_models(
 def little_explained(found: Sequence[Explained], names: Container[str]) -> tuple[Explained, ...]:
     """Keep those, of the lines of some names, of which the device explains less than half."""
     return tuple(one for one in found if one.share < ENOUGH and one.line in names)
+
+
+def merit_content(
+    merit: FigureOfMerit,
+    worst_basis: str,
+    excludes: Sequence[str] = (),
+    unfit: Sequence[str] = (),
+    explained: Sequence[Explained] = (),
+) -> dict[str, Any]:
+    """Put a figure of merit in the form of the ``fom`` block.
+
+    `excludes`: what its rates leave out because nobody stated it; `unfit`: its work that no device holds, each
+    with why; `explained`: of its lines that somebody measured a run of, how much of it the device's work explains.
+    """
+    held = [one for one in explained if one.line in merit.ratios]
+    return {
+        **(span_content(merit.value) or {}),
+        "mean": merit.mean,
+        "scope": merit.target.scope,
+        "baseline": merit.baseline.machine,
+        "target": merit.target.machine,
+        "weights": dict(merit.weights),
+        "worst_basis": worst_basis,
+        "excludes": list(excludes),
+        "does_not_fit": list(unfit),
+        "little_explained": [one.line for one in little_explained(held, merit.ratios)],
+        "explained_shares": {one.line: one.share for one in held},
+        "measured_runs": {one.line: one.message for one in held},
+        "other_means": dict(merit.other_means),
+        "ratios": {line: span_content(ratio) for line, ratio in merit.ratios.items()},
+        "rates": dict(merit.mean_rates),
+        "unit_per_day": {
+            "baseline": {line: span_content(rate) for line, rate in merit.baseline.unit_per_day.items()},
+            "target": {line: span_content(rate) for line, rate in merit.target.unit_per_day.items()},
+        },
+        "value_with_rates_cut_to_whole_units": None if isnan(merit.with_whole_rates) else merit.with_whole_rates,
+    }
+
+
+def worst_basis(estimates: Sequence[Estimate]) -> str:
+    """Name the weakest basis of some estimates: measured only where every op is a measured one."""
+    return "measured" if all(estimate.basis == "measured" for estimate in estimates) else "modelled"

@@ -106,12 +106,16 @@ def _rnn(row: Row) -> str:
     return f"{row['cell']} {row['batch']:.0f}× {row['steps']:.0f} steps {width}{stacked}{ways}"
 
 
+_COUNTED = {"numel": "elements", "row": "a row", "read_byte": "B read", "write_byte": "B written",
+            "message_byte": "B"}  # fmt: skip
+"""What is counted by columns whose names do not say it."""
+
+
 def _any(row: Row) -> str:
-    kind = str(row["kind"])
-    names = KINDS[kind].columns
-    sizes = {name: row[name] for name in names if name in row and _known(row[name])}
-    words = (f"{name} {size:.12g}" if isinstance(size, float) else str(size) for name, size in sizes.items())
-    return " ".join(words) or "no sizes"
+    names = KINDS[str(row["kind"])].columns
+    sizes = {_COUNTED.get(name, name): row[name] for name in names if name in row and _known(row[name])}
+    words = (f"{size:.12g} {counted}" if isinstance(size, float) else str(size) for counted, size in sizes.items())
+    return ", ".join(words) or "no sizes"
 
 
 _WRITERS: Mapping[str, Callable[[Row], str]] = {

@@ -144,11 +144,18 @@ def _share_out(table: Table, needed: Mapping[int, int], width: int) -> None:
 
 
 def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str]:
-    """Take columns out of a table until the rest fits; give their headers, in the order of the table."""
+    """Take columns out of a table until the rest fits; give their headers, in the order of the table.
+
+    Where several columns have one header, the column before each tells them apart.
+    """
     if not table.show_header:
         return []
     needed = {id(column): _least_width(column) for column in table.columns}
-    order = [str(column.header) for column in table.columns]
+    headers = [str(column.header) for column in table.columns]
+    order = {
+        id(column): f"{header} of {headers[place - 1]}" if headers.count(header) > 1 else header
+        for place, (column, header) in enumerate(zip(table.columns, headers, strict=True))
+    }
     between = 1 + sum(table.padding[place] for place in (1, 3))
     hidden: list[str] = []
     waiting = iter(first_out)
@@ -156,12 +163,12 @@ def _made_to_fit(table: Table, width: int, first_out: Sequence[str]) -> list[str
         names = [str(column.header) for column in table.columns]
         wanted = next(waiting, None)
         if wanted is None or wanted in names:
-            hidden.append(str(table.columns.pop(-1 if wanted is None else names.index(wanted)).header))
+            hidden.append(order[id(table.columns.pop(-1 if wanted is None else names.index(wanted)))])
     _share_out(table, needed, width - between * (len(table.columns) - 1))
     for place, column in enumerate(table.columns):
         column.min_width = min(needed[id(column)], width)
         column._index = place  # rich numbers the columns when they are added, and pads by that number
-    return sorted(hidden, key=order.index)
+    return sorted(hidden, key=list(order.values()).index)
 
 
 def figure(name: str, words: str = "") -> tuple[str, str]:

@@ -10,9 +10,10 @@ import numpy as np
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.machine import Fact, Machine, Price
 from fomkit.core.units import UNITS, format_quantity
+from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import TABLES, uses_of
 from fomkit.plan.energy import Spent, energy_of_estimate
-from fomkit.plan.step import INPUT
+from fomkit.plan.step import INPUT, Ops, ops_of
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.rates import bounds
 
@@ -154,68 +155,100 @@ def _utilisation(estimate: Estimate) -> tuple[float, float]:
         return float(traffic / seconds.sum()), float(floor_s[known].sum() / seconds[known].sum())
 
 
-def _libraries(timings: pd.DataFrame) -> list[str]:
-    """Name the libraries of timings, with versions, those of most rows first."""
+def _behind(estimate: Estimate, ops: Ops) -> tuple[float, float]:
+    """Give the shares of the time behind which timings of ops stand, and measured rows of them alone."""
+    shares, step = estimate.coverage, estimate.step_time
+    if estimate.job is None:
+        return sum(shares[name] for name in TABLES), shares["measured"]
+    seconds, measured = ops.seconds[0], ops.sources == SOURCES["measured"]  # coverage holds measured links too
+    scale = step.device_s.value / (step.wall_s.value * float(seconds.sum()) or 1.0)
+    return float(seconds[ops.of_table].sum() * scale), float(seconds[measured].sum() * scale)
+
+
+def _beside_work(estimate: Estimate) -> str:
+    """Say what a step is made of beside the device's work; "" where that is all."""
+    step, job = estimate.step_time, estimate.job
+    worked, whole, extra = step.device_s.value, step.wall_s.value, step.extra_s.value
+    late = {"launch": "launches", "input": "input"}.get(step.bound)
+    found = {"overheads": extra, **({late: whole - worked - extra} if late else {})}
+    if job is not None:
+        found |= {"links": job.exposed_s.value, "other stages": job.bubble_s.value}
+    said = [f"{spent / whole:.0%} {name}" for name, spent in found.items() if spent > (1 - OF_ALL) * whole]
+    return f"; of a step {worked / whole:.0%} is work, {', '.join(said)}" if said else ""
+
+
+def _libraries(timings: pd.DataFrame, kinds: frozenset[str]) -> list[str]:
+    """Name the libraries of timings of some kinds, with versions, those of most rows first."""
     words = [timings[name].fillna("").astype("str") for name in ("library", "library_version") if name in timings]
     if len(words) < 2 or timings.empty:
         return []
-    found = words[0].str.cat(words[1], sep=" ")[words[1] != ""]
+    found = words[0].str.cat(words[1], sep=" ")[(words[1] != "") & timings["kind"].isin(kinds)]
     return [str(name) for name in found.value_counts().index]
 
 
-def _versions(estimate: Estimate, tabled: float) -> Said:
-    traced = estimate.model.traced_with
+def _versions(estimate: Estimate, ops: Ops) -> Said:
+    traced, timings = estimate.model.traced_with, estimate.machine.timings
     framework = f"{traced.get('framework') or 'an unnamed framework'} {traced.get('version', '')}".rstrip()
-    timings = estimate.machine.timings
-    known = cached(timings, None, "libraries", partial(_libraries, timings)) if tabled else []
-    ops = f"ops as {framework} runs them"
+    kinds = frozenset(kind for kind, tabled in zip(ops.kinds, ops.of_table[:, 0], strict=True) if tabled)
+    if not kinds <= set(timings["kind"]) and len(estimate.model.parts):  # such ops are timed by their parts
+        kinds |= frozenset(estimate.model.parts["kind"])
+    known = cached(timings, None, f"libraries of {sorted(kinds)}", partial(_libraries, timings, kinds))
+    said = f"ops as {framework} runs them"
     if not known:
-        why = (
-            "no timing here states its library's version"
-            if tabled
-            else "the time rests on no timing of this machine"
-        )
-        return "not considered", f"{ops}; {why}"
-    more = f" and {len(known) - 2} more" if len(known) > 2 else ""
-    return "stated", f"{ops}; timings of {' and '.join(known[:2])}{more}; what other versions change is in no term"
+        unknown = "no timing here states its library's version"
+        return "not considered", f"{said}; {unknown if kinds else 'the time rests on no timing of this machine'}"
+    of = " and ".join([*known[:2], *([f"{len(known) - 2} more"] if len(known) > 2 else [])])
+    return "stated", f"{said}; timings of {of}; what other versions change is in no term"
+
+
+def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
+    """Say how a time comes from the bandwidth and from the share of the rates that ops reach."""
+    by_traffic, utilisation = _utilisation(estimate)
+    rate, devices = estimate.machine.device.byte_per_s, 1 if estimate.job is None else estimate.job.devices
+    contain = f"timings behind {tabled:.0%} of the time contain it"
+    bandwidth: Said = ("not considered", f"nobody states it; {contain}")
+    if rate is not None:
+        bandwidth = ("modelled", f"{format_quantity(rate.value, 'byte_per_s')}, {rate.basis}")
+        if measured >= OF_ALL:
+            bandwidth = ("not considered", f"{contain}; {bandwidth[1]}, is in no term")
+        elif not np.isnan(by_traffic):
+            bandwidth = ("modelled", f"{bandwidth[1]}; traffic bounds {by_traffic:.0%} of the device's time")
+    reached = "" if np.isnan(utilisation) else f", {utilisation:.0%} over the step"
+    known = f"as in measured rows behind {measured:.0%} of the time" if measured > 1 - OF_ALL else ""
+    own = "each op at its own share of the device's rates" if measured < OF_ALL else ""
+    each = ", else ".join(filter(None, [known, own]))
+    alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
+    return bandwidth, ("modelled", f"{each}{reached}{_beside_work(estimate)}; {alone} to itself")
+
+
+def _said_of_sizes(estimate: Estimate) -> Said:
+    sizes, model, job, whose = dict(estimate.sizes), estimate.model, estimate.job, ""
+    if job is not None:
+        sizes["batch"], each = job.samples // job.replicas // job.microbatches, f"{job.microbatches:,}"
+        whose = f", a microbatch on one of {job.devices:,} devices; a step has {each} for each replica"
+    listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items()) or "those of the profile"
+    resized = model.resized(sizes) if model.transformer is None else ()
+    traced = ", ".join(f"{name} {model.sizes.get(name, 'unknown')}" for name in resized)
+    return "modelled", f"each op at {listed}{f', traced at {traced}' if traced else ''}{whose}"
 
 
 def conditions_content(estimate: Estimate) -> dict[str, dict[str, str]]:
     """Say of each source of a time's variability whether it is modelled or stated, and by what, or left out."""
-    machine, step, shares = estimate.machine, estimate.step_time, estimate.coverage
-    tabled = sum(shares[name] for name in TABLES)
-    by_traffic, utilisation = _utilisation(estimate)
-    rate = machine.device.byte_per_s
-    bandwidth: Said = ("not considered", f"nobody states it; timings behind {tabled:.0%} of the time contain it")
-    if rate is not None:
-        bound = "" if np.isnan(by_traffic) else f"; traffic bounds {by_traffic:.0%} of the device's time"
-        bandwidth = ("modelled", f"{format_quantity(rate.value, 'byte_per_s')}, {rate.basis}{bound}")
-    reached = "" if np.isnan(utilisation) else f", {utilisation:.0%} over the step"
-    devices = 1 if estimate.job is None else estimate.job.devices
-    alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
-    sizes = ", ".join(f"{name} {size:,}" for name, size in estimate.sizes.items()) or "those of the profile"
-    resized = estimate.model.resized(estimate.sizes)
-    traced = ", ".join(f"{name} {estimate.model.sizes.get(name, 'unknown')}" for name in resized)
+    ops = estimate.timed.rows.ops if "timed" in estimate.detail.made else ops_of(estimate.ops)
+    tabled, measured = _behind(estimate, ops)
+    bandwidth, occupancy = _said_of_rates(estimate, tabled, measured)
     reuse: Said = ("not considered", "each op moves its operands once between device and memory")
     if tabled:
-        wider = "; the interval holds what caches change in a step" if uses_of(machine) else ""
+        wider = "; the interval holds what caches change in a step" if uses_of(estimate.machine) else ""
         rest = "; elsewhere operands move once" if tabled < OF_ALL else ""
         reuse = ("modelled", f"as in the timings behind {tabled:.0%} of the time{rest}{wider}")
     loaded: Said = ("not considered", "nobody states what loading this step's data takes; it is left out")
     if INPUT not in estimate.excludes:
-        own = step.input_s
-        loaded = (
-            "stated",
-            "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step",
-        )
-    found: dict[str, Said] = {
-        "bandwidth": bandwidth,
-        "occupancy": ("modelled", f"each op at its own share of the device's rates{reached}; {alone} to itself"),
-        "sizes": ("modelled", f"each op at {sizes}{f', traced at {traced}' if traced else ''}"),
-        "reuse": reuse,
-        "input": loaded,
-        "versions": _versions(estimate, tabled),
-    }
+        own = estimate.step_time.input_s
+        told = "in the step's time" if own is None else f"{format_quantity(own.value, 'time_s')} a step"
+        loaded = ("stated", told)
+    found = {"bandwidth": bandwidth, "occupancy": occupancy, "sizes": _said_of_sizes(estimate), "reuse": reuse,
+             "input": loaded, "versions": _versions(estimate, ops)}  # fmt: skip
     return {name: {"is": how, "what": what} for name, (how, what) in found.items()}
 
 

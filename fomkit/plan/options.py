@@ -11,8 +11,6 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Link, Machine, Overhead, Scope, change_fact, restated
 from fomkit.core.model import OF_A_RUN, LastBatch, ModelProfile
 from fomkit.core.units import Precision
-from fomkit.ops.resize import sizes_used
-from fomkit.prediction.estimates import cached
 from fomkit.prediction.links import link_at
 
 
@@ -49,11 +47,75 @@ class Options:
         return sizes
 
 
+def _check_size(name: str, value: object) -> None:
+    # numpy's whole numbers count too, True does not.
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value.__index__()) < 1:
+        raise FomkitError(name, f"is {value!r}. Give a whole number of 1 or more.")
+
+
+def check_lists(**given: object) -> None:
+    """Raise where one name stands for a list of names, whose letters would be taken for names.
+
+    >>> check_lists(machines="v100")
+    Traceback (most recent call last):
+    fomkit.core.errors.FomkitError: machines: is one name, 'v100'. Give a list, for example ['v100'].
+    """
+    for what, value in given.items():
+        if isinstance(value, str) or hasattr(value, "__fspath__"):
+            raise FomkitError(what, f"is one name, {str(value)!r}. Give a list, for example [{str(value)!r}].")
+
+
+def check_options(
+    *, batch: object = None, sizes: object = None, interval: object = DEFAULT_LEVEL, scope: object = None
+) -> None:
+    """Raise unless the options of a study are of the right type.
+
+    Raises FomkitError with the option's name, its value and what was expected.
+
+    Examples
+    --------
+    >>> check_options(batch="8")
+    Traceback (most recent call last):
+    fomkit.core.errors.FomkitError: batch: is '8'. Give a whole number of 1 or more.
+    """
+    if not isinstance(sizes, Mapping | None):
+        raise FomkitError("sizes", f"is {sizes!r}. Give a mapping, for example {{'seq': 512}}.")
+    for name, value in {"batch": batch, **(sizes or {})}.items():
+        if value is not None:
+            _check_size(str(name), value)
+    if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 < interval < 1:
+        raise FomkitError("interval", f"is {interval!r}. Give a share between 0 and 1, for example 0.8.")
+    if scope not in (None, "device", "node", "system"):
+        raise FomkitError("scope", f"is {scope!r}. Give device, node or system.")
+
+
+def check_counts(**stated: object) -> None:
+    """Raise FomkitError unless what is stated is whole numbers of 1 or more; None is not stated."""
+    check_options(sizes={name: count for name, count in stated.items() if count is not None})
+
+
+def options_of(
+    batch: int | None = None,
+    interval: float = DEFAULT_LEVEL,
+    scope: Scope | None = None,
+    last_batch: LastBatch | None = None,
+    allow_uncovered: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+) -> Options:
+    """Give the options of a study, checked by `check_options`."""
+    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
+    return Options(batch, interval, scope, last_batch, allow_uncovered, sizes or {}, precision)
+
+
 def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, int]:
     """Give the named sizes of a study, refusing those that the profile cannot be resized to.
 
     Raises FomkitError when a size is unknown, or the op table was traced at a fixed one other than that asked for.
     """
+    from fomkit.ops.resize import sizes_used  # with pandas, for which no help waits
+    from fomkit.prediction.estimates import cached
+
     sizes = dict(model.sizes)
     for name, value in wanted.items():
         if value == sizes.get(name):

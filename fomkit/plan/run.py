@@ -12,6 +12,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, at_level, multiply_independent
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import EpochsToTarget, ModelProfile, Unit
+from fomkit.core.units import STATED
 from fomkit.merit.fom import unit_per_day
 from fomkit.plan.step import StepTime, overheads
 
@@ -73,30 +74,29 @@ def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> li
     return [told] * bool(changed) + ["the partial last batch is priced as a full step"] * bool(run.partial_step)
 
 
-def with_run(model: ModelProfile, epochs: int | None, samples: int | None, unit: str) -> ModelProfile:
-    """Give a model profile with what it does not say of its run itself.
+def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, unit: str) -> ModelProfile:
+    """Give a model profile with what it does not say of its run itself, and a note of it.
 
     `epochs`, `samples`: of a run, and of an epoch; `unit`: what one run makes; None or "" leaves each as it is.
     Raises FomkitError when the profile says otherwise: measured runs of it, and suites, are of what it says.
     """
     if unit and not (unit.strip() and unit.isprintable()):
         raise FomkitError("unit", f"is {unit!r}. Say what one run makes, for example 'trained model'.")
-    said = (
-        ("epochs", epochs, model.run.epochs), ("samples", samples, model.data.train_samples),
-        ("unit", unit or None, None if model.unit == Unit() else model.unit.name),
-    )  # fmt: skip
-    for name, given, known in said:
-        if known is not None and given not in (None, known):
+    known = {"epochs": model.run.epochs, "samples": model.data.train_samples,
+             "unit": None if model.unit == Unit() else model.unit.name}  # fmt: skip
+    asked = {"epochs": epochs, "samples": samples, "unit": unit or None}
+    for name, given in asked.items():
+        if known[name] is not None and given not in (None, known[name]):
             other = "'fomkit sweep --vary' tries others" if name != "unit" else "its profile is where to change it"
-            raise FomkitError(
-                name, f"is {given!r}, and {model.name} says {known!r} itself. Leave `{name}` out; {other}."
-            )
-    return replace(
-        model,
-        data=replace(model.data, train_samples=samples or model.data.train_samples),
-        run=replace(model.run, epochs=epochs or model.run.epochs),
-        unit=Unit(unit) if unit and model.unit == Unit() else model.unit,
-    )
+            what = f"is {given!r}, and {model.name} says {known[name]!r} itself. Leave `{name}` out; {other}."
+            raise FomkitError(name, what)
+    new = {name: given for name, given in asked.items() if given is not None and known[name] is None}
+    if not new:
+        return model
+    counts = {name: count for name, count in (("epochs", epochs), ("train_samples", samples)) if count}
+    note = f"{STATED}: {', '.join(f'{name} {given!r}' for name, given in new.items())}"
+    changed = replace(model.with_run(counts), notes=(*model.notes, note))
+    return replace(changed, unit=Unit(unit)) if "unit" in new else changed
 
 
 def no_run(model: ModelProfile) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -22,10 +22,6 @@ from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.replica_step import OneDevice, ReplicaStep
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Network
-
-if TYPE_CHECKING:
-    pass
-
 
 Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")

@@ -19,13 +19,7 @@ from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import TABLES, Uses, check_covered, check_work, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
-from fomkit.plan.options import (
-    Options,
-    change_machine,
-    choose_scope,
-    choose_sizes,
-    terms,
-)
+from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, step_ops, times_at
 from fomkit.plan.step import Ops, StepTime, device_times, terms_beside, with_host

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -32,9 +31,6 @@ from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import bus_factor
 from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
-
-if TYPE_CHECKING:
-    pass
 
 NO_PASSES = Pass(0.0, 0.0)
 PLANS = 8

@@ -254,14 +254,14 @@ def parse_link(text: str) -> Link:
     return check_rates(link, where)
 
 
-def spread_of(layouts: Iterable[str], links: Iterable[str | Link]) -> tuple[Layout, list[Link]]:
-    """Read a layout, from words or a file and words that replace some of it, and the links of both.
+def spread_of(layout: str | Path | Sequence[str], links: Iterable[str | Link]) -> tuple[Layout, list[Link]]:
+    """Read a layout, from words or a file and words that replace some of it, none for "", and the links of both.
 
     >>> layout, links = spread_of(["zero=1"], ["system, 5 us, 25 GB/s, each"])
     >>> layout.zero, links[0].tier
     (1, 'system')
     """
-    words = list(layouts)
+    words = [str(layout)] * bool(str(layout)) if isinstance(layout, str | Path) else list(layout)
     files = [text for text in words if text.endswith((".yaml", ".yml"))]
     if len(files) > 1:
         raise FomkitError("--layout", "names two files. Give one, and what differs as NAME=VALUE.")
@@ -273,15 +273,17 @@ def spread_of(layouts: Iterable[str], links: Iterable[str | Link]) -> tuple[Layo
     ]
 
 
-def parse_job(nodes: object, layouts: Sequence[str], links: Iterable[str | Link]) -> tuple[Job | None, list[Link]]:
+def parse_job(
+    nodes: object, layout: str | Path | Sequence[str], links: Iterable[str | Link]
+) -> tuple[Job | None, list[Link]]:
     """Read how a run is spread out, with its links; no job where neither nodes nor a layout are stated.
 
     >>> parse_job("fill", ["zero=1"], [])[0].nodes
     'fill'
     """
-    layout, stated = spread_of(layouts, links)
+    spread, stated = spread_of(layout, links)
     if isinstance(nodes, str) and nodes.isdecimal():
         nodes = int(nodes)
     if nodes not in (None, "fill") and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
         raise FomkitError("nodes", f"is {nodes!r}. Give a whole number of 1 or more, or fill.")
-    return (Job(cast("Any", nodes), layout) if nodes is not None or layouts else None), stated
+    return (Job(cast("Any", nodes), spread) if nodes is not None or layout else None), stated

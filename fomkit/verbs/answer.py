@@ -1,10 +1,7 @@
-"""What a command says, for a notebook: the whole content, its main list as a table, and the text.
+"""What makes a function a verb: how the command line asks it, and what it answers.
 
-What a person asks for in Python, checked where it comes in: a slip there is a message, not a traceback.
-
-What the command line needs of a verb beside its function: a docstring's first paragraphs are the help, its section
-*Parameters* the help of each option; what is said to be *As of* another verb is what that one says.
-``fomkit.cli.adapter`` makes the command.
+A docstring's first paragraphs are the help, its section *Parameters* the help of each option; what is said to be
+*As of* another verb is what that one says. ``fomkit.cli.adapter`` makes the command.
 """
 
 from __future__ import annotations
@@ -20,85 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import fomkit
-from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.units import Precision
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from fomkit.core.job import Job
-    from fomkit.core.machine import Link, Machine, Scope
-    from fomkit.core.model import LastBatch, ModelProfile
-    from fomkit.plan.estimate import Estimate
-    from fomkit.plan.options import Options
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How each run is spread over devices, as stated: links stand before those of a machine's profile."""
-
-    job: Job | None = None
-    links: Sequence[Link] = ()
-    node_devices: int | None = None
-
-    def on(self, machine: Machine) -> Machine:
-        """Give a machine with what is stated of it."""
-        if not self.links and self.node_devices is None:
-            return machine
-        from fomkit.plan.scaling import with_links  # most studies have none
-
-        return with_links(machine, self.links, self.node_devices)
-
-    def scope(self, models: Sequence[ModelProfile], machines: list[Machine], wanted: Scope | None) -> Scope | None:
-        """Choose one scope that holds a run of each model; None where whole nodes of each machine are its own.
-
-        Raises FomkitError when a machine does not state the scope.
-        """
-        from fomkit.plan.options import choose_scope  # with pandas, for which no help waits
-
-        if wanted is None and self.job is not None and self.job.nodes is not None:
-            return None
-        devices = max((model.run.devices_per_run for model in models), default=1)
-        return choose_scope(machines, wanted, devices)
-
-    def estimate(self, model: ModelProfile, machine: Machine, options: Options) -> Estimate:
-        """Estimate a run on a machine that has what is stated of it.
-
-        Raises FomkitError as `fomkit.plan.job.time_job` does, and when links are of no use.
-        """
-        if self.job is None and self.links and model.run.devices_per_run == 1:
-            raise FomkitError(
-                "links", f"join the devices of a run, and one of {model.name} takes one. Add --nodes."
-            )
-        if self.job is None and model.run.devices_per_run == 1:
-            from fomkit.plan.estimate import estimate
-
-            return estimate(model, machine, options)
-        from fomkit.plan.job import time_job  # most work has none
-
-        return time_job(model, machine, self.job, options)
-
-
-ALONE = Spread()
-"""Each run as its model's profile says."""
-
-
-def spread_as(
-    nodes: object, layouts: Sequence[str], links: Sequence[str | Link], node_devices: int | None = None
-) -> Spread:
-    """Read how runs are spread, checked; texts are those of the command line."""
-    check_counts(node_devices=node_devices)
-    if nodes is None and not layouts and not links:
-        return Spread(node_devices=node_devices)
-    from fomkit.profiles.declared import parse_job  # nor a job
-
-    return Spread(*parse_job(nodes, layouts, links), node_devices)
-
-
-def layout_words(layout: str | Path | Sequence[str]) -> list[str]:
-    """Give the words and files that state a layout; none for ""."""
-    return [str(layout)] * bool(str(layout)) if isinstance(layout, str | Path) else list(layout)
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,96 +63,6 @@ def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = (
     names, text = [str(file) for file in files], "".join(f"{line}\n" for line in lines)
     content = {"schema": "fomkit/written/1", "files": names, "text": text, "said": list(said)}
     return Answer(content, [{"file": name} for name in names], lambda *_: text, said=content["said"])
-
-
-def as_name(value: object, what: str) -> str | Path:
-    """Give a name or path of a profile.
-
-    Raises FomkitError when it is neither.
-    """
-    if isinstance(value, str | Path):
-        return value
-    raise FomkitError(what, f"is a {type(value).__name__}. Give a name, a path or a loaded {what} profile.")
-
-
-def _check_size(name: str, value: object) -> None:
-    # numpy's whole numbers count too, True does not.
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value.__index__()) < 1:
-        raise FomkitError(name, f"is {value!r}. Give a whole number of 1 or more.")
-
-
-def check_lists(**given: object) -> None:
-    """Raise where one name stands for a list of names, whose letters would be taken for names.
-
-    >>> check_lists(machines="v100")
-    Traceback (most recent call last):
-    fomkit.core.errors.FomkitError: machines: is one name, 'v100'. Give a list, for example ['v100'].
-    """
-    for what, value in given.items():
-        if isinstance(value, str | Path):
-            raise FomkitError(what, f"is one name, {str(value)!r}. Give a list, for example [{str(value)!r}].")
-
-
-def check_options(
-    *, batch: object = None, sizes: object = None, interval: object = DEFAULT_LEVEL, scope: object = None
-) -> None:
-    """Raise unless the options of a study are of the right type.
-
-    Raises FomkitError with the option's name, its value and what was expected.
-
-    Examples
-    --------
-    >>> check_options(batch="8")
-    Traceback (most recent call last):
-    fomkit.core.errors.FomkitError: batch: is '8'. Give a whole number of 1 or more.
-    """
-    if not isinstance(sizes, Mapping | None):
-        raise FomkitError("sizes", f"is {sizes!r}. Give a mapping, for example {{'seq': 512}}.")
-    for name, value in {"batch": batch, **(sizes or {})}.items():
-        if value is not None:
-            _check_size(str(name), value)
-    if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 < interval < 1:
-        raise FomkitError("interval", f"is {interval!r}. Give a share between 0 and 1, for example 0.8.")
-    if scope not in (None, "device", "node", "system"):
-        raise FomkitError("scope", f"is {scope!r}. Give device, node or system.")
-
-
-def check_counts(**stated: object) -> None:
-    """Raise FomkitError unless what is stated is whole numbers of 1 or more; None is not stated."""
-    check_options(sizes={name: count for name, count in stated.items() if count is not None})
-
-
-def options_of(
-    batch: int | None = None,
-    interval: float = DEFAULT_LEVEL,
-    scope: Scope | None = None,
-    last_batch: LastBatch | None = None,
-    allow_uncovered: bool = False,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-) -> Options:
-    """Give the options of a study, checked by `check_options`."""
-    from fomkit.plan.options import Options
-
-    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
-    return Options(batch, interval, scope, last_batch, allow_uncovered, sizes or {}, precision)
-
-
-def check_frame(table: object) -> pd.DataFrame:
-    """Give a table of ops.
-
-    Raises FomkitError when it is no DataFrame, has no rows, or has a column twice or without a name of text.
-    """
-    import pandas as pd
-
-    if not isinstance(table, pd.DataFrame):
-        raise FomkitError("table", f"is a {type(table).__name__}. Give a path or a DataFrame.")
-    if not len(table):
-        raise FomkitError("table", "has no rows. Give at least one op.")
-    names: Iterable[object] = table.columns
-    if table.columns.has_duplicates or not all(isinstance(name, str) for name in names):
-        raise FomkitError("table", "its columns must be words, each once. Rename them.")
-    return table
 
 
 Advance = Callable[..., None]

@@ -4,22 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, ManyFomkitError, Shown
 from fomkit.core.interval import Span
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.content import INTERVAL_MEANING, estimate_content
-from fomkit.plan.estimate import Estimate
-from fomkit.plan.options import Options
-from fomkit.verbs.answer import ALONE, Spread
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.options import Options, check_counts, choose_scope
 
 if TYPE_CHECKING:
+    from fomkit.core.job import Job
     from fomkit.core.measurement import Measurement
     from fomkit.merit.measured_steps import Explained, MeasuredRuns
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How each run is spread over devices, as stated: links stand before those of a machine's profile."""
+
+    job: Job | None = None
+    links: Sequence[Link] = ()
+    node_devices: int | None = None
+
+    def on(self, machine: Machine) -> Machine:
+        """Give a machine with what is stated of it."""
+        if not self.links and self.node_devices is None:
+            return machine
+        from fomkit.plan.scaling import with_links  # most studies have none
+
+        return with_links(machine, self.links, self.node_devices)
+
+    def scope(self, models: Sequence[ModelProfile], machines: list[Machine], wanted: Scope | None) -> Scope | None:
+        """Choose one scope that holds a run of each model; None where whole nodes of each machine are its own.
+
+        Raises FomkitError when a machine does not state the scope.
+        """
+        if wanted is None and self.job is not None and self.job.nodes is not None:
+            return None
+        devices = max((model.run.devices_per_run for model in models), default=1)
+        return choose_scope(machines, wanted, devices)
+
+    def estimate(self, model: ModelProfile, machine: Machine, options: Options) -> Estimate:
+        """Estimate a run on a machine that has what is stated of it.
+
+        Raises FomkitError as `fomkit.plan.job.time_job` does, and when links are of no use.
+        """
+        if self.job is None and self.links and model.run.devices_per_run == 1:
+            raise FomkitError(
+                "links", f"join the devices of a run, and one of {model.name} takes one. Add --nodes."
+            )
+        if self.job is None and model.run.devices_per_run == 1:
+            return estimate(model, machine, options)
+        from fomkit.plan.job import time_job  # most work has none
+
+        return time_job(model, machine, self.job, options)
+
+
+ALONE = Spread()
+"""Each run as its model's profile says."""
+
+
+def spread_as(
+    nodes: object, layout: str | Path | Sequence[str], links: Sequence[str | Link], node_devices: int | None = None
+) -> Spread:
+    """Read how runs are spread, checked; texts are those of the command line."""
+    check_counts(node_devices=node_devices)
+    if nodes is None and not layout and not links:
+        return Spread(node_devices=node_devices)
+    from fomkit.profiles.declared import parse_job  # nor a job
+
+    return Spread(*parse_job(nodes, layout, links), node_devices)
 
 
 @dataclass(frozen=True)
@@ -195,7 +254,7 @@ def estimates_content(result: Comparison) -> dict[str, Any]:
     references = {one.model.name: one for one in baseline}
     blocks = list[dict[str, Any]]()
     if result.merits:
-        from fomkit.merit.content import merit_content, worst_basis
+        from fomkit.merit.measured_steps import merit_content, worst_basis
 
         worst = worst_basis([*estimates, *baseline])
         blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]

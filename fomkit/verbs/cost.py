@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fomkit import __version__
@@ -28,11 +29,14 @@ from fomkit.plan.stack import (
     inference_of,
     one_off_content,
     one_offs,
+    parse_once,
     shares_of,
     times_of,
     with_once,
 )
-from fomkit.verbs.answer import ALONE, Spread
+from fomkit.profiles.campaigns import load_epochs
+from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
+from fomkit.verbs.compare import ALONE, Spread
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,18 @@ class Declared:
     epochs: EpochsToTarget | None = None
     infer_batch: int | None = None
     claimed: Mapping[str, float] = field(default_factory=dict)
+
+
+def read_declared(
+    price: str | None, once: Sequence[str] | Mapping[str, str], to_accuracy: str | Path | None,
+    infer_batch: int | None, grid: tuple[str | None, str | None, str | None], claimed: Sequence[str],
+) -> Declared:  # fmt: skip
+    """Read what is stated of money, energy (carbon, factor to the wall, of the building) and a target."""
+    paid = [f"{name}={amount}" for name, amount in once.items()] if isinstance(once, Mapping) else list(once)
+    return Declared(
+        parse_price(price) if price is not None else None, parse_once(paid), parse_grid(*grid),
+        load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch, parse_claims(claimed),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

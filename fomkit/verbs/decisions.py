@@ -12,27 +12,21 @@ from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.output.points import check_ending
-from fomkit.plan.options import Options
-from fomkit.plan.scaling import with_links
-from fomkit.plan.stack import parse_once
-from fomkit.profiles.campaigns import load_epochs
-from fomkit.profiles.declared import parse_claims, parse_grid, parse_price, spread_of
-from fomkit.profiles.models import load_model
-from fomkit.profiles.suites import load_suite
-from fomkit.verbs.answer import check_counts, check_options, command, layout_words, options_of, parts, spread_as
-from fomkit.verbs.cost import Cost, Declared
-from fomkit.verbs.cost import cost as _cost
+from fomkit.plan.options import Options, check_counts, check_options, options_of
+from fomkit.verbs.answer import command, parts
 from fomkit.verbs.profiles import as_machine, as_model
-from fomkit.whatif.sweep import Sweep, make_sweep
-from fomkit.whatif.sweep_axes import Given, Way
-from fomkit.whatif.sweep_result import Swept, run_sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.core.job import Layout
+    from fomkit.verbs.cost import Cost
     from fomkit.whatif.cases import Subject
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.whatif.solve import Solution
+    from fomkit.whatif.sweep import Sweep
+    from fomkit.whatif.sweep_axes import Given
+    from fomkit.whatif.sweep_result import Swept
 
 
 def _subject(
@@ -44,13 +38,14 @@ def _subject(
 
     Raises FomkitError when neither a model nor a suite is given, or both, or options do not go together.
     """
+    from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
     from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
 
     if (model is None) == (suite is None):
         raise FomkitError("model", "or `suite`: give one of them, not both or neither.")
-    words = layout_words(layout)
-    named = {"nodes": nodes, "layout": words, "links": links, "node_devices": node_devices}
+    named = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices}
     spread = [name for name, value in named.items() if value]
     if suite is not None and spread:
         raise FomkitError(
@@ -62,11 +57,22 @@ def _subject(
         raise FomkitError(spread[0], "is about nodes. Add `nodes`.")
     target = as_machine(machine)
     if model is not None:
-        stated, more = spread_of(words, links) if nodes else (None, [])
-        return subject_of_model(as_model(model), with_links(target, more, node_devices), options, nodes, stated)
+        stated, linked = _linked(target, layout, links, node_devices)
+        return subject_of_model(as_model(model), linked, options, nodes, stated if nodes else None)
     lines = load_suite(suite or "")
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
     return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])
+
+
+def _linked(
+    machine: Machine, layout: str | Path | Sequence[str], links: Sequence[str | Link], node_devices: int | None
+) -> tuple[Layout, Machine]:
+    """Give the layout, and the machine with the links and devices of a node that are stated."""
+    from fomkit.plan.scaling import with_links
+    from fomkit.profiles.declared import spread_of
+
+    stated, more = spread_of(layout, links)
+    return stated, with_links(machine, more, node_devices)
 
 
 def _tornado(found: Sensitivity) -> object:
@@ -258,27 +264,17 @@ def scenarios(
     return _scenarios(prepare_study(as_model(model), as_machine(machine), options), pd.DataFrame(points))
 
 
-def _vary(texts: Sequence[str]) -> dict[str, str]:
-    """Read parameters such as ``batch=16,32``.
-
-    >>> _vary(["batch=16,32", "byte_per_s=0.5 TB/s..4 TB/s:8"])
-    {'batch': '16,32', 'byte_per_s': '0.5 TB/s..4 TB/s:8'}
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, _, values = (part.strip() for part in str(text).partition("="))
-        if not name or not values:
-            raise FomkitError(f"vary {text}", "is no NAME=VALUES. Write, for example, --vary batch=16,32,64.")
-        if name in found:
-            raise FomkitError(f"vary {text}", f"{name} stands twice. Put all its values into one.")
-        found[name] = values
-    return found
+def _points_file(output: str | Path | None) -> Path | None:
+    if output is not None:
+        check_ending(str(output), Path(output).suffix)
+    return None if output is None else Path(output)
 
 
 def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume: bool, keep: bool) -> Swept:
     """Work the points out, and write them as they come where a file is named."""
     from fomkit.files.write import check_absent
     from fomkit.output.points import KeptStretches
+    from fomkit.whatif.sweep_result import run_sweep
 
     done = parts(len(spec.stretches()))
     if output is None:
@@ -311,8 +307,8 @@ def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume
 )
 def sweep(
     model: str | Path | ModelProfile, machine: str | Path | Machine, vary: Sequence[str] | Mapping[str, Given], *,
-    way: Way = "grid", points: int | None = None, seed: int = 0, batch: int | None = None,
-    sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
+    way: Literal["grid", "random", "sobol"] = "grid", points: int | None = None, seed: int = 0,
+    batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
     interval: float = DEFAULT_LEVEL, scope: Scope | None = None, allow_uncovered: bool = False,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     scheduler: str | None = None, resume: bool = False, output: str | Path | None = None, keep: bool = True,
@@ -359,13 +355,13 @@ def sweep(
     >>> len(swept.table), f"batch {swept.best['batch']:g} at {swept.best['byte_per_s']:.3g} byte/s"
     (4, 'batch 100 at 2.5e+11 byte/s')
     """
-    given = vary if isinstance(vary, Mapping) else _vary([vary] if isinstance(vary, str) else vary)
-    path = None if output is None else Path(output)
-    if path is not None:
-        check_ending(str(path), path.suffix)
+    from fomkit.whatif.sweep import make_sweep
+    from fomkit.whatif.sweep_axes import read_vary
+
+    given = vary if isinstance(vary, Mapping) else read_vary(vary)
+    path = _points_file(output)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
-    stated, more = spread_of(layout_words(layout), links)
-    target = with_links(as_machine(machine), more, node_devices)
+    stated, target = _linked(as_machine(machine), layout, links, node_devices)
     spec = make_sweep(as_model(model), target, given, way=way, points=points, seed=seed, options=options,
                       layout=stated)  # fmt: skip
     return _run_into(spec, path, scheduler, resume=resume, keep=keep)
@@ -431,13 +427,13 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
+    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.cost import cost as _cost
+    from fomkit.verbs.cost import read_declared
+
     check_counts(infer_batch=infer_batch)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
-    paid = [f"{name}={amount}" for name, amount in once.items()] if isinstance(once, Mapping) else list(once)
-    declared = Declared(
-        parse_price(price) if price is not None else None, parse_once(paid), parse_grid(carbon, to_wall, pue),
-        load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch, parse_claims(claimed),
-    )  # fmt: skip
-    spread = spread_as(nodes, layout_words(layout), links, node_devices)
+    declared = read_declared(price, once, to_accuracy, infer_batch, (carbon, to_wall, pue), claimed)
+    spread = spread_as(nodes, layout, links, node_devices)
     old = None if baseline is None else as_machine(baseline, "baseline")
     return _cost(as_model(model), as_machine(machine), options, declared, old, spread)

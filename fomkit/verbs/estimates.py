@@ -13,17 +13,9 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
-from fomkit.verbs.answer import (
-    check_counts,
-    check_frame,
-    check_lists,
-    check_options,
-    command,
-    layout_words,
-    options_of,
-    parts,
-    spread_as,
-)
+from fomkit.plan.options import Options, check_counts, check_lists, check_options, options_of
+from fomkit.verbs.answer import command, parts
+from fomkit.verbs.profiles import as_machine, as_model
 
 # What calculates is imported where it is used: help comes at once.
 if TYPE_CHECKING:
@@ -32,9 +24,7 @@ if TYPE_CHECKING:
     from fomkit.core.measurement import Measurement
     from fomkit.plan.estimate import Estimate
     from fomkit.plan.op_tables import Prediction
-    from fomkit.plan.options import Options
-    from fomkit.verbs.answer import Spread
-    from fomkit.verbs.compare import Comparison
+    from fomkit.verbs.compare import Comparison, Spread
     from fomkit.whatif.advice.advise import Advice
 
 
@@ -89,13 +79,13 @@ def estimate(
     >>> round(one.step.value * 1e3, 4), one.run_time.steps_per_epoch, round(one.unit_per_day.value, 5)
     (287.2917, 8001, 1.87939)
     """
-    from fomkit.plan.run import with_run
-    from fomkit.verbs.profiles import as_machine, as_model
+    from fomkit.plan.run import stated_run
+    from fomkit.verbs.compare import spread_as
 
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
-    spread = spread_as(nodes, layout_words(layout), links, node_devices)
+    spread = spread_as(nodes, layout, links, node_devices)
     check_counts(epochs=epochs, samples=samples)
-    profile = with_run(as_model(model, inputs, batch), epochs, samples, unit)
+    profile = stated_run(as_model(model, inputs, batch), epochs, samples, unit)
     target = spread.on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
@@ -200,12 +190,13 @@ def estimate_all(
     >>> [one.model.name for one in both.estimates], sorted(both.merits[0].weights)
     (['p1b3', 'tc1'], ['p1b3', 'tc1'])
     """
-    from fomkit.plan.run import with_run
+    from fomkit.plan.run import stated_run
+    from fomkit.verbs.compare import spread_as
 
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
-    spread = spread_as(nodes, layout_words(layout), links, node_devices)
+    spread = spread_as(nodes, layout, links, node_devices)
     check_counts(epochs=epochs, samples=samples)
-    stated = partial(with_run, epochs=epochs, samples=samples, unit=unit)
+    stated = partial(stated_run, epochs=epochs, samples=samples, unit=unit)
     return _compare_all(models, machines, baseline, measurements, options, spread, stated)
 
 
@@ -217,7 +208,6 @@ def _compare_all(
     """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
     from fomkit.profiles.locate import locate
     from fomkit.verbs.compare import compare
-    from fomkit.verbs.profiles import as_machine, as_model
 
     check_lists(models=models, machines=machines)
     if measurements is not None and baseline is None:
@@ -293,7 +283,6 @@ def advise(
     >>> advice.findings[0]["rule"], round(advice.findings[0]["stake"]["share"]["value"], 1)
     ('faster engine', 0.6)
     """
-    from fomkit.verbs.profiles import as_machine, as_model
     from fomkit.whatif.advice.advise import advise as _advise
 
     options = options_of(batch, interval, sizes=sizes, precision=precision)
@@ -304,6 +293,22 @@ def _timed_csv(found: Prediction) -> str:
     from fomkit.files.op_csv import format_as_given
 
     return format_as_given(found.ops, "TIMED")
+
+
+def _frame_of_ops(table: object) -> DataFrame:
+    """Give a table of ops.
+
+    Raises FomkitError when it is no DataFrame, has no rows, or has a column twice or without a name of text.
+    """
+    import pandas as pd
+
+    if not isinstance(table, pd.DataFrame):
+        raise FomkitError("table", f"is a {type(table).__name__}. Give a path or a DataFrame.")
+    if not len(table):
+        raise FomkitError("table", "has no rows. Give at least one op.")
+    if table.columns.has_duplicates or not all(isinstance(name, str) for name in list[object](table.columns)):
+        raise FomkitError("table", "its columns must be words, each once. Rename them.")
+    return table
 
 
 @command(
@@ -367,12 +372,11 @@ def predict(
     """
     from fomkit.files.op_csv import read_numbered_table
     from fomkit.plan.op_tables import predict_ops
-    from fomkit.verbs.profiles import as_machine
 
     check_options(sizes=sizes, interval=interval)
     target = as_machine(machine)
     if isinstance(table, str | Path):
         path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=keep)
     else:
-        path, ops = "table", check_frame(table)
+        path, ops = "table", _frame_of_ops(table)
     return predict_ops(ops, target, sizes=sizes, interval=interval, where=path)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError
-from fomkit.verbs.answer import Answer, check_counts, check_options, command, written
+from fomkit.plan.options import check_counts, check_options
+from fomkit.verbs.answer import Answer, command, written
 
 if TYPE_CHECKING:
     from fomkit.core.machine import Machine

@@ -13,9 +13,16 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import LastBatch
-from fomkit.merit.content import merit_content
 from fomkit.merit.fom import FigureOfMerit, figure_of_merit
-from fomkit.merit.measured_steps import MEASURED_LEVEL, Explained, MeasuredStep, Reading, measured_step, read_row
+from fomkit.merit.measured_steps import (
+    MEASURED_LEVEL,
+    Explained,
+    MeasuredStep,
+    Reading,
+    measured_step,
+    merit_content,
+    read_row,
+)
 from fomkit.plan.content import span_content
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate, check_one_device, with_step

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
-from fomkit.ops.groups import GROUPINGS, Grouping
 from fomkit.output.screen import Screen
-from fomkit.plan.convolutions import convolutions_content, method_rows
-from fomkit.plan.options import Options
-from fomkit.profiles.campaigns import find_profile, list_profiles, shipped_models
-from fomkit.verbs.answer import Answer, check_options, command, options_of
-from fomkit.verbs.model_view import COLUMNS, Measure, View, formulas_content, show_model
+from fomkit.plan.options import Options, check_options, options_of
+from fomkit.verbs.answer import Answer, command
 from fomkit.verbs.profiles import as_machine, as_model
+
+# What calculates is imported where it is used: help comes at once.
+if TYPE_CHECKING:
+    from fomkit.ops.groups import Grouping
+    from fomkit.verbs.model_view import Measure, View
 
 
 @command(
@@ -80,10 +81,7 @@ def explain(
 
 @command(
     "following the memory",
-    examples=(
-        "fomkit memory resnet50 --batch 64 --target v100",
-        "fomkit memory gpt2 --set seq=512 --json",
-    ),
+    examples=("fomkit memory resnet50 --batch 64 --target v100", "fomkit memory gpt2 --set seq=512 --json"),
 )
 def memory(
     model: str | Path | ModelProfile,
@@ -152,12 +150,13 @@ LEVELS = 2
     ),
 )
 def show(
-    profile: str | Path | ModelProfile | Machine | None = None, *, by: Grouping | None = None,
-    top: float | str | None = None, measure: Measure | None = None, depth: int | None = None,
-    batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
-    machine: str | Path | Machine | None = None, convolutions: bool = False, workspace: str | None = None,
-    formula: bool = False, metrics: bool = False, timeline: str | Path | None = None,
-    having: str | None = None, interval: float = DEFAULT_LEVEL,
+    profile: str | Path | ModelProfile | Machine | None = None, *,
+    by: Literal["kind", "op", "shape", "module", "pass", "scope", "code"] | None = None,
+    top: float | str | None = None, measure: Literal["time", "flop", "byte"] | None = None,
+    depth: int | None = None, batch: int | None = None, sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None, machine: str | Path | Machine | None = None,
+    convolutions: bool = False, workspace: str | None = None, formula: bool = False, metrics: bool = False,
+    timeline: str | Path | None = None, having: str | None = None, interval: float = DEFAULT_LEVEL,
 ) -> Answer:  # fmt: skip
     """Show a model's ops by group, a machine's facts and tables, or the names of all.
 
@@ -219,6 +218,8 @@ def _found(
     """Give what is shown of no model, or the model that is to be looked at as the arguments say."""
     if profile == "machines":
         return _machines(given)
+    from fomkit.profiles.campaigns import find_profile
+
     named = [f"`{name}`" for name, value in given.items() if value is not None and value is not False]
     if given["having"] is not None:
         raise FomkitError("with", "searches the list of machines. Ask for `fomkit show machines`.")
@@ -260,6 +261,9 @@ def _check_together(named: list[str]) -> None:
 
 
 def _view(by: Grouping | None, measure: Measure | None, top: float | str | None, depth: int | None) -> View:
+    from fomkit.ops.groups import GROUPINGS
+    from fomkit.verbs.model_view import COLUMNS, View
+
     if by is not None and by not in GROUPINGS:
         raise FomkitError("by", f"is {by!r}. Give one of {', '.join(GROUPINGS)}.")
     if measure is not None and measure not in COLUMNS:
@@ -275,6 +279,7 @@ def _view(by: Grouping | None, measure: Measure | None, top: float | str | None,
 def _groups(model: ModelProfile, options: Options, machine: Machine | None, view: View) -> Answer:
     """Show a model's ops by group; the text of a tree has its first levels unless a depth is asked for."""
     from fomkit.output.models import format_model_view, view_rows
+    from fomkit.verbs.model_view import show_model
 
     def write(content: dict[str, Any], *screen: Screen) -> str:
         if view.depth is None and view.by != "code" and view.top is None and content["by"]["separator"]:
@@ -306,6 +311,7 @@ def _with_timeline(
 def _facts_view(machine: Machine) -> Answer:
     """Show what is known of a machine, beside the ops of the shipped models."""
     from fomkit.output.machines import format_machine_view
+    from fomkit.profiles.campaigns import shipped_models
     from fomkit.verbs.machine_view import show_machine
 
     content = show_machine(machine, [as_model(model) for model in shipped_models()])
@@ -328,6 +334,7 @@ def _machines(given: Mapping[str, Any]) -> Answer:
 def _formulas(model: ModelProfile, options: Options) -> Answer:
     """Show the work of a step as formulas."""
     from fomkit.output.models import format_formulas, formula_rows
+    from fomkit.verbs.model_view import formulas_content
 
     content = formulas_content(model, options)
     return Answer(content, formula_rows(content), format_formulas)
@@ -336,6 +343,7 @@ def _formulas(model: ModelProfile, options: Options) -> Answer:
 def _profile_names() -> Answer:
     """List the profiles that there are to name."""
     from fomkit.output.screen import format_profiles
+    from fomkit.profiles.campaigns import list_profiles
 
     rows = [profile._asdict() for profile in list_profiles()]
     return Answer(
@@ -346,6 +354,7 @@ def _profile_names() -> Answer:
 def _method_view(model: ModelProfile, options: Options, machine: Machine | None, workspace: str | None) -> Answer:
     """Show each convolution by each method; `workspace`: what a method may take beside its operands."""
     from fomkit.output.models import format_convolutions
+    from fomkit.plan.convolutions import convolutions_content, method_rows
 
     where, what = f"workspace {workspace}", "the workspace"
     limit = None if workspace is None else parse_quantity(workspace, "byte", where, what)

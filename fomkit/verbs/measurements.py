@@ -11,15 +11,13 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import parse_quantity
+from fomkit.plan.options import Options, check_lists, options_of
 from fomkit.profiles.locate import locate
-from fomkit.readers.measurements import read_measurements
-from fomkit.validation.cells import counted_once
-from fomkit.verbs.answer import Answer, check_lists, command, options_of, parts
+from fomkit.verbs.answer import Answer, command, parts
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
     from fomkit.core.measurement import Measurement
-    from fomkit.plan.options import Options
 
 
 Profile = TypeVar("Profile", ModelProfile, Machine)
@@ -57,6 +55,18 @@ def _check_names(
         for name in given:
             if name not in known:
                 raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}.")
+
+
+def _rows_of(table: str) -> Sequence[Measurement]:
+    from fomkit.readers.measurements import read_measurements  # with pandas, for which no help waits
+
+    return read_measurements(locate(table, "measurements"))
+
+
+def _counted(rows: Sequence[Measurement]) -> tuple[Sequence[Measurement], Sequence[str]]:
+    from fomkit.validation.cells import counted_once
+
+    return counted_once(rows)
 
 
 def _sheet(found: Answer) -> bytes:
@@ -123,7 +133,7 @@ def compare(
         When the table, a model or a machine is unknown, or a limit is no time.
     """
     check_lists(models=models, machines=machines)
-    rows = read_measurements(locate(table := str(measured), "measurements"))
+    rows = _rows_of(table := str(measured))
     model = _Named((row.model for row in rows), as_model)
     machine = _Named((row.machine for row in rows), as_machine)
     named, base = [*map(model.name, models or ())], machine.name(baseline)
@@ -134,7 +144,7 @@ def compare(
         _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
     asked = {*targets, base, host}
     chosen = [row for row in rows if not named or row.model in (*named, like)]
-    found = counted_once([row for row in chosen if not targets or row.machine in asked])
+    found = _counted([row for row in chosen if not targets or row.machine in asked])
     options = options_of(interval=interval)
     if grid:
         return _rates_within(*found, options, model, machine, named, targets, latency)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import Precision
-from fomkit.verbs.answer import Answer, check_counts, check_options, command, options_of, written
+from fomkit.plan.options import check_counts, check_options, options_of
+from fomkit.verbs.answer import Answer, command, written
 
 if TYPE_CHECKING:
     from fomkit.bench.input_rate import InputMeasured

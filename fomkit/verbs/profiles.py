@@ -13,14 +13,21 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.files.write import check_absent
 from fomkit.profiles.locate import file_key, kept
-from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import TRACED, load_model, save_model
-from fomkit.verbs.answer import as_name
 from fomkit.verbs.profiling import profile
 
 if TYPE_CHECKING:
     from fomkit.readers.measurements import ImportedMeasurements
     from fomkit.workbook.review import Review
+
+
+def as_name(value: object, what: str) -> str | Path:
+    """Give a name or path of a profile.
+
+    Raises FomkitError when it is neither.
+    """
+    if isinstance(value, str | Path):
+        return value
+    raise FomkitError(what, f"is a {type(value).__name__}. Give a name, a path or a loaded {what} profile.")
 
 
 def machine(name: str | Path) -> Machine:
@@ -36,7 +43,7 @@ def machine(name: str | Path) -> Machine:
     >>> machine("titan").system_nodes
     18688
     """
-    return load_machine(as_name(name, "machine"))
+    return as_machine(as_name(name, "machine"))
 
 
 def model(name: str | Path) -> ModelProfile:
@@ -52,12 +59,18 @@ def model(name: str | Path) -> ModelProfile:
     >>> model("p1b3-lecture").parameters_total
     30088701
     """
+    from fomkit.profiles.models import load_model
+
     return load_model(as_name(name, "model"))
 
 
 def as_machine(given: str | Path | Machine, what: str = "machine") -> Machine:
     """Take a machine as it is, or load the profile that is named."""
-    return given if isinstance(given, Machine) else load_machine(as_name(given, what))
+    if isinstance(given, Machine):
+        return given
+    from fomkit.profiles.machines import load_machine  # with pandas, for which no help waits
+
+    return load_machine(as_name(given, what))
 
 
 def as_model(
@@ -67,6 +80,8 @@ def as_model(
 
     `inputs`: of a module, as `Workload` takes them; `batch`: at which a function of it is called.
     """
+    from fomkit.profiles.models import TRACED, load_model
+
     if isinstance(given, str | Path | ModelProfile):
         if inputs is not None:
             raise FomkitError("inputs", "are those of a module. Leave them out: a profile or a file has its own.")
@@ -169,6 +184,8 @@ def save(
         return save_machine(what, target)
     if isinstance(what, ModelProfile):
         check_save("model", target, force=force)
+        from fomkit.profiles.models import save_model
+
         return save_model(what, target)
     check_save("measurements", target, force=force)
     write_table(what.table, target, "MEASUREMENTS")
@@ -207,7 +224,7 @@ def _changed(found: object, target: Path) -> Machine:
             str(target), f"is not written, because {impossible.where} cannot be: {impossible.message}"
         )
     try:
-        own = load_machine(changed_machine(found))  # whose table of timings no workbook holds
+        own = as_machine(changed_machine(found))  # whose table of timings no workbook holds
     except FomkitError:
         own = None
     return round_machine(found, own)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fomkit.core.errors import FomkitError
-from fomkit.verbs.answer import Answer, Kept, check_counts, command
+from fomkit.plan.options import check_counts
+from fomkit.verbs.answer import Answer, Kept, command
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,6 +18,7 @@ from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import curve_content, span_content
 from fomkit.plan.job import Service, parse_service, run_of_step, run_on_nodes
+from fomkit.plan.options import check_counts, options_of
 from fomkit.plan.run import RunTime, no_run, run_notes, time_to_target
 from fomkit.plan.scaling import (
     MODES,
@@ -36,7 +37,7 @@ from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_on
 from fomkit.prediction.links import link_notes
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import spread_of
-from fomkit.verbs.answer import check_counts, command, layout_words, options_of
+from fomkit.verbs.answer import command
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
@@ -373,7 +374,7 @@ def scaling(
     check_counts(node_devices=node_devices, whole_batch=whole_batch)
     options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
     profile, target = as_model(model), as_machine(machine)
-    spread, given = spread_of(layout_words(layout), links)
+    spread, given = spread_of(layout, links)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     numbers = parse_nodes(nodes) if isinstance(nodes, str) else _whole(nodes)

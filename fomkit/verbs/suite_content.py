@@ -16,8 +16,8 @@ from fomkit.core.interval import Span, add_known, probability_above
 from fomkit.core.suite import Suite
 from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
-from fomkit.merit.content import merit_content
 from fomkit.merit.fom import PROPOSAL, verdict
+from fomkit.merit.measured_steps import merit_content
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import AcceptedLine, SuiteResult
 from fomkit.plan.content import BASES_BY_TRUST, conditions_content, job_content, price_content, span_content

@@ -15,17 +15,16 @@ from fomkit.core.machine import Machine, Scope
 from fomkit.core.suite import Conditions
 from fomkit.core.units import Precision
 from fomkit.files.write import write_whole
-from fomkit.merit.suites import SuiteResult, freeze_rates, given_machines, run_suite
+from fomkit.plan.options import check_lists, options_of
 from fomkit.profiles.locate import locate
-from fomkit.profiles.models import load_model
-from fomkit.profiles.suites import load_suite
-from fomkit.readers.measurements import all_measured, read_measurements
-from fomkit.verbs.answer import Answer, check_lists, command, options_of
-from fomkit.verbs.compare import Comparison
+from fomkit.verbs.answer import Answer, command
 from fomkit.verbs.profiles import as_machine
 
+# What calculates is imported where it is used: help comes at once.
 if TYPE_CHECKING:
     from fomkit.core.suite import Suite
+    from fomkit.merit.suites import SuiteResult
+    from fomkit.verbs.compare import Comparison
     from fomkit.workbook.records import SheetModel
 
 
@@ -71,6 +70,8 @@ def _proposed(texts: Sequence[str]) -> dict[str, Conditions]:
 
 def _only_other(lines: Suite, baseline: str) -> str:
     """Name the one other machine whose times a suite gives."""
+    from fomkit.merit.suites import given_machines
+
     others = [name for name in given_machines(lines) if name != baseline]
     if len(others) != 1:
         known = f"the suite gives times of {', '.join(others)}" if others else "the suite gives no machine's times"
@@ -85,6 +86,8 @@ def _check_freeze(asked: Mapping[str, Any], output: Path | None) -> None:
 
 def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answer:
     """Write the next version of a suite, with the rates of its own baseline frozen."""
+    from fomkit.merit.suites import freeze_rates
+    from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import freeze_text, read_unfrozen
 
     if given := [f"`{name}`" for name, value in others.items() if value]:
@@ -175,7 +178,7 @@ def fom(
         return _freeze(suite, Path(freeze), {"target": target, "baseline": baseline, "proposals": proposals,
                        "strict": strict, "threshold": threshold, "measurements": measurements})  # fmt: skip
     changed = proposals if isinstance(proposals, Mapping) else _proposed(proposals)
-    found = _rated(load_suite(suite), target, baseline, changed, threshold, allow_excluded, interval, measurements)
+    found = _rated(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
     said = [f"{one.line.name}: {what}" for one in found.target for what in one.deviations]
     if strict and said:
         raise FomkitError(
@@ -186,10 +189,16 @@ def fom(
 
 
 def _rated(
-    lines: Suite, target: str | Path | Machine | None, baseline: str | Path | Machine | None,
+    suite: str | Path, target: str | Path | Machine | None, baseline: str | Path | Machine | None,
     proposals: Mapping[str, Conditions], threshold: float | None, allow_excluded: bool, interval: float,
     measurements: str | Path | None,
 ) -> SuiteResult:  # fmt: skip
+    from fomkit.merit.suites import run_suite
+    from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import load_suite
+    from fomkit.readers.measurements import all_measured, read_measurements
+
+    lines = load_suite(suite)
     if threshold is not None and not _LEAST <= threshold <= 1 / _LEAST:
         raise FomkitError("threshold", f"is {threshold!r}. Give a number from {_LEAST:g} to {1 / _LEAST:g}.")
     options, lines = options_of(interval=interval), replace(lines, threshold=threshold or lines.threshold)
@@ -231,6 +240,7 @@ def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: 
 
 def sheet_model_of(result: Comparison | SuiteResult) -> SheetModel:
     """Give what a workbook of a result computes."""
+    from fomkit.merit.suites import SuiteResult
     from fomkit.workbook.from_studies import sheet_model_of_comparison, sheet_model_of_suite
 
     return sheet_model_of_suite(result) if isinstance(result, SuiteResult) else sheet_model_of_comparison(result)
@@ -287,6 +297,9 @@ def campaign(
     from fomkit.plan.footprint import check_grid
     from fomkit.profiles.campaigns import load_campaign
     from fomkit.profiles.declared import parse_grid, parse_price
+    from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import load_suite
+    from fomkit.readers.measurements import all_measured
     from fomkit.verbs.suite_content import campaigns_content, phase_rows
 
     check_lists(machines=machines)

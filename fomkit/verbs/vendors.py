@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.units import Precision
-from fomkit.verbs.answer import Answer, Kept, check_lists, command, options_of, written
+from fomkit.plan.options import check_lists, options_of
+from fomkit.verbs.answer import Answer, Kept, command, written
 
 if TYPE_CHECKING:
     from fomkit.core.machine import Machine

@@ -152,6 +152,23 @@ def _range(name: str, kind: Kind, text: str, rest: Sequence[str], where: str) ->
     return Axis(name, kind, (), low, high, steps, spacing == "log")
 
 
+def read_vary(texts: str | Sequence[str]) -> dict[str, str]:
+    """Read parameters such as ``batch=16,32``.
+
+    >>> read_vary(["batch=16,32", "byte_per_s=0.5 TB/s..4 TB/s:8"])
+    {'batch': '16,32', 'byte_per_s': '0.5 TB/s..4 TB/s:8'}
+    """
+    found: dict[str, str] = {}
+    for text in [texts] if isinstance(texts, str) else texts:
+        name, _, values = (part.strip() for part in str(text).partition("="))
+        if not name or not values:
+            raise FomkitError(f"vary {text}", "is no NAME=VALUES. Write, for example, --vary batch=16,32,64.")
+        if name in found:
+            raise FomkitError(f"vary {text}", f"{name} stands twice. Put all its values into one.")
+        found[name] = values
+    return found
+
+
 def make_axis(name: str, given: Given, kind: Kind) -> Axis:
     """Make an axis of what a user gave: text with units, or numbers in SI units.
 

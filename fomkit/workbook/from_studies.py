@@ -13,7 +13,7 @@ from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.model import Unit
 from fomkit.core.units import DAY_S
 from fomkit.files.op_csv import empty_table
-from fomkit.merit.content import worst_basis
+from fomkit.merit.measured_steps import worst_basis
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import SuiteResult
 from fomkit.ops.groups import shape_label

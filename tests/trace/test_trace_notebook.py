@@ -156,6 +156,15 @@ def test_both_reasons_are_told(torch: Any) -> None:
     assert "fake: profile: raises DataDependentOutputException" in str(caught.value)
 
 
+def test_the_batch_is_the_default_of_inputs_unless_one_is_given(torch: Any) -> None:
+    def inputs(batch: int = 512, seq: int = 4) -> Any:
+        return torch.randn(batch, seq, 3)
+
+    traced = [profile_workload(Workload(torch.nn.Linear(3, 3), inputs, batch_size=own), batch=asked)
+              for own, asked in ((None, None), (64, None), (64, 8))]  # fmt: skip
+    assert [dict(one.sizes) for one in traced] == [{"batch": size, "seq": 4} for size in (512, 64, 8)]
+
+
 def test_what_is_missing_is_named_with_an_example(torch: Any) -> None:
     with pytest.raises(FomkitError, match=r"'inputs' is missing.*inputs = lambda batch: torch.randn"):
         profile_workload(Workload(torch.nn.Linear(3, 3), None))

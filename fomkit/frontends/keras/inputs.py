@@ -89,7 +89,7 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
     model, given, make = workload.model, workload.inputs, None
     if callable(given) and not hasattr(given, "shape"):
         make, sizes = given, named_sizes(given, where)
-        own = workload.batch_size
+        own = workload.batch_size or sizes.get("batch")
     else:
         values, sizes = specs(_own_inputs(model, where) if given is None else given), {}
         first = keras.tree.flatten(values)[0].shape
@@ -106,7 +106,7 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
         y = _targets(model, x) if y is None and model.compiled else y
         return (x,) if y is None else (x, y)
 
-    return at, chosen_sizes({"batch": batch, **sizes}, wanted, where)
+    return at, chosen_sizes({"batch": batch} | sizes | {"batch": batch}, wanted, where)
 
 
 _MADE_UP = "inputs are made up: numbers between 0 and 1"

@@ -306,20 +306,22 @@ def inputs_and_sizes(
 ) -> tuple[MakeInputs, dict[str, int]]:
     """Give the inputs as a function of the named sizes, and the sizes to trace at, the batch first.
 
-    `wanted`: what was asked for. Else the batch is the workload's own or the first dimension of the first input,
-    and other sizes are the defaults of the inputs function. `where`: the user's file, for error messages. `real`:
-    whether the inputs keep their data; given tensors are then repeated for a larger batch.
+    `wanted`: what was asked for. Else the batch is the workload's own, the default of the inputs function or the
+    first dimension of the first input, and other sizes are the defaults of the inputs function; `where`: the
+    user's file, for messages; `real`: whether the inputs keep their data; given tensors are then repeated for a
+    larger batch.
     """
     given = workload.batch_size
     if callable(workload.inputs) and not isinstance(workload.inputs, torch.Tensor):
-        batch = wanted.get("batch") or given
+        own_sizes = named_sizes(workload.inputs, where)
+        batch = wanted.get("batch") or given or own_sizes.get("batch")
         if batch is None:
             raise FomkitError(
                 where,
                 "'batch_size' is missing, which inputs as a function needs. Give it, for example: "
                 "batch_size = 100, or pass --batch 100.",
             )
-        known = {"batch": batch, **named_sizes(workload.inputs, where)}
+        known = {"batch": batch} | own_sizes | {"batch": batch}
         return _from_function(workload.inputs, where, real=real), chosen_sizes(known, wanted, where)
     values = workload.inputs if real else tree_without_data(workload.inputs)
     tensors = tensors_of(values)

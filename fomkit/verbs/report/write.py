@@ -135,11 +135,7 @@ def options_of(estimate: Estimate) -> Options:
 
 
 def _chapter(
-    estimate: Estimate,
-    reference: Estimate | None,
-    key: str,
-    known: Known,
-    nodes: Sequence[int] | None,
+    estimate: Estimate, reference: Estimate | None, key: str, known: Known, nodes: Sequence[int] | None
 ) -> Chapter:
     rows, names, messages = known
     options = options_of(estimate)
@@ -210,7 +206,7 @@ def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
 
 
 def _merits(result: Comparison) -> tuple[str, ...]:
-    from fomkit.merit.content import merit_content, worst_basis
+    from fomkit.merit.measured_steps import merit_content, worst_basis
     from fomkit.output.terminal import format_merit, merit_caveats
 
     worst = worst_basis([*result.estimates, *result.baseline])
