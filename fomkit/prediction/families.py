@@ -26,7 +26,7 @@ import pandas as pd
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
-from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places
+from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts
 from fomkit.prediction.rates import own_times
 
 
@@ -55,6 +55,11 @@ PRODUCT_TILE = 128.0
 OUTPUT_TILES = (4.0, 8.0)
 """Rows and columns of usual tiles of a convolution's output (Winograd's 2×2 to 4×4, in pairs)."""
 LOAD_BYTE = 16.0
+
+FEW_TILES = (5.0, 9.0)
+"""Powers of two of an attention's tiles between which it matters how many units of the device they fill."""
+EXPERT_TILE = 64.0
+"""Tokens in a usual tile of an expert's product."""
 
 SPLIT_DEPTH = 8192.0
 """Depth k from which libraries surely split a product's sum over k among units."""
@@ -183,12 +188,17 @@ RANK_POWERS = np.arange(1.0, 13.0)
 
 
 class FamilyName(NamedTuple):
-    """What the rows of one fit share; ``pass_name`` is "" for kinds that have no pass."""
+    """What the rows of one fit share.
+
+    `pass_name`: "" for kinds that have no pass.
+    `part`: what `View.parts` calls them.
+    """
 
     kind: str
     dtype: str
     engine: str
     pass_name: str
+    part: str = ""
 
     def __str__(self) -> str:
         return "/".join(part for part in self if part)
@@ -205,6 +215,7 @@ class View(NamedTuple):
     `exact`: columns whose values a fit knows or does not: rows with values that it has not learnt are not served.
     `tiles`: more features, for a table of more than `LIMIT` rows.
     `any_op`: true where the traffic decides the time, so that timings of one op teach what another takes.
+    `parts`: names what other kernels run, of which a fit of the rest tells nothing; "" for the rest.
     """
 
     features: Callable[[Table], Matrix]
@@ -213,6 +224,7 @@ class View(NamedTuple):
     exact: tuple[str, ...] = ()
     tiles: Callable[[Table], Matrix] | None = None
     any_op: bool = False
+    parts: Callable[[Table], Texts] | None = None
 
 
 def _storage(rows: Table) -> list[Matrix]:
@@ -234,12 +246,45 @@ def _rnn_features(rows: Table) -> Matrix:
     return np.column_stack([*log_sizes(rows, "hidden_size", "batch", "steps"), *cells])
 
 
+def _attention_parts(rows: Table) -> Texts:
+    """Name decoding, one query over a cache, which waits for memory, and attention without a mask."""
+    decodes = (numbers(rows, "q_len") == 1) & (numbers(rows, "kv_len") > 1)
+    return np.where(decodes, "decode", np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
+
+
 def _attention_features(rows: Table) -> Matrix:
     batch, heads, kv_heads, q_len, kv_len, head_dim = log_sizes(
         rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
     )
-    causal = flag(numbers(rows, "causal", 0.5))
-    return np.column_stack([batch + heads, heads - kv_heads, q_len, kv_len, head_dim, causal])
+    cache, work = batch + kv_heads + kv_len + head_dim, batch + heads + q_len + kv_len + head_dim
+    # Blocks of few tiles leave units idle; of many the last wave is lost among the others.
+    tiles = np.clip(batch + heads + np.log2(np.ceil(numbers(rows, "q_len", 1.0) / PRODUCT_TILE)), *FEW_TILES)
+    last = fill(numbers(rows, "q_len", 1.0), 2 * PRODUCT_TILE)
+    return np.column_stack([batch + heads, batch + kv_heads, kv_len, head_dim, cache, work, tiles, last])
+
+
+def _attention_terms(rows: Table) -> Matrix:
+    """Give the terms (n × 4): call, flop that a mask leaves, byte, and the keys that one query sees in turn."""
+    keys = np.maximum(numbers(rows, "kv_len"), PRODUCT_TILE)
+    masked = (numbers(rows, "causal") > 0) & (numbers(rows, "q_len") > 1)
+    seen = np.where(masked, 0.5 * (1 + PRODUCT_TILE / keys), 1.0)
+    ones, flop, byte = roofline_terms(rows).T
+    return np.column_stack([ones, flop * seen, byte, numbers(rows, "kv_len")])
+
+
+def _experts_features(rows: Table) -> Matrix:
+    b, m, n, k, experts, top_k = log_sizes(rows, "b", "m", "n", "k", "experts", "top_k")
+    each = m + top_k - experts
+    return np.column_stack([m, k, n, b, experts, top_k, each, each + b + k + n, b + k + n])
+
+
+def _experts_terms(rows: Table) -> Matrix:
+    """Give the terms (n × 5): call, flop, weights read, all tokens sent, and the tiles that whole experts fill."""
+    b, m, n, k, experts, top_k = (numbers(rows, name) for name in ("b", "m", "n", "k", "experts", "top_k"))
+    each, weights = m * top_k / experts, n * k
+    read = np.minimum(b, np.maximum(each * b, 1.0)) * weights * item_bytes(rows)
+    tiles = np.where(each >= 1, np.ceil(each / EXPERT_TILE), 0.0) * b * weights
+    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop"), read, m * top_k * k, tiles])
 
 
 def _traffic_features(rows: Table) -> Matrix:
@@ -300,7 +345,10 @@ VIEWS: Mapping[str, View] = {
     "sparse_gemm": View(_sparse_features, roofline_terms, ("m", "k", "density")),
     "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
-    "attention": View(_attention_features, roofline_terms, ("heads", "head_dim")),
+    "attention": View(
+        _attention_features, _attention_terms, ("heads", "kv_heads", "head_dim"), parts=_attention_parts
+    ),
+    "experts": View(_experts_features, _experts_terms, ("n", "k")),
     "pointwise": _TRAFFIC,
     "reduction": _TRAFFIC,
     "norm": _TRAFFIC,
@@ -330,7 +378,7 @@ def with_tiles(features: Matrix, rows: Rows, kind: str, row_count: int) -> Matri
 
 def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
     """Find the families in a table: name and row positions, in order of first appearance."""
-    found, codes = same_texts(rows, *FamilyName._fields)
+    found, codes = same_texts(rows, *FamilyName._fields[:4])
     merged: dict[FamilyName, int] = {}
     number = np.full(len(found) + 1, -1)
     for code, cells in enumerate(found):
@@ -340,7 +388,12 @@ def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
             number[code] = merged.setdefault(name, len(merged))
     family_of = number[codes]
     for at, name in enumerate(merged):
-        yield name, np.flatnonzero(family_of == at)
+        places = np.flatnonzero(family_of == at)
+        if (parts := VIEWS[name.kind].parts) is None:
+            yield name, places
+            continue
+        part = parts(as_rows(rows).take(places))
+        yield from ((name._replace(part=one), places[part == one]) for one in np.unique(part).tolist())
 
 
 def servable(rows: Table, kind: str) -> Flags:
@@ -384,10 +437,12 @@ def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     timings = own_times(timings)
     unnamed = are(timings, "op", "")
     chosen = (unnamed | VIEWS[name.kind].any_op) & (timings["_time_s"] > 0).to_numpy()
-    for column, value in name._asdict().items():
+    for column, value in zip(FamilyName._fields[:4], name, strict=False):
         if column != "pass_name" or value:
             chosen &= (timings[column] == value).to_numpy() if column in timings.columns else False
     rows = timings[chosen]
+    if (parts := VIEWS[name.kind].parts) is not None:
+        rows = rows[parts(rows) == name.part]
     return rows[servable(rows, name.kind)]
 
 
