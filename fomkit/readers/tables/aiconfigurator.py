@@ -60,9 +60,9 @@ NOTES: Mapping[str, str] = {
     "gemm": "aiconfigurator's products are means over a replayed CUDA graph of six F.linear with weights of their "
     "own: warm, without host time. fp8 products quantise bf16 activations and write bf16; timings of the op "
     "fp8_block_gemm scale blocks of 128 and stand for that op only.",
-    "attention": "aiconfigurator's attention is causal prefill, one new token over a cache or an encoder's, by the "
-    "backend of SGLang that a row names, inside a replayed CUDA graph: but for an encoder's it also writes keys and "
-    "values to the cache, and small tensors stay in the L2 cache.",
+    "attention": "aiconfigurator's attention is causal prefill, one new token over a cache, or an encoder's, by "
+    "the backend of SGLang that a row names, in a replayed CUDA graph: but for an encoder's it also writes keys "
+    "and values to the cache, and small tensors stay in the L2 cache.",
     "experts": "aiconfigurator's experts are those of one device, gate, up, down and what joins them, inside a "
     "replayed CUDA graph: m counts the tokens of all devices, b the experts that are here.",
     "collective": "Collectives are nccl-tests, out of place, one process for all devices of a node. message_byte "
