@@ -25,9 +25,9 @@ import pandas as pd
 
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
+from fomkit.prediction import rates
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts
-from fomkit.prediction.rates import own_times
 
 
 def log_sizes(rows: Table, *columns: str, least: float = 0.0) -> list[Matrix]:
@@ -55,11 +55,6 @@ PRODUCT_TILE = 128.0
 OUTPUT_TILES = (4.0, 8.0)
 """Rows and columns of usual tiles of a convolution's output (Winograd's 2×2 to 4×4, in pairs)."""
 LOAD_BYTE = 16.0
-
-FEW_TILES = (5.0, 9.0)
-"""Powers of two of an attention's tiles between which it matters how many units of the device they fill."""
-EXPERT_TILE = 64.0
-"""Tokens in a usual tile of an expert's product."""
 
 SPLIT_DEPTH = 8192.0
 """Depth k from which libraries surely split a product's sum over k among units."""
@@ -246,47 +241,6 @@ def _rnn_features(rows: Table) -> Matrix:
     return np.column_stack([*log_sizes(rows, "hidden_size", "batch", "steps"), *cells])
 
 
-def _attention_parts(rows: Table) -> Texts:
-    """Name decoding, one query over a cache, which waits for memory, and attention without a mask."""
-    decodes = (numbers(rows, "q_len") == 1) & (numbers(rows, "kv_len") > 1)
-    return np.where(decodes, "decode", np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
-
-
-def _attention_features(rows: Table) -> Matrix:
-    batch, heads, kv_heads, q_len, kv_len, head_dim = log_sizes(
-        rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
-    )
-    cache, work = batch + kv_heads + kv_len + head_dim, batch + heads + q_len + kv_len + head_dim
-    # Blocks of few tiles leave units idle; of many the last wave is lost among the others.
-    tiles = np.clip(batch + heads + np.log2(np.ceil(numbers(rows, "q_len", 1.0) / PRODUCT_TILE)), *FEW_TILES)
-    last = fill(numbers(rows, "q_len", 1.0), 2 * PRODUCT_TILE)
-    return np.column_stack([batch + heads, batch + kv_heads, kv_len, head_dim, cache, work, tiles, last])
-
-
-def _attention_terms(rows: Table) -> Matrix:
-    """Give the terms (n × 4): call, flop that a mask leaves, byte, and the keys that one query sees in turn."""
-    keys = np.maximum(numbers(rows, "kv_len"), PRODUCT_TILE)
-    masked = (numbers(rows, "causal") > 0) & (numbers(rows, "q_len") > 1)
-    seen = np.where(masked, 0.5 * (1 + PRODUCT_TILE / keys), 1.0)
-    ones, flop, byte = roofline_terms(rows).T
-    return np.column_stack([ones, flop * seen, byte, numbers(rows, "kv_len")])
-
-
-def _experts_features(rows: Table) -> Matrix:
-    b, m, n, k, experts, top_k = log_sizes(rows, "b", "m", "n", "k", "experts", "top_k")
-    each = m + top_k - experts
-    return np.column_stack([m, k, n, b, experts, top_k, each, each + b + k + n, b + k + n])
-
-
-def _experts_terms(rows: Table) -> Matrix:
-    """Give the terms (n × 5): call, flop, weights read, all tokens sent, and the tiles that whole experts fill."""
-    b, m, n, k, experts, top_k = (numbers(rows, name) for name in ("b", "m", "n", "k", "experts", "top_k"))
-    each, weights = m * top_k / experts, n * k
-    read = np.minimum(b, np.maximum(each * b, 1.0)) * weights * item_bytes(rows)
-    tiles = np.where(each >= 1, np.ceil(each / EXPERT_TILE), 0.0) * b * weights
-    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop"), read, m * top_k * k, tiles])
-
-
 def _traffic_features(rows: Table) -> Matrix:
     read_byte, write_byte = numbers(rows, "read_byte", 0.0), numbers(rows, "write_byte", 0.0)
     share = np.log2((read_byte + 1.0) / (write_byte + 1.0))
@@ -346,9 +300,12 @@ VIEWS: Mapping[str, View] = {
     "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
     "attention": View(
-        _attention_features, _attention_terms, ("heads", "kv_heads", "head_dim"), parts=_attention_parts
+        rates.attention_features,
+        rates.attention_terms,
+        ("heads", "kv_heads", "head_dim"),
+        parts=rates.attention_parts,
     ),
-    "experts": View(_experts_features, _experts_terms, ("n", "k")),
+    "experts": View(rates.expert_features, rates.expert_terms, ("n", "k")),
     "pointwise": _TRAFFIC,
     "reduction": _TRAFFIC,
     "norm": _TRAFFIC,
@@ -434,7 +391,7 @@ def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
 
 
 def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
-    timings = own_times(timings)
+    timings = rates.own_times(timings)
     unnamed = are(timings, "op", "")
     chosen = (unnamed | VIEWS[name.kind].any_op) & (timings["_time_s"] > 0).to_numpy()
     for column, value in zip(FamilyName._fields[:4], name, strict=False):
