@@ -3,8 +3,8 @@
 ``python benchmarks/modern_machines.py SHARED [NAME…]`` rewrites ``machine_profiles/NAME.timings.csv.gz`` from the
 tables in SHARED/data and prints how many rows were read and kept. Rows that stand for an op of a serving
 framework alone (products scaled by blocks, attention over an fp8 cache or a window) are left out: no traced model
-has that op. So is what it ran on another library than the fastest that it has for the machine: rows of two
-libraries are of one size, and no traced model says which it asks for.
+has that op, and none says how uneven its experts are chosen. So is what it ran by another library than most of
+a family: rows of two libraries are of one size, and no traced model says which it asks for.
 
 Fewer timings of a large table, for shipping: drawn by a hash of their sizes, so that anybody draws the same.
 
@@ -30,29 +30,33 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.files.op_csv import format_table
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import TIMINGS
-from fomkit.readers.tables.aiconfigurator import HARNESS
+from fomkit.prediction.families import families
 from fomkit.readers.tables.registry import read_timings
 
 FOLDER = Path(__file__).parent.parent / "machine_profiles"
-MOST = {"gemm": 2000, "attention": 1000, "conv": 2000, "pointwise": 120, "softmax": 500, "norm": 500}
+MOST = {
+    "gemm": 2000,
+    "attention": 2000,
+    "experts": 2000,
+    "conv": 2000,
+    "pointwise": 120,
+    "softmax": 500,
+    "norm": 500,
+}
 """Rows kept of each part of a kind; NeuSight's linear and bmm are parts, as are the ops of kind pointwise."""
 KERNELS = "neusight/kernels.csv.gz"
-OTHER_LIBRARIES = ("triton", "flashinfer")
-"""Libraries of attention beside the ones of the makers' boards in the second set: fa3 and trtllm_mha."""
+SYSTEM = ("gemm", "context_attention", "generation_attention", "encoder_attention", "moe", "nccl")
 SOURCES: dict[str, tuple[tuple[str, ...], str | None]] = {
     **{
         name: (
-            tuple(f"modern_gpus/{stem}_{table}.csv.gz" for table in ("gemm", "attention_prefill", "nccl")),
+            tuple(
+                f"modern_gpus/{name.replace('-', '_')}.{table}.csv.gz"
+                for table in SYSTEM
+                if (name, table) != ("a100-sxm", "encoder_attention")
+            ),
             None,
         )
-        for name, stem in (("a100-sxm", "a100_sxm"), ("h200-sxm", "h200_sxm"), ("l40s", "l40s"))
-    },
-    **{
-        name: (
-            tuple(f"modern_gpus/{stem}.{table}.csv.gz" for table in ("gemm", "context_attention", "nccl")),
-            None,
-        )
-        for name, stem in (("h100-sxm", "h100_sxm"), ("b200-sxm", "b200_sxm"))
+        for name in ("a100-sxm", "h100-sxm", "h200-sxm", "l40s", "b200-sxm", "gb200")
     },
     **{
         device.lower(): ((KERNELS,), device)
@@ -108,14 +112,14 @@ def whole_loads(timings: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def thin_timings(
-    timings: pd.DataFrame, most: Mapping[str, int], apart: NDArray[np.bool_] | None = None
+    timings: pd.DataFrame, most: Mapping[str, int], apart: NDArray[np.bool_ | np.intp] | None = None
 ) -> pd.DataFrame:
     """Keep at most about so many timings of a part, drawn by the hash of their sizes.
 
     `timings`: a TIMINGS table; `most`: kind of op to the number of rows that a part (`PARTS`) of it keeps; other
-    kinds stay whole; `apart` (n,): rows that are parts of their own: few and wanted, they would be drawn as rarely
-    as the many others. Gives a DataFrame: some of the rows, with their index and in their order. The same table
-    always gives the same rows.
+    kinds stay whole; `apart` (n,): what tells parts apart besides, as rows that are few and wanted, which would be
+    drawn as rarely as the many others. Gives a DataFrame: some of the rows, with their index and in their order.
+    The same table always gives the same rows.
     """
     kept: list[NDArray[np.intp]] = []
     parts = [name for name in PARTS if name in timings.columns]
@@ -130,20 +134,35 @@ def thin_timings(
     return timings.iloc[np.sort(np.concatenate(kept))]
 
 
+def family_of(timings: pd.DataFrame) -> NDArray[np.intp]:
+    """Number the family that each timing is of, -1 where it is of none."""
+    found = np.full(len(timings), -1)
+    for number, (_, places) in enumerate(families(timings)):
+        found[places] = number
+    return found
+
+
+def of_one_library(timings: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which timings are by the library that timed most of their family; links are counted apart."""
+    counts = timings.groupby([family_of(timings), timings["library"]])["library"].transform("size")
+    return np.asarray((counts == counts.groupby(family_of(timings)).transform("max")).to_numpy(), np.bool_)
+
+
 def whole(shared: Path, name: str) -> pd.DataFrame:
     """Everything that the tables of a machine say of ops that a traced model can have."""
     files, device = SOURCES[name]
     tables = [read_timings(shared / "data" / file, device=device).timings for file in files]
     timings = pd.concat(tables, ignore_index=True)
-    framework = (timings["harness"] == HARNESS) & (timings["op"] != "")
-    other = (timings["kind"] == "attention") & timings["library"].isin(OTHER_LIBRARIES)
-    return timings[~(framework | other)].reset_index(drop=True)
+    if files == (KERNELS,):
+        return timings
+    timings = timings[timings["op"] == ""].reset_index(drop=True)
+    return timings[of_one_library(timings)].reset_index(drop=True)
 
 
 def thinned(shared: Path, name: str) -> pd.DataFrame:
     rows = whole(shared, name)
     # NeuSight's products are of random sizes but for a tenth, on faster kernels, which are what models ask for.
-    return thin_timings(rows, MOST, whole_loads(rows) if SOURCES[name][0] == (KERNELS,) else None)
+    return thin_timings(rows, MOST, whole_loads(rows) if SOURCES[name][0] == (KERNELS,) else family_of(rows))
 
 
 def report(all_rows: pd.DataFrame, kept: pd.DataFrame) -> Iterator[str]:

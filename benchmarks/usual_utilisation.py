@@ -38,6 +38,7 @@ from fomkit.prediction.typical import (
     MATVEC,
     SHORTEST_S,
     balance_of,
+    by_parts,
     median_and_spread,
     similarity,
 )
@@ -47,9 +48,11 @@ from fomkit.profiles.machines import load_machine
 MOST = {"gemm": 150, "conv": 48, "pointwise": 30, "matvec": 12}
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
-APART = ("trtllm_mha",)
+APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe")
 """Libraries that no framework calls: what B200's attention reaches by TensorRT-LLM says nothing of other machines'
 FlashAttention. With its rows, attention of left-out chips is off by 37 % in the middle instead of 30."""
+TWINS = ("gb200",)
+"""Chips of another machine here under another power limit: their surfaces would say the same twice."""
 FEWEST, FEWEST_THIN, REACH, SAMPLE_ROWS = 20, 4, 2.0, 200
 PROBABILITIES = (np.arange(20) + 0.5) / 20
 ROOT = Path(__file__).parent.parent
@@ -69,7 +72,7 @@ class Table(NamedTuple):
 def machines() -> Iterator[Machine]:
     for path in sorted((ROOT / "machine_profiles").glob("*.yaml")):
         machine = load_machine(path)
-        own = not machine.device_of
+        own = not machine.device_of and machine.name not in TWINS
         if own and machine.device.architecture and machine.device.byte_per_s is not None and len(machine.timings):
             yield machine
 
@@ -93,7 +96,7 @@ def spaced_evenly(length: int, count: int) -> np.ndarray:
 def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
     timings = row_major(machine.timings)
     timings = timings[timings["kind"].isin(FEATURES) & ~are(timings, "library", *APART)]
-    costed = add_costs(timings).assign(own_s=op_seconds(timings))
+    costed = add_costs(timings).assign(own_s=op_seconds(timings), kind=by_parts(timings).cells())
     costed = pd.concat([costed, traffic(costed), thin(costed)], ignore_index=True)
     byte_per_s, launch = machine.device.byte_per_s.value, machine.device.launch_s
     launch_s = 0.0 if launch is None else launch.value

@@ -147,6 +147,7 @@ _FACTORS = {
              "kernel_w"),
     "rnn": ("batch", "steps", "hidden_size", "hidden_size", "layers", "directions"),
     "attention": ("batch", "heads", "q_len", "kv_len", "head_dim"),
+    "experts": ("m", "n", "k", "top_k"),
 }  # fmt: skip
 """Dimensions whose product goes with the work of a kind; of all other kinds the elements do."""
 

@@ -76,6 +76,10 @@ KINDS: Mapping[str, Kind] = {
         "attention", "product", ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"), (),
         Formula(products.attention, ("pass_name",), _BOTH_PASSES), named=False,
     ),
+    "experts": Kind(
+        "mixtures of experts", "product", ("b", "m", "n", "k", "experts", "top_k"), (), Formula(products.mixture),
+        named=False,
+    ),
     "pointwise": Kind(
         "element-by-element ops", "elements", ("numel", *_TRAFFIC), ("row", "inputs"), _PER_ELEMENT
     ),

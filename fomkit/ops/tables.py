@@ -107,6 +107,8 @@ DIMENSIONS: tuple[Column, ...] = (
     *_sizes("q_len kv_len", "queries and keys of one sample"),
     _amount("head_dim", "", "width of one head", TINY),
     _flag("causal", "1 where each query sees only earlier keys, else 0"),
+    *_sizes("experts", "experts that a mixture's router chooses from, on all devices; b is those held here"),
+    *_sizes("top_k", "experts that each token is sent to"),
     _amount("numel", "", "elements the op works on"),
     _amount("row", "", "length of the reduced or normalised axis"),
     _amount("inputs", "", "tensors read"),

@@ -123,6 +123,7 @@ GROUPS: Mapping[str, str] = {
     "pointwise": "element", "copy": "element", "optimizer": "element", "embedding": "element",
     "norm": "row", "softmax": "row", "reduction": "row", "pool": "row",
     "gemm": "library", "conv": "library", "rnn": "library", "attention": "library", "sparse_gemm": "library",
+    "experts": "library",
 }  # fmt: skip
 """Kinds whose errors in use are taken as one: element by element, over rows, products of libraries. Of the last,
 only dense products were seen in models. Links are another matter: collectives have no group."""

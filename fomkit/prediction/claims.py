@@ -21,7 +21,8 @@ from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.prior import CACHED_BYTE
 from fomkit.prediction.typical import typical_utilisation
 
-LIMITS: Mapping[str, float] = {"gemm": 2.0, "sparse_gemm": 2.0, "rnn": 2.0, "attention": 3.0, "conv": 5.5}
+LIMITS: Mapping[str, float] = {"gemm": 2.0, "sparse_gemm": 2.0, "rnn": 2.0, "attention": 3.0, "conv": 5.5,
+                                "experts": 2.0}  # fmt: skip
 """Times the peak beyond which a timing cannot be: clocks above the sheet's, a masked half, Winograd."""
 BOOST = 1.25
 """Times the peak beyond which a product is suspected: the largest that any machine reached is 1.07."""

@@ -25,9 +25,9 @@ import pandas as pd
 
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
+from fomkit.prediction import rates
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
-from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places
-from fomkit.prediction.rates import own_times
+from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts
 
 
 def log_sizes(rows: Table, *columns: str, least: float = 0.0) -> list[Matrix]:
@@ -183,12 +183,17 @@ RANK_POWERS = np.arange(1.0, 13.0)
 
 
 class FamilyName(NamedTuple):
-    """What the rows of one fit share; ``pass_name`` is "" for kinds that have no pass."""
+    """What the rows of one fit share.
+
+    `pass_name`: "" for kinds that have no pass.
+    `part`: what `View.parts` calls them.
+    """
 
     kind: str
     dtype: str
     engine: str
     pass_name: str
+    part: str = ""
 
     def __str__(self) -> str:
         return "/".join(part for part in self if part)
@@ -205,6 +210,7 @@ class View(NamedTuple):
     `exact`: columns whose values a fit knows or does not: rows with values that it has not learnt are not served.
     `tiles`: more features, for a table of more than `LIMIT` rows.
     `any_op`: true where the traffic decides the time, so that timings of one op teach what another takes.
+    `parts`: names what other kernels run, of which a fit of the rest tells nothing; "" for the rest.
     """
 
     features: Callable[[Table], Matrix]
@@ -213,6 +219,7 @@ class View(NamedTuple):
     exact: tuple[str, ...] = ()
     tiles: Callable[[Table], Matrix] | None = None
     any_op: bool = False
+    parts: Callable[[Table], Texts] | None = None
 
 
 def _storage(rows: Table) -> list[Matrix]:
@@ -232,14 +239,6 @@ def _sparse_features(rows: Table) -> Matrix:
 def _rnn_features(rows: Table) -> Matrix:
     cells = [flag(are(rows, "cell", cell)) for cell in ("lstm", "gru")]
     return np.column_stack([*log_sizes(rows, "hidden_size", "batch", "steps"), *cells])
-
-
-def _attention_features(rows: Table) -> Matrix:
-    batch, heads, kv_heads, q_len, kv_len, head_dim = log_sizes(
-        rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
-    )
-    causal = flag(numbers(rows, "causal", 0.5))
-    return np.column_stack([batch + heads, heads - kv_heads, q_len, kv_len, head_dim, causal])
 
 
 def _traffic_features(rows: Table) -> Matrix:
@@ -300,7 +299,13 @@ VIEWS: Mapping[str, View] = {
     "sparse_gemm": View(_sparse_features, roofline_terms, ("m", "k", "density")),
     "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
-    "attention": View(_attention_features, roofline_terms, ("heads", "head_dim")),
+    "attention": View(
+        rates.attention_features,
+        rates.attention_terms,
+        ("heads", "kv_heads", "head_dim"),
+        parts=rates.attention_parts,
+    ),
+    "experts": View(rates.expert_features, rates.expert_terms, ("n", "k")),
     "pointwise": _TRAFFIC,
     "reduction": _TRAFFIC,
     "norm": _TRAFFIC,
@@ -330,7 +335,7 @@ def with_tiles(features: Matrix, rows: Rows, kind: str, row_count: int) -> Matri
 
 def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
     """Find the families in a table: name and row positions, in order of first appearance."""
-    found, codes = same_texts(rows, *FamilyName._fields)
+    found, codes = same_texts(rows, *FamilyName._fields[:4])
     merged: dict[FamilyName, int] = {}
     number = np.full(len(found) + 1, -1)
     for code, cells in enumerate(found):
@@ -340,7 +345,12 @@ def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
             number[code] = merged.setdefault(name, len(merged))
     family_of = number[codes]
     for at, name in enumerate(merged):
-        yield name, np.flatnonzero(family_of == at)
+        places = np.flatnonzero(family_of == at)
+        if (parts := VIEWS[name.kind].parts) is None:
+            yield name, places
+            continue
+        part = parts(as_rows(rows).take(places))
+        yield from ((name._replace(part=one), places[part == one]) for one in np.unique(part).tolist())
 
 
 def servable(rows: Table, kind: str) -> Flags:
@@ -381,13 +391,15 @@ def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
 
 
 def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
-    timings = own_times(timings)
+    timings = rates.own_times(timings)
     unnamed = are(timings, "op", "")
     chosen = (unnamed | VIEWS[name.kind].any_op) & (timings["_time_s"] > 0).to_numpy()
-    for column, value in name._asdict().items():
+    for column, value in zip(FamilyName._fields[:4], name, strict=False):
         if column != "pass_name" or value:
             chosen &= (timings[column] == value).to_numpy() if column in timings.columns else False
     rows = timings[chosen]
+    if (parts := VIEWS[name.kind].parts) is not None:
+        rows = rows[parts(rows) == name.part]
     return rows[servable(rows, name.kind)]
 
 

@@ -22,9 +22,17 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts
+from fomkit.prediction.estimates import Rows, Table, Words, are, as_rows, numbers, one_word, same_texts
 from fomkit.prediction.exact import mix, thinness
-from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
+from fomkit.prediction.families import (
+    PRODUCT_TILE,
+    aligned,
+    fill,
+    flag,
+    log_product,
+    log_sizes,
+    winograd,
+)
 from fomkit.prediction.gp import (
     EXPONENTIAL,
     Flags,
@@ -36,7 +44,7 @@ from fomkit.prediction.gp import (
     significant,
     surfaces,
 )
-from fomkit.prediction.rates import rates
+from fomkit.prediction.rates import attention_parts, rates
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
@@ -99,8 +107,14 @@ def _rnn(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 
 def _attention(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
-    batch, heads, length, depth = _sizes(rows, "batch", "heads", "q_len", "head_dim")
-    return np.column_stack([*_work(rows, flop_per_s, byte_per_s), length, depth, batch + heads - _log(flop_per_s)])
+    batch, heads, kv_heads, length, depth = _sizes(rows, "batch", "heads", "kv_heads", "q_len", "head_dim")
+    shape = [length, depth, batch + heads - _log(flop_per_s), heads - kv_heads]
+    return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
+
+
+def _experts(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    m, n, b, experts, top_k = _sizes(rows, "m", "n", "b", "experts", "top_k")
+    return np.column_stack([*_work(rows, flop_per_s, byte_per_s), m + top_k - experts, n, b - _log(flop_per_s)])
 
 
 def _traffic(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
@@ -114,15 +128,13 @@ def _bytes_alone(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
     "gemm": _gemm, "matvec": _matvec, "sparse_gemm": _sparse, "conv": _conv, "rnn": _rnn, "attention": _attention,
+    "decode": _attention, "full": _attention, "experts": _experts,
     "norm": _traffic, "softmax": _traffic, "pointwise": _bytes_alone, "traffic": _bytes_alone,
 }  # fmt: skip
 """COSTED rows of a kind, the peak [flop/s] of each and the bandwidth [byte/s] to features (n × p)."""
 
 
-WORK: Mapping[str, str] = {
-    "gemm": "gemm", "sparse_gemm": "sparse_gemm", "conv": "conv", "rnn": "rnn", "attention": "attention",
-    "matvec": "matvec", "norm": "norm", "softmax": "softmax", "pointwise": "pointwise", "optimizer": "pointwise",
-}  # fmt: skip
+WORK: Mapping[str, str] = {**{kind: kind for kind in FEATURES if kind != "traffic"}, "optimizer": "pointwise"}
 """Kinds with timings of their own; the others move data, as all timed kinds that do together."""
 MOVING = "traffic"
 MATVEC = "matvec"
@@ -147,6 +159,15 @@ UNTESTED_Z = 2.5
 """Ends of an interval, in standard deviations, where no chip could be left out."""
 
 _GROUP = ("kind", "dtype", "engine", "pass_name")
+
+
+def by_parts(rows: Table) -> Words:
+    """Give the kinds of rows; attention that runs by kernels of its own has their name (`View.parts`)."""
+    kinds, parts = as_rows(rows).text("kind"), attention_parts(rows)
+    for part in ("decode", "full"):
+        if len(at := np.flatnonzero(parts == part)):
+            kinds = kinds.replaced(at, one_word(part, len(at)))
+    return kinds
 
 
 class TypicalUtilisations(NamedTuple):
@@ -358,7 +379,7 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     nor are those of architectures that it excludes. `interval`: share of intervals that should contain the
     truth. Raises FomkitError when the machine was not told what others reached.
     """
-    rows = as_rows(rows)
+    rows = as_rows(rows).assign(kind=by_parts(rows))
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)
     # What one table serves, whatever its kind and pass, is looked up at once.

@@ -129,10 +129,72 @@ def test_other_tables_are_not_recognised(made):
         read_timings(made(GEMM, gemm("fp8")), device="Some GPU")
 
 
+EXPERTS = (
+    "framework,version,device,op_name,kernel_source,moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,"
+    "moe_tp_size,moe_ep_size,distribution,time_ms"
+)
+OWN = "framework,version,device,op_name,kernel_source,allreduce_dtype,num_gpus,message_size,time_ms,backend"
+
+
+def test_an_encoder_has_no_mask_and_as_many_keys_as_queries(made):
+    header = "framework,version,device,op_name,kernel_source,batch_size,isl,num_heads,head_dim,attn_dtype,time_ms"
+    row = "SGLang,0.5.14,Some GPU,encoder_attention,flash_attention_v3,4,1296,16,80,bfloat16,1.5"
+    (read,) = read_timings(made(header, row)).timings.itertuples()
+    assert (read.batch, read.heads, read.kv_heads, read.q_len, read.kv_len) == (4, 16, 16, 1296, 1296)
+    assert (read.head_dim, read.causal, read.op, read.library) == (80, 0, "", "flash_attention_v3")
+
+
+def test_experts_are_those_of_one_device(made):
+    row = "SGLang,0.5.14,Some GPU,moe,triton,{},64,7168,2048,8,256,4,16,{},1.9"
+    kinds = [
+        ("bfloat16", "balanced"),
+        ("bfloat16", "power_law_1.2"),
+        ("fp8_block", "balanced"),
+        ("int4_wo", "balanced"),
+    ]
+    imported = read_timings(made(EXPERTS, *(row.format(*one) for one in kinds)))
+    read = imported.timings
+    assert read["op"].tolist() == ["", "experts_power_law_1.2", "experts_fp8_block"]
+    assert read["dtype"].tolist() == ["bf16", "bf16", "fp8"]
+    assert read[["m", "k", "n", "b", "experts", "top_k"]].iloc[0].tolist() == [64, 7168, 512, 16, 256, 8]
+    (count,) = imported.counts
+    assert (count.kind, count.imported, count.skipped) == ("experts", 3, 1)
+    assert count.reason.endswith("moe_dtype: 1 int4_wo")
+
+
+def test_the_serving_librarys_own_all_reduce_counts_items(made, shared):
+    row = "SGLang,0.5.14,Some GPU,all_reduce,Own_{0},bfloat16,8,1024,0.03,sglang_{0}"
+    read = read_timings(made(OWN, row.format("graph"), row.format("eager"))).timings
+    assert read["message_byte"].tolist() == [2048, 2048]
+    assert read["op"].tolist() == ["", "all_reduce_with_launches"]
+    # Large ones are NCCL's own, at the same count of items.
+    tables = [shared / "data" / "modern_gpus" / f"a100_sxm.{name}.csv.gz" for name in ("custom_allreduce", "nccl")]
+    own, nccl = (read_timings(table).timings for table in tables)
+    both = own[own["op"] == ""].merge(
+        nccl[(nccl["collective"] == "all_reduce") & (nccl["dtype"] == "fp16")], on=["message_byte", "ranks"]
+    )
+    large = both[both["message_byte"] >= 2**27]
+    assert len(large) >= 6
+    assert (large["time_s_x"] / large["time_s_y"] - 1).abs().max() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [("mla_dtype", "latent attention"), ("head_k_dim", "linear attention"), ("d_state", "state-space layers")],
+)
+def test_ops_without_a_kind_are_refused_by_name(made, column, named):
+    path = made(f"framework,version,device,kernel_source,{column},time_ms", "SGLang,0.5,Some GPU,some,1,0.5")
+    with pytest.raises(FomkitError, match=f"{named}.*no kind"):
+        read_timings(path)
+
+
 SECOND = {
     "h100_sxm": {
         "gemm": (101010, 29526),
         "context_attention": (35090, 6528),
+        "encoder_attention": (7679, 0),
+        "moe": (86751, 70767),
+        "custom_allreduce": (138, 69),
         "generation_attention": (40468, None),
     },
     "b200_sxm": {

@@ -1,4 +1,4 @@
-"""Products: of matrices, dense or sparse, convolutions, recurrent layers as one call, attention as one op.
+"""Products: of matrices, dense or sparse, convolutions, recurrent layers as one call, attention, experts.
 
 The left factor may be sparse; convolutions have one to three dimensions, groups, dilation and transposition.
 """
@@ -67,6 +67,27 @@ def attention(
     query = item_byte * batch * heads * q_len * head_dim
     key = item_byte * batch * kv_heads * kv_len * head_dim
     return Cost(products * product, products * query + products * key)
+
+
+MATRICES = 3
+"""Products of one expert: gate, up and down."""
+
+
+def mixture(
+    b: Size, m: Size, n: Size, k: Size, experts: Size, top_k: Size, item_byte: Size,
+) -> Cost:  # fmt: skip
+    """Price the gated experts of a mixture that one device holds: b of all, m tokens of width k, inner width n.
+
+    Each token is sent to ``top_k`` of all experts, so m·top_k·b/experts of them come here, and three products of
+    2·n·k flop follow for each (gate, up and down). Read are the weights of the experts that any token chose,
+    b·(1 − (1 − 1/experts)^(m·top_k)) where each chooses by chance, and the tokens; written is what they become.
+
+    >>> mixture(b=8, m=1, n=10, k=100, experts=8, top_k=1, item_byte=2)  # one expert: 2·(3000 + 200)
+    Cost(flop=6000.0, byte=6400.0, launches=1)
+    """
+    sent = m * top_k * b / experts
+    chosen = b * (1 - (1 - 1 / experts) ** (m * top_k))
+    return Cost(2 * MATRICES * sent * n * k, item_byte * (MATRICES * chosen * n * k + 2 * sent * k))
 
 
 GATES: Mapping[str, int] = {"vanilla": 1, "lstm": 4, "gru": 3}

@@ -34,8 +34,9 @@ class Mark(NamedTuple):
 KINDS: Mapping[str, Mark] = {
     "conv": Mark("#0072B2", "circle"), "gemm": Mark("#D55E00", "square"), "sparse_gemm": Mark("#D55E00", "cross"),
     "attention": Mark("#56B4E9", "triangle-up"), "rnn": Mark("#CC79A7", "diamond"),
-    "norm": Mark("#E69F00", "diamond"), "pointwise": Mark("#009E73", "triangle-up"),
-    "softmax": Mark("#8C7A00", "circle"), "reduction": Mark("#8C7A00", "triangle-down"),
+    "experts": Mark("#56B4E9", "cross"), "norm": Mark("#E69F00", "diamond"),
+    "pointwise": Mark("#009E73", "triangle-up"), "softmax": Mark("#8C7A00", "circle"),
+    "reduction": Mark("#8C7A00", "triangle-down"),
     "pool": Mark("#8C7A00", "square"), "optimizer": Mark("#CC79A7", "cross"),
     "embedding": Mark("#767676", "circle"), "copy": Mark("#767676", "square"),
     "collective": Mark("#767676", "triangle-up"), "input": Mark("#767676", "triangle-down"),

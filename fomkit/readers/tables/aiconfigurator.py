@@ -1,6 +1,6 @@
 """Op tables of the serving performance model aiconfigurator (NVIDIA, 2025-2026) as TIMINGS.
 
-Three layouts, told apart by their headers: matrix products, attention and collectives. Times are
+Five layouts, told apart by their headers: products, attention, experts, collectives of two libraries. Times are
 milliseconds of one op inside a replayed CUDA graph (nccl-tests for collectives), means over the replays: no host
 time is in them, so nothing is subtracted. What the collectors run was read in their sources (``collector/`` of
 that project):
@@ -11,10 +11,14 @@ that project):
   its own.
 - Prefill attention is causal, with every query's keys in the pass (``q_len`` = ``kv_len``), and stores keys and
   values in the cache on the way; decoding has ``step`` keys in the cache before its one query (``isl`` 1), which
-  sees all of them. The same tensors every time: small ones come from the L2 cache. bf16 attention over an fp8
-  cache and attention over a window are ops of their own.
+  sees all of them; an encoder's has as many keys as query heads and no mask. The same tensors every time: small
+  ones come from the L2 cache. bf16 attention over an fp8 cache and attention over a window are ops of their own.
+- Experts are those of one device: ``num_tokens`` are all tokens that are routed, ``num_experts`` / ``moe_ep_size``
+  experts lie here, each ``inter_size`` / ``moe_tp_size`` wide. A router that prefers some is an op of its own.
 - The size of a collective is nccl-tests' size divided by the item: all ranks' output of an all-gather, all
-  ranks' input of a reduce-scatter, what each rank holds of an all-reduce or all-to-all.
+  ranks' input of a reduce-scatter, what each rank holds of an all-reduce or all-to-all. The serving library's
+  own all-reduce counts items too: from 64 MiB on its times are NCCL's at the same ``message_size`` on every board.
+  Started singly and not replayed, it holds the host's launches and is an op of its own.
 """
 
 from __future__ import annotations
@@ -41,6 +45,13 @@ DTYPES: Mapping[str, str] = {
 BLOCK_SCALED = "fp8_block_gemm"
 FP8_CACHE = "attention_fp8_kv_cache"
 WINDOW = "attention_window_{:g}"
+ROUTED = "experts_{}"
+EAGER = "all_reduce_with_launches"
+NO_KIND: Mapping[str, str] = {
+    "mla_dtype": "latent attention", "head_k_dim": "linear attention (gated delta rule)",
+    "d_state": "state-space layers (Mamba 2)",
+}  # fmt: skip
+"""Columns by which tables of ops are known for which there is no kind, and the ops."""
 COLLECTIVES: Mapping[str, str] = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "alltoall": "all_to_all",
@@ -49,9 +60,11 @@ NOTES: Mapping[str, str] = {
     "gemm": "aiconfigurator's products are means over a replayed CUDA graph of six F.linear with weights of their "
     "own: warm, without host time. fp8 products quantise bf16 activations and write bf16; timings of the op "
     "fp8_block_gemm scale blocks of 128 and stand for that op only.",
-    "attention": "aiconfigurator's attention is causal prefill or one new token over a cache, through the backend "
-    "of SGLang that a row names, inside a replayed CUDA graph: it also writes keys and values to the cache, and "
-    "small tensors stay in the L2 cache.",
+    "attention": "aiconfigurator's attention is causal prefill, one new token over a cache, or an encoder's, by "
+    "the backend of SGLang that a row names, in a replayed CUDA graph: but for an encoder's it also writes keys "
+    "and values to the cache, and small tensors stay in the L2 cache.",
+    "experts": "aiconfigurator's experts are those of one device, gate, up, down and what joins them, inside a "
+    "replayed CUDA graph: m counts the tokens of all devices, b the experts that are here.",
     "collective": "Collectives are nccl-tests, out of place, one process for all devices of a node. message_byte "
     "is nccl-tests' size: the whole of a gather's output and of a scatter's input.",
 }
@@ -88,19 +101,43 @@ def _gemm(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def _attention(rows: pd.DataFrame) -> dict[str, object]:
-    op = (rows["kv_cache_dtype"] != rows["attn_dtype"]).map({True: FP8_CACHE, False: ""})
+    cached = "kv_cache_dtype" in rows.columns
+    op = (rows["kv_cache_dtype" if cached else "attn_dtype"] != rows["attn_dtype"]).map(
+        {True: FP8_CACHE, False: ""}
+    )
     if "window_size" in rows.columns:
         seen = rows["window_size"] > 0
         op = op.mask(seen, rows["window_size"].map(WINDOW.format))
     # A decoding step has one new token, and a cache of so many before it.
     before = rows["step"].fillna(0.0) if "step" in rows.columns else 0.0 * rows["isl"]
     sizes = {
-        "batch": rows["batch_size"], "heads": rows["num_heads"], "kv_heads": rows["num_key_value_heads"],
+        "batch": rows["batch_size"], "heads": rows["num_heads"],
+        "kv_heads": rows["num_key_value_heads" if cached else "num_heads"],
         "q_len": rows["isl"], "kv_len": rows["isl"] + before, "head_dim": rows["head_dim"],
-        "causal": (before == 0).astype("float64"),
+        "causal": (before == 0).astype("float64") * cached,
     }  # fmt: skip
     fixed = {"kind": "attention", "engine": "matrix", "accumulate_dtype": "fp32"}
     return {**_origin(rows), **fixed, "op": op, **sizes}
+
+
+def _experts(rows: pd.DataFrame) -> dict[str, object]:
+    block = (rows["moe_dtype"] == "fp8_block").map({True: "fp8_block", False: ""})
+    skewed = rows["distribution"].map(lambda name: "" if name == "balanced" else name)
+    marked = (block + "_" + skewed).str.strip("_")
+    sizes = {
+        "m": rows["num_tokens"], "k": rows["hidden_size"], "n": rows["inter_size"] / rows["moe_tp_size"],
+        "b": rows["num_experts"] / rows["moe_ep_size"], "experts": rows["num_experts"], "top_k": rows["topk"],
+    }  # fmt: skip
+    fixed = {"kind": "experts", "engine": "matrix", "accumulate_dtype": "fp32"}
+    return {**_origin(rows), **fixed, "op": marked.map(lambda one: one and ROUTED.format(one)), **sizes}
+
+
+def _own_collective(rows: pd.DataFrame) -> dict[str, object]:
+    item_byte = rows["allreduce_dtype"].map(DTYPES).map(ITEM_BYTE)
+    eager = rows["backend"].str.endswith("_eager").map({True: EAGER, False: ""})
+    fixed = {"kind": "collective", "pass_name": "", "engine": "vector", "link": "node", "op": eager}
+    sizes = {"message_byte": rows["message_size"] * item_byte, "ranks": rows["num_gpus"]}
+    return {**_origin(rows), **fixed, "collective": rows["op_name"].map(COLLECTIVES), **sizes}
 
 
 def _collective(rows: pd.DataFrame) -> dict[str, object]:
@@ -123,9 +160,32 @@ LAYOUTS: Mapping[str, Layout] = {
     "attention": Layout(
         (*_ORIGIN, "attn_dtype", "kv_cache_dtype"),
         ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step", "window_size", "time_ms"),
-        ("step", "window_size"),
+        ("num_key_value_heads", "kv_cache_dtype", "step", "window_size"),
         "attn_dtype",
         _attention,
+    ),
+    "experts": Layout(
+        (*_ORIGIN, "moe_dtype", "distribution"),
+        (
+            "num_tokens",
+            "hidden_size",
+            "inter_size",
+            "topk",
+            "num_experts",
+            "moe_tp_size",
+            "moe_ep_size",
+            "time_ms",
+        ),
+        (),
+        "moe_dtype",
+        _experts,
+    ),
+    "own collective": Layout(
+        (*_ORIGIN, "op_name", "allreduce_dtype", "backend"),
+        ("num_gpus", "message_size", "time_ms"),
+        (),
+        "allreduce_dtype",
+        _own_collective,
     ),
     "collective": Layout(
         ("device", "op_name", "kernel_source", "nccl_dtype", "nccl", "version"),
@@ -138,28 +198,31 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def _kind(path: Path) -> str:
-    """Name the layout whose columns a file has; "" for none."""
+    """Name the layout whose columns a file has, or the column by which it has no kind; "" for none."""
     header = set(read_header(path))
     for kind, layout in LAYOUTS.items():
         if {*layout.texts, *layout.numbers} - {*layout.optional} <= header:
             return kind
-    return ""
+    return next((name for name in NO_KIND if {*_ORIGIN, name, "time_ms"} <= header), "")
 
 
 def recognise_aiconfigurator(path: Path) -> bool:
-    """Tell whether a file is text whose first line names the columns of one of the three layouts."""
+    """Tell whether a file is text whose first line names the columns of one of their layouts."""
     return bool(_kind(path))
 
 
 def read_aiconfigurator(path: Path) -> ImportedTimings:
-    """Read a table of products, attention or collectives.
+    """Read a table of products, attention, experts or collectives.
 
     `path`: a CSV file, packed by gzip or not. Gives an ImportedTimings: times in seconds. Rows with an ``op``
-    stand for that op only.
+    stand for that op only. Raises FomkitError for ops that fomkit has no kind of, by their name.
     """
     kind = _kind(path)
     if not kind:
         raise FomkitError(str(path), "has the columns of none of aiconfigurator's tables. Check its first line.")
+    if kind in NO_KIND:
+        what = f"is a table of {NO_KIND[kind]}, for which fomkit has no kind. No row of it was read; leave it out."
+        raise FomkitError(str(path), what)
     layout = LAYOUTS[kind]
     rows = read_columns(path, layout.texts, layout.numbers, optional=layout.optional)
     devices = sorted(set(rows["device"]))
@@ -168,15 +231,18 @@ def read_aiconfigurator(path: Path) -> ImportedTimings:
         raise FomkitError(str(path), f"is of several devices: {listed}. Split it by the column device.")
     check_present(rows, path, [name for name in layout.numbers if name not in layout.optional])
     unread = ~rows[layout.dtype].isin(list(DTYPES))
-    if kind == "collective":
+    if "op_name" in layout.texts:
         unread |= ~rows["op_name"].isin(list(COLLECTIVES))
     read = rows[~unread]
     if not len(read):
         raise FomkitError(str(path), f"has no row in a number format that fomkit knows: {', '.join(DTYPES)}.")
     columns = {"dtype": read[layout.dtype].map(DTYPES), "time_s": read["time_ms"] / 1e3, **layout.columns(read)}
     timings = make_timings(columns, read.index, path)
-    reason = "" if not unread.any() else f"no number format or collective that fomkit knows in {layout.dtype}"
+    left = rows.loc[unread, layout.dtype].value_counts()
+    formats = ", ".join(f"{many:,} {name}" for name, many in left.items())
+    reason = f"no number format or collective that fomkit knows in {layout.dtype}: {formats}" if formats else ""
     table, skipped = layout.dtype.replace("dtype", "table"), int(unread.sum())
+    kind = str(columns["kind"])
     count = SectionCount("-", table, imported=len(read), skipped=skipped, reason=reason, kind=kind)
     named = timings.loc[timings["op"] != "", "op"].value_counts()
     remarks = tuple(f"{many:,} timings stand for the op {op} only." for op, many in named.items())
