@@ -36,21 +36,23 @@ def _evidence(known: Rates, utilisation: float, source: str, launch: Fact | None
 
 def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine) -> Matrix:
     """Give value, ends, and the value without launches (4, q) [s], by the floors and the typical utilisation."""
-    kernel_s, launch = found.floor_s / utilisation.value, machine.device.launch_s
+    kernel_s = found.floor_s / utilisation.value
     # The typical utilisation and the stated rate err independently; both are factors.
     faster = np.hypot(np.log(utilisation.high / utilisation.value), np.log(found.high))
     slower = np.hypot(np.log(utilisation.value / utilisation.low), np.log(found.low))
-    starts, (start_s, low_s, high_s) = _starts(rows, launch)
+    starts, (start_s, low_s, high_s) = _starts(rows, utilisation, machine.device.launch_s)
     time_s = kernel_s + starts * start_s
     below = np.hypot(kernel_s * (1 - np.exp(-faster)), starts * (start_s - low_s))
     above = np.hypot(kernel_s * (np.exp(slower) - 1), starts * (high_s - start_s))
     return np.stack([time_s, time_s - below, time_s + above, kernel_s])
 
 
-def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float, float]]:
-    """Give the launches of each row, and what one costs with its ends [s]."""
+def _starts(
+    rows: Rows, utilisation: TypicalUtilisations, launch: Fact | None
+) -> tuple[Matrix, tuple[float, float, float]]:
+    """Give the launches that are added to each row, and what one costs with its ends [s]."""
     ends = (0.0, 0.0, 0.0) if launch is None else (launch.value, launch.low, launch.high)
-    return np.nan_to_num(numbers(rows, "launches")), ends
+    return np.where(utilisation.started, 0.0, np.nan_to_num(numbers(rows, "launches"))), ends
 
 
 def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:
@@ -91,7 +93,10 @@ def _answers(
     products = np.flatnonzero(are(rows, "kind", "gemm"))
     if len(products):
         times[:, products] = _never_falling(rows.take(products), machine, interval)
-    kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, launch)  # time less launches may round to 0
+    kernel_s, (starts, (start_s, _, _)) = (
+        times[3],
+        _starts(rows, utilisation, launch),
+    )  # time less launches may round to 0
     reached = np.divide(found.floor_s, kernel_s, out=utilisation.value.copy(), where=kernel_s > 0)
     known_of = cache(partial(rates, machine))
 
@@ -110,7 +115,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
 
     time = max(flop / peak, byte / bandwidth) / utilisation + launches · launch cost. The utilisation is what
     other, timed machines would reach (`typical`), and their disagreement gives the interval, together
-    with the spread of the facts. A product takes no longer with a smaller batch.
+    with the spread of the facts. Products in tiles take their start with them: no launch is added. A product takes no longer with a smaller batch.
 
     An `Estimator` of the rows for which every rate that their kind needs is known, as stated, else as fitted to
     the machine's table.
