@@ -11,9 +11,8 @@ Rules, the same for every machine whose profile states its architecture, peak an
 - timings by a library that no framework calls (`APART`) tell nothing;
 - a machine whose file names another's device is that one and tells nothing of its own;
 - kinds that nobody timed move data: they have a table of all timed kinds that do, each with as many rows;
-- products of matrix engines that were timed without any host time (`DEVICE_ALONE`) are besides set beside the form
-  of `fomkit.prediction.tiles`, where the profile states processors and cache, instead of beside the floor: the form
-  is fitted to the machine's own table, drawn to `Form`'s defaults, and utilisation is form / time;
+- products of matrix engines that were timed without host time (`DEVICE_ALONE`) are set beside the form of
+  `fomkit.prediction.tiles` too, where the profile states processors and cache: the form is fitted to the machine's own table, drawn to `Form`'s defaults, and utilisation is form / time;
 - the length of a feature is `REACH` standard deviations over all machines;
 - each surface is told by those of other chips, and what they miss is kept with it, for intervals.
 """
@@ -54,7 +53,7 @@ from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, S
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.aiconfigurator import HARNESS
 
-MOST = {"gemm": 150, "tiles": 150, "twins": 1000, "conv": 48, "pointwise": 30, "matvec": 12}
+MOST = {"gemm": 150, "tiles": 150, "twins": 600, "conv": 48, "pointwise": 30, "matvec": 12}
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha",)
@@ -62,8 +61,8 @@ APART = ("trtllm_mha",)
 FlashAttention. With its rows, attention of left-out chips is off by 37 % in the middle instead of 30."""
 DEVICE_ALONE = (HARNESS,)
 HELD = 0.2
-"""How firmly constants of a form are held, in ln(time) for a factor of e: tables of one chip have them within a few
-per cent, and what they do not say shall be alike, as one machine's form is used for another's products."""
+"""How firmly constants of a form are held, in ln(time) for a factor of e: one machine's form serves another's
+products, so what its table leaves open shall be as everywhere."""
 FEWEST, FEWEST_THIN, REACH, SAMPLE_ROWS = 20, 4, 2.0, 200
 PROBABILITIES = (np.arange(20) + 0.5) / 20
 ROOT = Path(__file__).parent.parent

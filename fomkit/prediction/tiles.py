@@ -27,8 +27,8 @@ SPLITS = (1, 2, 4, 8, 16)
 STEP = 64.0
 """Depth that a tile is computed by at once: part of it costs as much."""
 REUSE, LESS = 64.0, 0.35
-"""Items that a tile computes for each that it loads, from which it runs at full rate, and how the rate falls below:
-as a power. A tile of a × b loads a + b and computes a·b."""
+"""Results per operand loaded, a·b / (a + b) of a tile of a × b, from which it runs at full rate, and the power by
+which the rate falls below."""
 JOIN_S = 1.5e-6
 """What it takes to join parts of the depth, besides their traffic of one byte an item [s]."""
 EXPECTED_WAIT_S = 0.5e-9

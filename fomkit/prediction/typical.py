@@ -238,8 +238,8 @@ def median_and_spread(
 ) -> tuple[Matrix, Matrix]:
     """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight.
 
-    The deviation is up to the factors that `Surface.errors` hold. `above` (surfaces × q): ln of what the surface is
-    told beside, over the floor; the surfaces of most kinds are told beside that.
+    The deviation is up to the factors that `Surface.errors` hold. `above` (surfaces × q): ln of what the surface
+    is told beside, over the floor; those of most kinds are told beside the floor itself.
     """
     predictions = heights(found, features) - above
     value = middle(predictions, weight)
@@ -314,7 +314,7 @@ def of_width(known: Sequence[Surface], dtype: str) -> list[Surface]:
 
 
 class _Peers(NamedTuple):
-    """Surfaces that speak for products in tiles, their weights, the interval's ends in deviations, who is first."""
+    """Surfaces that speak for products in tiles, with their weights; `ends` of the interval in deviations."""
 
     found: Surfaces
     weight: Matrix
