@@ -12,7 +12,9 @@ Rules, the same for every machine whose profile states its architecture, peak an
 - a machine whose file names another's device is that one and tells nothing of its own;
 - kinds that nobody timed move data: they have a table of all timed kinds that do, each with as many rows;
 - products of matrix engines that were timed without host time (`DEVICE_ALONE`) are set beside the form of
-  `fomkit.prediction.tiles` too, where the profile states processors and cache: the form is fitted to the machine's own table, drawn to `Form`'s defaults, and utilisation is form / time;
+  `fomkit.prediction.tiles` too, where the profile states processors and cache: the form is fitted to the machine's
+  own table, drawn to `Form`'s defaults, and utilisation is form / time; few rows serve other chips (`TILED`), many
+  other boards of the same chip (`TWINS`);
 - the length of a feature is `REACH` standard deviations over all machines;
 - each surface is told by those of other chips, and what they miss is kept with it, for intervals.
 """
@@ -186,7 +188,7 @@ def spaced(features: np.ndarray, count: int) -> np.ndarray:
 
 
 def drawn(length: int, count: int) -> np.ndarray:
-    """Choose rows by chance: of a smooth rest, those far apart from others tell less than many of the usual ones."""
+    """Choose rows by chance: where little is left to tell, usual rows tell more than those far from all others."""
     return np.sort(np.random.default_rng(0).permutation(length)[:count])
 
 

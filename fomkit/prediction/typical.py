@@ -385,6 +385,8 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
     value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
+    if name == f"gemm/{TILED.partition('/')[2]}":
+        source = f"{source}; processors and cache are not stated, so not by tiles"
     return np.exp([value, value + below * sigma, value + above * sigma]), source
 
 
