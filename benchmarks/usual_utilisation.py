@@ -12,7 +12,7 @@ Rules, the same for every machine whose profile states its architecture, peak an
 - a machine whose file names another's device is that one and tells nothing of its own;
 - kinds that nobody timed move data: they have a table of all timed kinds that do, each with as many rows;
 - products of matrix engines that were timed without host time (`DEVICE_ALONE`) are set beside the form of
-  `fomkit.prediction.tiles` too, where the profile states processors and cache: the form is fitted to the machine's
+  `fomkit.prediction.rates` too, where the profile states processors and cache: the form is fitted to the machine's
   own table, drawn to `Form`'s defaults, and utilisation is form / time; few rows serve other chips (`TILED`), many
   other boards of the same chip (`TWINS`);
 - the length of a feature is `REACH` standard deviations over all machines;
@@ -35,9 +35,8 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import thinness
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import op_seconds
+from fomkit.prediction.rates import Chip, Form, Tiled, chip_of, op_seconds, tile_seconds, tiled
 from fomkit.prediction.storage_order import row_major
-from fomkit.prediction.tiles import Chip, Form, Tiled, chip_of, seconds, tiled
 from fomkit.prediction.typical import (
     BY_PASS,
     FEATURES,
@@ -92,7 +91,7 @@ def fitted_form(products: Tiled, chip: Chip, time_s: np.ndarray) -> Form:
     start = np.log(Form())
 
     def errors(logged: np.ndarray) -> np.ndarray:
-        wrong = np.log(seconds(Form(*np.exp(logged)), products, chip)) - np.log(time_s)
+        wrong = np.log(tile_seconds(Form(*np.exp(logged)), products, chip)) - np.log(time_s)
         return np.concatenate([wrong, np.sqrt(len(time_s)) * HELD * (logged - start)])
 
     found = least_squares(errors, start, loss="soft_l1", f_scale=0.2, max_nfev=60).x
@@ -112,7 +111,7 @@ def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
         products, time_s = tiled(timed, chip), timed["own_s"].to_numpy()
         form = fitted_form(products, chip, time_s)
         features = np.rint(products.features * FEATURE_DIGITS) / FEATURE_DIGITS
-        reached = np.log(seconds(form, products, chip) / time_s)
+        reached = np.log(tile_seconds(form, products, chip) / time_s)
         yield Table(machine, dtype, "matrix", features, reached, products, chip, form)
 
 
@@ -215,7 +214,7 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
     if table.products is not None and table.chip is not None:
         found = side_by_side(length, of_width(included, one.dtype))
         floor = np.log(2.0) * table.features[:, -1]
-        own = np.log(seconds(Form(*table.form), table.products, table.chip)) - floor
+        own = np.log(tile_seconds(Form(*table.form), table.products, table.chip)) - floor
         above = (above_floor(found, table.products, table.chip) - own)[:, at]
     else:
         found = side_by_side(length, included)

@@ -37,8 +37,7 @@ from fomkit.prediction.gp import (
     significant,
     surfaces,
 )
-from fomkit.prediction.rates import rates
-from fomkit.prediction.tiles import Chip, Form, Tiled, chip_of, seconds, tiled
+from fomkit.prediction.rates import Chip, Form, Tiled, chip_of, rates, tile_seconds, tiled
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
@@ -128,7 +127,7 @@ WORK: Mapping[str, str] = {
 """Kinds with timings of their own; the others move data, as all timed kinds that do together."""
 MOVING = "traffic"
 TILED, TWINS = "tiles/matrix", "twins/matrix"
-"""Products of matrix engines as tiles of a result that processors share (`fomkit.prediction.tiles`): few rows of
+"""Products of matrix engines as tiles of a result that processors share (`fomkit.prediction.rates`): few rows of
 each machine, for other chips, and many, for other boards of its own chip."""
 MATVEC = "matvec"
 """Products with a side of 1: what they reach of the bandwidth is told by such products alone, on any engine."""
@@ -303,7 +302,7 @@ def _included_machines(
 
 def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
     """Give ln of the time by each surface's form over the floor, for products on a chip (surfaces × q)."""
-    times = np.stack([seconds(Form(*one.form), products, chip) for one in found.known])
+    times = np.stack([tile_seconds(Form(*one.form), products, chip) for one in found.known])
     return np.asarray(np.log(times) - np.log(2.0) * products.features[:, -1], np.float64)
 
 
@@ -338,9 +337,9 @@ def _peers(
 
 def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
     """Do what `_of_group` does, for products of a matrix engine whose processors and cache are stated."""
-    kind, dtype, engine, _ = group
+    _, dtype, engine, _ = group
     known, device, tables = rates(machine, dtype, engine), machine.device, machine.typical
-    if kind != "gemm" or engine != "matrix" or tables is None:
+    if engine != "matrix" or tables is None:
         return None
     if known.flop_per_s is None or known.byte_per_s is None:
         return None
@@ -438,10 +437,11 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     started = np.zeros(len(rows), bool)
     for at_group, group in enumerate(firsts):
         at = np.flatnonzero(numbers_of == at_group)
-        in_tiles = _of_tiles(rows.take(at), group, machine, interval)
+        products = group[0] == "gemm"
+        in_tiles = _of_tiles(rows.take(at), group, machine, interval) if products else None
         started[at] = in_tiles is not None
         found = in_tiles or _of_group(rows.take(at), group, machine, interval)
-        if found is not None and in_tiles is None and group[0] == "gemm":
+        if found is not None and in_tiles is None and products:
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
         elif found is not None:
             ends[:, at], sources[at] = found

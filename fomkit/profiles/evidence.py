@@ -42,7 +42,7 @@ from fomkit.prediction.donors import FEWEST, KINDS, MOST
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import distinct_ops, families
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
-from fomkit.prediction.tiles import Form
+from fomkit.prediction.rates import Form
 from fomkit.profiles.locate import cache_folder, file_key, is_shipped, kept, shipped_folder
 from fomkit.profiles.machines import as_loaded, fit_key, load_fits, load_machine, save_fits, table_key
 

@@ -11,7 +11,7 @@ import pytest
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import prior
 from fomkit.prediction.estimates import as_rows
-from fomkit.prediction.tiles import JOIN_S, Chip, Form, chip_of, seconds, tiled
+from fomkit.prediction.rates import JOIN_S, Chip, Form, chip_of, tile_seconds, tiled
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
@@ -46,7 +46,7 @@ def test_a_product_of_whole_waves_by_hand() -> None:
     form = Form(start_s=3e-6, arithmetic=1.5, memory=1.2, power=2, wait_s=1e-9, cache_share=1e-9)
     byte = 2 * (2560 * 4096 * 2 + 2560 * 2560)
     parts = np.array([1.5 * found.arithmetic_s[0], 1.2 * byte / 1e12, 4096 * 1e-9])
-    assert seconds(form, found, CHIP)[0] == pytest.approx(3e-6 + np.sqrt((parts**2).sum()), rel=1e-9)
+    assert tile_seconds(form, found, CHIP)[0] == pytest.approx(3e-6 + np.sqrt((parts**2).sum()), rel=1e-9)
 
 
 def test_one_tile_more_than_a_wave_costs_another_or_smaller_tiles() -> None:
@@ -61,7 +61,7 @@ def test_a_deep_product_of_few_tiles_is_cut_along_its_depth() -> None:
 
 
 def test_nothing_is_left_of_a_tiny_product_but_the_start() -> None:
-    found = seconds(Form(), tiled(products((1, 1, 1)), CHIP), CHIP)
+    found = tile_seconds(Form(), tiled(products((1, 1, 1)), CHIP), CHIP)
     assert found[0] == pytest.approx(Form().start_s, rel=0.02)
 
 
@@ -70,7 +70,7 @@ def test_a_larger_product_takes_hardly_less(side: int) -> None:
     sizes = [[512.0, 1536.0, 768.0] for _ in range(60)]
     for number, one in enumerate(sizes):
         one[side] = round(16.0 * 1.15**number)
-    times = seconds(Form(), tiled(products(*map(tuple, sizes)), CHIP), CHIP)
+    times = tile_seconds(Form(), tiled(products(*map(tuple, sizes)), CHIP), CHIP)
     assert (times[1:] > 0.9 * times[:-1]).all()
     assert times[-1] > 10 * times[0]
 
@@ -78,8 +78,8 @@ def test_a_larger_product_takes_hardly_less(side: int) -> None:
 def test_making_operands_narrower_takes_time_and_its_products_run_faster() -> None:
     large, flat = (8192, 8192, 8192), (65536, 64, 4096)
     narrow = Chip(100, 4e7, 2e15, 1e12)
-    wide_s = seconds(Form(), tiled(products(large, flat), CHIP), CHIP)
-    narrow_s = seconds(Form(), tiled(products(large, flat, dtype="fp8"), narrow), narrow)
+    wide_s = tile_seconds(Form(), tiled(products(large, flat), CHIP), CHIP)
+    narrow_s = tile_seconds(Form(), tiled(products(large, flat, dtype="fp8"), narrow), narrow)
     assert narrow_s[0] < 0.7 * wide_s[0]
     assert narrow_s[1] > wide_s[1]
 
