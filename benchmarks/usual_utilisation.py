@@ -11,6 +11,10 @@ Rules, the same for every machine whose profile states its architecture, peak an
 - timings by a library that no framework calls (`APART`) tell nothing;
 - a machine whose file names another's device is that one and tells nothing of its own;
 - kinds that nobody timed move data: they have a table of all timed kinds that do, each with as many rows;
+- products of matrix engines that were timed without host time (`DEVICE_ALONE`) are set beside the form of
+  `fomkit.prediction.rates` too, where the profile states processors and cache: the form is fitted to the machine's
+  own table, drawn to `Form`'s defaults, and utilisation is form / time; few rows serve other chips (`TILED`), many
+  other boards of the same chip (`TWINS`);
 - the length of a feature is `REACH` standard deviations over all machines;
 - each surface is told by those of other chips, and what they miss is kept with it, for intervals.
 """
@@ -23,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import least_squares
 
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface
@@ -30,29 +35,39 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import thinness
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import op_seconds
+from fomkit.prediction.rates import Chip, Form, Tiled, chip_of, op_seconds, tile_seconds, tiled
 from fomkit.prediction.storage_order import row_major
 from fomkit.prediction.typical import (
     BY_PASS,
     FEATURES,
     MATVEC,
     SHORTEST_S,
+    TILED,
+    TWINS,
+    above_floor,
     balance_of,
     by_parts,
     median_and_spread,
+    of_width,
     similarity,
 )
 from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, SURFACES
 from fomkit.profiles.machines import load_machine
+from fomkit.readers.tables.aiconfigurator import HARNESS
 
-MOST = {"gemm": 150, "conv": 48, "pointwise": 30, "matvec": 12}
+MOST = {"gemm": 150, "tiles": 150, "twins": 600, "conv": 48, "pointwise": 30, "matvec": 12}
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe")
 """Libraries that no framework calls: what B200's attention reaches by TensorRT-LLM says nothing of other machines'
 FlashAttention. With its rows, attention of left-out chips is off by 37 % in the middle instead of 30."""
-TWINS = ("gb200",)
-"""Chips of another machine here under another power limit: their surfaces would say the same twice."""
+SISTERS = ("gb200",)
+"""Chips of another machine here under another power limit: but for products in tiles, which choose what they hear,
+their surfaces would say the same twice."""
+DEVICE_ALONE = (HARNESS,)
+HELD = 0.2
+"""How firmly constants of a form are held, in ln(time) for a factor of e: one machine's form serves another's
+products, so what its table leaves open shall be as everywhere."""
 FEWEST, FEWEST_THIN, REACH, SAMPLE_ROWS = 20, 4, 2.0, 200
 PROBABILITIES = (np.arange(20) + 0.5) / 20
 ROOT = Path(__file__).parent.parent
@@ -60,19 +75,54 @@ TARGET = ROOT / "machine_profiles" / FOLDER
 
 
 class Table(NamedTuple):
-    """Timings of one machine for one kind of work and number format, as features and ln(utilisation)."""
+    """Timings of one machine for one kind of work and number format, as features and ln(utilisation).
+
+    `products`, `chip`, `form`: of products in tiles.
+    """
 
     machine: Machine
     dtype: str
     engine: str
     features: np.ndarray
     reached: np.ndarray
+    products: Tiled | None = None
+    chip: Chip | None = None
+    form: Form | tuple[()] = ()
+
+
+def fitted_form(products: Tiled, chip: Chip, time_s: np.ndarray) -> Form:
+    """The form nearest to timings, robust to outliers; each constant is held to its default by a factor of e."""
+    start = np.log(Form())
+
+    def errors(logged: np.ndarray) -> np.ndarray:
+        wrong = np.log(tile_seconds(Form(*np.exp(logged)), products, chip)) - np.log(time_s)
+        return np.concatenate([wrong, np.sqrt(len(time_s)) * HELD * (logged - start)])
+
+    found = least_squares(errors, start, loss="soft_l1", f_scale=0.2, max_nfev=60).x
+    return Form(*(float(f"{value:.3g}") for value in np.exp(found)))
+
+
+def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
+    """Products as tiles of their result."""
+    rows = costed[
+        (costed["kind"] == "gemm") & (costed["engine"] == "matrix") & are(costed, "harness", *DEVICE_ALONE)
+    ]
+    for dtype, timed in rows.groupby("dtype", sort=True):
+        peak = machine.device.peak(dtype, "matrix")
+        chip = chip_of(machine.device, peak.rate.value, machine.device.byte_per_s.value) if peak else None
+        if chip is None or len(timed) < FEWEST:
+            continue
+        products, time_s = tiled(timed, chip), timed["own_s"].to_numpy()
+        form = fitted_form(products, chip, time_s)
+        features = np.rint(products.features * FEATURE_DIGITS) / FEATURE_DIGITS
+        reached = np.log(tile_seconds(form, products, chip) / time_s)
+        yield Table(machine, dtype, "matrix", features, reached, products, chip, form)
 
 
 def machines() -> Iterator[Machine]:
     for path in sorted((ROOT / "machine_profiles").glob("*.yaml")):
         machine = load_machine(path)
-        own = not machine.device_of and machine.name not in TWINS
+        own = not machine.device_of
         if own and machine.device.architecture and machine.device.byte_per_s is not None and len(machine.timings):
             yield machine
 
@@ -96,6 +146,10 @@ def spaced_evenly(length: int, count: int) -> np.ndarray:
 def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
     timings = row_major(machine.timings)
     timings = timings[timings["kind"].isin(FEATURES) & ~are(timings, "library", *APART)]
+    products = in_tiles(machine, add_costs(timings).assign(own_s=op_seconds(timings)))
+    yield from ((work, one) for one in products for work in (TILED, TWINS))
+    if machine.name in SISTERS:
+        return
     costed = add_costs(timings).assign(own_s=op_seconds(timings), kind=by_parts(timings).cells())
     costed = pd.concat([costed, traffic(costed), thin(costed)], ignore_index=True)
     byte_per_s, launch = machine.device.byte_per_s.value, machine.device.launch_s
@@ -139,26 +193,40 @@ def spaced(features: np.ndarray, count: int) -> np.ndarray:
     return np.sort(np.concatenate([found, even]))
 
 
+def drawn(length: int, count: int) -> np.ndarray:
+    """Choose rows by chance: where little is left to tell, usual rows tell more than those far from all others."""
+    return np.sort(np.random.default_rng(0).permutation(length)[:count])
+
+
 def surface(table: Table, work: str, length: np.ndarray, errors: tuple[float, ...] = ()) -> Surface:
-    at = spaced(table.features, most(work))
+    at = spaced(table.features, most(work)) if table.chip is None else drawn(len(table.features), most(work))
     features, reached = table.features[at], table.reached[at]
     mean = float(reached.mean().round(4))
     balance = round(balance_of(table.machine, work.partition("/")[0], table.dtype, table.engine), 3)
     rows = surface_rows(features, weights_of(features, reached - mean, length))
     of = table.machine
-    return Surface(of.name, of.device.architecture, table.dtype, balance, mean, errors, rows)
+    return Surface(of.name, of.device.architecture, table.dtype, balance, mean, errors, rows, tuple(table.form))
 
 
-def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray) -> tuple[float, ...]:
+def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray, work: str) -> tuple[float, ...]:
     """What the surfaces of other chips miss of a table, in standard deviations, as evenly probable values."""
-    included = [other for other in others if other.architecture != one.architecture]
+    twins, same = work == TWINS, one.architecture
+    included = [
+        other for other in others if other.machine != one.machine and (other.architecture == same) == twins
+    ]
     if not included:
         return ()
-    found = side_by_side(length, included)
     at = spaced(table.features, SAMPLE_ROWS)
-    value, sigma = median_and_spread(
-        found, table.features[at], similarity(found, one.dtype, one.balance, one.architecture)
-    )
+    above: np.ndarray | float = 0.0
+    if table.products is not None and table.chip is not None:
+        found = side_by_side(length, of_width(included, one.dtype))
+        floor = np.log(2.0) * table.features[:, -1]
+        own = np.log(tile_seconds(Form(*table.form), table.products, table.chip)) - floor
+        above = (above_floor(found, table.products, table.chip) - own)[:, at]
+    else:
+        found = side_by_side(length, included)
+    weight = similarity(found, one.dtype, one.balance, one.architecture)
+    value, sigma = median_and_spread(found, table.features[at], weight, above)
     return tuple(np.quantile((table.reached[at] - value) / sigma, PROBABILITIES).round(2).tolist())
 
 
@@ -170,7 +238,7 @@ def entry(work: str, found: list[Table]) -> Iterator[tuple[list[object], np.ndar
     for table, one in zip(found, plain, strict=True):
         balance = "" if np.isnan(one.balance) else one.balance
         lengths = " ".join(f"{value:g}" for value in length)
-        errors = " ".join(map(repr, missed(table, one, plain, length)))
+        errors = " ".join(map(repr, missed(table, one, plain, length, work)))
         timings = len(table.reached)
         yield (
             [
@@ -184,6 +252,7 @@ def entry(work: str, found: list[Table]) -> Iterator[tuple[list[object], np.ndar
                 one.mean,
                 lengths,
                 errors,
+                " ".join(map(repr, one.form)),
             ],
             one.rows,
         )

@@ -84,6 +84,7 @@ class Device:
 
     ``fresh_byte_per_s`` is how fast the system hands out pages of new memory, which each result of
     ``fresh_above_byte`` or more is made of; ``host_byte_per_s`` is the rate from the host's memory to a device's.
+    ``units`` processors share ``cache_byte`` of cache, where both are stated.
     ``architecture`` is vendor, generation and chip as three words, or their beginning; "" is unknown.
     """
 
@@ -94,6 +95,8 @@ class Device:
     fresh_byte_per_s: Fact | None = None
     fresh_above_byte: float | None = None
     host_byte_per_s: Fact | None = None
+    units: Fact | None = None
+    cache_byte: Fact | None = None
     architecture: str = ""
 
     def peak(self, dtype: str, engine: str) -> Peak | None:

@@ -326,6 +326,7 @@ class Surface(NamedTuple):
     `dtype`: number format of the factors.
     `balance`: log2 of the machine's flop per byte; NaN where it tells nothing of the work.
     `mean`: mean of ln(utilisation).
+    `form`: the constants of products in tiles that the rows are set beside; none where that is the floor.
     `errors`: what the other chips' surfaces say is missed here, in standard deviations: values of equal
       probability.
     `rows` (n, 1 + p): a row per timed op: its weight in thousandths, then its features in hundredths.
@@ -338,6 +339,7 @@ class Surface(NamedTuple):
     mean: float
     errors: tuple[float, ...]
     rows: NDArray[np.int32]
+    form: tuple[float, ...] = ()
 
 
 class TimedWork(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
 from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, choose_words, numbers, places_of
-from fomkit.prediction.gp import Flags, Matrix
+from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.monotone import growing_axes, lines, resized, sizes_along
 from fomkit.prediction.rates import Bounds, Rates, bounds, rates
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
@@ -36,62 +36,71 @@ def _evidence(known: Rates, utilisation: float, source: str, launch: Fact | None
 
 def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine) -> Matrix:
     """Give value, ends, and the value without launches (4, q) [s], by the floors and the typical utilisation."""
-    kernel_s, launch = found.floor_s / utilisation.value, machine.device.launch_s
+    kernel_s = found.floor_s / utilisation.value
     # The typical utilisation and the stated rate err independently; both are factors.
     faster = np.hypot(np.log(utilisation.high / utilisation.value), np.log(found.high))
     slower = np.hypot(np.log(utilisation.value / utilisation.low), np.log(found.low))
-    starts, (start_s, low_s, high_s) = _starts(rows, launch)
+    starts, (start_s, low_s, high_s) = _starts(rows, utilisation, machine.device.launch_s)
     time_s = kernel_s + starts * start_s
     below = np.hypot(kernel_s * (1 - np.exp(-faster)), starts * (start_s - low_s))
     above = np.hypot(kernel_s * (np.exp(slower) - 1), starts * (high_s - start_s))
     return np.stack([time_s, time_s - below, time_s + above, kernel_s])
 
 
-def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float, float]]:
-    """Give the launches of each row, and what one costs with its ends [s]."""
+def _starts(
+    rows: Rows, utilisation: TypicalUtilisations, launch: Fact | None
+) -> tuple[Matrix, tuple[float, float, float]]:
+    """Give the launches that are added to each row, and what one costs with its ends [s]."""
     ends = (0.0, 0.0, 0.0) if launch is None else (launch.value, launch.low, launch.high)
-    return np.nan_to_num(numbers(rows, "launches")), ends
+    return np.where(utilisation.started, 0.0, np.nan_to_num(numbers(rows, "launches"))), ends
 
 
-def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:
-    """Do what `_running_maxima` does, so many rows at once that memory stays bounded."""
-    parts, places = range(0, len(rows), PRODUCTS_AT_ONCE), np.arange(len(rows))
-    return np.concatenate(
-        [_running_maxima(rows.take(places[at : at + PRODUCTS_AT_ONCE]), machine, interval) for at in parts], 1
-    )
+def _never_falling(rows: Rows, places: Places, machine: Machine, interval: float, stepped: bool) -> Matrix:
+    """Do what `_running_maxima` does for some rows, so many at once that memory stays bounded."""
+    parts = (places[at : at + PRODUCTS_AT_ONCE] for at in range(0, len(places), PRODUCTS_AT_ONCE))
+    return np.concatenate([_running_maxima(rows.take(part), machine, interval, stepped) for part in parts], 1)
 
 
-def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
+def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool) -> Matrix:
     """Give what `_times` does (4, q) [s] of products, which take no longer with a smaller batch.
 
     What other machines reach rises and falls with the size: their kernels like multiples of some numbers, and the
     floor of a few rows stays where it is while more of it is reached. Whether this machine's library does so too,
     nobody knows. So the times at the powers of two up to the size, each at least the one before, are joined by
-    straight lines.
+    straight lines. Products in tiles (`stepped`) begin another row of tiles with one row more than a power of two:
+    these sizes count too.
     """
     axes = growing_axes(rows)
     size = sizes_along(rows, axes)
-    below = np.floor(np.log2(np.maximum(size, 1.0)))
-    last = below + (size > 2.0**below)
     first, line, _ = lines(rows, axes)
-    powers = np.arange(last.max() + 1)
-    base = np.repeat(first, len(powers))
-    smaller = resized(rows.take(base), axes[base], np.tile(2.0**powers, len(first)))
+    rungs = 2.0 ** np.arange(np.ceil(np.log2(size.max(initial=1.0))) + 1)
+    if stepped:
+        rungs = np.unique([rungs, rungs + 1])
+    last = np.maximum(np.searchsorted(rungs, size), 0)
+    below = np.maximum(last - (rungs[last] > size), 0)
+    base = np.repeat(first, len(rungs))
+    smaller = resized(rows.take(base), axes[base], np.tile(rungs, len(first)))
     utilisation = typical_utilisation(smaller, machine, interval)
-    times = _times(smaller, bounds(smaller, machine), utilisation, machine).reshape(4, len(first), len(powers))
+    times = _times(smaller, bounds(smaller, machine), utilisation, machine).reshape(4, len(first), len(rungs))
     times = np.maximum.accumulate(times, 2)
-    left, right = (times[:, line, places.astype(np.intp)] for places in (below, last))
-    return np.asarray(left + (right - left) * (size / 2.0**below - 1), np.float64)
+    left, right = times[:, line, below], times[:, line, last]
+    share = (size - rungs[below]) / np.maximum(rungs[last] - rungs[below], 1.0)
+    return np.asarray(left + (right - left) * share, np.float64)
 
 
 def _answers(
     rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine, interval: float
 ) -> Answers:
     times, launch = _times(rows, found, utilisation, machine), machine.device.launch_s
-    products = np.flatnonzero(are(rows, "kind", "gemm"))
-    if len(products):
-        times[:, products] = _never_falling(rows.take(products), machine, interval)
-    kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, launch)  # time less launches may round to 0
+    products = are(rows, "kind", "gemm")
+    for stepped in (False, True):
+        at = np.flatnonzero(products & (utilisation.started == stepped))
+        if len(at):
+            times[:, at] = _never_falling(rows, at, machine, interval, stepped)
+    kernel_s, (starts, (start_s, _, _)) = (
+        times[3],
+        _starts(rows, utilisation, launch),
+    )  # time less launches may round to 0
     reached = np.divide(found.floor_s, kernel_s, out=utilisation.value.copy(), where=kernel_s > 0)
     known_of = cache(partial(rates, machine))
 
@@ -110,7 +119,8 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
 
     time = max(flop / peak, byte / bandwidth) / utilisation + launches · launch cost. The utilisation is what
     other, timed machines would reach (`typical`), and their disagreement gives the interval, together
-    with the spread of the facts. A product takes no longer with a smaller batch.
+    with the spread of the facts. A product takes no longer with a smaller batch. Products in tiles were timed
+    with their start, so no launch is added to theirs.
 
     An `Estimator` of the rows for which every rate that their kind needs is known, as stated, else as fitted to
     the machine's table.

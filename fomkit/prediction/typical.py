@@ -9,7 +9,7 @@ each unit of arithmetic gets. Two machines for which these agree are asked to do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -41,10 +41,11 @@ from fomkit.prediction.gp import (
     Texts,
     bounded,
     heights,
+    side_by_side,
     significant,
     surfaces,
 )
-from fomkit.prediction.rates import attention_parts, rates
+from fomkit.prediction.rates import Chip, Form, Tiled, attention_parts, chip_of, rates, tile_seconds, tiled
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
@@ -137,6 +138,9 @@ FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
 WORK: Mapping[str, str] = {**{kind: kind for kind in FEATURES if kind != "traffic"}, "optimizer": "pointwise"}
 """Kinds with timings of their own; the others move data, as all timed kinds that do together."""
 MOVING = "traffic"
+TILED, TWINS = "tiles/matrix", "twins/matrix"
+"""Products of matrix engines as tiles of a result that processors share (`fomkit.prediction.rates`): few rows of
+each machine, for other chips, and many, for other boards of its own chip."""
 MATVEC = "matvec"
 """Products with a side of 1: what they reach of the bandwidth is told by such products alone, on any engine."""
 BY_PASS = ("conv", "rnn")
@@ -175,12 +179,14 @@ class TypicalUtilisations(NamedTuple):
 
     `value`, `low`, `high` (q,): NaN where it is unknown.
     `source` (q,).
+    `started` (q,): true where the time that follows holds the start, so that no launch is added.
     """
 
     value: Matrix
     low: Matrix
     high: Matrix
     source: Texts
+    started: Flags
 
     def chosen(self, which: Flags) -> TypicalUtilisations:
         """Give those of some of the ops."""
@@ -247,12 +253,15 @@ def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     return np.asarray(values[below, at] + share * (values[above, at] - values[below, at]), np.float64)
 
 
-def median_and_spread(found: Surfaces, features: Matrix, weight: Matrix) -> tuple[Matrix, Matrix]:
+def median_and_spread(
+    found: Surfaces, features: Matrix, weight: Matrix, above: Matrix | float = 0.0
+) -> tuple[Matrix, Matrix]:
     """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight.
 
-    The deviation is up to the factors that `Surface.errors` hold.
+    The deviation is up to the factors that `Surface.errors` hold. `above` (surfaces × q): ln of what the surface
+    is told beside, over the floor; those of most kinds are told beside the floor itself.
     """
-    predictions = heights(found, features)
+    predictions = heights(found, features) - above
     value = middle(predictions, weight)
     between = (weight[:, None] * (predictions - value) ** 2).sum(0)
     return value, np.asarray(np.sqrt(between + LEAST**2 + ALONE**2 * (weight**2).sum()))
@@ -312,6 +321,61 @@ def _included_machines(
     return weight, (below, above), f"usual for {name} on {first} and the like"
 
 
+def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
+    """Give ln of the time by each surface's form over the floor, for products on a chip (surfaces × q)."""
+    times = np.stack([tile_seconds(Form(*one.form), products, chip) for one in found.known])
+    return np.asarray(np.log(times) - np.log(2.0) * products.features[:, -1], np.float64)
+
+
+def of_width(known: Sequence[Surface], dtype: str) -> list[Surface]:
+    """Choose the surfaces of the number formats nearest in width: for a narrower one operands are made first."""
+    apart = [abs(math.log2(ITEM_BYTE[one.dtype] / ITEM_BYTE[dtype])) for one in known]
+    return [one for one, octaves in zip(known, apart, strict=True) if octaves == min(apart)]
+
+
+class _Peers(NamedTuple):
+    """Surfaces that speak for products in tiles, with their weights; `ends` of the interval in deviations."""
+
+    found: Surfaces
+    weight: Matrix
+    ends: tuple[float, float]
+    first: str
+
+
+@lru_cache(maxsize=64)
+def _peers(
+    tables: TypicalTables, excluded: tuple[str, ...], dtype: str, architecture: str, interval: float
+) -> _Peers | None:
+    twins, every = (surfaces(tables, name, excluded) for name in (TWINS, TILED))
+    same = [one for one in twins.known if one.architecture == architecture] if twins is not None else []
+    of = twins if same else every
+    if of is None:
+        return None
+    found = side_by_side(of.length, of_width(same or of.known, dtype))
+    weight = similarity(found, dtype, math.nan, architecture)
+    return _Peers(found, weight, _ends(of, interval), found.known[int(weight.argmax())].machine)
+
+
+def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
+    """Do what `_of_group` does, for products of a matrix engine whose processors and cache are stated."""
+    _, dtype, engine, _ = group
+    known, device, tables = rates(machine, dtype, engine), machine.device, machine.typical
+    if engine != "matrix" or tables is None:
+        return None
+    if known.flop_per_s is None or known.byte_per_s is None:
+        return None
+    chip = chip_of(device, known.flop_per_s.value, known.byte_per_s.value)
+    found = _peers(tables, machine.excluded, dtype, device.architecture, interval) if chip is not None else None
+    if chip is None or found is None:
+        return None
+    products = tiled(rows, chip)
+    above = above_floor(found.found, products, chip)
+    value, sigma = median_and_spread(found.found, products.features, found.weight, above)
+    stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
+    ends = np.exp([value, value + found.ends[0] * sigma, value + found.ends[1] * sigma])
+    return ends, f"in tiles on {stated}, as usual on {found.first} and the like"
+
+
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
     """Name the closest table that serves ops of one kind, format, engine and pass; "" where there is none."""
     kind, _, engine, pass_name = group
@@ -341,6 +405,8 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
     value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
+    if name == f"gemm/{TILED.partition('/')[2]}":
+        source = f"{source}; processors and cache are not stated, so not by tiles"
     return np.exp([value, value + below * sigma, value + above * sigma]), source
 
 
@@ -389,12 +455,16 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     number = [merged.setdefault((one, *table), len(merged)) for one, table in zip(thin, tables, strict=True)]
     firsts = [groups[number.index(at)] for at in range(len(merged))]
     numbers_of = np.array([*number, -1])[numbers_of]
+    started = np.zeros(len(rows), bool)
     for at_group, group in enumerate(firsts):
         at = np.flatnonzero(numbers_of == at_group)
-        found = _of_group(rows.take(at), group, machine, interval)
-        if found is not None and group[0] == "gemm":
+        products = group[0] == "gemm"
+        in_tiles = _of_tiles(rows.take(at), group, machine, interval) if products else None
+        started[at] = in_tiles is not None
+        found = in_tiles or _of_group(rows.take(at), group, machine, interval)
+        if found is not None and in_tiles is None and products:
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
         elif found is not None:
             ends[:, at], sources[at] = found
     value, low, high = significant(ends)
-    return TypicalUtilisations(value, low, high, sources)
+    return TypicalUtilisations(value, low, high, sources, started)

@@ -8,7 +8,8 @@ few ops of a kind only.
 
 *Typical tables*: what timed machines reached of their floors, two CSV files beside the machine profiles.
 ``surfaces.csv`` has a row for each kind of work, machine and number format: how many of its timings tell, their
-mean, and as numbers with spaces between them the length of each feature and what like chips missed. ``ops.csv``
+mean, and as numbers with spaces between them the length of each feature, what like chips missed and, of products
+in tiles, the constants of their form. ``ops.csv``
 has a row for each op that tells: the number of its surface, its weight in thousandths, its features in hundredths.
 ``benchmarks/usual_utilisation.py`` makes both from the timings in ``machine_profiles``.
 """
@@ -41,6 +42,7 @@ from fomkit.prediction.donors import FEWEST, KINDS, MOST
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import distinct_ops, families
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
+from fomkit.prediction.rates import Form
 from fomkit.profiles.locate import cache_folder, file_key, is_shipped, kept, shipped_folder
 from fomkit.profiles.machines import as_loaded, fit_key, load_fits, load_machine, save_fits, table_key
 
@@ -95,7 +97,7 @@ def with_donors(machine: Machine) -> Machine:
 FOLDER, SURFACES, OPS = "usual_utilisation", "surfaces.csv", "ops.csv"
 SURFACE_COLUMNS = (
     "surface", "work", "machine", "architecture", "dtype", "timings", "ops", "balance", "mean",
-    "lengths", "errors",
+    "lengths", "errors", "form",
 )  # fmt: skip
 OP_COLUMNS = ("surface", "weight", *(f"feature_{number}" for number in range(1, 11)))
 """A feature that a kind of work does not have is empty."""
@@ -127,15 +129,17 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
 def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float, ...], Surface]:
     """Make a surface of its row, from the machine on, and of its ops; with the lengths of its features."""
     machine, architecture, dtype, _, count, balance, mean, *lists = cells
-    length, missed = (tuple(map(float, cell.split())) for cell in lists)
+    length, missed, form = (tuple(map(float, cell.split())) for cell in lists)
     numbers = (float(balance or "nan"), float(mean))
     if not (machine and architecture and dtype in ITEM_BYTE):
         raise ValueError("expected the name of a machine, an architecture and a number format")
-    if not (all(map(math.isfinite, (numbers[1], *length, *missed))) and min(length, default=0.0) > 0):
-        raise ValueError("expected a mean, lengths above 0 and errors, all finite")
+    if not (all(map(math.isfinite, (numbers[1], *length, *missed, *form))) and min(length, default=0.0) > 0):
+        raise ValueError("expected a mean, lengths above 0, errors and the constants of a form, all finite")
+    if len(form) not in (0, len(Form._fields)) or min(form, default=1.0) <= 0:
+        raise ValueError(f"expected no constants of a form, or {len(Form._fields)} above 0")
     if rows.shape != (int(count), 1 + len(length)):
         raise ValueError(f"expected {count} ops in {OPS}, with a feature for each length")
-    return length, Surface(machine, architecture, dtype, *numbers, missed, rows)
+    return length, Surface(machine, architecture, dtype, *numbers, missed, rows, form)
 
 
 def load_typical_tables(folder: Path) -> TypicalTables:

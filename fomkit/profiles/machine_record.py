@@ -87,6 +87,15 @@ class FromHostRecord(Record):
     basis: Basis = "published"
 
 
+class UnitsRecord(Record):
+    """``device.units``: processors that each compute a tile of a product, and the last cache, which they share."""
+
+    count: int = Field(ge=1)
+    cache: Byte
+    source: str
+    basis: Basis = "published"
+
+
 class DeviceRecord(Record):
     """``device``: one accelerator or processor."""
 
@@ -96,6 +105,7 @@ class DeviceRecord(Record):
     launch: LaunchRecord | None = None
     allocator: AllocatorRecord | None = None
     from_host: FromHostRecord | None = None
+    units: UnitsRecord | None = None
 
 
 class NamedDeviceRecord(DeviceRecord):
@@ -195,6 +205,8 @@ def _device(record: DeviceRecord) -> Device:
         fresh_byte_per_s=fact_of(record.allocator, "fresh"),
         fresh_above_byte=record.allocator.above if record.allocator else None,
         host_byte_per_s=fact_of(record.from_host, "bandwidth"),
+        units=fact_of(record.units, "count"),
+        cache_byte=fact_of(record.units, "cache"),
         architecture=record.architecture,
     )
 

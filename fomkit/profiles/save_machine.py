@@ -77,6 +77,9 @@ def _device(device: Device) -> dict[str, Any]:
     if device.fresh_byte_per_s and device.fresh_above_byte:
         above = exact_quantity(device.fresh_above_byte, "byte")
         fresh = {"above": above, **stated("fresh", device.fresh_byte_per_s, "byte_per_s")}
+    units: dict[str, Any] = {}
+    if device.units and device.cache_byte:
+        units = {"count": int(device.units.value), **stated("cache", device.cache_byte, "byte")}
     content = {
         "architecture": device.architecture,
         "peak": [_peak(peak) for peak in device.peaks],
@@ -84,6 +87,7 @@ def _device(device: Device) -> dict[str, Any]:
         "launch": stated("per_op", device.launch_s, "time_s"),
         "allocator": fresh,
         "from_host": stated("bandwidth", device.host_byte_per_s, "byte_per_s"),
+        "units": units,
     }
     return known(content)
 

@@ -1,0 +1,126 @@
+"""Products in tiles: the form by hand, its limits, and shipped machines left out of what tells of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction import prior
+from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.rates import JOIN_S, Chip, Form, chip_of, tile_seconds, tiled
+from fomkit.profiles.evidence import with_fits
+from fomkit.profiles.locate import shipped_folder
+from fomkit.profiles.machines import load_machine
+
+CHIP = Chip(units=100, cache_byte=4e7, flop_per_s=1e15, byte_per_s=1e12)
+
+
+def products(*sizes: tuple[float, float, float], dtype: str = "bf16") -> pd.DataFrame:
+    m, n, k = np.array(sizes, np.float64).T
+    rows = {"kind": "gemm", "b": 1.0, "m": m, "n": n, "k": k, "trans_a": 0.0, "trans_b": 0.0, "dtype": dtype}
+    return add_costs(
+        pd.DataFrame(
+            {
+                **rows,
+                "engine": "matrix",
+                "op": "",
+                "pass_name": "forward",
+                "accumulate_dtype": "fp32",
+                "time_s": 1.0,
+                "harness": "x",
+            }
+        )
+    )
+
+
+def test_a_product_of_whole_waves_by_hand() -> None:
+    # 10 × 10 tiles of 256 × 256 are one wave of 100 processors at full rate.
+    rows = products((2560, 2560, 4096))
+    found = tiled(rows, CHIP)
+    assert found.arithmetic_s[0] == pytest.approx(2 * 2560 * 2560 * 4096 / 1e15)
+    assert (found.depth[0], found.joining_s[0]) == (4096, 0)
+    form = Form(start_s=3e-6, arithmetic=1.5, memory=1.2, power=2, wait_s=1e-9, cache_share=1e-9)
+    byte = 2 * (2560 * 4096 * 2 + 2560 * 2560)
+    parts = np.array([1.5 * found.arithmetic_s[0], 1.2 * byte / 1e12, 4096 * 1e-9])
+    assert tile_seconds(form, found, CHIP)[0] == pytest.approx(3e-6 + np.sqrt((parts**2).sum()), rel=1e-9)
+
+
+def test_one_tile_more_than_a_wave_costs_another_or_smaller_tiles() -> None:
+    whole, more = tiled(products((2560, 2560, 4096), (2561, 2560, 4096)), CHIP).arithmetic_s
+    assert 1.1 * whole < more <= 2 * whole
+
+
+def test_a_deep_product_of_few_tiles_is_cut_along_its_depth() -> None:
+    found = tiled(products((64, 64, 65536)), CHIP)
+    assert found.depth[0] < 65536
+    assert found.joining_s[0] > JOIN_S
+
+
+def test_nothing_is_left_of_a_tiny_product_but_the_start() -> None:
+    found = tile_seconds(Form(), tiled(products((1, 1, 1)), CHIP), CHIP)
+    assert found[0] == pytest.approx(Form().start_s, rel=0.02)
+
+
+@pytest.mark.parametrize("side", [0, 1, 2])
+def test_a_larger_product_takes_hardly_less(side: int) -> None:
+    sizes = [[512.0, 1536.0, 768.0] for _ in range(60)]
+    for number, one in enumerate(sizes):
+        one[side] = round(16.0 * 1.15**number)
+    times = tile_seconds(Form(), tiled(products(*map(tuple, sizes)), CHIP), CHIP)
+    assert (times[1:] > 0.9 * times[:-1]).all()
+    assert times[-1] > 10 * times[0]
+
+
+def test_making_operands_narrower_takes_time_and_its_products_run_faster() -> None:
+    large, flat = (8192, 8192, 8192), (65536, 64, 4096)
+    narrow = Chip(100, 4e7, 2e15, 1e12)
+    wide_s = tile_seconds(Form(), tiled(products(large, flat), CHIP), CHIP)
+    narrow_s = tile_seconds(Form(), tiled(products(large, flat, dtype="fp8"), narrow), narrow)
+    assert narrow_s[0] < 0.7 * wide_s[0]
+    assert narrow_s[1] > wide_s[1]
+
+
+def test_without_processors_or_cache_there_is_no_chip() -> None:
+    device = load_machine(shipped_folder("machine_profiles") / "h100-sxm.yaml").device
+    assert chip_of(device, 1.0, 2.0) == Chip(132, 5e7, 1.0, 2.0)
+    assert chip_of(replace(device, units=None), 1.0, 2.0) is None
+    assert chip_of(replace(device, cache_byte=None), 1.0, 2.0) is None
+
+
+LEFT_OUT = {
+    ("h100-sxm", "bf16"): (10, 18), ("h200-sxm", "bf16"): (10, 14), ("b200-sxm", "bf16"): (18, 18),
+    ("a100-sxm", "bf16"): (20, 20), ("l40s", "bf16"): (22, 22),
+    ("h100-sxm", "fp8"): (18, 20), ("h200-sxm", "fp8"): (16, 20), ("b200-sxm", "fp8"): (16, 16),
+    ("l40s", "fp8"): (24, 24),
+}  # fmt: skip
+"""Most that the median error may be [%], with another board of the chip heard and without."""
+
+
+@pytest.mark.parametrize(("name", "dtype"), LEFT_OUT)
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_machine_left_out_is_told_by_the_others(name: str, dtype: str, alone: bool) -> None:
+    whole = load_machine(shipped_folder("machine_profiles") / f"{name}.yaml")
+    excluded = (name, whole.device.architecture) if alone else (name,)
+    bare = with_fits(replace(whole, timings=whole.timings.iloc[:0], fits={}, timings_key="", excluded=excluded))
+    timed = whole.timings[(whole.timings["kind"] == "gemm") & (whole.timings["dtype"] == dtype)]
+    rows = add_costs(timed.iloc[::5].reset_index(drop=True))
+    answers = prior.estimate(as_rows(rows), bare, 0.8)
+    error = np.abs(answers.time_s / rows["time_s"].to_numpy() - 1)
+    assert len(answers) == len(rows)
+    assert 100 * np.median(error) < LEFT_OUT[name, dtype][alone]
+    assert "in tiles on" in answers.evidence(0)
+    assert "launch" not in answers.evidence(0)
+
+
+def test_who_does_not_state_processors_is_told_by_the_floor_and_says_so() -> None:
+    whole = load_machine(shipped_folder("machine_profiles") / "h100-sxm.yaml")
+    bare = with_fits(
+        replace(whole, timings=whole.timings.iloc[:0], fits={}, device=replace(whole.device, units=None))
+    )
+    answers = prior.estimate(as_rows(products((512, 512, 512))), bare, 0.8)
+    assert "processors and cache are not stated" in answers.evidence(0)
+    assert "launch" in answers.evidence(0)
