@@ -5,8 +5,9 @@ once per fold and takes each row's interval from the errors of the other folds, 
 judges itself; `nested` lets the product fit and judge the other folds alone, and asks it for the row like a user
 would. The second is what a user gets, and takes eleven times as long. Values are the same; the errors that make an
 interval are of fits that had seen the row in the quick way, and not in the slow. Of a device of which 20 rows of a
-kind are known, drawn by fixed seeds, convolutions also ask the tables of DeepBench's other devices, as
-`prediction.donors` does; no other row of the device itself is known, in whatever number format.
+kind are known, drawn by fixed seeds, no other row of the device itself is known, in whatever number format.
+Convolutions and recurrent layers are told by the tables of the other devices too (`prediction.donors`): a group
+that is left out is left out of all of them, while ops beside the 20 rows are timed on the others.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from threadpoolctl import threadpool_limits
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction import donors, interpolate
-from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, written
+from fomkit.prediction import interpolate
+from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, shape_folds, written
+from fomkit.prediction.donors import Others
 from fomkit.prediction.families import VIEWS, families, training_rows
 from fomkit.prediction.storage_order import row_major
-from fomkit.profiles.evidence import shipped_typical_tables
+from fomkit.profiles.evidence import others_of, shipped_typical_tables
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.scores import Cases, constant_band, make_cases
 
@@ -55,20 +57,25 @@ def _ask(query: pd.DataFrame, machine: Machine, level: float) -> NDArray[np.floa
 
 
 def crossed(
-    rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL
+    rows: pd.DataFrame,
+    kind: str,
+    fold: NDArray[np.int64],
+    machine: Machine,
+    level: float = DEFAULT_LEVEL,
+    others: Others | None = None,
 ) -> Cases:
     """Predict each row from the other folds, with an interval from the errors that the other folds had.
 
     `rows`: training rows of one family with their costs, numbered from 0; `fold` (n,); `machine`: whose facts
-    hold.
+    hold; `others`: what other machines tell.
     """
     truth = rows["_time_s"].to_numpy(np.float64)
     with threadpool_limits(limits=1):
-        found = predict_folds(rows, kind, fold, np.arange(len(rows)))
+        found = predict_folds(rows, kind, fold, np.arange(len(rows)), others)
     log_s, spread = found.log_error + np.log(truth), found.spread
     # A fit alone is not what products are priced by: they are kept from falling with their size as well.
     ((family, _),) = families(rows)
-    for number, fit in found.fits.items():
+    for number, fit in found.fits.items() if kind == "gemm" else ():
         out = fold == number
         # The product brings what it learns from in an order of its own.
         known = training_rows(rows[~out].assign(_place=np.arange((~out).sum())), family)
@@ -85,22 +92,35 @@ def crossed(
 
 
 def fit_and_predict(
-    known: pd.DataFrame, query: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL
+    known: pd.DataFrame,
+    query: pd.DataFrame,
+    machine: Machine,
+    level: float = DEFAULT_LEVEL,
+    others: Others | None = None,
 ) -> Cases:
     """Fit some rows as the product does, and ask it for others.
 
-    `known`, `query`: training rows of one family with their costs; `machine`: whose facts hold.
+    `known`, `query`: training rows of one family with their costs; `machine`: whose facts hold; `others`: what
+    other machines tell.
     """
-    knowing = _knowing(machine, known, fit_timings(known))
+    ((family, _),) = families(known)
+    knowing = _knowing(machine, known, fit_timings(known, {str(family): others} if others else {}))
     return make_cases(query["_time_s"].to_numpy(np.float64), *_ask(query, knowing, level))
 
 
-def nested(rows: pd.DataFrame, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL) -> Cases:
+def nested(
+    rows: pd.DataFrame,
+    fold: NDArray[np.int64],
+    machine: Machine,
+    level: float = DEFAULT_LEVEL,
+    others: Others | None = None,
+) -> Cases:
     """Predict each row as the product would that knows the other folds only."""
     truth = rows["_time_s"].to_numpy(np.float64)
     filled = make_cases(truth, *np.full((3, len(rows)), np.nan), fold=fold)
     for out in _parts(fold):
-        found = fit_and_predict(rows[~out], rows[out], machine, level)
+        number = int(fold[out][0])
+        found = fit_and_predict(rows[~out], rows[out], machine, level, others and others.without(number))
         for name in ("value", "low", "high"):
             getattr(filled, name)[out] = getattr(found, name)
     return filled
@@ -132,12 +152,13 @@ class Sheet(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The rows of one kind and pass of a sheet, and the fold in which each is left out."""
+    """The rows of a kind and pass of a sheet, the fold in which each is left out, and what other machines tell."""
 
     what: str
     kind: str
     rows: pd.DataFrame
     fold: NDArray[np.int64]
+    others: Others | None
 
 
 def read_sheets(path: Path) -> list[Sheet]:
@@ -158,14 +179,15 @@ def parts(sheet: Sheet, machine: Machine) -> Iterator[Part]:
     timings = machine.timings[
         (machine.timings["source_sheet"] == sheet.sheet) & (machine.timings["dtype"] == sheet.dtype)
     ]
-    costed = add_costs(row_major(timings.reset_index(drop=True)))
+    costed, told = add_costs(row_major(timings.reset_index(drop=True))), others_of(machine)
     for name, _ in families(costed):
         rows = training_rows(costed, name)
         if name.kind not in GROUPS or not len(rows):
             continue
-        fold = group_folds(rows, name.kind)
+        others = told.get(str(name))
+        fold = shape_folds(rows, name.kind, FOLDS, others) if others else group_folds(rows, name.kind)
         if len(rows) - np.bincount(fold).max() >= FEWEST:
-            yield Part(" ".join(filter(None, (name.kind, name.pass_name))), name.kind, rows, fold)
+            yield Part(" ".join(filter(None, (name.kind, name.pass_name))), name.kind, rows, fold, others)
 
 
 def cross_validated_cases(
@@ -173,9 +195,9 @@ def cross_validated_cases(
 ) -> Iterator[tuple[str, Cases]]:
     """Predict every row of a part without its group; recurrent layers of one step come apart from the others."""
     if full:
-        found = nested(part.rows, part.fold, machine, level)
+        found = nested(part.rows, part.fold, machine, level, part.others)
     else:
-        found = crossed(part.rows, part.kind, part.fold, machine, level)
+        found = crossed(part.rows, part.kind, part.fold, machine, level, part.others)
     found = constant_band(found, level)
     if part.kind != "rnn":
         yield part.what, found
@@ -191,28 +213,11 @@ SEEDS = range(5)
 KINDS = ("gemm", "conv")
 
 
-def _predict_from_few(known: pd.DataFrame, query: pd.DataFrame, machine: Machine, level: float) -> Cases:
-    """Ask the other machines' tables where the product would, else the known rows alone."""
-    knowing = _knowing(machine, known, {})
-    rows = query.reset_index(drop=True)
-    times = donors.estimate_from_donors(rows, knowing, level)
-    if len(times) < len(rows):
-        return fit_and_predict(known, query, machine, level)
-    found = np.array([times[index][:3] for index in range(len(rows))], np.float64).T
-    return make_cases(rows["_time_s"].to_numpy(np.float64), *found)
-
-
-def few_rows_cases(
-    part: Part, machine: Machine, level: float, donors: tuple[Machine, ...] = ()
-) -> Iterator[Cases]:
-    """Predict the rows of a part from 20 of them, once a seed; the known ones are not scored.
-
-    `donors`: machines with fits whose tables may be asked; the machine itself is left out.
-    """
+def few_rows_cases(part: Part, machine: Machine, level: float) -> Iterator[Cases]:
+    """Predict the rows of a part from 20 of them, once a seed; the known ones are not scored."""
     if part.kind not in KINDS or len(part.rows) < 2 * KNOWN:
         return
-    machine = replace(machine, donors=tuple(donor for donor in donors if donor.name != machine.name))
     for seed in SEEDS:
         chosen = np.zeros(len(part.rows), bool)
         chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN, replace=False)] = True
-        yield _predict_from_few(part.rows[chosen], part.rows[~chosen], machine, level)
+        yield fit_and_predict(part.rows[chosen], part.rows[~chosen], machine, level, part.others)
