@@ -5,9 +5,8 @@ once per fold and takes each row's interval from the errors of the other folds, 
 judges itself; `nested` lets the product fit and judge the other folds alone, and asks it for the row like a user
 would. The second is what a user gets, and takes eleven times as long. Values are the same; the errors that make an
 interval are of fits that had seen the row in the quick way, and not in the slow. Of a device of which 20 rows of a
-kind are known, drawn by fixed seeds, no other row of the device itself is known, in whatever number format.
-Convolutions and recurrent layers are told by the tables of the other devices too (`prediction.donors`): a group
-that is left out is left out of all of them, while ops beside the 20 rows are timed on the others.
+kind are known, drawn by fixed seeds, convolutions and recurrent layers are told by the tables of the other devices
+too (`prediction.donors`); no other row of the device itself is known, in whatever number format.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import interpolate
-from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, shape_folds, written
+from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, written
 from fomkit.prediction.donors import Others
 from fomkit.prediction.families import VIEWS, families, training_rows
 from fomkit.prediction.storage_order import row_major
@@ -57,25 +56,20 @@ def _ask(query: pd.DataFrame, machine: Machine, level: float) -> NDArray[np.floa
 
 
 def crossed(
-    rows: pd.DataFrame,
-    kind: str,
-    fold: NDArray[np.int64],
-    machine: Machine,
-    level: float = DEFAULT_LEVEL,
-    others: Others | None = None,
+    rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL
 ) -> Cases:
     """Predict each row from the other folds, with an interval from the errors that the other folds had.
 
     `rows`: training rows of one family with their costs, numbered from 0; `fold` (n,); `machine`: whose facts
-    hold; `others`: what other machines tell.
+    hold.
     """
     truth = rows["_time_s"].to_numpy(np.float64)
     with threadpool_limits(limits=1):
-        found = predict_folds(rows, kind, fold, np.arange(len(rows)), others)
+        found = predict_folds(rows, kind, fold, np.arange(len(rows)))
     log_s, spread = found.log_error + np.log(truth), found.spread
     # A fit alone is not what products are priced by: they are kept from falling with their size as well.
     ((family, _),) = families(rows)
-    for number, fit in found.fits.items() if kind == "gemm" else ():
+    for number, fit in found.fits.items():
         out = fold == number
         # The product brings what it learns from in an order of its own.
         known = training_rows(rows[~out].assign(_place=np.arange((~out).sum())), family)
@@ -96,31 +90,23 @@ def fit_and_predict(
     query: pd.DataFrame,
     machine: Machine,
     level: float = DEFAULT_LEVEL,
-    others: Others | None = None,
+    others: Mapping[str, Others] | None = None,
 ) -> Cases:
     """Fit some rows as the product does, and ask it for others.
 
-    `known`, `query`: training rows of one family with their costs; `machine`: whose facts hold; `others`: what
-    other machines tell.
+    `known`, `query`: training rows of one family with their costs; `machine`: whose facts hold; `others`: by
+    family, what other machines tell.
     """
-    ((family, _),) = families(known)
-    knowing = _knowing(machine, known, fit_timings(known, {str(family): others} if others else {}))
+    knowing = _knowing(machine, known, fit_timings(known, others))
     return make_cases(query["_time_s"].to_numpy(np.float64), *_ask(query, knowing, level))
 
 
-def nested(
-    rows: pd.DataFrame,
-    fold: NDArray[np.int64],
-    machine: Machine,
-    level: float = DEFAULT_LEVEL,
-    others: Others | None = None,
-) -> Cases:
+def nested(rows: pd.DataFrame, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL) -> Cases:
     """Predict each row as the product would that knows the other folds only."""
     truth = rows["_time_s"].to_numpy(np.float64)
     filled = make_cases(truth, *np.full((3, len(rows)), np.nan), fold=fold)
     for out in _parts(fold):
-        number = int(fold[out][0])
-        found = fit_and_predict(rows[~out], rows[out], machine, level, others and others.without(number))
+        found = fit_and_predict(rows[~out], rows[out], machine, level)
         for name in ("value", "low", "high"):
             getattr(filled, name)[out] = getattr(found, name)
     return filled
@@ -152,13 +138,12 @@ class Sheet(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The rows of a kind and pass of a sheet, the fold in which each is left out, and what other machines tell."""
+    """The rows of one kind and pass of a sheet, and the fold in which each is left out."""
 
     what: str
     kind: str
     rows: pd.DataFrame
     fold: NDArray[np.int64]
-    others: Others | None
 
 
 def read_sheets(path: Path) -> list[Sheet]:
@@ -179,15 +164,14 @@ def parts(sheet: Sheet, machine: Machine) -> Iterator[Part]:
     timings = machine.timings[
         (machine.timings["source_sheet"] == sheet.sheet) & (machine.timings["dtype"] == sheet.dtype)
     ]
-    costed, told = add_costs(row_major(timings.reset_index(drop=True))), others_of(machine)
+    costed = add_costs(row_major(timings.reset_index(drop=True)))
     for name, _ in families(costed):
         rows = training_rows(costed, name)
         if name.kind not in GROUPS or not len(rows):
             continue
-        others = told.get(str(name))
-        fold = shape_folds(rows, name.kind, FOLDS, others) if others else group_folds(rows, name.kind)
+        fold = group_folds(rows, name.kind)
         if len(rows) - np.bincount(fold).max() >= FEWEST:
-            yield Part(" ".join(filter(None, (name.kind, name.pass_name))), name.kind, rows, fold, others)
+            yield Part(" ".join(filter(None, (name.kind, name.pass_name))), name.kind, rows, fold)
 
 
 def cross_validated_cases(
@@ -195,9 +179,9 @@ def cross_validated_cases(
 ) -> Iterator[tuple[str, Cases]]:
     """Predict every row of a part without its group; recurrent layers of one step come apart from the others."""
     if full:
-        found = nested(part.rows, part.fold, machine, level, part.others)
+        found = nested(part.rows, part.fold, machine, level)
     else:
-        found = crossed(part.rows, part.kind, part.fold, machine, level, part.others)
+        found = crossed(part.rows, part.kind, part.fold, machine, level)
     found = constant_band(found, level)
     if part.kind != "rnn":
         yield part.what, found
@@ -210,14 +194,15 @@ def cross_validated_cases(
 
 KNOWN = 20
 SEEDS = range(5)
-KINDS = ("gemm", "conv")
+KINDS = ("gemm", "conv", "rnn")
 
 
 def few_rows_cases(part: Part, machine: Machine, level: float) -> Iterator[Cases]:
     """Predict the rows of a part from 20 of them, once a seed; the known ones are not scored."""
     if part.kind not in KINDS or len(part.rows) < 2 * KNOWN:
         return
+    others = others_of(machine)
     for seed in SEEDS:
         chosen = np.zeros(len(part.rows), bool)
         chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN, replace=False)] = True
-        yield fit_and_predict(part.rows[chosen], part.rows[~chosen], machine, level, part.others)
+        yield fit_and_predict(part.rows[chosen], part.rows[~chosen], machine, level, others)
