@@ -36,7 +36,7 @@ STEPS = 25
 
 
 class Tables(NamedTuple):
-    """All machines' rows of a family: which op and machine each is of, ln(time), the clock's noise, and the ops."""
+    """All machines' rows of a family: which op and machine each is of, ln(time), and the ops."""
 
     machines: list[str]
     architectures: list[str]

@@ -262,8 +262,9 @@ def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
 def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None) -> dict[str, Any]:
     others = others if others and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others)
-    left_out = {"quantiles": _quantiles(-found.log_error / found.spread), "errors": found.log_error.round(6)}
-    fit = _fit_rows(rows, kind, others)._replace(**left_out, **({"spread": found.own} if others else {}))
+    errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
+    fit = _fit_rows(rows, kind, others)
+    fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {
         **written(fit, rows, kind),

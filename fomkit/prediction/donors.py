@@ -38,12 +38,12 @@ START_S = 8e-6
 """What a call is taken to cost where a process is fitted, in place of a rate [s]."""
 PRIOR = 10.0
 """Weight of what is usual against the calibrated roofline of one machine's own rows."""
-SHARES = 2.0 ** np.arange(-6, 5)
+SHARES = 2.0 ** np.arange(-12, 5)
 """A machine's own variance, as a share of what is usual, among which its own rows choose."""
 LACKING = 0.15
 """Share of the ops that others timed from which a table that lacks them is told by theirs. Where a shape is timed
 nowhere, a table's own process is as good: left-out weight gradients are off by 10.6 % with it, 12.0 by all."""
-OWN_WIDTH = 1.5
+OWN_WIDTH = 3.0
 """Standard deviation of the logarithm of that share, before the rows are seen."""
 BATCH_FEATURES = (0, 7)
 """Features of a convolution that its batch enters; shapes that agree in all others are one group."""
@@ -211,7 +211,10 @@ def condition(
     between = levels(process.level, others.among) + np.diag(process.own)
     between = between * np.outer(process.scale, process.scale)
     offsets = levels(process.offset, others.among) + process.own_offset * np.eye(len(between))
-    here, here_offset = levels(process.level, others.alike) * process.scale, levels(process.offset, others.alike)
+    here, here_offset = levels(process.level, others.alike), levels(process.offset, others.alike)
+    # Nobody knows its scale: its likes' is the likeliest, and where it is theirs it follows them one to one.
+    scale = float(np.average(process.scale, weights=4.0 ** others.alike.sum(0)))
+    here = scale * here * process.scale
     usable = known.any(0)
     twin = np.abs(features[:, None] - others.features[None]).max(2) < ALIKE
     shapes = np.concatenate([features, others.features[usable & ~twin.any(0)]])
@@ -223,7 +226,7 @@ def condition(
     told = half @ (here[machine] * toward[:, op] + here_offset[machine]).T
     theirs = half @ (others.log_s - process.log_mean)[known]
     each, count = gp.correlation(gp.distances(shapes, shapes, process.length)), len(features)
-    level, constant = float(process.level.sum()), float(process.offset.sum() + process.own_offset)
+    level, constant = scale**2 * float(process.level.sum()), float(process.offset.sum() + process.own_offset)
     rest = np.diag(process.noise + noise) - told[:, :count].T @ told[:, :count] + constant
     error = target - told[:, :count].T @ theirs
     own = _own_share(lambda share: (level + share) * each[:count, :count] + rest, error,

@@ -42,10 +42,9 @@ def dense(small, own, target, noise, query, variance):
     where = np.concatenate([small.features[op], own])
     names = [*NAMES, "NVIDIA Pascal GP102"]
     level = levels_of(names, names)
-    scale = np.append(process.scale, 1.0)
-    shared = np.tensordot(process.level, level, 1) + np.diag(
-        np.append(process.own, variance - process.level.sum())
-    )
+    scale = np.append(process.scale, np.average(process.scale, weights=4.0 ** small.alike.sum(0)))
+    own_variance = variance / scale[-1] ** 2 - process.level.sum()
+    shared = np.tensordot(process.level, level, 1) + np.diag(np.append(process.own, own_variance))
     constant = np.tensordot(process.offset, level, 1) + process.own_offset * np.eye(4)
     shared *= np.outer(scale, scale)
 
