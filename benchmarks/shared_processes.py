@@ -76,7 +76,7 @@ def tables(name: FamilyName, known: list[tuple[Any, pd.DataFrame]]) -> Tables:
     return Tables(
         [machine.name for machine, _ in known],
         [machine.device.architecture for machine, _ in known],
-        np.array([unit_of(machine, name) for machine, _ in known]),
+        np.array([unit_of(machine, name) for machine, _ in known])[:, : VIEWS[name.kind].terms(ops).shape[1]],
         features[first], VIEWS[name.kind].terms(ops), fold,
         rows["_machine"].to_numpy(), op.ravel(), np.log(rows["_time_s"].to_numpy(np.float64)),
     )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +14,6 @@ from read_once import Readers
 
 import fomkit
 from fomkit.core.errors import FomkitError, ManyFomkitError
-from fomkit.core.machine import Machine
 from fomkit.files.op_csv import format_table, read_table
 from fomkit.files.write import write_whole
 from fomkit.files.yaml import load_document

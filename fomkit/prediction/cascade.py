@@ -120,8 +120,8 @@ def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimat
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed, here and
     elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
-    engine; 6. it is a sum of library calls of which the recurrences were timed; 7. it is a sum of parts; 8. it moves
-    data as a timed element-wise op or its own forward pass does; 9. it is a collective on a link that the
+    engine; 6. it is a sum of library calls of which the recurrences were timed; 7. it is a sum of parts; 8. it
+    moves data as a timed element-wise op or its own forward pass does; 9. it is a collective on a link that the
     machine states; 10. the machine's rates. What none of them knows stays unpriced.
 
     `calls`, `parts`: what ops are made of, timed.

@@ -93,9 +93,9 @@ class Others(NamedTuple):
     unit: Matrix | None
 
     def tell_more(self, features: Matrix) -> bool:
-        """Tell whether they timed ops that a table lacks; a table with these rows needs nobody else's."""
+        """Tell whether machines of the vendor timed ops that a table of these rows lacks."""
         own = np.abs(self.features[:, None] - features[None]).max(2).min(1) < ALIKE
-        return bool((~own).mean() >= LACKING)
+        return bool(self.alike[1].any() and (~own).mean() >= LACKING)
 
     def with_length(self, at: int, length: Matrix) -> Others:
         """Give the same with other lengths in one of the processes."""
@@ -141,12 +141,12 @@ def levels_of(architectures: Sequence[str], others: Sequence[str]) -> Flags:
 
 
 def unit_of(machine: Machine, name: FamilyName) -> Matrix | None:
-    """Give what the terms of a family's roofline cost at a machine's rates (q) [s]; None where one is unknown."""
+    """Give what a call, flop, byte, and flop twice more cost at a machine's rates [s]; None where one is open."""
     known = rates(machine, name.dtype, name.engine)
     if known.flop_per_s is None or known.byte_per_s is None:
         return None
     work, traffic = 1 / known.flop_per_s.value, 1 / known.byte_per_s.value
-    return np.array([START_S, work, traffic, *((work, work) if name.kind == "conv" else ())])
+    return np.array([START_S, work, traffic, work, work])
 
 
 def as_others(stored: Mapping[str, Any], machine: Machine, name: FamilyName) -> Others | None:
@@ -156,6 +156,7 @@ def as_others(stored: Mapping[str, Any], machine: Machine, name: FamilyName) -> 
         return None
     architectures = [stored["architectures"][at] for at in kept]
     log_s = np.array(stored["log_s"], np.float64)[kept]
+    unit = unit_of(machine, name)
     common = 2 * (~np.isnan(log_s)).sum(0) >= len(kept)
     terms = np.array(stored["terms"])[common]
 
@@ -169,7 +170,7 @@ def as_others(stored: Mapping[str, Any], machine: Machine, name: FamilyName) -> 
     return Others(
         np.array(stored["features"])[common], log_s[:, common], np.array(stored["fold"])[common],
         tuple(map(process, stored["processes"])), levels_of([machine.device.architecture], architectures)[:, 0],
-        levels_of(architectures, architectures), unit_of(machine, name),
+        levels_of(architectures, architectures), None if unit is None else unit[: terms.shape[1]],
     )  # fmt: skip
 
 
