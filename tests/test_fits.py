@@ -27,7 +27,7 @@ from fomkit.plan.op_tables import predict_ops
 from fomkit.prediction.exchange import table_time
 from fomkit.prediction.families import families, training_rows
 from fomkit.profiles import machines
-from fomkit.profiles.evidence import fit, own_fits, write_fits
+from fomkit.profiles.evidence import fit, with_fits, write_fits
 from fomkit.profiles.locate import is_shipped, shipped_folder
 from fomkit.profiles.machines import FITS_SCHEMA, fit_key, load_fits, load_machine, save_fits
 from fomkit.profiles.models import load_model, save_model
@@ -140,7 +140,7 @@ def test_an_edited_cache_is_made_again(cache: Path) -> None:
 def test_the_cache_is_of_the_content_of_a_table(cache: Path) -> None:
     machine = replace(load_machine("raspberry-pi-3"), fits={}, timings_key="")
     slower = machine.timings.assign(time_s=2 * machine.timings["time_s"])
-    first, other = (own_fits(replace(machine, timings=table)) for table in (machine.timings, slower))
+    first, other = (with_fits(replace(machine, timings=table)) for table in (machine.timings, slower))
     assert first.fits != other.fits
     assert {file.name.split("-")[2][:32] for file in cache.glob("fits-*.json")} == {
         f"{one.timings_key[:32]}.json"[:32] for one in (first, other)
@@ -149,7 +149,7 @@ def test_the_cache_is_of_the_content_of_a_table(cache: Path) -> None:
         json.loads(file.read_text(encoding="utf-8"))["schema"] == FITS_SCHEMA for file in cache.glob("fits-*")
     )
     copied = replace(machine, timings=slower.copy(), name="another")
-    assert own_fits(copied).fits == other.fits
+    assert with_fits(copied).fits == other.fits
     assert len(list(cache.glob("fits-*"))) == 2
 
 

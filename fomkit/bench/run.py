@@ -25,7 +25,7 @@ from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.prediction.storage_order import settle_engines
-from fomkit.profiles.evidence import own_fits, write_fits
+from fomkit.profiles.evidence import with_fits, write_fits
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.profiles.save_machine import save_machine
@@ -244,7 +244,7 @@ def _verdict(
     session: Session, spec: MeasureSpec, clocks: Clocks, begun: tuple[float, float], ended: Ended
 ) -> Verdict:
     """Judge a profile that is written: as an estimate would use it."""
-    machine = own_fits(load_machine(spec.output))
+    machine = with_fits(load_machine(spec.output))
     shares = journals.model_shares(spec.models, machine, _project(spec)) if spec.models else {}
     shares = shares or {DESIGN: design_share(session.wanted, machine)}
     answers = session.journal.answers

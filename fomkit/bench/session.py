@@ -15,7 +15,7 @@ from fomkit.bench.libraries import Cells, Child, Wanted, as_table, key_of
 from fomkit.bench.record import Subject, machine_of, read_moment
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.cascade import add_times
-from fomkit.profiles.evidence import own_fits
+from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +51,7 @@ def look_ahead(ops: Sequence[Wanted], machine: Machine) -> Outlook:
     if not ops:
         return Outlook(*np.empty((4, 0)))
     costed = add_costs(as_table([one.cells for one in ops]))
-    timed = add_times(costed, own_fits(machine))
+    timed = add_times(costed, with_fits(machine))
     return Outlook(*(timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s", "byte")))
 
 

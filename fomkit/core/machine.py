@@ -239,7 +239,6 @@ class Machine:
       party were stated for the machine as it is changed, the others hold for the origin.
     `fits`: estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
     `timings_key`: hash of the timings that ``fits`` were made of; where ``timings`` are others, new fits are made.
-    `donors`: other machines, with fits, that tell what a table of a few rows leaves open.
     `excluded`: architectures and machines whose timings must not tell what is usual here, in a comparison.
     `origin`: the device that timings and utilisations are of, where ``device`` is a change of it that nobody built
       (`changed`); None for a machine that is.
@@ -266,7 +265,6 @@ class Machine:
     timings_key: str = ""
     excluded: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    donors: tuple[Machine, ...] = ()
     origin: Device | None = None
     energy: Energy | None = None
     price: Price | None = None

@@ -281,12 +281,11 @@ def _timed(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> TimedStep:
     """Time a step's ops."""
-    donors = tuple(donor.name for donor in machine.donors)
     of_step = (tuple(sorted(sizes.items())), str(formats), interval)
     # Times of collectives depend on links.
     sends = cached(model.ops, None, "sends", lambda: "ranks" in model.ops and model.ops["ranks"].notna().any())
     links = machine.links if sends else ()
-    of_table = (machine.excluded, machine.timings_key, donors, links)
+    of_table = (machine.excluded, machine.timings_key, links)
 
     def timed() -> TimedStep:
         # What-ifs ask for many machines that are changes of one: their ops are priced once, on that.

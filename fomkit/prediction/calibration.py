@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
+from fomkit.prediction.donors import PRIOR, Others, condition
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, distances
@@ -28,6 +29,9 @@ FEWEST = 8
 
 FOLDS = 10
 """Shape groups are left out in at most so many rounds."""
+
+LENGTH_WIDTH = 0.5
+"""Standard deviation of the logarithm of a machine's own lengths around those of all machines' process."""
 
 HUBER = 0.3
 """Log error from which a row pulls the calibrated roofline with constant force."""
@@ -41,20 +45,22 @@ class CrossValidation(NamedTuple):
       errors of other rounds.
     `fold` (n,): round in which the row was left out.
     `fits`: by round, the fit of all other rows.
+    `own` (n,): the process's own standard deviation.
     """
 
     log_error: Matrix
     spread: Matrix
     fold: Indices
     fits: Mapping[int, Fit]
+    own: Matrix
 
 
-def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
+def fit_mean(terms: Matrix, seconds: Matrix, usual: Matrix | None = None) -> Matrix:
     """Fit non-negative coefficients of the terms to times, by their log errors and robust to outliers.
 
     Each coefficient has a weak log-normal prior: the cost of a start at a tenth of its typical time, every other
     term at the best rate seen in the table. It only decides coefficients that the table leaves open. A term
-    that is 0 in every row costs nothing.
+    that is 0 in every row costs nothing. Where other machines say what is usual (q,), that is the prior.
 
     `terms` (n, q); `seconds` (n,). Gives an array (q,): in seconds per unit of the term.
     """
@@ -64,6 +70,9 @@ def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
     share = np.where(terms > 0, seconds[:, None] / np.where(terms > 0, terms, 1.0), np.inf)
     start = np.log(share.min(0))
     start[0] = np.log(0.1 * np.median(seconds / terms[:, 0]))
+    weight = 0.001
+    if usual is not None:
+        start, weight = np.log(usual[met]), PRIOR
 
     def loss(logged: Matrix) -> tuple[float, Matrix]:
         parts = terms * np.exp(logged)
@@ -73,7 +82,7 @@ def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
         value = np.where(size < HUBER, error**2 / 2, HUBER * (size - HUBER / 2)).sum()
         slope = np.clip(error, -HUBER, HUBER)
         prior = logged - start
-        return float(value + 0.001 * prior @ prior), (parts / total[:, None]).T @ slope + 0.002 * prior
+        return float(value + weight * prior @ prior), (parts / total[:, None]).T @ slope + 2 * weight * prior
 
     found = minimize(loss, start, jac=True, method="L-BFGS-B")
     every[met] = np.exp(found.x)
@@ -106,7 +115,7 @@ def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -
     return float(value), np.array([*by_length, by_variance, by_noise])
 
 
-def fit_hyper(features: Matrix, target: Matrix, noise: Matrix) -> Hyper:
+def fit_hyper(features: Matrix, target: Matrix, noise: Matrix, usual: Matrix | None = None) -> Hyper:
     """Find the most probable lengths, variance and noise of a Gaussian process.
 
     Priors are log-normal: lengths around twice the root of the number of features that vary (factor e), variance
@@ -115,8 +124,9 @@ def fit_hyper(features: Matrix, target: Matrix, noise: Matrix) -> Hyper:
     count = features.shape[1]
     spread = float(target.std()) + 1e-3
     varying = max(int((np.ptp(features, axis=0) > 0).sum()), 1)
-    start = np.array([np.log(2 * np.sqrt(varying))] * count + [2 * np.log(spread), 2 * np.log(0.1 * spread)])
-    width = np.array([1.0] * count + [np.sqrt(2.0), 2.0])
+    lengths = np.full(count, np.log(2 * np.sqrt(varying))) if usual is None else np.log(usual)
+    start = np.array([*lengths, 2 * np.log(spread), 2 * np.log(0.1 * spread)])
+    width = np.array([1.0 if usual is None else LENGTH_WIDTH] * count + [np.sqrt(2.0), 2.0])
     bounds = [(-2.5, 5.0)] * count + [(-8.0, 3.0), (np.log(1e-5), 1.0)]
 
     def loss(logged: Matrix) -> tuple[float, Matrix]:
@@ -133,22 +143,29 @@ def fit_hyper(features: Matrix, target: Matrix, noise: Matrix) -> Hyper:
     return Hyper(values[:count], float(values[count]), float(values[-1]))
 
 
-def _fit_rows(rows: pd.DataFrame, kind: str) -> Fit:
+def _fit_rows(rows: pd.DataFrame, kind: str, others: Others | None = None, left_out: int = -1) -> Fit:
     view = VIEWS[kind]
     seconds = rows["_time_s"].to_numpy(np.float64)
     terms = view.terms(as_rows(rows))
+    blank = np.zeros(len(interpolate.LEVELS)), np.zeros(len(interpolate.cross_validated_rows(len(rows))))
+    if others is not None:
+        process = others.processes[left_out]
+        mean = fit_mean(terms, seconds, None if others.unit is None else process.usual * others.unit)
+        hidden = others.fold == left_out
+        target, noise = np.log(seconds / (terms @ mean)), interpolate.row_noise(rows)
+        features = look_at(rows, kind, len(rows))
+        if len(rows) >= interpolate.ENOUGH:
+            length = fit_hyper(features, target - np.median(target), noise, process.length).length
+            others = others.with_length(left_out, length)
+        found = condition(others, left_out, hidden, features, target, noise)
+        mean = mean * np.exp(found.offset)
+        return Fit(mean, found.hyper, found.target, *blank, np.empty(0), found.elsewhere, found.noise)
     mean = fit_mean(terms, seconds)
     residual = np.log(seconds / (terms @ mean))
     # Above the limit every so-manieth row: lengths need no more to be known well.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
     hyper = fit_hyper(look_at(rows, kind, len(rows))[part], residual[part], interpolate.row_noise(rows)[part])
-    return Fit(
-        mean,
-        hyper,
-        residual,
-        np.zeros(len(interpolate.LEVELS)),
-        np.zeros(len(interpolate.cross_validated_rows(len(rows)))),
-    )
+    return Fit(mean, hyper, residual, *blank)
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
@@ -158,11 +175,22 @@ def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
     return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
 
 
-def predict_folds(rows: pd.DataFrame, kind: str, fold: Indices, query: Places) -> CrossValidation:
+def shape_folds(rows: pd.DataFrame, kind: str, folds: int, others: Others | None) -> Indices:
+    """Give each row the round in which its shape group is left out, on all machines at once."""
+    fold = shape_groups(rows, kind) % folds
+    if others is None:
+        return fold
+    known = others.groups(look_at(rows, kind, len(rows)))
+    return np.where(known >= 0, others.fold[known], fold)
+
+
+def predict_folds(
+    rows: pd.DataFrame, kind: str, fold: Indices, query: Places, others: Others | None = None
+) -> CrossValidation:
     """Predict some rows from rows of other folds only, everything fitted anew without them.
 
     `rows`: training rows with their costs; `fold` (n,): round in which a row is left out; `query` (m,): positions
-    of the rows to predict.
+    of the rows to predict; `others`: what other machines tell, of whose ops the same are left out.
     """
     rounds, tried = fold[query], rows.iloc[query]
     log_s, apart = np.empty(len(query)), np.empty((len(query), len(query)))
@@ -170,7 +198,7 @@ def predict_folds(rows: pd.DataFrame, kind: str, fold: Indices, query: Places) -
     for number in np.unique(rounds).tolist():
         out = rounds == number
         known = rows[fold != number].reset_index(drop=True)
-        fits[number] = fit = _fit_rows(known, kind)
+        fits[number] = fit = _fit_rows(known, kind, others, number)
         family = interpolate.ready(fit, known, kind)
         log_s[out], correction = interpolate.predict_log_time(family, tried[out], kind)
         features = look_at(tried, kind, len(known))
@@ -179,15 +207,21 @@ def predict_folds(rows: pd.DataFrame, kind: str, fold: Indices, query: Places) -
     # Errors of the same round are of the same shape group, which no one asks for twice.
     apart[rounds[:, None] == rounds[None, :]] = np.inf
     log_error = log_s - np.log(tried["_time_s"].to_numpy(np.float64))
-    spread = np.empty(len(query))
+    spread, own = np.empty((2, len(query)))
     for out, correction in parts:
-        spread[out] = interpolate.deviation(correction, apart[out], log_error)
-    return CrossValidation(log_error, spread, rounds, fits)
+        own[out] = np.sqrt(correction.variance * np.maximum(correction.distance, 1.0))
+    for out, correction in parts:
+        near = (log_error, own) if others is not None else (log_error,)
+        spread[out] = interpolate.deviation(correction, apart[out], *near)
+    return CrossValidation(log_error, spread, rounds, fits, own)
 
 
-def cross_validate(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> CrossValidation:
+def cross_validate(
+    rows: pd.DataFrame, kind: str, folds: int = FOLDS, others: Others | None = None
+) -> CrossValidation:
     """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most."""
-    return predict_folds(rows, kind, shape_groups(rows, kind) % folds, interpolate.cross_validated_rows(len(rows)))
+    fold = shape_folds(rows, kind, folds, others)
+    return predict_folds(rows, kind, fold, interpolate.cross_validated_rows(len(rows)), others)
 
 
 def _quantiles(errors: Matrix) -> Matrix:
@@ -210,6 +244,8 @@ def hit_rate(found: CrossValidation, interval: float = DEFAULT_LEVEL) -> float:
 
 def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
     """Give a fit of the training rows of one family as it is stored beside its table."""
+    columns = (fit.spread, fit.elsewhere, fit.row_noise)
+    shared = {name: column.tolist() for name, column in zip(interpolate.OF_OTHERS, columns, strict=True)}
     return {
         "rows_sha256": training_key(rows, kind),
         "mean": fit.mean.tolist(),
@@ -219,13 +255,16 @@ def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
         "residual": fit.residual.tolist(),
         "left_out_quantiles": fit.quantiles.tolist(),
         "left_out_log_error": fit.errors.tolist(),
+        **({} if not len(fit.row_noise) else shared),
     }
 
 
-def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
-    found = cross_validate(rows, kind)
-    errors = found.log_error.round(6)
-    fit = _fit_rows(rows, kind)._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors)
+def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None) -> dict[str, Any]:
+    others = others if others and others.tell_more(look_at(rows, kind, 1)) else None
+    found = cross_validate(rows, kind, others=others)
+    errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
+    fit = _fit_rows(rows, kind, others)
+    fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {
         **written(fit, rows, kind),
@@ -251,10 +290,11 @@ def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
     return {"flop_per_s": flop_per_s, "byte_per_s": max(byte_per_s, default=None)}
 
 
-def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
+def fit_timings(timings: pd.DataFrame, others: Mapping[str, Others] | None = None) -> dict[str, Any]:
     """Fit every family of a table of timings that has enough rows.
 
-    `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds. Gives a dict: family name
+    `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `others`: by family, what
+    other machines' tables tell. Gives a dict: family name
     to parameters, and ``rates``; plain lists and numbers, for JSON. The same timings always give the same fits.
     Raises FomkitError when the table has no costs.
     """
@@ -268,5 +308,7 @@ def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
             tables[name] = rows
     # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):
-        fits: dict[str, Any] = {str(name): _fit_family(rows, name.kind) for name, rows in tables.items()}
+        fits: dict[str, Any] = {
+            str(name): _fit_family(rows, name.kind, (others or {}).get(str(name))) for name, rows in tables.items()
+        }
     return {**fits, "rates": _rates(tables)} if tables else {}

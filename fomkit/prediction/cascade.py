@@ -118,21 +118,19 @@ def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: Parts) -> A
 def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimator, ...]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
-    1. the op was timed; 2. the product was timed in other storage orders only; 3. a few similar ops were timed,
-    and many on machines that it follows; 4. similar ops were timed; 5. its forward pass was timed; 6. one of these
-    holds in the other 16-bit format of the matrix engine; 7. it is a sum of library calls of which the recurrences
-    were timed; 8. it is a sum of parts; 9. it moves data as a timed element-wise op or its own forward pass does;
-    10. it is a collective on a link that the machine states; 11. the machine's rates. What none of them knows
-    stays unpriced.
+    1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed, here and
+    elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
+    engine; 6. it is a sum of library calls of which the recurrences were timed; 7. it is a sum of parts; 8. it
+    moves data as a timed element-wise op or its own forward pass does; 9. it is a collective on a link that the
+    machine states; 10. the machine's rates. What none of them knows stays unpriced.
 
     `calls`, `parts`: what ops are made of, timed.
     """
     sums = [partial(_sum, parts=table) for table in (calls, parts) if table is not None]
-    table = partial(_climb, steps=(exact.estimate, donors.estimate_from_donors, interpolate.estimate))
+    table = partial(_climb, steps=(exact.estimate, interpolate.estimate))
     timed = (
         exact.estimate,
         partial(transfer.another_order, table=table),
-        donors.estimate_from_donors,
         interpolate.estimate,
         partial(transfer.estimate, table=table),
     )

@@ -1,8 +1,8 @@
-"""Estimator: the machine's table has a few ops of the kind, and other machines have timed many.
+"""What other machines' tables tell of a small one: one Gaussian process over all machines that timed a family.
 
-Libraries of one maker choose their algorithms by the same shapes, so the ratio of two machines' times is smoother
-than either. With 20 rows of a DeepBench sheet known, convolutions of the forward pass are off by 8 % in the middle
-instead of 14.
+Machines time the same few ops, so what one shows of an op the others did not time holds for its likes, and where
+they agree each helps to find which sizes matter. Left-out convolutions that others timed are off by 7 % in the
+middle instead of 13 (four fifths of a machine's own rows known).
 
 Times on a machine that nobody built: what is known of the one it changes, at the same utilisation.
 
@@ -11,177 +11,240 @@ Estimator: a collective on links that the machine states, priced as in a step of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import half_width
 from fomkit.core.machine import Link, Machine
 from fomkit.core.units import format_quantity
-from fomkit.prediction import estimates, gp, interpolate
-from fomkit.prediction.estimates import Answers, are, as_rows, cached, join_answers, numbers, opened_by, places_of
+from fomkit.prediction import estimates, gp
+from fomkit.prediction.estimates import Answers, are, cached, numbers, opened_by, places_of
 from fomkit.prediction.exchange import Exchange, Group, Network
-from fomkit.prediction.families import ONE_WAY, FamilyName, families, look_at, servable, training_rows
-from fomkit.prediction.gp import Matrix
+from fomkit.prediction.families import ONE_WAY, FamilyName
+from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.links import Collective
-from fomkit.prediction.rates import bounds
+from fomkit.prediction.rates import bounds, rates
 
 if TYPE_CHECKING:
-    from fomkit.prediction.estimates import Rows, Table
+    from fomkit.prediction.estimates import Rows
+
+KINDS = ("conv", "rnn")
+"""Kinds of which machines time few ops, all much the same ones."""
+START_S = 8e-6
+"""What a call is taken to cost where a process is fitted, in place of a rate [s]."""
+PRIOR = 10.0
+"""Weight of what is usual against the calibrated roofline of one machine's own rows."""
+SHARES = 2.0 ** np.arange(-12, 5)
+"""A machine's own variance, as a share of what is usual, among which its own rows choose."""
+LACKING = 0.15
+"""Share of the ops that others timed from which a table that lacks them is told by theirs. Where a shape is timed
+nowhere, a table's own process is as good: left-out weight gradients are off by 10.6 % with it, 12.0 by all."""
+OWN_WIDTH = 3.0
+"""Standard deviation of the logarithm of that share, before the rows are seen."""
+BATCH_FEATURES = (0, 7)
+"""Features of a convolution that its batch enters; shapes that agree in all others are one group."""
+ALIKE = 1e-6
+"""Difference of features below which two ops are the same."""
 
 
-KINDS = ("conv",)
-"""Kinds of which few rows are told by other machines; DeepBench's products are predicted as well by themselves."""
-FEWEST, MOST = 8, 40
-"""Timed ops from which other machines can be compared with this one, and beyond which it needs none of them."""
-STEADY = 0.35
-"""Standard deviation of ln(ratio) from which others' tables tell nothing: DeepBench's devices of one maker follow
-each other within 0.05 to 0.3, its processor follows none of them (0.25 to 0.7) and is better told by itself."""
-POWER = 4.0
-"""How fast a donor's share falls with the variance of ln(this machine's time / its own)."""
-NOISE = 0.1
-"""Share of the ratio's variance that no size explains."""
+class Process(NamedTuple):
+    """One Gaussian process over all machines that timed a family: cov = ρ(machine, other)·k(x, x') + offsets.
 
-
-_Donor = tuple[str, interpolate.Family]
-"""A machine and its fit of the family that serves, with what that learnt from."""
-
-
-def _own(machine: Machine, name: FamilyName) -> pd.DataFrame:
-    """Give the distinct ops of a family in a machine's own table."""
-    make = partial(training_rows, machine.timings, name)
-    return cached(machine.timings, None, f"distinct ops of {name}", make)
-
-
-def _donors(machine: Machine, name: FamilyName) -> list[_Donor]:
-    """Find tables of the same number format, engine and pass that have more than a few ops."""
-    families_of = ((donor.name, interpolate.family_of(donor, name)) for donor in machine.donors)
-    return [(donor, one) for donor, one in families_of if one is not None and len(one.training) > MOST]
-
-
-def _variance(log_ratio: Matrix) -> Matrix:
-    """Give the variance around the median along the last axis; one odd op counts as a factor of e at most."""
-    apart = np.abs(log_ratio - np.median(log_ratio, -1, keepdims=True))
-    return np.asarray((np.minimum(apart, 1.0) ** 2).mean(-1) + 1e-4, np.float64)
-
-
-def _shares(log_ratio: Matrix) -> Matrix:
-    """Give each donor's share by how steadily it follows.
-
-    `log_ratio` (donors, n).
-    """
-    variance = _variance(log_ratio)
-    share = (variance.min() / variance) ** POWER
-    return np.asarray(share / share.sum())
-
-
-def _hyper(features: Matrix, target: Matrix) -> gp.Hyper:
-    """Give a process that no fit has to find: twenty rows tell its variance, not the length of each feature."""
-    varying = max(int((np.ptp(features, axis=0) > 0).sum()), 1)
-    variance = float(_variance(target))
-    return gp.Hyper(np.full(features.shape[1], 2 * np.sqrt(varying)), variance, NOISE * variance)
-
-
-def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: gp.Hyper, interval: float) -> float:
-    """Give the factor on the process's deviation that holds this share of its own left-out rows.
-
-    Left out one by one (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 5.10–5.12).
-    """
-    smooth = hyper.variance * gp.correlation(gp.distances(features, features, hyper.length))
-    inverse = np.linalg.inv(smooth + np.diag(hyper.noise + noise))
-    errors = np.abs(inverse @ target) / np.sqrt(np.diag(inverse))
-    return float(np.quantile(errors, min(interval * (1 + 1 / len(target)), 1.0)))
-
-
-def _log_times(donors: list[_Donor], rows: Table, kind: str) -> tuple[Matrix, Matrix]:
-    """Give ln(time) on each donor (donors × n), and its variance less what repeating the op would show too."""
-    found = [interpolate.predict_log_time(family, rows, kind) for _, family in donors]
-    pairs = zip(donors, found, strict=True)
-    variance = [there.variance - family.fit.hyper.noise for (_, family), (_, there) in pairs]
-    return np.array([log_s for log_s, _ in found]), np.maximum(variance, 0.0)
-
-
-class _Followed(NamedTuple):
-    """How a table of a few rows follows its donors, ready for queries.
-
-    `share` (donors,).
-    `offset`: median of ln(own time / the donors').
-    `ratio`: what the ratio adds to that, by the sizes.
-    `features` (n, p): of the own timings.
+    `length` (p,): of the features.
+    `level`, `offset` (4,): variance that all machines share, those of one vendor, architecture and chip; of the
+      smooth part and of a constant.
+    `scale`, `own` (machines,): factor on a machine's smooth part, and its own variance beside the levels'.
+    `own_offset`, `noise`: variance of one machine's constant and of what no feature explains.
+    `usual` (q,): coefficients of the roofline that are usual, in `START_S` and the stated rates.
+    `log_mean` (machines, s): ln of each machine's calibrated roofline [s].
     """
 
-    donors: list[_Donor]
-    share: Matrix
-    offset: float
-    ratio: gp.Precomputed
+    length: Matrix
+    level: Matrix
+    offset: Matrix
+    scale: Matrix
+    own: Matrix
+    own_offset: float
+    noise: float
+    usual: Matrix
+    log_mean: Matrix
+
+
+class Others(NamedTuple):
+    """What other machines' tables tell of one family on a machine.
+
+    `features` (s, p), `log_s` (machines, s): their ops, and ln(time) where a machine timed one, else NaN.
+    `fold` (s,): round in which an op is left out; `processes`: fitted without each round, the last to all rounds.
+    `alike` (4, machines), `among` (4, machines, machines): which machines share a level with this one, and with
+      each other.
+    `unit` (q,): what the terms of its roofline cost at the stated rates [s]; None where one is not stated.
+    """
+
     features: Matrix
+    log_s: Matrix
+    fold: Indices
+    processes: Sequence[Process]
+    alike: Flags
+    among: Flags
+    unit: Matrix | None
+
+    def tell_more(self, features: Matrix) -> bool:
+        """Tell whether machines of the vendor timed ops that a table of these rows lacks."""
+        own = np.abs(self.features[:, None] - features[None]).max(2).min(1) < ALIKE
+        return bool(self.alike[1].any() and (~own).mean() >= LACKING)
+
+    def with_length(self, at: int, length: Matrix) -> Others:
+        """Give the same with other lengths in one of the processes."""
+        processes = list(self.processes)
+        processes[at] = processes[at]._replace(length=length)
+        return self._replace(processes=processes)
+
+    def groups(self, features: Matrix) -> Places:
+        """Give each row the first known op of its shape group, -1 where there is none."""
+        conv = features.shape[1] > max(BATCH_FEATURES) + 1
+        columns = np.delete(np.arange(features.shape[1]), BATCH_FEATURES) if conv else np.array([0])
+        same = np.abs(features[:, None, columns] - self.features[None, :, columns]).max(2) < ALIKE
+        return np.where(same.any(1), same.argmax(1), -1)
 
 
-def _follow(training: pd.DataFrame, donors: list[_Donor], kind: str) -> _Followed | None:
-    """Compare a table with its donors'; None where it does not follow them."""
-    known_s = np.log(training["_time_s"].to_numpy(np.float64))
-    theirs, _ = _log_times(donors, training, kind)
-    share = _shares(known_s - theirs)
-    ratio = known_s - share @ theirs
-    if _variance(ratio) > STEADY**2:
-        return None
-    offset = float(np.median(ratio))
-    known = look_at(training, kind, len(training))
-    rest = ratio - offset
-    precomputed = gp.precompute(known, rest, interpolate.row_noise(training), _hyper(known, rest))
-    return _Followed(donors, share, offset, precomputed, known)
+class Conditioned(NamedTuple):
+    """What a process says of one machine, as a process of that machine alone.
 
+    Its mean is the same. Each op has noise that gives the variance there which all rows together leave, since a
+    machine that times the very op tells less than this one would.
 
-def _answers(rows: Rows, training: pd.DataFrame, followed: _Followed, kind: str, interval: float) -> Answers:
-    donors, share, offset, precomputed, known = followed
-    query = look_at(rows, kind, len(training))
-    correction = gp.posterior(precomputed, query)
-    there, unsure = _log_times(donors, rows, kind)
-    log_s = share @ there + offset + correction.mean
-    # What the donors do not know of an op that they never timed comes on top of how well they are followed.
-    factor = _typical_error(known, precomputed.target, precomputed.noise, precomputed.hyper, interval)
-    own = factor * np.sqrt(correction.variance)
-    width = np.hypot(own, half_width(interval) * np.sqrt(share @ unsure))
-    first, _ = donors[int(share.argmax())]
-    evidence = f"as {len(donors)} other tables, mostly {first}, follow {len(training)} own timings"
-    times = np.exp([log_s, log_s - width, log_s + width])
-    return Answers(rows.index, times, "transferred", "measured", lambda _: evidence)
-
-
-def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answers:
-    """Predict rows of a small family from the tables of the machine's donors and its own few timings.
-
-    time = geometric mean of the donors' predictions, the steadiest weighing most, times a ratio: the usual one of
-    the machine's own timings, corrected by a Gaussian process in the sizes.
-
-    `rows`: COSTED rows; `machine`: without donors, or costs of its timings (flop, byte), nothing is transferred;
-    `interval`: share of intervals that should contain the truth, taken from own timings left out one by one. Gives
-    an Answers: rows of `KINDS` of which the table has `FEWEST` to `MOST` distinct ops, and donors that follow
-    have more.
+    `elsewhere` (e, p): ops that only others timed.
+    `target`, `noise` (n + e,): of own rows, then of these.
     """
-    if not machine.donors or not {"flop", "byte"} <= set(machine.timings.columns):
-        return join_answers([])
-    rows, found = as_rows(rows), []
-    # Matrices of a few dozen rows: threads would wait for each other.
-    with interpolate.one_thread():
-        for name, at in families(rows):
-            if name.kind not in KINDS:
-                continue
-            chosen = rows.take(at)
-            chosen = chosen.take(servable(chosen, name.kind))
-            training = _own(machine, name)
-            if not len(chosen) or not FEWEST <= len(training) <= MOST:
-                continue
-            donors = _donors(machine, name)
-            make = partial(_follow, training, donors, name.kind)
-            followed = cached(machine.timings, machine.donors, f"donors of {name}", make) if donors else None
-            if followed is not None:
-                found.append(_answers(chosen, training, followed, name.kind, interval))
-    return join_answers(found).rounded()
+
+    offset: float
+    hyper: gp.Hyper
+    elsewhere: Matrix
+    target: Matrix
+    noise: Matrix
+
+
+def levels_of(architectures: Sequence[str], others: Sequence[str]) -> Flags:
+    """Tell which machines share a level (4, m, others): all do; a vendor; an architecture; a chip.
+
+    >>> levels_of(["NVIDIA Pascal GP100"], ["NVIDIA Pascal GP102", "AMD GCN5 Vega10"])[:, 0].astype(int).tolist()
+    [[1, 1], [1, 0], [1, 0], [0, 0]]
+    """
+    words = [[one.split() for one in names] for names in (architectures, others)]
+    return np.array(
+        [[[len(a) >= count and a[:count] == b[:count] for b in words[1]] for a in words[0]] for count in range(4)]
+    )
+
+
+def unit_of(machine: Machine, name: FamilyName) -> Matrix | None:
+    """Give what a call, flop, byte, and flop twice more cost at a machine's rates [s]; None where one is open."""
+    known = rates(machine, name.dtype, name.engine)
+    if known.flop_per_s is None or known.byte_per_s is None:
+        return None
+    work, traffic = 1 / known.flop_per_s.value, 1 / known.byte_per_s.value
+    return np.array([START_S, work, traffic, work, work])
+
+
+def as_others(stored: Mapping[str, Any], machine: Machine, name: FamilyName) -> Others | None:
+    """Read what tables of other machines than this one, and than the one it is a board of, tell of a family."""
+    kept = [at for at, one in enumerate(stored["machines"]) if one not in (machine.name, machine.device_of)]
+    if not kept:
+        return None
+    architectures = [stored["architectures"][at] for at in kept]
+    log_s = np.array(stored["log_s"], np.float64)[kept]
+    unit = unit_of(machine, name)
+    common = 2 * (~np.isnan(log_s)).sum(0) >= len(kept)
+    terms = np.array(stored["terms"])[common]
+
+    def process(one: Mapping[str, Any]) -> Process:
+        columns = (np.array(one[name]) for name in ("length", "level", "offset", "scale", "own"))
+        length, level, offset, scale, own = columns
+        log_mean = np.log(np.array(one["mean"])[kept] @ terms.T)
+        return Process(length, level, offset, scale[kept], own[kept], one["own_offset"], one["noise"],
+                       np.array(one["usual"]), log_mean)  # fmt: skip
+
+    return Others(
+        np.array(stored["features"])[common], log_s[:, common], np.array(stored["fold"])[common],
+        tuple(map(process, stored["processes"])), levels_of([machine.device.architecture], architectures)[:, 0],
+        levels_of(architectures, architectures), None if unit is None else unit[: terms.shape[1]],
+    )  # fmt: skip
+
+
+def _site_noise(among: Matrix, variance: Matrix) -> Matrix:
+    """Find the noise of each row that gives these variances at the rows.
+
+    `among` (n, n): covariance before anything is known; `variance` (n,): what is left of its diagonal.
+    """
+    left = np.minimum(variance, 0.999 * np.diag(among))
+    precision = 1 / left
+    for _ in range(30):
+        inner = np.linalg.inv(among + np.diag(1 / precision))
+        now = np.diag(among) - np.einsum("ij,ji->i", among @ inner, among)
+        precision = np.clip(precision + 0.7 * (1 / left - 1 / np.maximum(now, 1e-9)), 1e-3, 1e6)
+    return np.asarray(1 / precision)
+
+
+def _own_share(covariance: Callable[[float], Matrix], error: Matrix, usual: float) -> float:
+    """Choose a machine's own variance by its rows: how far it goes its own way is its own, not its likes'."""
+    found = []
+    for share in SHARES:
+        lower = np.linalg.cholesky(covariance(usual * share))
+        half = np.linalg.solve(lower, error)
+        found.append(0.5 * half @ half + np.log(np.diag(lower)).sum() + 0.5 * (np.log(share) / OWN_WIDTH) ** 2)
+    return float(usual * SHARES[int(np.argmin(found))])
+
+
+def condition(
+    others: Others, at: int, hidden: Flags, features: Matrix, target: Matrix, noise: Matrix
+) -> Conditioned:
+    """Condition a process on all machines' rows and on a machine's own.
+
+    `at`: which of the processes; `hidden` (s,): ops of others that must not tell; `features` (n, p), `target`,
+    `noise` (n,): own rows, ln(time / mean), and variance besides what all rows have.
+    """
+    process, known = others.processes[at], ~np.isnan(others.log_s) & ~hidden
+    machine, op = np.nonzero(known)
+    levels = partial(np.tensordot, axes=1)
+    between = levels(process.level, others.among) + np.diag(process.own)
+    between = between * np.outer(process.scale, process.scale)
+    offsets = levels(process.offset, others.among) + process.own_offset * np.eye(len(between))
+    here, here_offset = levels(process.level, others.alike), levels(process.offset, others.alike)
+    # Nobody knows its scale: its likes' is the likeliest, and where it is theirs it follows them one to one.
+    scale = float(np.average(process.scale, weights=4.0 ** others.alike.sum(0)))
+    here = scale * here * process.scale
+    usable = known.any(0)
+    twin = np.abs(features[:, None] - others.features[None]).max(2) < ALIKE
+    shapes = np.concatenate([features, others.features[usable & ~twin.any(0)]])
+    smooth = gp.correlation(gp.distances(others.features, others.features, process.length))
+    among = between[np.ix_(machine, machine)] * smooth[np.ix_(op, op)] + offsets[np.ix_(machine, machine)]
+    lower = np.linalg.cholesky(among + process.noise * np.eye(len(op)))
+    half = np.linalg.inv(lower)
+    toward = gp.correlation(gp.distances(shapes, others.features, process.length))
+    told = half @ (here[machine] * toward[:, op] + here_offset[machine]).T
+    theirs = half @ (others.log_s - process.log_mean)[known]
+    each, count = gp.correlation(gp.distances(shapes, shapes, process.length)), len(features)
+    level, constant = scale**2 * float(process.level.sum()), float(process.offset.sum() + process.own_offset)
+    rest = np.diag(process.noise + noise) - told[:, :count].T @ told[:, :count] + constant
+    error = target - told[:, :count].T @ theirs
+    own = _own_share(lambda share: (level + share) * each[:count, :count] + rest, error,
+                     float(np.exp(np.log(process.own).mean())))  # fmt: skip
+    variance = level + own
+    inverse = np.linalg.inv(variance * each[:count, :count] + rest)
+    pull = inverse @ error
+    weights = half.T @ (theirs - told[:, :count] @ pull)
+    cross = variance * each[:, :count] + constant - told.T @ told[:, :count]
+    left = variance + constant - (told * told).sum(0) - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+    by_op = np.bincount(op, here[machine] * weights, len(others.features))
+    weight = np.concatenate([variance * pull + twin @ by_op, by_op[usable & ~twin.any(0)]])
+    sites = _site_noise(variance * each, np.maximum(left, 1e-6))
+    hyper = gp.Hyper(process.length, variance, process.noise)
+    mean = (each * variance + np.diag(sites)) @ weight / variance
+    moved = float(here_offset[machine] @ weights + constant * pull.sum())
+    return Conditioned(moved, hyper, shapes[count:], mean, sites)
 
 
 ROOFLINE = "roofline"

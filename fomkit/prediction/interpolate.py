@@ -56,6 +56,11 @@ MIN_CORRELATION = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
 
 
+NONE = np.empty(0)
+OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")
+"""What is stored of a fit that other machines' tables enter."""
+
+
 class Fit(NamedTuple):
     """The parameters of one family.
 
@@ -63,6 +68,9 @@ class Fit(NamedTuple):
     `residual` (n,): ln(time / mean) of the training rows, in their order.
     `quantiles`: of left-out errors in standard deviations, at `LEVELS`.
     `errors`: ln(predicted / measured time) of the `cross_validated_rows`, predicted without their group.
+    `spread`: the process's standard deviation of each of these; empty where other machines tell nothing.
+    `elsewhere` (e, p): features of ops that only others timed; their ``residual`` follows that of the own rows.
+    `row_noise` (n + e,): variance of each of all these rows; empty where there is only what the clock gives.
     """
 
     mean: Matrix
@@ -70,6 +78,9 @@ class Fit(NamedTuple):
     residual: Matrix
     quantiles: Matrix
     errors: Matrix
+    spread: Matrix = NONE
+    elsewhere: Matrix = NONE
+    row_noise: Matrix = NONE
 
 
 def as_fit(stored: Mapping[str, Any]) -> Fit:
@@ -77,7 +88,10 @@ def as_fit(stored: Mapping[str, Any]) -> Fit:
     hyper = gp.Hyper(np.array(stored["length"]), float(stored["variance"]), float(stored["noise"]))
     names = ("residual", "left_out_quantiles", "left_out_log_error")
     residual, quantiles, errors = (np.array(stored[name], np.float64) for name in names)
-    return Fit(np.array(stored["mean"]), hyper, residual, quantiles, errors)
+    return Fit(
+        np.array(stored["mean"]), hyper, residual, quantiles, errors,
+        *(np.array(stored.get(name, ()), np.float64) for name in OF_OTHERS),
+    )  # fmt: skip
 
 
 def cross_validated_rows(count: int) -> Places:
@@ -137,7 +151,11 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     def falls() -> Falls:
         return timed_falls(rows)
 
-    precomputed = gp.precompute(known, fit.residual, row_noise(training), fit.hyper)
+    noise = row_noise(training)
+    if len(fit.row_noise):
+        known = np.concatenate([known, fit.elsewhere.reshape(-1, known.shape[1])])
+        noise = fit.row_noise - fit.hyper.noise
+    precomputed = gp.precompute(known, fit.residual, noise, fit.hyper)
     return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), describe, falls, {})
 
 
@@ -179,7 +197,7 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     return np.asarray(typical + 0.1 * np.abs(errors).mean() + 1e-6)
 
 
-def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix) -> Matrix:
+def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = NONE) -> Matrix:
     """Give the standard deviation of ln(time), up to the factors that `Fit.quantiles` hold.
 
     A geometric mean of the process's own deviation and, with two thirds, of `errors_nearby`: the process thinks
@@ -188,13 +206,17 @@ def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix) -> Matrix
     because nothing in the table says how the machine behaves out there.
 
     `correction`: of q queries; `apart` (q, n): distances in lengths from the queries to the scored ops; `errors`
-    (n,): left-out errors of the scored ops; of fewer than `ENOUGH` nothing is told by place.
+    (n,): left-out errors of the scored ops; of fewer than `ENOUGH` nothing is told by place; `spread` (n,): the
+    process's own deviation of these, where it knows ops that other machines timed much better than others: then it
+    is told how many of its deviations the errors near by were.
     """
     beyond = np.maximum(correction.distance, 1.0)
     own = np.sqrt(correction.variance * beyond)
     if len(errors) < ENOUGH:
         return np.asarray(own)
     share = 2 / 3 / beyond
+    if len(spread):
+        return np.asarray(errors_nearby(apart, errors / spread) ** share * own)
     return np.asarray(errors_nearby(apart, errors) ** share * own ** (1 - share))
 
 
@@ -231,20 +253,27 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
 def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
     """Predict rows by a fit: ``query`` is what `look_at` sees of them."""
     fit, count = family.fit, len(family.training)
-    spread, mean, apart = np.empty((3, len(rows)))
+    spread, mean, apart, anywhere = np.empty((4, len(rows)))
     nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
     for block, distance, part in gp.posterior_blocks(family.fitted, query):
-        tried = distance if len(places) == count else distance[:, places]
-        spread[block] = deviation(part, tried, fit.errors)
+        tried = distance if distance.shape[1] == len(places) else distance[:, places]
+        spread[block] = deviation(part, tried, fit.errors, fit.spread)
         mean[block], apart[block], nearest[block] = part.mean, part.distance, part.nearest
+        anywhere[block] = part.distance
+        if len(fit.elsewhere):
+            nearest[block] = tried.argmin(1)
+            apart[block] = tried.min(1)
     log_s = np.log(terms @ fit.mean) + mean
     far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
+    told = far & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
     def evidence(place: int) -> str:
-        return f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
+        words = f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
+        other = f"; other machines timed an op at distance {anywhere[place]:.2g}"
+        return words + (other if anywhere[place] < apart[place] else "")
 
     low, high = ends_of(fit, spread, interval)
-    source = Words(far.astype(np.intp), ("interpolated", "extrapolated"))
+    source = Words(far.astype(np.intp) + told, ("interpolated", "extrapolated", "transferred"))
     return Answers(rows.index, np.exp(np.stack([log_s, log_s + low, log_s + high])), source, "measured", evidence)
 
 

@@ -3,8 +3,8 @@
 *Plausibility*: each machine is held against itself once; rows that cannot be are left out by name. *Fits* of its
 timings: the shipped ones, else those in the user's cache, else made once and kept there.
 ``python -m fomkit.profiles machine_profiles/v100.yaml`` writes the fits that ship beside a table. Beside any other
-profile nobody's fits are read: who made them is unknown. *Donors*: other machines' tables where this one timed a
-few ops of a kind only.
+profile nobody's fits are read: who made them is unknown. *Others*: what other machines' small tables tell of one
+enters its fits.
 
 *Typical tables*: what timed machines reached of their floors, two CSV files beside the machine profiles.
 ``surfaces.csv`` has a row for each kind of work, machine and number format: how many of its timings tell, their
@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,37 +39,37 @@ from fomkit.ops.check import check_table
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import COSTS
 from fomkit.plan.memory_of import device_kind
-from fomkit.prediction.donors import FEWEST, KINDS, MOST
+from fomkit.prediction.donors import Others, as_others
 from fomkit.prediction.estimates import cached
-from fomkit.prediction.families import distinct_ops, families
+from fomkit.prediction.families import FamilyName
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
 from fomkit.prediction.rates import Form
 from fomkit.profiles.locate import cache_folder, file_key, is_shipped, kept, shipped_folder
-from fomkit.profiles.machines import as_loaded, fit_key, load_fits, load_machine, save_fits, table_key
+from fomkit.profiles.machines import as_loaded, fit_key, load_fits, save_fits, table_key
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
 
-def is_short(machine: Machine) -> bool:
-    """Tell whether a machine's table has a family of so few ops that other machines may tell more of it."""
-    some = machine.timings[machine.timings["kind"].isin(KINDS)].reset_index(drop=True)
-    return any(FEWEST <= distinct_ops(some, name) <= MOST for name, _ in families(some))
+PROCESSES = "shared_processes.json"
+"""Small tables of all machines and the processes over them; ``benchmarks/shared_processes.py`` makes it."""
 
 
 @cache
-def shipped_donors() -> tuple[Machine, ...]:
-    """Load the shipped machines that have fits of such kinds of their own."""
-    found = (load_machine(path) for path in sorted(shipped_folder("machine_profiles").glob("*.yaml")))
-    candidates = (one for one in found if not one.device_of and one.timings["kind"].isin(KINDS).any())
-    fitted = map(own_fits, candidates)
-    return tuple(one for one in fitted if any(key.partition("/")[0] in KINDS for key in one.fits))
+def _shared_processes() -> Mapping[str, Mapping[str, Any]]:
+    """Read what came with this installation, once."""
+    path = shipped_folder("machine_profiles") / PROCESSES
+    found: Mapping[str, Mapping[str, Any]] = json.loads(read_bytes(path))
+    return found
 
 
-@cache
-def _others(*names: str) -> tuple[Machine, ...]:
-    return tuple(donor for donor in shipped_donors() if donor.name not in names)
+def others_of(machine: Machine) -> dict[str, Others]:
+    """Give, by family, what the small tables of other machines tell of one."""
+    built = machine.as_built()
+    known = (FamilyName(*name.split("/")) for name in _shared_processes())
+    found = {str(name): as_others(_shared_processes()[str(name)], built, name) for name in known}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _key_of(timings: pd.DataFrame, *more: str) -> str:
@@ -76,22 +77,6 @@ def _key_of(timings: pd.DataFrame, *more: str) -> str:
     key = as_loaded(timings).key
     whole = f"{key} {table_key(timings)} {' '.join(more)}"
     return hashlib.sha256(whole.encode()).hexdigest() if key else ""
-
-
-def with_donors(machine: Machine) -> Machine:
-    """Give a machine with a short table the shipped machines to borrow from, and its timings their costs.
-
-    A machine without such a table comes back as it is.
-    """
-    timings = machine.timings
-
-    def short() -> bool:
-        return kept("short", _key_of(timings), partial(is_short, machine))
-
-    if machine.donors or not len(timings) or not cached(timings, None, "is short", short):
-        return machine
-    costed = cached(timings, None, "costed", partial(add_costs, timings))
-    return replace(machine, timings=costed, donors=_others(machine.name, machine.device_of))
 
 
 FOLDER, SURFACES, OPS = "usual_utilisation", "surfaces.csv", "ops.csv"
@@ -254,7 +239,8 @@ def fit(machine: Machine) -> dict[str, object]:
     """Fit a machine's timings."""
     from fomkit.prediction.calibration import fit_timings
 
-    return fit_timings(add_costs(machine.as_built().timings))
+    built = machine.as_built()
+    return fit_timings(add_costs(built.timings), others_of(built))
 
 
 def make_fits(machine: Machine, path: Path) -> dict[str, object]:
@@ -274,7 +260,7 @@ def write_fits(machine: Machine, path: Path) -> list[Path]:
         return []
     beside = path.with_name(f"{path.stem}.fits.json")
     if not is_shipped(beside, "machine_profiles"):
-        own_fits(machine)
+        with_fits(machine)
         return []
     make_fits(machine, beside)
     return [beside]
@@ -282,7 +268,9 @@ def write_fits(machine: Machine, path: Path) -> list[Path]:
 
 def _cached_fits(machine: Machine, key: str) -> dict[str, object]:
     """Read the cache, and fill it; a cache that cannot be used costs the time of a fit and nothing else."""
-    path = cache_folder() / f"fits-{__version__}-{key[:32]}.json"
+    built = machine.as_built()
+    facts = f"{built.name} {built.device_of} {built.device}"  # what others tell hangs on them
+    path = cache_folder() / f"fits-{__version__}-{key[:32]}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}.json"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         known = load_fits(path, key)
@@ -297,11 +285,6 @@ def _cached_fits(machine: Machine, key: str) -> dict[str, object]:
 
 
 def with_fits(machine: Machine) -> Machine:
-    """Give the machine with fits of its timings (`own_fits`), and with donors where its table is short."""
-    return with_donors(own_fits(machine))
-
-
-def own_fits(machine: Machine) -> Machine:
     """Give the machine with fits of its timings, made now if nobody has made them yet.
 
     Timings that cannot be are left out first (`fomkit.profiles.evidence`). A machine without timings has no fits.

@@ -5,8 +5,8 @@ once per fold and takes each row's interval from the errors of the other folds, 
 judges itself; `nested` lets the product fit and judge the other folds alone, and asks it for the row like a user
 would. The second is what a user gets, and takes eleven times as long. Values are the same; the errors that make an
 interval are of fits that had seen the row in the quick way, and not in the slow. Of a device of which 20 rows of a
-kind are known, drawn by fixed seeds, convolutions also ask the tables of DeepBench's other devices, as
-`prediction.donors` does; no other row of the device itself is known, in whatever number format.
+kind are known, drawn by fixed seeds, convolutions and recurrent layers are told by the tables of the other devices
+too (`prediction.donors`); no other row of the device itself is known, in whatever number format.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from threadpoolctl import threadpool_limits
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction import donors, interpolate
+from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, written
+from fomkit.prediction.donors import Others
 from fomkit.prediction.families import VIEWS, families, training_rows
 from fomkit.prediction.storage_order import row_major
-from fomkit.profiles.evidence import shipped_typical_tables
+from fomkit.profiles.evidence import others_of, shipped_typical_tables
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.scores import Cases, constant_band, make_cases
 
@@ -85,13 +86,18 @@ def crossed(
 
 
 def fit_and_predict(
-    known: pd.DataFrame, query: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL
+    known: pd.DataFrame,
+    query: pd.DataFrame,
+    machine: Machine,
+    level: float = DEFAULT_LEVEL,
+    others: Mapping[str, Others] | None = None,
 ) -> Cases:
     """Fit some rows as the product does, and ask it for others.
 
-    `known`, `query`: training rows of one family with their costs; `machine`: whose facts hold.
+    `known`, `query`: training rows of one family with their costs; `machine`: whose facts hold; `others`: by
+    family, what other machines tell.
     """
-    knowing = _knowing(machine, known, fit_timings(known))
+    knowing = _knowing(machine, known, fit_timings(known, others))
     return make_cases(query["_time_s"].to_numpy(np.float64), *_ask(query, knowing, level))
 
 
@@ -188,31 +194,15 @@ def cross_validated_cases(
 
 KNOWN = 20
 SEEDS = range(5)
-KINDS = ("gemm", "conv")
+KINDS = ("gemm", "conv", "rnn")
 
 
-def _predict_from_few(known: pd.DataFrame, query: pd.DataFrame, machine: Machine, level: float) -> Cases:
-    """Ask the other machines' tables where the product would, else the known rows alone."""
-    knowing = _knowing(machine, known, {})
-    rows = query.reset_index(drop=True)
-    times = donors.estimate_from_donors(rows, knowing, level)
-    if len(times) < len(rows):
-        return fit_and_predict(known, query, machine, level)
-    found = np.array([times[index][:3] for index in range(len(rows))], np.float64).T
-    return make_cases(rows["_time_s"].to_numpy(np.float64), *found)
-
-
-def few_rows_cases(
-    part: Part, machine: Machine, level: float, donors: tuple[Machine, ...] = ()
-) -> Iterator[Cases]:
-    """Predict the rows of a part from 20 of them, once a seed; the known ones are not scored.
-
-    `donors`: machines with fits whose tables may be asked; the machine itself is left out.
-    """
+def few_rows_cases(part: Part, machine: Machine, level: float) -> Iterator[Cases]:
+    """Predict the rows of a part from 20 of them, once a seed; the known ones are not scored."""
     if part.kind not in KINDS or len(part.rows) < 2 * KNOWN:
         return
-    machine = replace(machine, donors=tuple(donor for donor in donors if donor.name != machine.name))
+    others = others_of(machine)
     for seed in SEEDS:
         chosen = np.zeros(len(part.rows), bool)
         chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN, replace=False)] = True
-        yield _predict_from_few(part.rows[chosen], part.rows[~chosen], machine, level)
+        yield fit_and_predict(part.rows[chosen], part.rows[~chosen], machine, level, others)

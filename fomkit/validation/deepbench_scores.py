@@ -20,12 +20,11 @@ from fomkit.ops.tables import DIMENSIONS
 from fomkit.plan.op_tables import predict_ops
 from fomkit.prediction.rates import op_seconds
 from fomkit.prediction.storage_order import row_major
-from fomkit.profiles.evidence import own_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation import scores
-from fomkit.validation.deepbench_folds import Sheet, cross_validated_cases, few_rows_cases, parts, read_sheets
+from fomkit.validation.deepbench_folds import Sheet, cross_validated_cases, few_rows_cases, parts
 from fomkit.validation.graphs import without_timings
 from fomkit.validation.scores import Cases, Errors, Score, cases_of_table, constant_band, join_cases, score
 
@@ -109,15 +108,13 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
     grouped: list[Score] = []
     few: list[Score] = []
     found: dict[str, list[Cases]] = {}
-    every = read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")
-    donors = tuple(own_fits(load_machine(name)) for name in sorted({sheet.machine for sheet in every}))
     for sheet in sheets:
         machine = load_machine(sheet.machine)
         for part in parts(sheet, machine):
             for what, cases in cross_validated_cases(part, machine, level, full=full):
                 grouped.append(score(cases, GROUPED, "op", sheet.title, what, interval=level))
                 found.setdefault(part.kind, []).append(cases)
-            seeds = list(few_rows_cases(part, machine, level, donors))
+            seeds = list(few_rows_cases(part, machine, level))
             if seeds:
                 few.append(score(join_cases(seeds), FEW, "op", sheet.title, part.what, interval=level))
     medians = [*_medians(grouped, GROUPED), *_medians(few, FEW)] if whole else []

@@ -20,7 +20,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.figure_table import METRICS
 from fomkit.plan.coverage import MEASURED_SPREAD
 from fomkit.plan.options import Options
-from fomkit.profiles.evidence import own_fits
+from fomkit.profiles.evidence import with_fits
 
 
 def requested(tmp_path: Path, **changes: object) -> MeasureSpec:
@@ -40,7 +40,7 @@ def test_a_profile_comes_of_it_and_the_journal_goes(measured: tuple[Path, Simple
     folder, _ = measured
     assert {one.name for one in folder.iterdir()} == {"here.yaml", "here.timings.csv"}
     machine = fomkit.machine(folder / "here.yaml")
-    assert own_fits(machine).fits
+    assert with_fits(machine).fits
     assert machine.party == "lab"
 
 

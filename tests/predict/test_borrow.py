@@ -1,4 +1,4 @@
-"""Estimator `borrow`: a few own timings and the tables of machines that this one follows."""
+"""One process over all machines: what others' tables tell of a machine's small one."""
 
 from __future__ import annotations
 
@@ -8,115 +8,125 @@ import numpy as np
 import pytest
 
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction import donors, interpolate
+from fomkit.prediction import gp, interpolate
 from fomkit.prediction.calibration import fit_timings
+from fomkit.prediction.donors import Others, Process, condition, levels_of
 from fomkit.prediction.families import FamilyName, training_rows
+from fomkit.prediction.storage_order import row_major
+from fomkit.profiles.evidence import others_of, with_fits
+from fomkit.profiles.machines import load_machine
 
 FORWARD = FamilyName("conv", "fp32", "vector", "forward")
+NAMES = ["NVIDIA Pascal GP100", "NVIDIA Pascal GP102", "AMD GCN5 Vega10"]
 
 
-@pytest.fixture(scope="module")
-def split(v100):
-    """V100's convolutions: 20 known ones, and the others."""
-    rows = training_rows(add_costs(v100.timings), FORWARD)
-    known = np.zeros(len(rows), bool)
-    known[np.random.default_rng(0).choice(len(rows), 20, replace=False)] = True
-    return rows[known].reset_index(drop=True), rows[~known].reset_index(drop=True)
+@pytest.fixture
+def small():
+    """Three machines that timed most of seven ops, as numbers that anybody can work out."""
+    draw = np.random.default_rng(3)
+    log_s = draw.normal(size=(3, 7))
+    log_s[1, 2] = log_s[2, :2] = np.nan
+    process = Process(np.array([1.0, 2.0]), np.array([0.3, 0.2, 0.1, 0.2]), np.array([0.1, 0.05, 0.0, 0.02]),
+                      np.array([1.0, 0.7, 1.3]), np.array([0.1, 0.2, 0.4]), 0.05, 0.03, np.ones(3),
+                      draw.normal(size=(3, 7)))  # fmt: skip
+    alike = levels_of(["NVIDIA Pascal GP102"], NAMES)[:, 0]
+    features = draw.normal(size=(7, 2))
+    return Others(features, log_s, np.arange(7), [process] * 8, alike, levels_of(NAMES, NAMES), None)
 
 
-def estimate_rows(machine, query, interval=0.8):
-    times = donors.estimate_from_donors(query, machine, interval)
-    return np.array([times[index][:3] for index in range(len(times))]).T
+def dense(small, own, target, noise, query, variance):
+    """The posterior as the textbook has it: one matrix of all rows (Rasmussen & Williams, eq. 2.23 and 2.24)."""
+    process = small.processes[-1]
+    machine, op = np.nonzero(~np.isnan(small.log_s))
+    who = np.concatenate([machine, np.full(len(own), 3)])
+    where = np.concatenate([small.features[op], own])
+    names = [*NAMES, "NVIDIA Pascal GP102"]
+    level = levels_of(names, names)
+    scale = np.append(process.scale, np.average(process.scale, weights=4.0 ** small.alike.sum(0)))
+    own_variance = variance / scale[-1] ** 2 - process.level.sum()
+    shared = np.tensordot(process.level, level, 1) + np.diag(np.append(process.own, own_variance))
+    constant = np.tensordot(process.offset, level, 1) + process.own_offset * np.eye(4)
+    shared *= np.outer(scale, scale)
+
+    def covariance(a, x, b, y):
+        apart = gp.correlation(gp.distances(x, y, process.length))
+        return shared[np.ix_(a, b)] * apart + constant[np.ix_(a, b)]
+
+    seen = covariance(who, where, who, where) + process.noise * np.eye(len(who))
+    seen[-len(own) :, -len(own) :] += np.diag(noise)
+    asked = np.full(len(query), 3)
+    cross = covariance(asked, query, who, where)
+    known = np.concatenate([(small.log_s - process.log_mean)[machine, op], target])
+    left = covariance(asked, query, asked, query) - cross @ np.linalg.solve(seen, cross.T)
+    return cross @ np.linalg.solve(seen, known), np.diag(left)
 
 
-def test_another_gpu_tells_more_than_twenty_timings(v100, p100, split):
-    known, others = split
-    few = replace(v100, timings=known, fits=fit_timings(known))
-    truth = others["_time_s"].to_numpy()
-    alone = interpolate.estimate(others, few, 0.8)
-    alone_s = np.array([alone[index].time_s for index in range(len(others))])
-    time_s, low_s, high_s = estimate_rows(replace(few, donors=(p100,)), others)
-    wrong, wrong_alone = (np.abs(values / truth - 1) for values in (time_s, alone_s))
-    assert np.median(wrong) < 0.13
-    assert np.median(wrong) < 0.85 * np.median(wrong_alone)
-    assert 0.6 < ((low_s <= truth) & (truth <= high_s)).mean() < 0.95
-    assert ((low_s < time_s) & (time_s < high_s)).all()
+def test_the_condensed_process_is_the_dense_one(small):
+    draw = np.random.default_rng(0)
+    own = np.concatenate([small.features[:2], draw.normal(size=(3, 2))])
+    target, noise, query = draw.normal(size=5), np.full(5, 0.01), draw.normal(size=(20, 2))
+    found = condition(small, -1, np.zeros(7, bool), own, target, noise)
+    rows = np.concatenate([own, found.elsewhere])
+    assert len(found.elsewhere) == 5
+    ready = gp.precompute(rows, found.target, found.noise - found.hyper.noise, found.hyper)
+    mean, _ = dense(small, own, target, noise, query, found.hyper.variance)
+    assert gp.posterior(ready, query).mean + found.offset == pytest.approx(mean, abs=1e-8)
+    _, left = dense(small, own, target, noise, rows, found.hyper.variance)
+    assert gp.posterior(ready, rows).variance - found.hyper.noise == pytest.approx(left, rel=0.15)
 
 
-@pytest.fixture(scope="module")
-def halves(p100):
-    """Ratios to the donor's times, and widths, of five draws of a fifth of its rows at half the speed."""
-    rows = training_rows(add_costs(p100.timings), FORWARD)
-    slow = rows.assign(_time_s=2 * rows["_time_s"])
+def test_an_own_row_is_reproduced_within_its_noise(small):
+    process = small.processes[-1]._replace(noise=1e-6)
+    exact = small._replace(processes=[process])
+    own, target = small.features[:3] + 0.3, np.array([2.0, -1.0, 0.5])
+    found = condition(exact, -1, np.zeros(7, bool), own, target, np.full(3, 1e-6))
+    ready = gp.precompute(
+        np.concatenate([own, found.elsewhere]), found.target, found.noise - found.hyper.noise, found.hyper
+    )
+    assert gp.posterior(ready, own).mean + found.offset == pytest.approx(target, abs=0.01)
+
+
+def test_hidden_ops_tell_nothing(small):
+    hidden = np.arange(7) == 4
+    other = small.log_s.copy()
+    other[:, 4] += 5.0
+    own = (small.features[:2], np.array([1.0, 0.0]), np.zeros(2))
+    first, second = (condition(one, -1, hidden, *own) for one in (small, small._replace(log_s=other)))
+    assert first.target == pytest.approx(second.target)
+    assert first.offset == pytest.approx(second.offset)
+    third = condition(small._replace(log_s=other), -1, np.zeros(7, bool), *own)
+    assert abs(third.offset - first.offset) > 1e-3
+
+
+def errors(machine, count, told):
+    """Errors of the rows of two seeds beside so many known ones, with and without other machines."""
+    rows = training_rows(add_costs(row_major(machine.timings)), FORWARD)
     found = []
-    for seed in range(5):
-        drawn = np.random.default_rng(seed).permutation(len(slow))
-        known, others = (slow.iloc[part].reset_index(drop=True) for part in np.split(drawn, [len(slow) // 5]))
-        time_s, low_s, high_s = estimate_rows(replace(p100, timings=known, fits={}, donors=(p100,)), others)
-        alone = interpolate.estimate(others, p100, 0.8)
-        found.append((time_s / np.array([alone[index].time_s for index in range(len(others))]), high_s / low_s))
-    return found
+    for seed in range(2):
+        order = np.random.default_rng(seed).permutation(len(rows))
+        known, query = (rows.iloc[part].reset_index(drop=True) for part in (order[:count], order[-18:]))
+        knowing = replace(machine, timings=known, fits=fit_timings(known, told))
+        times = interpolate.estimate(query, knowing, 0.8)
+        found.append(times.time_s / query["_time_s"].to_numpy() - 1)
+    return np.abs(np.concatenate(found))
 
 
-def test_a_machine_at_half_the_speed_is_its_lender_twice_over(halves):
-    """The law is exact: every answer is twice the donor's; which rows are known moves it a little."""
-    assert np.median([np.median(np.abs(ratio / 2 - 1)) for ratio, _ in halves]) < 0.02
-    assert np.median([np.median(width) for _, width in halves]) < 1.3
-    for ratio, width in halves:
-        assert np.median(np.abs(ratio / 2 - 1)) < 0.03
-        assert ratio == pytest.approx(np.full(len(ratio), 2.0), rel=0.15)
-        assert np.median(width) < 1.4
+@pytest.mark.parametrize(("name", "few", "many"), [("m40", 0.05, 0.04), ("p100", 0.11, 0.09)])
+def test_others_tell_much_and_more_own_rows_are_no_worse(name, few, many):
+    machine = load_machine(name)
+    told = {str(FORWARD): others_of(machine)[str(FORWARD)]}
+    twenty, most = (np.median(errors(machine, count, told)) for count in (18, 72))
+    assert twenty < few
+    assert most < many
+    assert most < twenty + 0.01
+    assert twenty < 0.85 * np.median(errors(machine, 18, {}))
 
 
-@pytest.mark.parametrize(
-    ("count", "is_borrowed"),
-    [(donors.FEWEST - 1, False), (donors.FEWEST, True), (donors.MOST, True), (donors.MOST + 1, False)],
-)
-def test_tables_of_eight_to_forty_ops_are_those_that_follow_others(v100, p100, split, count, is_borrowed):
-    few = replace(v100, timings=split[1].head(count), fits={}, donors=(p100,))
-    assert len(donors.estimate_from_donors(split[0], few, 0.8)) == (len(split[0]) if is_borrowed else 0)
-
-
-def test_a_wider_interval_holds_a_narrower(v100, p100, split):
-    few = replace(v100, timings=split[0], fits={}, donors=(p100,))
-    narrow, wide = (estimate_rows(few, split[1], interval) for interval in (0.5, 0.9))
-    assert (wide[1] < narrow[1]).all()
-    assert (wide[2] > narrow[2]).all()
-    assert (wide[0] == narrow[0]).all()
-
-
-def test_nothing_is_borrowed_without_need_or_lender(v100, p100, split):
-    known, others = split
-    few = replace(v100, timings=known, fits={}, donors=(p100,))
-    assert len(donors.estimate_from_donors(others, few, 0.8)) == len(others)
-    many = training_rows(add_costs(v100.timings), FORWARD)
-    jumping = known.assign(_time_s=known["_time_s"] * 9.0 ** (known.index % 2))
-    refused = {
-        "no donor": replace(few, donors=()),
-        "a donor without fits": replace(few, donors=(replace(p100, fits={}),)),
-        "timings without costs": replace(few, timings=known.drop(columns=["flop", "byte"])),
-        "too few own timings": replace(few, timings=known.head(donors.FEWEST - 1)),
-        "a table that needs nobody": replace(few, timings=many),
-        "a ratio that jumps": replace(few, timings=jumping),
-    }
-    assert {
-        why: len(donors.estimate_from_donors(others, one, 0.8)) for why, one in refused.items()
-    } == dict.fromkeys(refused, 0)
-
-
-def test_what_the_lender_never_timed_is_less_sure(v100, p100, split):
-    known, others = split
-    rows = training_rows(add_costs(p100.timings), FORWARD)
-    plain = rows[rows["kernel_h"] == 1].reset_index(drop=True)
-    poorer = replace(p100, timings=plain, fits=fit_timings(plain))
-    far = others[others["kernel_h"] == 5].reset_index(drop=True)
-    few = replace(v100, timings=known[known["kernel_h"] == 1].reset_index(drop=True), fits={})
-    rich, poor = (estimate_rows(replace(few, donors=(one,)), far) for one in (p100, poorer))
-    assert (poor[2] / poor[1] > rich[2] / rich[1]).all()
-
-
-def test_the_steadier_lender_has_the_greater_share():
-    steady, loose = np.full(20, 0.7), np.linspace(-1, 1, 20)
-    share = donors._shares(np.array([steady + 0.05 * loose, loose]))
-    assert share[0] > 0.99
-    assert share.sum() == pytest.approx(1)
+def test_a_short_table_of_ones_own_hears_the_shipped_ones():
+    machine = load_machine("m40")
+    rows = machine.timings[(machine.timings["kind"] == "conv") & (machine.timings["pass_name"] == "forward")]
+    mine = replace(machine, name="mine", timings=rows.head(20).reset_index(drop=True), fits={}, timings_key="")
+    assert len(others_of(mine)[str(FORWARD)].log_s) == len(others_of(machine)[str(FORWARD)].log_s) + 1 == 9
+    stored = with_fits(mine).fits[str(FORWARD)]
+    assert len(stored["elsewhere"]) > 60
+    assert len(stored["residual"]) == len(stored["row_noise"]) == len(stored["elsewhere"]) + 20

@@ -14,7 +14,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction import interpolate
 from fomkit.prediction.gp import GROWTH, Hyper, bounded
-from fomkit.profiles.evidence import own_fits
+from fomkit.profiles.evidence import with_fits
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 MODELS = ("candle/p1b3", "candle/nt3", "resnet50")
@@ -22,7 +22,7 @@ MACHINES = ("titan", "titan-x", "knl-7250", "mi25", "t4", "h200-sxm")
 MOST_GROWTH = 2.2
 """How many times as wide 99 % may be as 95, in logarithms: an op's doubles (`GROWTH`), a sum's a little more."""
 
-_model, _machine = cache(fomkit.model), cache(lambda name: own_fits(fomkit.machine(name)))
+_model, _machine = cache(fomkit.model), cache(lambda name: with_fits(fomkit.machine(name)))
 
 
 def span(model: str, machine: str, level: float):

@@ -149,7 +149,7 @@ KEPT_BACK = {
     SheetModel: {"notes"},
     Machine: {
         "host_op_s", "links", "fits", "timings_key", "excluded",
-        "notes", "donors", "origin", "energy", "price", "device_of",
+        "notes", "origin", "energy", "price", "device_of",
         "plausibility", "asked_as", "typical",
     },
     WorkloadFacts: set(), JobTerms: set(), Case: set(), OpLine: set(),
