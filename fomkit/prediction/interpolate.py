@@ -16,8 +16,9 @@ from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
+from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, prior
-from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, join_answers
+from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, join_answers, numbers
 from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import (
     VIEWS,
@@ -51,6 +52,11 @@ ENOUGH = 5 * ERRORS
 
 FAR, LITTLE = 20.0, 0.01
 """Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
+
+KNOWN_OCTAVES, MOST_ELSEWHERE = 1.0, 1.0
+"""Powers of two in m, n or k to which a timed product tells of another of its kind by its own fit alone; from twice
+as many on, by how much what others reach changes between both."""
+BLOCK = 64
 
 MIN_CORRELATION = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
@@ -300,13 +306,56 @@ def _with_vectors(
     return Answers(rows.index, times, source, bound, evidence)
 
 
+def _octaves(rows: Rows) -> Matrix:
+    """Give what tells how far products lie apart whatever a fit has found out about lengths (n × 4)."""
+    sides = np.column_stack([np.log2(np.maximum(rows.number(name), 1.0)) for name in ("m", "n", "k")])
+    return np.column_stack([sides, np.where(numbers(rows, "b", 1.0) > 1, FAR, 0.0)])
+
+
+def _with_facts(rows: Rows, found: Answers, family: Family, machine: Machine, interval: float) -> Answers:
+    """Draw products outside the timed sizes to the nearest timed one, scaled as products elsewhere are.
+
+    A process that was fitted to a range of sizes is as sure beyond it as inside where its lengths came out long.
+    """
+    own, known = _octaves(rows), _octaves(family.rows)
+    nearest, apart = np.empty(len(rows), np.intp), np.empty(len(rows))
+    for at in range(0, len(rows), BLOCK):
+        far = np.abs(own[at : at + BLOCK, None] - known[None]).max(2)
+        nearest[at : at + BLOCK], apart[at : at + BLOCK] = far.argmin(1), far.min(1)
+    share = MOST_ELSEWHERE * np.clip((apart - KNOWN_OCTAVES) / KNOWN_OCTAVES, 0.0, 1.0)
+    at = np.flatnonzero((share > LITTLE) & (thinness(rows) == 0))
+    if not len(at):
+        return found
+    timed = add_costs(family.training.iloc[nearest[at]].reset_index(drop=True), checked=True)
+    here, there = (prior.estimate(one, machine, interval) for one in (rows.take(at), timed))
+    if len(here) < len(at) or len(there) < len(at):
+        return found
+    scale = family.training["_time_s"].to_numpy(np.float64)[nearest[at]] / there.time_s
+    times = found.times.copy()
+    times[:, at] = np.exp(mix(np.log(times[:, at]), np.log(here.times * scale), share[at], interval))
+    places = dict(zip(at.tolist(), range(len(at)), strict=True))
+
+    def evidence(place: int) -> str:
+        words = found.evidence(place)
+        if place not in places:
+            return words
+        number = places[place]
+        return (
+            f"{words}; {apart[place]:.2g} powers of two from {family.describe(int(nearest[place]))}, so by "
+            f"{share[place]:.0%} that times the ratio of {here.evidence(number)}"
+        )
+
+    return Answers(found.index, times, found.source, found.limit, evidence)
+
+
 def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> Answers:
     """Price products by a fit, those far from every timed one by what is usual, so that none falls unshown."""
 
     def predict(query: Rows) -> Answers:
         features = look_at(query, "gemm", len(family.training))
         found = _answers(query, VIEWS["gemm"].terms(query), features, family, interval)
-        return _with_vectors(query, features, found, family, machine, interval)
+        found = _with_vectors(query, features, found, family, machine, interval)
+        return _with_facts(query, found, family, machine, interval)
 
     def near(query: Rows, places: Places) -> Flags:
         scaled = look_at(query, "gemm", len(family.training)) / family.fit.hyper.length
