@@ -22,6 +22,7 @@ from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, ca
 from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import (
     VIEWS,
+    aligned,
     families,
     fitted,
     look_at,
@@ -53,10 +54,11 @@ ENOUGH = 5 * ERRORS
 FAR, LITTLE = 20.0, 0.01
 """Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
 
-KNOWN_OCTAVES, MOST_ELSEWHERE = 1.0, 1.0
+KNOWN_OCTAVES = 1.0
 """Powers of two in m, n or k to which a timed product tells of another of its kind by its own fit alone; from twice
-as many on, by how much what others reach changes between both."""
-BLOCK = 64
+as many on, what others reach does, corrected by timed products."""
+FEW, ALONE = 120, 0.1
+"""Timed products up to which a fit is mixed with that everywhere; spread of ln(time) between products beside each other."""
 
 MIN_CORRELATION = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
@@ -306,33 +308,81 @@ def _with_vectors(
     return Answers(rows.index, times, source, bound, evidence)
 
 
-def _octaves(rows: Rows) -> Matrix:
-    """Give what tells how far products lie apart whatever a fit has found out about lengths (n × 4)."""
-    sides = np.column_stack([np.log2(np.maximum(rows.number(name), 1.0)) for name in ("m", "n", "k")])
-    return np.column_stack([sides, np.where(numbers(rows, "b", 1.0) > 1, FAR, 0.0)])
+def _octaves(rows: Rows, known: Rows) -> Matrix:
+    """Give how far products lie from timed ones whatever a fit has found out about lengths (q, n), by the size that
+    differs most; a row of other alignment counts as one power of two, one by another kernel as many.
+    """
+    apart = np.zeros((len(rows), len(known)))
+    for name in ("m", "n", "k"):
+        own, timed = (np.log2(np.maximum(numbers(one, name), 1.0)) for one in (rows, known))
+        np.maximum(apart, np.abs(own[:, None] - timed), out=apart)
+    for name in ("n", "k"):
+        apart += np.abs(aligned(rows, name)[:, None] - aligned(known, name))
+    batched = [numbers(one, "b", 1.0) > 1 for one in (rows, known)]
+    return np.asarray(apart + FAR * (batched[0][:, None] != batched[1]))
+
+
+def _above_facts(family: Family, machine: Machine, interval: float) -> Matrix:
+    """Give ln(time of each timed product / what machines like this one usually take); NaN where none is known."""
+
+    def make() -> Matrix:
+        rows = add_costs(family.training.reset_index(drop=True), checked=True)
+        known, found = prior.estimate(rows, machine, interval), np.full(len(rows), np.nan)
+        found[known.index] = np.log(rows["_time_s"].to_numpy(np.float64)[known.index] / known.time_s)
+        return found
+
+    return cached(family.training, machine.device, f"above facts {machine.excluded}", make)
+
+
+def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
+    """Give what the `ERRORS` nearest timed products take above the usual, the nearest weighing most (q)."""
+    places = np.argsort(apart, axis=1, kind="stable")[:, :ERRORS]
+    weight = 1 / ((np.take_along_axis(apart, places, 1) + 0.5) ** 2 * noise[places])
+    known = above[places]
+    centre = np.median(known, 1, keepdims=True)
+    known = np.clip(known, centre - ALONE, centre + ALONE)  # one odd product says little of another
+    return np.asarray((weight * known).sum(1) / weight.sum(1))
+
+
+def _start_noise(family: Family, machine: Machine) -> Matrix:
+    """Give the variance of ln(time) of timed products from what a start and the harness cost, up to a factor."""
+    launch = machine.device.launch_s
+    start_s = numbers(family.rows, "harness_s", 0.0) / 4 + (launch.value if launch is not None else 0.0)
+    return np.asarray(ALONE**2 + (start_s / family.training["_time_s"].to_numpy(np.float64)) ** 2)
+
+
+def _facts_share(family: Family, above: Matrix, noise: Matrix) -> float:
+    """Give the share of facts that own rows correct beside a fit of a few rows, by what both missed of them."""
+    if len(above) > FEW:
+        return 0.0
+    apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
+    by_facts, by_fit = (
+        float(np.sqrt((one**2 / noise).mean())) for one in (_offsets(apart, above, noise) - above, family.fit.errors)
+    )  # fmt: skip
+    return by_fit**2 / max(by_fit**2 + by_facts**2, 1e-12)
 
 
 def _with_facts(rows: Rows, found: Answers, family: Family, machine: Machine, interval: float) -> Answers:
-    """Draw products outside the timed sizes to the nearest timed one, scaled as products elsewhere are.
+    """Draw products outside the timed sizes, and all where a few are timed, to facts that timed ones correct.
 
     A process that was fitted to a range of sizes is as sure beyond it as inside where its lengths came out long.
     """
-    own, known = _octaves(rows), _octaves(family.rows)
-    nearest, apart = np.empty(len(rows), np.intp), np.empty(len(rows))
-    for at in range(0, len(rows), BLOCK):
-        far = np.abs(own[at : at + BLOCK, None] - known[None]).max(2)
-        nearest[at : at + BLOCK], apart[at : at + BLOCK] = far.argmin(1), far.min(1)
-    share = MOST_ELSEWHERE * np.clip((apart - KNOWN_OCTAVES) / KNOWN_OCTAVES, 0.0, 1.0)
+    apart = _octaves(rows, family.rows)
+    share = np.clip((apart.min(1) - KNOWN_OCTAVES) / KNOWN_OCTAVES, 0.0, 1.0)
+    if apart.shape[1] > FEW and not (share > LITTLE).any():
+        return found
+    above = _above_facts(family, machine, interval)
+    if np.isnan(above).any():
+        return found
+    noise = _start_noise(family, machine)
+    least = _facts_share(family, above, noise)
+    share = least + (1 - least) * share
     at = np.flatnonzero((share > LITTLE) & (thinness(rows) == 0))
-    if not len(at):
+    here = prior.estimate(rows.take(at), machine, interval)
+    if len(here) < len(at):
         return found
-    timed = add_costs(family.training.iloc[nearest[at]].reset_index(drop=True), checked=True)
-    here, there = (prior.estimate(one, machine, interval) for one in (rows.take(at), timed))
-    if len(here) < len(at) or len(there) < len(at):
-        return found
-    scale = family.training["_time_s"].to_numpy(np.float64)[nearest[at]] / there.time_s
-    times = found.times.copy()
-    times[:, at] = np.exp(mix(np.log(times[:, at]), np.log(here.times * scale), share[at], interval))
+    times, offset = found.times.copy(), np.exp(_offsets(apart[at], above, noise))
+    times[:, at] = np.exp(mix(np.log(times[:, at]), np.log(here.times * offset), share[at], interval))
     places = dict(zip(at.tolist(), range(len(at)), strict=True))
 
     def evidence(place: int) -> str:
@@ -340,10 +390,7 @@ def _with_facts(rows: Rows, found: Answers, family: Family, machine: Machine, in
         if place not in places:
             return words
         number = places[place]
-        return (
-            f"{words}; {apart[place]:.2g} powers of two from {family.describe(int(nearest[place]))}, so by "
-            f"{share[place]:.0%} that times the ratio of {here.evidence(number)}"
-        )
+        return f"{words}; by {share[place]:.0%} {offset[number]:.2g} × {here.evidence(number)}"
 
     return Answers(found.index, times, found.source, found.limit, evidence)
 
