@@ -58,7 +58,8 @@ KNOWN_OCTAVES = 1.0
 """Powers of two in m, n or k to which a timed product tells of another of its kind by its own fit alone; from twice
 as many on, what others reach does, corrected by timed products."""
 FEW, ALONE = 120, 0.1
-"""Timed products up to which a fit is mixed with that everywhere; spread of ln(time) between products beside each other."""
+"""Timed products up to which a fit is mixed with that everywhere (tables of a
+few hundred, DeepBench's, are as good by themselves); spread of ln(time) between products beside each other."""
 
 MIN_CORRELATION = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
@@ -318,8 +319,10 @@ def _octaves(rows: Rows, known: Rows) -> Matrix:
         np.maximum(apart, np.abs(own[:, None] - timed), out=apart)
     for name in ("n", "k"):
         apart += np.abs(aligned(rows, name)[:, None] - aligned(known, name))
-    batched = [numbers(one, "b", 1.0) > 1 for one in (rows, known)]
-    return np.asarray(apart + FAR * (batched[0][:, None] != batched[1]))
+    batched, timed_so = (numbers(one, "b", 1.0) > 1 for one in (rows, known))
+    if timed_so.any() and not timed_so.all():
+        apart += FAR * (batched[:, None] != timed_so)
+    return apart
 
 
 def _above_facts(family: Family, machine: Machine, interval: float) -> Matrix:
@@ -351,15 +354,19 @@ def _start_noise(family: Family, machine: Machine) -> Matrix:
     return np.asarray(ALONE**2 + (start_s / family.training["_time_s"].to_numpy(np.float64)) ** 2)
 
 
-def _facts_share(family: Family, above: Matrix, noise: Matrix) -> float:
-    """Give the share of facts that own rows correct beside a fit of a few rows, by what both missed of them."""
+def _corrected_errors(family: Family, above: Matrix, noise: Matrix) -> tuple[float, float]:
+    """Give the share of corrected facts beside a fit of a few rows, and the spread of ln(time) that they missed.
+
+    Both are told from rows left out; of a fit of many rows the share is 0, and the spread is not known.
+    """
     if len(above) > FEW:
-        return 0.0
+        return 0.0, np.nan
     apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
     by_facts, by_fit = (
-        float(np.sqrt((one**2 / noise).mean())) for one in (_offsets(apart, above, noise) - above, family.fit.errors)
-    )  # fmt: skip
-    return by_fit**2 / max(by_fit**2 + by_facts**2, 1e-12)
+        float(np.sqrt((one**2 / noise).mean() * ALONE**2))
+        for one in (_offsets(apart, above, noise) - above, family.fit.errors)
+    )
+    return by_fit**2 / max(by_fit**2 + by_facts**2, 1e-12), by_facts
 
 
 def _with_facts(rows: Rows, found: Answers, family: Family, machine: Machine, interval: float) -> Answers:
@@ -367,6 +374,8 @@ def _with_facts(rows: Rows, found: Answers, family: Family, machine: Machine, in
 
     A process that was fitted to a range of sizes is as sure beyond it as inside where its lengths came out long.
     """
+    if FEW < len(family.training) <= gp.LIMIT:
+        return found
     apart = _octaves(rows, family.rows)
     share = np.clip((apart.min(1) - KNOWN_OCTAVES) / KNOWN_OCTAVES, 0.0, 1.0)
     if apart.shape[1] > FEW and not (share > LITTLE).any():
@@ -375,14 +384,17 @@ def _with_facts(rows: Rows, found: Answers, family: Family, machine: Machine, in
     if np.isnan(above).any():
         return found
     noise = _start_noise(family, machine)
-    least = _facts_share(family, above, noise)
+    least, missed = _corrected_errors(family, above, noise)
     share = least + (1 - least) * share
     at = np.flatnonzero((share > LITTLE) & (thinness(rows) == 0))
     here = prior.estimate(rows.take(at), machine, interval)
     if len(here) < len(at):
         return found
     times, offset = found.times.copy(), np.exp(_offsets(apart[at], above, noise))
-    times[:, at] = np.exp(mix(np.log(times[:, at]), np.log(here.times * offset), share[at], interval))
+    elsewhere = np.log(here.times)
+    if not np.isnan(missed):  # what machines have in common is in the correction
+        elsewhere = elsewhere[0] + half_width(interval) * missed * np.array([[0.0], [-1.0], [1.0]])
+    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere + np.log(offset), share[at], interval))
     places = dict(zip(at.tolist(), range(len(at)), strict=True))
 
     def evidence(place: int) -> str:

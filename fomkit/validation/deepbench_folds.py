@@ -41,9 +41,10 @@ def _parts(fold: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
 
 
 def _knowing(machine: Machine, known: pd.DataFrame, fits: Mapping[str, object]) -> Machine:
-    """Give the machine with some rows for its table, told what typical machines reach, as the product tells it."""
-    typical = machine.typical or shipped_typical_tables()
-    return replace(machine, timings=known.reset_index(drop=True), fits=fits, typical=typical)
+    """Give the machine with some rows for its table, told what machines of other chips reach."""
+    typical, own = machine.typical or shipped_typical_tables(), machine.device.architecture
+    known = known.reset_index(drop=True)
+    return replace(machine, timings=known, fits=fits, typical=typical, excluded=(own,) if own else ())
 
 
 def _ask(query: pd.DataFrame, machine: Machine, level: float) -> NDArray[np.float64]:
