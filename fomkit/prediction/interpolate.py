@@ -57,9 +57,10 @@ FAR, LITTLE = 20.0, 0.01
 KNOWN_OCTAVES = 1.0
 """Powers of two in m, n or k to which a timed product tells of another of its kind by its own fit alone; from twice
 as many on, what others reach does, corrected by timed products."""
-FEW, ALONE = 120, 0.1
+FEW, ALONE, BETWEEN = 120, 0.1, 0.2
 """Timed products up to which a fit is mixed with that everywhere (tables of a
-few hundred, DeepBench's, are as good by themselves); spread of ln(time) between products beside each other."""
+few hundred, DeepBench's, are as good by themselves); spreads of ln(time) between products beside each other, and
+between machines."""
 
 MIN_CORRELATION = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
@@ -344,7 +345,11 @@ def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
     known = above[places]
     centre = np.median(known, 1, keepdims=True)
     known = np.clip(known, centre - ALONE, centre + ALONE)  # one odd product says little of another
-    return np.asarray((weight * known).sum(1) / weight.sum(1))
+    total = weight.sum(1)
+    found = (weight * known).sum(1) / total
+    few = ALONE**2 + (weight * (above[places] - found[:, None]) ** 2).sum(1) / total
+    # What a machine has in common with others is the prior: few rows that disagree move it little.
+    return np.asarray(found / (1 + few * (weight**2).sum(1) / total**2 / BETWEEN**2))
 
 
 def _start_noise(family: Family, machine: Machine) -> Matrix:
