@@ -391,7 +391,7 @@ def _with_facts(rows: Rows, found: Answers, family: Family, machine: Machine, in
     noise = _start_noise(family, machine)
     least, missed = _corrected_errors(family, above, noise)
     share = least + (1 - least) * share
-    at = np.flatnonzero((share > LITTLE) & (thinness(rows) == 0))
+    at = np.flatnonzero((share > LITTLE) & (thinness(rows) < 1))
     here = prior.estimate(rows.take(at), machine, interval)
     if len(here) < len(at):
         return found

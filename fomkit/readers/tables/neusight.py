@@ -62,6 +62,8 @@ LIKE: Mapping[str, str] = {"conv": "linear"}
 SHARES: Mapping[str, float] = {"linear": 2.2, "conv": 2.2, "bmm": 1.1, "ln": 1.9, "softmax": 1.2}
 """Median H of an op by that of element-wise ops in the tables that have short rows (A100, P100, T4, V100, P4): 2.1
 to 2.3 for ``linear``, 1.1 to 1.5, 0.9 to 2.0 and 1.1 to 1.3."""
+SHARE_QUARTILE = 0.13
+"""How far the quartiles of such a cost lie from it, as a share: they stand for those of repeats."""
 USUAL_S, USUAL_FLOOR = 17.5e-6, 1.8
 """Median H [s] of element-wise ops, and their F by H, in the same tables: 15 to 29 µs, 1.6 to 2.3."""
 
@@ -72,11 +74,13 @@ class Harness(NamedTuple):
     `floor_s`: op to the time of its shortest kernels, where they agree.
     `cost_s`: op to the fixed cost in its long timings; absent where nothing tells.
     `fitted`: the ops whose cost was fitted.
+    `shares`: those that have a share of what element-wise ops have, as other devices tell it.
     """
 
     floor_s: Mapping[str, float]
     cost_s: Mapping[str, float]
     fitted: tuple[str, ...]
+    shares: tuple[str, ...] = ()
 
 
 def floor_seconds(seconds: Vector, work: Vector) -> float:
@@ -144,13 +148,17 @@ def find_harness(rows: pd.DataFrame, elementwise: NDArray[np.bool_]) -> Harness:
     floors = {op: floor for op, floor in floors.items() if np.isfinite(floor)}
     fitted, usual = _elementwise_costs(rows[elementwise], floors)
     costs = {str(op): usual * SHARES.get(str(op), 1.0) for op in rows["op"].unique()}
+    own: dict[str, float] = {}
     if both := [(floors[op], cost) for op, cost in fitted.items() if op in floors]:
         hidden = float(np.median([floor - cost for floor, cost in both]))
         share = float(np.median([cost / floor for floor, cost in both]))
-        costs |= {op: (floor - hidden + share * floor) / 2 for op, floor in floors.items() if floor > hidden}
-    costs |= fitted | {op: costs[like] for op, like in LIKE.items() if {op, like} <= costs.keys()}
-    unseen = {op: USUAL_FLOOR * cost for op, cost in costs.items() if op not in floors}
-    return Harness(floors | unseen, costs, tuple(fitted))
+        own = {op: (floor - hidden + share * floor) / 2 for op, floor in floors.items() if floor > hidden}
+    own |= fitted
+    own |= {op: own[like] for op, like in LIKE.items() if op in costs and like in own}
+    costs |= own
+    taken = costs.keys() - own.keys()
+    unseen = {op: USUAL_FLOOR * costs[op] for op in taken | fitted.keys() if op not in floors}
+    return Harness(floors | unseen, costs, tuple(fitted), tuple(sorted(taken)))
 
 
 ITEM = ITEM_BYTE["fp32"]
@@ -298,6 +306,8 @@ def _timings(rows: pd.DataFrame, device: str, harness: Harness, path: Path) -> p
         (traffic, traffic_columns(traffic)),
     )
     known = pd.concat([pd.DataFrame(columns, part.index) for part, columns in parts if len(part)]).loc[rows.index]
+    seconds, cost_s = rows["latency_ms"] / 1e3, rows["op"].map(dict(harness.cost_s))
+    unsure_s = SHARE_QUARTILE * cost_s.where(rows["op"].isin(harness.shares))
     texts = {name: known[name].fillna("") for name in ("op", "note", "layout", "pass_name") if name in known}
     return make_timings(
         {
@@ -305,10 +315,12 @@ def _timings(rows: pd.DataFrame, device: str, harness: Harness, path: Path) -> p
             **texts,
             "dtype": "fp32",
             "accumulate_dtype": "fp32",
-            "time_s": rows["latency_ms"] / 1e3,
+            "time_s": seconds,
+            "p25_s": seconds - unsure_s,
+            "p75_s": seconds + unsure_s,
             "repeats": REPEATS,
             "harness": HARNESS,
-            "harness_s": rows["op"].map(dict(harness.cost_s)),
+            "harness_s": cost_s,
             "library": "PyTorch",
             "library_version": "2.4.1" if amd else "2.1, CUDA 12.1",
         },
@@ -328,12 +340,11 @@ def _counts(rows: pd.DataFrame, flagged: pd.Series[bool], hidden: pd.Series[bool
 
 
 def _remark(device: str, harness: Harness) -> str:
-    if not harness.cost_s:
-        cost = "the harness's fixed cost, which stays unknown"
-        return f"{device}: too few long element-wise timings to tell {cost}."
-    carried = {op: "" if op in harness.fitted else " (carried over)" for op in harness.cost_s}
-    costs = ", ".join(f"{op} {cost * 1e6:.0f}{carried[op]}" for op, cost in sorted(harness.cost_s.items()))
-    return f"{device}: fixed cost of the harness by op [us]: {costs}."
+    words = dict.fromkeys(harness.cost_s, " (carried over)") | dict.fromkeys(harness.fitted, "")
+    words |= dict.fromkeys(harness.shares, " (as other devices' tables have it beside element-wise ops)")
+    costs = ", ".join(f"{op} {cost * 1e6:.0f}{words[op]}" for op, cost in sorted(harness.cost_s.items()))
+    told = "" if harness.fitted else " No element-wise op has enough long timings to tell it."
+    return f"{device}: fixed cost of the harness by op [us]: {costs}.{told}"
 
 
 def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:
