@@ -55,12 +55,11 @@ FAR, LITTLE = 20.0, 0.01
 """Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
 
 KNOWN_OCTAVES = 1.0
-"""Powers of two in m, n or k to which a timed product tells of another of its kind by its own fit alone; from twice
-as many on, what others reach does, corrected by timed products."""
+"""Powers of two in m, n or k to which a timed product tells of another by its own fit alone; from twice as many
+on, what others reach does, corrected by timed products."""
 FEW, ALONE, BETWEEN = 120, 0.1, 0.2
-"""Timed products up to which a fit is mixed with that everywhere (tables of a
-few hundred, DeepBench's, are as good by themselves); spreads of ln(time) between products beside each other, and
-between machines."""
+"""Timed products up to which a fit is mixed with that everywhere (DeepBench's tables of a few hundred are as good
+by themselves); spreads of ln(time) between products beside each other, and between machines."""
 
 MIN_CORRELATION = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
@@ -311,8 +310,10 @@ def _with_vectors(
 
 
 def _octaves(rows: Rows, known: Rows) -> Matrix:
-    """Give how far products lie from timed ones whatever a fit has found out about lengths (q, n), by the size that
-    differs most; a row of other alignment counts as one power of two, one by another kernel as many.
+    """Give how far products lie from timed ones (q, n), in powers of two, whatever lengths a fit has found.
+
+    The size that differs most counts; another alignment is one more, a batch beside a single product is as far as
+    can be, for it runs by another kernel.
     """
     apart = np.zeros((len(rows), len(known)))
     for name in ("m", "n", "k"):

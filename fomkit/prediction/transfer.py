@@ -207,10 +207,10 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     order = orders[places_of(known.index, stored.index)]
 
     def evidence(place: int) -> str:
-        mirrored = times[0, place] < known.time_s[place]
+        around = "the other way around, " if times[0, place] < known.time_s[place] else ""
         return (
-            f"{'the other way around, ' if mirrored else ''}as stored with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}, its own order is not in "
-            f"the table ({known.source.at(place)}, {known.evidence(place)})"
+            f"{around}as stored with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}, its own order "
+            f"is not in the table ({known.source.at(place)}, {known.evidence(place)})"
         )
 
     return Answers(known.index, widen(times, spread, spread), "transferred", known.limit, evidence)

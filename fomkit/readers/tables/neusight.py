@@ -108,9 +108,9 @@ def intercept(seconds: Vector, byte: Vector, op: NDArray[np.intp] | None = None)
     """
     own = np.eye(1 if op is None else op.max() + 1)[np.zeros(len(byte), np.intp) if op is None else op]
     terms = np.column_stack([np.ones_like(byte), own * (byte / byte.max())[:, None]])
-    weights, found = 1 / seconds, np.zeros(terms.shape[1])
+    weights, found = 1 / seconds, np.asarray(np.zeros(terms.shape[1]))
     for _ in range(ROUNDS):
-        found = np.linalg.lstsq(terms * weights[:, None], seconds * weights, rcond=None)[0]
+        found = np.asarray(np.linalg.lstsq(terms * weights[:, None], seconds * weights, rcond=None)[0])
         error = np.abs(terms @ found / seconds - 1)
         weights = np.sqrt(HUBER / np.maximum(error, HUBER)) / seconds
     return float(found[0])
@@ -131,7 +131,7 @@ def _elementwise_costs(rows: pd.DataFrame, floors: Mapping[str, float]) -> tuple
         return fitted, float(np.median(list(fitted.values())))
     if len(rows) < ENOUGH:
         return {}, USUAL_S
-    numbers = rows.groupby("op").ngroup().to_numpy(np.intp)
+    numbers = np.unique(rows["op"].to_numpy(str), return_inverse=True)[1]
     return {}, max(intercept(rows["seconds"].to_numpy(), rows["byte"].to_numpy(), numbers), 0.0)
 
 
