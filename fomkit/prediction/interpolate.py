@@ -54,7 +54,7 @@ ENOUGH = 5 * ERRORS
 FAR, LITTLE = 20.0, 0.01
 """Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
 
-KNOWN_OCTAVES = 1.0
+KNOWN_OCTAVES = 0.5
 """Powers of two in m, n or k to which a timed product tells of another by its own fit alone; from twice as many
 on, what others reach does, corrected by timed products."""
 FEW, ALONE, BETWEEN = 120, 0.1, 0.2
@@ -327,30 +327,40 @@ def _octaves(rows: Rows, known: Rows) -> Matrix:
     return apart
 
 
-def _above_facts(family: Family, machine: Machine, interval: float) -> Matrix:
-    """Give ln(time of each timed product / what machines like this one usually take); NaN where none is known."""
+def _above_facts(family: Family, places: Places, machine: Machine, interval: float) -> Matrix:
+    """Give ln(time of timed products / what machines like this one usually take), NaN where it is not known.
 
-    def make() -> Matrix:
-        rows = add_costs(family.training.reset_index(drop=True), checked=True)
-        known, found = prior.estimate(rows, machine, interval), np.full(len(rows), np.nan)
-        found[known.index] = np.log(rows["_time_s"].to_numpy(np.float64)[known.index] / known.time_s)
-        return found
-
-    return cached(family.training, machine.device, f"above facts {machine.excluded}", make)
+    Of all rows (n); those at ``places`` are looked up, and kept for the next time.
+    """
+    key = f"above facts {machine.excluded}"
+    above = cached(family.training, machine.device, key, lambda: np.full(len(family.training), np.nan))
+    lacking = np.unique(places)
+    lacking = lacking[np.isnan(above[lacking])]
+    if len(lacking):
+        rows = add_costs(family.training.iloc[lacking].reset_index(drop=True), checked=True)
+        found = prior.estimate(rows, machine, interval)
+        time_s = rows["_time_s"].to_numpy(np.float64)[found.index]
+        above[lacking[found.index]] = np.log(time_s / found.time_s)
+    return above
 
 
 def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
     """Give what the `ERRORS` nearest timed products take above the usual, the nearest weighing most (q)."""
     places = np.argsort(apart, axis=1, kind="stable")[:, :ERRORS]
-    weight = 1 / ((np.take_along_axis(apart, places, 1) + 0.5) ** 2 * noise[places])
+    near = np.take_along_axis(apart, places, 1)
+    weight = 1 / ((near + 0.5) ** 2 * noise[places])
     known = above[places]
     centre = np.median(known, 1, keepdims=True)
     known = np.clip(known, centre - ALONE, centre + ALONE)  # one odd product says little of another
     total = weight.sum(1)
     found = (weight * known).sum(1) / total
     few = ALONE**2 + (weight * (above[places] - found[:, None]) ** 2).sum(1) / total
-    # What a machine has in common with others is the prior: few rows that disagree move it little.
-    return np.asarray(found / (1 + few * (weight**2).sum(1) / total**2 / BETWEEN**2))
+    # What a machine has in common with others is the prior: few rows that disagree, or far
+    # ones, move it little.
+    # What a machine has in common with others is the prior: few rows that disagree move it little, and of a large
+    # table, which has told near ones apart from far ones, far rows as well.
+    far = ALONE * (weight * np.minimum(near, FAR)).sum(1) / total if len(above) > FEW else 0.0
+    return np.asarray(found / (1 + (few * (weight**2).sum(1) / total**2 + far**2) / BETWEEN**2))
 
 
 def _start_noise(family: Family, machine: Machine) -> Matrix:
@@ -363,10 +373,8 @@ def _start_noise(family: Family, machine: Machine) -> Matrix:
 def _corrected_errors(family: Family, above: Matrix, noise: Matrix) -> tuple[float, float]:
     """Give the share of corrected facts beside a fit of a few rows, and the spread of ln(time) that they missed.
 
-    Both are told from rows left out; of a fit of many rows the share is 0, and the spread is not known.
+    Both are told from rows left out.
     """
-    if len(above) > FEW:
-        return 0.0, np.nan
     apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
     by_facts, by_fit = (
         float(np.sqrt((one**2 / noise).mean() * ALONE**2))
@@ -383,24 +391,30 @@ def _with_facts(rows: Rows, found: Answers, family: Family, machine: Machine, in
     if FEW < len(family.training) <= gp.LIMIT:
         return found
     apart = _octaves(rows, family.rows)
-    share = np.clip((apart.min(1) - KNOWN_OCTAVES) / KNOWN_OCTAVES, 0.0, 1.0)
+    thin = thinness(rows)  # such products are told apart by `_with_vectors` already, unless all are far off
+    known = np.where(thin > 0, 8.0, 1.0) * KNOWN_OCTAVES
+    share = np.clip(apart.min(1) / known - 1, 0.0, 1.0)
     if apart.shape[1] > FEW and not (share > LITTLE).any():
         return found
-    above = _above_facts(family, machine, interval)
-    if np.isnan(above).any():
-        return found
-    noise = _start_noise(family, machine)
-    least, missed = _corrected_errors(family, above, noise)
-    share = least + (1 - least) * share
-    at = np.flatnonzero((share > LITTLE) & (thinness(rows) < 1))
+    few, at = apart.shape[1] <= FEW, np.flatnonzero((share > LITTLE) & (thin < 1))
+    near = np.argsort(apart[at], axis=1, kind="stable")[:, :ERRORS]
+    above = _above_facts(family, np.arange(apart.shape[1]) if few else near, machine, interval)
+    noise, least, missed = _start_noise(family, machine), 0.0, np.nan
+    if few and not np.isnan(above).any():
+        least, missed = _corrected_errors(family, above, noise)
+        share = least + (1 - least) * share
+        at = np.flatnonzero((share > LITTLE) & (thin < 1))
     here = prior.estimate(rows.take(at), machine, interval)
-    if len(here) < len(at):
+    offset = np.exp(_offsets(apart[at], above, noise))
+    if len(here) < len(at) or not np.isfinite(offset).all():
         return found
-    times, offset = found.times.copy(), np.exp(_offsets(apart[at], above, noise))
+    times = found.times.copy()
     elsewhere = np.log(here.times)
     if not np.isnan(missed):  # what machines have in common is in the correction
         elsewhere = elsewhere[0] + half_width(interval) * missed * np.array([[0.0], [-1.0], [1.0]])
-    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere + np.log(offset), share[at], interval))
+    start_s = max(float(family.fit.mean[0]), 1e-12)  # the table knows what a start costs
+    elsewhere = np.maximum(elsewhere + np.log(offset), np.log(start_s))
+    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
     places = dict(zip(at.tolist(), range(len(at)), strict=True))
 
     def evidence(place: int) -> str:
