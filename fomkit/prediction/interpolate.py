@@ -391,12 +391,13 @@ def _with_facts(rows: Rows, found: Answers, family: Family, machine: Machine, in
     if FEW < len(family.training) <= gp.LIMIT:
         return found
     apart = _octaves(rows, family.rows)
-    thin = thinness(rows)  # such products are told apart by `_with_vectors` already, unless all are far off
-    known = np.where(thin > 0, 8.0, 1.0) * KNOWN_OCTAVES
+    few, thin = apart.shape[1] <= FEW, thinness(rows)
+    # `_with_vectors` tells thin products apart already, unless all are far off; of few rows none is near.
+    known = np.where(thin > 0, 8.0, 2.0 if few else 1.0) * KNOWN_OCTAVES
     share = np.clip(apart.min(1) / known - 1, 0.0, 1.0)
-    if apart.shape[1] > FEW and not (share > LITTLE).any():
+    if not few and not (share > LITTLE).any():
         return found
-    few, at = apart.shape[1] <= FEW, np.flatnonzero((share > LITTLE) & (thin < 1))
+    at = np.flatnonzero((share > LITTLE) & (thin < 1))
     near = np.argsort(apart[at], axis=1, kind="stable")[:, :ERRORS]
     above = _above_facts(family, np.arange(apart.shape[1]) if few else near, machine, interval)
     noise, least, missed = _start_noise(family, machine), 0.0, np.nan
