@@ -25,8 +25,8 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, shape_groups
 from fomkit.prediction.families import VIEWS, FamilyName, families, training_rows
+from fomkit.prediction.monotone import row_major
 from fomkit.prediction.rates import rates
-from fomkit.prediction.storage_order import row_major
 from fomkit.profiles.evidence import shipped_typical_tables
 from fomkit.profiles.machines import load_machine
 

@@ -35,27 +35,35 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import thinness
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import Chip, Form, Tiled, chip_of, op_seconds, tile_seconds, tiled
-from fomkit.prediction.storage_order import row_major
+from fomkit.prediction.monotone import row_major
+from fomkit.prediction.rates import op_seconds
+from fomkit.prediction.tiles import (
+    TILED,
+    TWINS,
+    Chip,
+    Form,
+    Tiled,
+    above_floor,
+    chip_of,
+    of_width,
+    tile_seconds,
+    tiled,
+)
 from fomkit.prediction.typical import (
     BY_PASS,
     FEATURES,
     MATVEC,
     SHORTEST_S,
-    TILED,
-    TWINS,
-    above_floor,
     balance_of,
     by_parts,
     median_and_spread,
-    of_width,
     similarity,
 )
 from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, SURFACES
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.aiconfigurator import HARNESS
 
-MOST = {"gemm": 150, "tiles": 150, "twins": 600, "conv": 48, "pointwise": 30, "matvec": 12}
+MOST = {"gemm": 150, "tiles": 150, "twins": 480, "conv": 48, "pointwise": 30, "matvec": 12}
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe")

@@ -22,8 +22,8 @@ from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.step import device_time
+from fomkit.prediction.monotone import settle_engines
 from fomkit.prediction.rates import rates
-from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from fomkit.plan.options import Options
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.cascade import Neighbour, nearest_timings
 from fomkit.prediction.estimates import Record, records
+from fomkit.prediction.monotone import settle_engines
 from fomkit.prediction.rates import FITTED, binding, rates
-from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:

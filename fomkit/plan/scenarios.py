@@ -26,7 +26,7 @@ from fomkit.plan.step import Ops, StepTime, device_times, terms_beside, with_hos
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE
 from fomkit.prediction.gp import alike
-from fomkit.prediction.rates import floors, rates, same_rates, value_of
+from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
 from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
         built = _built(study.machine, pair)
         floor_s[at] = floors(arithmetic[at], timed.flop[at], timed.byte[at], *built)[0]
     starts_s = np.nan_to_num(timed.launches) * (launch.value if launch is not None else 0.0)
-    starts_s = np.where((timed.sources == SOURCES[ROOFLINE]) & (starts_s < timed.times[0]), starts_s, 0.0)
+    starts_s = np.where(timed.sources == SOURCES[ROOFLINE], starts_within(timed.times[0], starts_s), 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         launched = np.nan_to_num(starts_s / timed.times[0])
         compute, memory = timed.flop / floor_s, timed.byte / floor_s

@@ -26,9 +26,9 @@ from fomkit.prediction.exact import hits
 from fomkit.prediction.families import families, fitted, look_at, same_ops, servable, training_rows
 from fomkit.prediction.gp import Indices, Matrix, Places, distances
 from fomkit.prediction.interpolate import as_fit
+from fomkit.prediction.monotone import row_major, settle, settle_engines
 from fomkit.prediction.prior import name_bounds
 from fomkit.prediction.rates import own_times
-from fomkit.prediction.storage_order import row_major, settle, settle_engines
 from fomkit.prediction.transfer import BASELINE, in_another_format
 
 

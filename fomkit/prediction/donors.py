@@ -27,7 +27,7 @@ from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.families import ONE_WAY, FamilyName
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.links import Collective
-from fomkit.prediction.rates import bounds, rates
+from fomkit.prediction.rates import bounds, rates, starts_within
 
 if TYPE_CHECKING:
     from fomkit.prediction.estimates import Rows
@@ -280,7 +280,7 @@ def factor(
     >>> factor(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 2 + 8 / 2 of 10
     [0.6]
     """
-    fixed_s = np.where(starts_s < time_s, starts_s, 0.0)
+    fixed_s = starts_within(time_s, starts_s)
     fixed_share = np.nan_to_num(fixed_s / time_s)
     ratio = changed_floor_s / floor_s
     return np.asarray(fixed_share * launches + (1 - fixed_share) * np.where(np.isnan(ratio), 1.0, ratio))

@@ -17,6 +17,7 @@ from fomkit.core.machine import Machine
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp, prior
+from fomkit.prediction.beside_facts import ERRORS, FAR, LITTLE, with_facts
 from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, join_answers
 from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import (
@@ -43,14 +44,8 @@ if TYPE_CHECKING:
 LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
 """Probabilities at which a fit stores the quantiles of its left-out errors."""
 
-ERRORS = 8
-"""Left-out errors from which the spread of a prediction is taken: those of the nearest scored ops."""
-
 ENOUGH = 5 * ERRORS
 """Scored ops from which eight are a neighbourhood."""
-
-FAR, LITTLE = 20.0, 0.01
-"""Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
 
 MIN_CORRELATION = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
@@ -335,7 +330,8 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
     def predict(query: Rows) -> Answers:
         features = look_at(query, "gemm", len(family.training))
         found = _answers(query, VIEWS["gemm"].terms(query), features, family, interval)
-        return _with_vectors(query, features, found, family, machine, interval)
+        found = _with_vectors(query, features, found, family, machine, interval)
+        return with_facts(query, found, family, machine, interval)
 
     def near(query: Rows, places: Places) -> Flags:
         scaled = look_at(query, "gemm", len(family.training)) / family.fit.hyper.length

@@ -15,22 +15,23 @@ from fomkit.core.units import format_quantity
 from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, choose_words, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.monotone import growing_axes, lines, resized, sizes_along
-from fomkit.prediction.rates import Bounds, Rates, bounds, rates
+from fomkit.prediction.rates import Bounds, Rates, bounds, rates, starts_beside
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
 
 PRODUCTS_AT_ONCE = 40_000
 """Products whose smaller batches are priced together; each may have some ten, with all their columns."""
 
 
-def _evidence(known: Rates, utilisation: float, source: str, launch: Fact | None, starts: float) -> str:
+def _evidence(
+    known: Rates, utilisation: float, source: str, launch: Fact | None, starts: float, start_s: float
+) -> str:
     words = [known.describe(), f"utilisation {utilisation:.2g}, {source}"]
     if known.flop_per_s is None:
         words.append("no peak known, traffic only")
     if launch is None:
         words.append("launch cost unknown, left out")
     elif starts:
-        start_s = format_quantity(launch.value, "time_s", 2)
-        words.append(f"{starts:g} launch{'es' if starts > 1 else ''} of {start_s}")
+        words.append(f"{starts:g} launch{'es' if starts > 1 else ''} of {format_quantity(start_s, 'time_s', 2)}")
     return "; ".join(words)
 
 
@@ -40,10 +41,11 @@ def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine:
     # The typical utilisation and the stated rate err independently; both are factors.
     faster = np.hypot(np.log(utilisation.high / utilisation.value), np.log(found.high))
     slower = np.hypot(np.log(utilisation.value / utilisation.low), np.log(found.low))
-    starts, (start_s, low_s, high_s) = _starts(rows, utilisation, machine.device.launch_s)
-    time_s = kernel_s + starts * start_s
-    below = np.hypot(kernel_s * (1 - np.exp(-faster)), starts * (start_s - low_s))
-    above = np.hypot(kernel_s * (np.exp(slower) - 1), starts * (high_s - start_s))
+    starts, ends = _starts(rows, utilisation, machine.device.launch_s)
+    start_s, low_s, high_s = (starts_beside(kernel_s, starts * end) for end in ends)
+    time_s = kernel_s + start_s
+    below = np.hypot(kernel_s * (1 - np.exp(-faster)), start_s - low_s)
+    above = np.hypot(kernel_s * (np.exp(slower) - 1), high_s - start_s)
     return np.stack([time_s, time_s - below, time_s + above, kernel_s])
 
 
@@ -97,10 +99,9 @@ def _answers(
         at = np.flatnonzero(products & (utilisation.started == stepped))
         if len(at):
             times[:, at] = _never_falling(rows, at, machine, interval, stepped)
-    kernel_s, (starts, (start_s, _, _)) = (
-        times[3],
-        _starts(rows, utilisation, launch),
-    )  # time less launches may round to 0
+    # Time less launches may round to 0.
+    kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, utilisation, launch)
+    shown_s = np.divide(times[0] - kernel_s, starts, out=np.zeros(len(rows)), where=starts > 0)
     reached = np.divide(found.floor_s, kernel_s, out=utilisation.value.copy(), where=kernel_s > 0)
     known_of = cache(partial(rates, machine))
 
@@ -108,7 +109,8 @@ def _answers(
 
     def evidence(place: int) -> str:
         known = known_of(dtypes.words[dtypes.codes[place]], engines.words[engines.codes[place]])
-        return _evidence(known, reached[place], utilisation.source[place], launch, float(starts[place]))
+        return _evidence(known, reached[place], utilisation.source[place], launch, float(starts[place]),
+                         float(shown_s[place]))  # fmt: skip
 
     bound = choose_words(starts * start_s > kernel_s, "launch", found.names)
     return Answers(rows.index, times[:3], "roofline", bound, evidence)
@@ -117,10 +119,10 @@ def _answers(
 def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Predict rows from rates alone.
 
-    time = max(flop / peak, byte / bandwidth) / utilisation + launches · launch cost. The utilisation is what
-    other, timed machines would reach (`typical`), and their disagreement gives the interval, together
-    with the spread of the facts. A product takes no longer with a smaller batch. Products in tiles were timed
-    with their start, so no launch is added to theirs.
+    time = max(flop / peak, byte / bandwidth) / utilisation + what launches add (`rates.starts_beside`). The
+    utilisation is what other, timed machines would reach (`typical`), and their disagreement gives the interval,
+    together with the spread of the facts. A product takes no longer with a smaller batch. Products in tiles were
+    timed with their start, so no launch is added to theirs.
 
     An `Estimator` of the rows for which every rate that their kind needs is known, as stated, else as fitted to
     the machine's table.

@@ -9,17 +9,6 @@ by page. What that takes is a figure of the machine; timings of such ops are kep
 it is added where a time is given, whichever rule gave it.
 
 How attention and a mixture's experts look to a fit: the features of their sizes, the terms of their roofline.
-
-How long a product takes on a chip of many processors, from its sheet: waves of tiles, traffic, a start.
-
-A product is cut into tiles of its result, and each processor computes one tile at a time. So its arithmetic takes
-whole waves of tiles, whatever is left of the last; a result of few tiles is cut along its depth as well, and the
-parts are joined. Beside it run the traffic, of which the cache serves what fits it, and the wait of one tile for
-its operands, which grows with the depth. The longest hides most of the others, and a start comes on top::
-
-    t = start + (arithmetic^p + traffic^p + wait^p)^(1/p) + joining + quantising
-
-Of what is left, the tables of timed machines tell (`fomkit.prediction.typical`).
 """
 
 from __future__ import annotations
@@ -128,6 +117,31 @@ def floors(
     compute = compute_s >= memory_s
     floor_s = np.where(compute, compute_s, memory_s)
     return np.where(np.isnan(compute_s) & arithmetic, np.nan, floor_s), compute
+
+
+SHOWN = 0.4
+"""Share of a launch, as the host pays for it, that the shortest kernels take on the device: 1.7 to 2.5 of 5 µs in
+tables of replayed graphs."""
+
+
+def starts_beside(kernel_s: Matrix, starts_s: Matrix) -> Matrix:
+    """Give what launches add to kernels [s]: while one kernel runs, the host already launches the next.
+
+    So tables of kernels show a launch only in part, and what others reach is told from their times less a launch,
+    of short ones less half. This adds what was taken off.
+
+    `kernel_s`: without launches; `starts_s`: what these cost the host.
+
+    >>> starts_beside(np.array([0.1e-6, 3e-6, 50e-6]), np.full(3, 5e-6)).tolist()
+    [2e-06, 3e-06, 5e-06]
+    """
+    return np.asarray(np.minimum(starts_s, np.maximum(kernel_s, SHOWN * starts_s)), np.float64)
+
+
+def starts_within(time_s: Matrix, starts_s: Matrix) -> Matrix:
+    """Give the part of times that `starts_beside` added [s]; 0 of a time too short for it."""
+    found = np.minimum(starts_s, np.maximum(time_s / 2, SHOWN * starts_s))
+    return np.where(found < time_s, found, 0.0)
 
 
 def value_of(rate: Fact | None) -> float:
@@ -315,128 +329,3 @@ def expert_terms(rows: Table) -> Matrix:
     read = np.minimum(b, np.maximum(each * b, 1.0)) * weights * item_bytes(rows)
     tiles = np.where(each >= 1, np.ceil(each / EXPERT_TILE), 0.0) * b * weights
     return np.column_stack([np.ones(len(rows)), numbers(rows, "flop"), read, m * top_k * k, tiles])
-
-
-TILES = ((16, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))
-"""Rows and columns of tiles that libraries have kernels for."""
-SPLITS = (1, 2, 4, 8, 16)
-"""Parts into which the depth may be cut."""
-STEP = 64.0
-"""Depth that a tile is computed by at once: part of it costs as much."""
-REUSE, LESS = 64.0, 0.35
-"""Results per operand loaded, a·b / (a + b) of a tile of a × b, from which it runs at full rate, and the power by
-which the rate falls below."""
-JOIN_S = 1.5e-6
-"""What it takes to join parts of the depth, besides their traffic of one byte an item [s]."""
-EXPECTED_WAIT_S = 0.5e-9
-"""Wait for a unit of depth [s] by which a library is taken to choose tile and parts."""
-CACHE_BYTE_PER_S = 1.2e11
-"""What the cache may bring to one processor: 64 bytes a cycle at 1.9 GHz."""
-TURNS = 6
-"""Sets of weights that the timed programs use in turn, so that the cache must hold all of them to help."""
-
-
-class Form(NamedTuple):
-    """The constants of a library on a machine, fitted to its table by ``benchmarks/usual_utilisation.py``.
-
-    `start_s` [s]. `arithmetic`, `memory`, `quantising`: times of these over their floors. `power`: p.
-    `wait_s`: wait for a unit of depth [s]. `cache_rate`: share of `CACHE_BYTE_PER_S` that is reached.
-    `cache_share`: share of the cache that serves.
-    """
-
-    start_s: float = 2.5e-6
-    arithmetic: float = 1.2
-    memory: float = 1.1
-    power: float = 2.5
-    wait_s: float = 0.4e-9
-    quantising: float = 1.0
-    cache_rate: float = 0.5
-    cache_share: float = 0.8
-
-
-class Chip(NamedTuple):
-    """What the form needs of a machine: processors, cache [byte], peak [flop/s] and bandwidth [byte/s]."""
-
-    units: float
-    cache_byte: float
-    flop_per_s: float
-    byte_per_s: float
-
-
-class Tiled(NamedTuple):
-    """Products as a chip runs them, columns of (n,).
-
-    `arithmetic_s`: whole waves of the tile that takes least [s]. `depth`: of one part. `joining_s` [s].
-    `weight_byte`, `other_byte`: traffic of the second factor, and of the first and the result. `quantised_byte`:
-    traffic of making 1-byte factors of 2-byte ones. `features` (n, 8): as the surfaces look at them.
-    """
-
-    arithmetic_s: Matrix
-    depth: Matrix
-    joining_s: Matrix
-    weight_byte: Matrix
-    other_byte: Matrix
-    quantised_byte: Matrix
-    features: Matrix
-
-
-def chip_of(device: Device, flop_per_s: float, byte_per_s: float) -> Chip | None:
-    """Give what the form needs; None where processors or cache are not stated."""
-    if device.units is None or device.cache_byte is None:
-        return None
-    return Chip(device.units.value, device.cache_byte.value, flop_per_s, byte_per_s)
-
-
-def tiled(rows: Table, chip: Chip) -> Tiled:
-    """Cut products into tiles: the tile and the parts of the depth that are soonest done.
-
-    `rows`: COSTED products.
-    """
-    b, m, n, k = (np.maximum(numbers(rows, name, 1.0), 1.0) for name in ("b", "m", "n", "k"))
-    item = item_bytes(rows)
-    # A wave at a time: candidates are rows of (tiles · splits, n).
-    sides, parts = np.array(TILES, np.float64), np.array(SPLITS, np.float64)[None, :, None]
-    high, wide = sides[:, 0, None], sides[:, 1, None]
-    rate = np.minimum(1.0, (high * wide / (high + wide) / REUSE) ** LESS)
-    count = (b * np.ceil(m / high) * np.ceil(n / wide))[:, None, :]
-    steps = np.ceil(k / parts / STEP) * STEP
-    per_tile = 2 * (high * wide / rate)[:, None, :] * steps / (chip.flop_per_s / chip.units)
-    arithmetic = np.ceil(count * parts / chip.units) * per_tile
-    joining = (parts > 1) * (JOIN_S + parts * b * m * n / chip.byte_per_s)
-    best = (arithmetic + EXPECTED_WAIT_S * k / parts + joining).reshape(-1, len(m)).argmin(0)
-    at = np.arange(len(m))
-    arithmetic_s = arithmetic.reshape(-1, len(m))[best, at]
-    split = best % len(SPLITS)
-    weight, other = item * b * n * k, b * (item * m * k + np.maximum(item, 2.0) * m * n)
-    quantised = np.where(item == 1, 3 * b * m * k, 0.0)
-    compute_s, memory_s = numbers(rows, "flop") / chip.flop_per_s, numbers(rows, "byte") / chip.byte_per_s
-    wave = b * np.ceil(m / 128) * np.ceil(n / 128) / chip.units
-    held = (TURNS * weight + other) / chip.cache_byte
-    looks = [
-        m * b,
-        n,
-        k,
-        compute_s / memory_s,
-        wave,
-        arithmetic_s / compute_s,
-        held,
-        np.maximum(compute_s, memory_s),
-    ]
-    features = np.log2(np.column_stack(looks))
-    depth, joining_s = k / parts[0, split, 0], joining[0, split, at]
-    return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features)
-
-
-def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
-    """Give how long products take [s] by the form; rises with every side but for the tile that is chosen."""
-    held = chip.cache_byte * form.cache_share
-    byte = products.weight_byte + products.other_byte
-    kept_byte = products.other_byte + products.quantised_byte * 2 / 3  # as it was before it was made smaller
-    cached, kept = (1 / (1 + (one / held) ** 4) for one in (TURNS * products.weight_byte + kept_byte, kept_byte))
-    slow, fast = 1 / chip.byte_per_s, 1 / max(CACHE_BYTE_PER_S * chip.units * form.cache_rate, chip.byte_per_s)
-    memory_s = byte * ((1 - cached) * form.memory * slow + cached * fast)
-    # Powers of times in µs: those of seconds would leave the range of numbers.
-    parts = (products.arithmetic_s * form.arithmetic, memory_s, products.depth * form.wait_s)
-    together = sum((1e6 * part) ** form.power for part in parts) ** (1 / form.power) / 1e6
-    quantising = form.quantising * products.quantised_byte * ((1 - kept) * slow + kept * fast)
-    return np.asarray(form.start_s + together + products.joining_s + quantising, np.float64)

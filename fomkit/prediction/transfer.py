@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix, alike
 from fomkit.prediction.rates import Bounds, bounds
-from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation, without_pass
+from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
 
 BASELINE = "forward"
 TRANSFERRED: Mapping[str, tuple[str, ...]] = {"conv": ("backward_input", "backward_weight")}
@@ -59,6 +60,16 @@ def _answers(known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtili
         )
 
     return Answers(known.index, times, "transferred", bound, evidence)
+
+
+def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
+    """Give the machine without those others that timed a kind, but not in this pass: a ratio needs both."""
+    known = machine.typical.of if machine.typical is not None else {}
+    machines_of = {
+        name: {one.machine for one in work.known} for name, work in known.items() if name.startswith(f"{kind}/")
+    }
+    timed = set[str]().union(*(names for name, names in machines_of.items() if name.endswith(f"/{pass_name}")))
+    return replace(machine, excluded=(*machine.excluded, *sorted(set[str]().union(*machines_of.values()) - timed)))
 
 
 @estimates.opened_by(
@@ -150,6 +161,27 @@ def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     return table
 
 
+def _mirrored(products: Rows) -> Rows:
+    """Give products with rows and columns exchanged."""
+    return products.assign(m=products.number("n"), n=products.number("m"))
+
+
+def _less_of_mirrored(asked: Rows, stored: Rows, known: Answers, mirrored: Answers) -> Matrix:
+    """Give the times (3, q) of products in another order, of two ways to look at one the one that takes less.
+
+    Aᵀ·B is, transposed, Bᵀ·A: the same product with rows and columns exchanged and stored alike, as is A·Bᵀ. In
+    the order that was timed these are two, and the one may run by a slow kernel: on an MI100 512 × 64 takes a
+    quarter of 64 × 512.
+    """
+    alike_both_ways = asked.number("trans_a") + asked.number("trans_b") == 1
+    at, there = (places_of(known.index, one) for one in (stored.index, mirrored.index))
+    times = known.times.copy()
+    better = (there >= 0) & alike_both_ways[at]
+    better[better] &= mirrored.time_s[there[better]] < known.time_s[better]
+    times[:, better] = mirrored.times[:, there[better]]
+    return times
+
+
 def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
     """Give products the commonest storage order of their class in the table; NaN where it has their own."""
     table = estimates.cached(timings, None, "storage orders", partial(_timed_orders, timings))
@@ -182,15 +214,17 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2)
     spread = math.exp(half_width(interval) * ORDER_SPREAD)
     known = table(stored, machine, interval)
+    times = _less_of_mirrored(products.take(lacking), stored, known, table(_mirrored(stored), machine, interval))
     order = orders[places_of(known.index, stored.index)]
 
     def evidence(place: int) -> str:
+        around = "the other way around, " if times[0, place] < known.time_s[place] else ""
         return (
-            f"as stored with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}, its own order is not in "
-            f"the table ({known.source.at(place)}, {known.evidence(place)})"
+            f"{around}as stored with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}, its own order "
+            f"is not in the table ({known.source.at(place)}, {known.evidence(place)})"
         )
 
-    return Answers(known.index, widen(known.times, spread, spread), "transferred", known.limit, evidence)
+    return Answers(known.index, widen(times, spread, spread), "transferred", known.limit, evidence)
 
 
 def _sums(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:

@@ -9,8 +9,7 @@ each unit of arithmetic gets. Two machines for which these agree are asked to do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -45,7 +44,8 @@ from fomkit.prediction.gp import (
     significant,
     surfaces,
 )
-from fomkit.prediction.rates import Chip, Form, Tiled, attention_parts, chip_of, rates, tile_seconds, tiled
+from fomkit.prediction.rates import attention_parts, rates
+from fomkit.prediction.tiles import TILED, TWINS, above_floor, chip_of, of_width, tiled
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
@@ -138,9 +138,6 @@ FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
 WORK: Mapping[str, str] = {**{kind: kind for kind in FEATURES if kind != "traffic"}, "optimizer": "pointwise"}
 """Kinds with timings of their own; the others move data, as all timed kinds that do together."""
 MOVING = "traffic"
-TILED, TWINS = "tiles/matrix", "twins/matrix"
-"""Products of matrix engines as tiles of a result that processors share (`fomkit.prediction.rates`): few rows of
-each machine, for other chips, and many, for other boards of its own chip."""
 MATVEC = "matvec"
 """Products with a side of 1: what they reach of the bandwidth is told by such products alone, on any engine."""
 BY_PASS = ("conv", "rnn")
@@ -321,18 +318,6 @@ def _included_machines(
     return weight, (below, above), f"usual for {name} on {first} and the like"
 
 
-def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
-    """Give ln of the time by each surface's form over the floor, for products on a chip (surfaces × q)."""
-    times = np.stack([tile_seconds(Form(*one.form), products, chip) for one in found.known])
-    return np.asarray(np.log(times) - np.log(2.0) * products.features[:, -1], np.float64)
-
-
-def of_width(known: Sequence[Surface], dtype: str) -> list[Surface]:
-    """Choose the surfaces of the number formats nearest in width: for a narrower one operands are made first."""
-    apart = [abs(math.log2(ITEM_BYTE[one.dtype] / ITEM_BYTE[dtype])) for one in known]
-    return [one for one, octaves in zip(known, apart, strict=True) if octaves == min(apart)]
-
-
 class _Peers(NamedTuple):
     """Surfaces that speak for products in tiles, with their weights; `ends` of the interval in deviations."""
 
@@ -422,16 +407,6 @@ def _thinned(
         ends[:, at] = np.exp(mix(np.log(ends[:, at]), np.log(of_vectors[0]), thin[at], interval))
         sources[at] = np.where(thin[at] > 0.5, of_vectors[1], found[1])
     return ends, sources
-
-
-def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
-    """Give the machine without those others that timed a kind, but not in this pass: a ratio needs both."""
-    known = machine.typical.of if machine.typical is not None else {}
-    machines_of = {
-        name: {one.machine for one in work.known} for name, work in known.items() if name.startswith(f"{kind}/")
-    }
-    timed = set[str]().union(*(names for name, names in machines_of.items() if name.endswith(f"/{pass_name}")))
-    return replace(machine, excluded=(*machine.excluded, *sorted(set[str]().union(*machines_of.values()) - timed)))
 
 
 def typical_utilisation(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:

@@ -43,7 +43,7 @@ from fomkit.prediction.donors import Others, as_others
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import FamilyName
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
-from fomkit.prediction.rates import Form
+from fomkit.prediction.tiles import Form
 from fomkit.profiles.locate import cache_folder, file_key, is_shipped, kept, shipped_folder
 from fomkit.profiles.machines import as_loaded, fit_key, load_fits, save_fits, table_key
 

@@ -26,7 +26,7 @@ from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, written
 from fomkit.prediction.donors import Others
 from fomkit.prediction.families import VIEWS, families, training_rows
-from fomkit.prediction.storage_order import row_major
+from fomkit.prediction.monotone import row_major
 from fomkit.profiles.evidence import others_of, shipped_typical_tables
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.scores import Cases, constant_band, make_cases
@@ -42,9 +42,10 @@ def _parts(fold: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
 
 
 def _knowing(machine: Machine, known: pd.DataFrame, fits: Mapping[str, object]) -> Machine:
-    """Give the machine with some rows for its table, told what typical machines reach, as the product tells it."""
-    typical = machine.typical or shipped_typical_tables()
-    return replace(machine, timings=known.reset_index(drop=True), fits=fits, typical=typical)
+    """Give the machine with some rows for its table, told what machines of other chips reach."""
+    typical, own = machine.typical or shipped_typical_tables(), machine.device.architecture
+    known = known.reset_index(drop=True)
+    return replace(machine, timings=known, fits=fits, typical=typical, excluded=(own,) if own else ())
 
 
 def _ask(query: pd.DataFrame, machine: Machine, level: float) -> NDArray[np.float64]:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import isnan
 from typing import Any
 
+import numpy as np
+
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Device, Machine, Peak
@@ -22,8 +24,8 @@ from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate, check_one_device
-from fomkit.prediction.rates import binding, rates
-from fomkit.prediction.storage_order import settle_engines
+from fomkit.prediction.monotone import settle_engines
+from fomkit.prediction.rates import binding, rates, starts_within
 from fomkit.profiles.evidence import verdict_on, with_fits
 from fomkit.verbs.compare import Comparison
 from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, floor_s, op_time
@@ -65,12 +67,11 @@ def _study_line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpL
         return replace(line, time_s=time_s)
     launch = device.launch_s
     # Only a roofline names its launches apart; a table's times hold them unseparated.
-    named = line.time_source == "roofline" and launch is not None and not isnan(line.launches)
-    starts = line.launches if named else 0.0
-    kernel_s = time_s - starts * (launch.value if launch is not None else 0.0)
-    if kernel_s <= 0:
-        starts, kernel_s = 0.0, time_s
-    return replace(line, utilisation=floor_s(line, device) / kernel_s, starts=starts)
+    named = line.time_source == "roofline" and launch is not None and launch.value and not isnan(line.launches)
+    launch_s = launch.value if named and launch is not None else 0.0
+    start_s = float(starts_within(np.array(time_s), np.array(line.launches * launch_s))) if named else 0.0
+    starts = round(start_s / launch_s, 6) if start_s else 0.0
+    return replace(line, utilisation=floor_s(line, device) / (time_s - starts * launch_s), starts=starts)
 
 
 def _merged(lines: Iterable[OpLine], device: Device) -> tuple[OpLine, ...]:

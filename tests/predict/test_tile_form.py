@@ -11,7 +11,7 @@ import pytest
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import prior
 from fomkit.prediction.estimates import as_rows
-from fomkit.prediction.rates import JOIN_S, Chip, Form, chip_of, tile_seconds, tiled
+from fomkit.prediction.tiles import JOIN_S, Chip, Form, chip_of, tile_seconds, tiled
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine

@@ -14,8 +14,9 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction import exact as measured
 from fomkit.prediction import transfer
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.storage_order import row_major
-from fomkit.prediction.typical import typical_utilisation, without_pass
+from fomkit.prediction.monotone import row_major
+from fomkit.prediction.transfer import without_pass
+from fomkit.prediction.typical import typical_utilisation
 
 TRAINED = ["v100", "p100", "m40", "titan-x", "titan-x-pascal", "gtx-1080-ti", "mi25", "vega-fe", "knl-7250"]
 GRADIENTS = ("backward_input", "backward_weight")

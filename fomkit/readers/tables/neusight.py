@@ -14,8 +14,10 @@ fits its long timings within 0.1 to 0.6 %. So
 - H of any other op lies between its F less the device's F − H (if all its further host work comes before the
   kernel) and its F times the device's H / F (if the work is shared out as in element-wise ops): the middle is
   taken. The ends are 15 µs apart for the V100's ``linear``; with the first, one product would beat the clock;
-- an op without an F of its own takes the H of `LIKE`, else the least H found;
-- a timing below `RESOLUTION`·F is below the harness's resolution: nothing can be said of its kernel.
+- a table without short rows has no F. H of its element-wise ops is fitted to rows well above its shortest, of all
+  these ops together where one has too few, else it is `USUAL_S`; other ops have `SHARES` of it;
+- a timing below `RESOLUTION`·F is below the harness's resolution: nothing can be said of its kernel. Where no F
+  was seen, F is `USUAL_FLOOR`·H.
 
 H holds the start of the kernel too, 1 to 2 µs that a kernel waiting in a queue has as well: nothing that grows
 with its bytes tells it from the host's work, so it is taken off with it.
@@ -57,6 +59,13 @@ HUBER = 0.02
 ROUNDS = 20
 LIKE: Mapping[str, str] = {"conv": "linear"}
 """Both are modules that call a library; no convolution of the tables is short enough to show its own cost."""
+SHARES: Mapping[str, float] = {"linear": 2.2, "conv": 2.2, "bmm": 1.1, "ln": 1.9, "softmax": 1.2}
+"""Median H of an op by that of element-wise ops in the tables that have short rows (A100, P100, T4, V100, P4): 2.1
+to 2.3 for ``linear``, 1.1 to 1.5, 0.9 to 2.0 and 1.1 to 1.3."""
+SHARE_QUARTILE = 0.13
+"""How far the quartiles of such a cost lie from it, as a share: they stand for those of repeats."""
+USUAL_S, USUAL_FLOOR = 17.5e-6, 1.8
+"""Median H [s] of element-wise ops, and their F by H, in the same tables: 15 to 29 µs, 1.6 to 2.3."""
 
 
 class Harness(NamedTuple):
@@ -65,11 +74,13 @@ class Harness(NamedTuple):
     `floor_s`: op to the time of its shortest kernels, where they agree.
     `cost_s`: op to the fixed cost in its long timings; absent where nothing tells.
     `fitted`: the ops whose cost was fitted.
+    `shares`: those that have a share of what element-wise ops have, as other devices tell it.
     """
 
     floor_s: Mapping[str, float]
     cost_s: Mapping[str, float]
     fitted: tuple[str, ...]
+    shares: tuple[str, ...] = ()
 
 
 def floor_seconds(seconds: Vector, work: Vector) -> float:
@@ -86,22 +97,42 @@ def floor_seconds(seconds: Vector, work: Vector) -> float:
     return float(middle) if high < AGREE * low else float("nan")
 
 
-def intercept(seconds: Vector, byte: Vector) -> float:
+def intercept(seconds: Vector, byte: Vector, op: NDArray[np.intp] | None = None) -> float:
     """Fit time = H + byte / rate by relative error, robust to outliers, and give H [s].
 
-    Least squares with weights renewed by Huber's rule.
+    Least squares with weights renewed by Huber's rule. `op` (n,): number of each row's op; each has a rate.
 
     >>> byte = np.linspace(1e7, 1e9, 50)
     >>> round(intercept(15e-6 + byte / 900e9, byte) * 1e6, 3)
     15.0
     """
-    terms = np.column_stack([np.ones_like(byte), byte / byte.max()])
-    weights, cost = 1 / seconds, 0.0
+    own = np.eye(1 if op is None else op.max() + 1)[np.zeros(len(byte), np.intp) if op is None else op]
+    terms = np.column_stack([np.ones_like(byte), own * (byte / byte.max())[:, None]])
+    weights, found = 1 / seconds, np.asarray(np.zeros(terms.shape[1]))
     for _ in range(ROUNDS):
-        cost, slope = np.linalg.lstsq(terms * weights[:, None], seconds * weights, rcond=None)[0].tolist()
-        error = np.abs(terms @ np.array([cost, slope]) / seconds - 1)
+        found = np.asarray(np.linalg.lstsq(terms * weights[:, None], seconds * weights, rcond=None)[0])
+        error = np.abs(terms @ found / seconds - 1)
         weights = np.sqrt(HUBER / np.maximum(error, HUBER)) / seconds
-    return cost
+    return float(found[0])
+
+
+def _elementwise_costs(rows: pd.DataFrame, floors: Mapping[str, float]) -> tuple[dict[str, float], float]:
+    """Fit H [s] of each element-wise op that has enough long timings, and one H of all such ops together."""
+    # Without a floor the shortest row may be on it, or far above.
+    shortest = rows["op"].map(rows.groupby("op")["seconds"].min().to_dict() | dict(floors))
+    rows = rows[rows["seconds"] > LONG * shortest]
+    fitted: dict[str, float] = {}
+    for op, group in rows.groupby("op"):
+        if len(group) >= ENOUGH:
+            cost = intercept(group["seconds"].to_numpy(), group["byte"].to_numpy())
+            if 0 < cost < shortest[group.index[0]]:
+                fitted[str(op)] = cost
+    if fitted:
+        return fitted, float(np.median(list(fitted.values())))
+    if len(rows) < ENOUGH:
+        return {}, USUAL_S
+    numbers = np.unique(rows["op"].to_numpy(str), return_inverse=True)[1]
+    return {}, max(intercept(rows["seconds"].to_numpy(), rows["byte"].to_numpy(), numbers), 0.0)
 
 
 def find_harness(rows: pd.DataFrame, elementwise: NDArray[np.bool_]) -> Harness:
@@ -115,22 +146,19 @@ def find_harness(rows: pd.DataFrame, elementwise: NDArray[np.bool_]) -> Harness:
         for op, group in rows.groupby("op")
     }
     floors = {op: floor for op, floor in floors.items() if np.isfinite(floor)}
-    fitted: dict[str, float] = {}
-    for op, group in rows[elementwise].groupby("op"):
-        long = group[group["seconds"] > LONG * floors.get(str(op), np.inf)]
-        if len(long) >= ENOUGH:
-            cost = intercept(long["seconds"].to_numpy(), long["byte"].to_numpy())
-            if 0 < cost < floors[str(op)]:
-                fitted[str(op)] = cost
-    if not fitted:
-        return Harness(floors, {}, ())
-    hidden = float(np.median([floors[op] - cost for op, cost in fitted.items()]))
-    share = float(np.median([cost / floors[op] for op, cost in fitted.items()]))
-    costs = {op: (floor - hidden + share * floor) / 2 for op, floor in floors.items() if floor > hidden} | fitted
-    least = min(fitted.values())
-    for op in rows["op"].unique():
-        costs.setdefault(str(op), costs.get(LIKE.get(str(op), ""), least))
-    return Harness(floors, costs, tuple(fitted))
+    fitted, usual = _elementwise_costs(rows[elementwise], floors)
+    costs = {str(op): usual * SHARES.get(str(op), 1.0) for op in rows["op"].unique()}
+    own: dict[str, float] = {}
+    if both := [(floors[op], cost) for op, cost in fitted.items() if op in floors]:
+        hidden = float(np.median([floor - cost for floor, cost in both]))
+        share = float(np.median([cost / floor for floor, cost in both]))
+        own = {op: (floor - hidden + share * floor) / 2 for op, floor in floors.items() if floor > hidden}
+    own |= fitted
+    own |= {op: own[like] for op, like in LIKE.items() if op in costs and like in own}
+    costs |= own
+    taken = costs.keys() - own.keys()
+    unseen = {op: USUAL_FLOOR * costs[op] for op in taken | fitted.keys() if op not in floors}
+    return Harness(floors | unseen, costs, tuple(fitted), tuple(sorted(taken)))
 
 
 ITEM = ITEM_BYTE["fp32"]
@@ -278,6 +306,8 @@ def _timings(rows: pd.DataFrame, device: str, harness: Harness, path: Path) -> p
         (traffic, traffic_columns(traffic)),
     )
     known = pd.concat([pd.DataFrame(columns, part.index) for part, columns in parts if len(part)]).loc[rows.index]
+    seconds, cost_s = rows["latency_ms"] / 1e3, rows["op"].map(dict(harness.cost_s))
+    unsure_s = SHARE_QUARTILE * cost_s.where(rows["op"].isin(harness.shares))
     texts = {name: known[name].fillna("") for name in ("op", "note", "layout", "pass_name") if name in known}
     return make_timings(
         {
@@ -285,10 +315,12 @@ def _timings(rows: pd.DataFrame, device: str, harness: Harness, path: Path) -> p
             **texts,
             "dtype": "fp32",
             "accumulate_dtype": "fp32",
-            "time_s": rows["latency_ms"] / 1e3,
+            "time_s": seconds,
+            "p25_s": seconds - unsure_s,
+            "p75_s": seconds + unsure_s,
             "repeats": REPEATS,
             "harness": HARNESS,
-            "harness_s": rows["op"].map(dict(harness.cost_s)),
+            "harness_s": cost_s,
             "library": "PyTorch",
             "library_version": "2.4.1" if amd else "2.1, CUDA 12.1",
         },
@@ -308,12 +340,11 @@ def _counts(rows: pd.DataFrame, flagged: pd.Series[bool], hidden: pd.Series[bool
 
 
 def _remark(device: str, harness: Harness) -> str:
-    if not harness.cost_s:
-        cost = "the harness's fixed cost, which stays unknown"
-        return f"{device}: too few long element-wise timings to tell {cost}."
-    carried = {op: "" if op in harness.fitted else " (carried over)" for op in harness.cost_s}
-    costs = ", ".join(f"{op} {cost * 1e6:.0f}{carried[op]}" for op, cost in sorted(harness.cost_s.items()))
-    return f"{device}: fixed cost of the harness by op [us]: {costs}."
+    words = dict.fromkeys(harness.cost_s, " (carried over)") | dict.fromkeys(harness.fitted, "")
+    words |= dict.fromkeys(harness.shares, " (as other devices' tables have it beside element-wise ops)")
+    costs = ", ".join(f"{op} {cost * 1e6:.0f}{words[op]}" for op, cost in sorted(harness.cost_s.items()))
+    told = "" if harness.fitted else " No element-wise op has enough long timings to tell it."
+    return f"{device}: fixed cost of the harness by op [us]: {costs}.{told}"
 
 
 def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:

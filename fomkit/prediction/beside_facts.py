@@ -1,0 +1,166 @@
+"""Products that lie far from what a table timed, drawn to facts that the table's own rows correct."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fomkit.core.interval import half_width
+from fomkit.core.machine import Machine
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction import gp, prior
+from fomkit.prediction.estimates import Answers, Rows, cached, numbers
+from fomkit.prediction.exact import mix, thinness
+from fomkit.prediction.families import aligned
+from fomkit.prediction.gp import Matrix, Places
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+ERRORS = 8
+"""Left-out errors from which the spread of a prediction is taken: those of the nearest scored ops."""
+
+FAR, LITTLE = 20.0, 0.01
+"""Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
+
+KNOWN_OCTAVES = 0.5
+"""Powers of two in m, n or k to which a timed product tells of another by its own fit alone; from twice as many
+on, what others reach does, corrected by timed products."""
+FEW, ALONE, BETWEEN = 120, 0.1, 0.2
+"""Timed products up to which a fit is mixed with that everywhere (DeepBench's tables of a few hundred are as good
+by themselves); spreads of ln(time) between products beside each other, and between machines."""
+
+
+class Known(Protocol):
+    """What is asked of a fitted table: its rows, as a table too, and the fit (`fomkit.prediction.interpolate`)."""
+
+    @property
+    def rows(self) -> Rows:
+        """Timed products."""
+
+    @property
+    def training(self) -> pd.DataFrame:
+        """The same as a table, with ``_time_s``."""
+
+    @property
+    def fit(self) -> Any:
+        """Mean, and left-out errors."""
+
+
+def _octaves(rows: Rows, known: Rows) -> Matrix:
+    """Give how far products lie from timed ones (q, n), in powers of two, whatever lengths a fit has found.
+
+    The size that differs most counts; another alignment is one more, a batch beside a single product is as far as
+    can be, for it runs by another kernel.
+    """
+    apart = np.zeros((len(rows), len(known)))
+    for name in ("m", "n", "k"):
+        own, timed = (np.log2(np.maximum(numbers(one, name), 1.0)) for one in (rows, known))
+        np.maximum(apart, np.abs(own[:, None] - timed), out=apart)
+    for name in ("n", "k"):
+        apart += np.abs(aligned(rows, name)[:, None] - aligned(known, name))
+    batched, timed_so = (numbers(one, "b", 1.0) > 1 for one in (rows, known))
+    if timed_so.any() and not timed_so.all():
+        apart += FAR * (batched[:, None] != timed_so)
+    return apart
+
+
+def _above_facts(family: Known, places: Places, machine: Machine, interval: float) -> Matrix:
+    """Give ln(time of timed products / what machines like this one usually take), NaN where it is not known.
+
+    Of all rows (n); those at ``places`` are looked up, and kept for the next time.
+    """
+    key = f"above facts {machine.excluded}"
+    above = cached(family.training, machine.device, key, lambda: np.full(len(family.training), np.nan))
+    lacking = np.unique(places)
+    lacking = lacking[np.isnan(above[lacking])]
+    if len(lacking):
+        rows = add_costs(family.training.iloc[lacking].reset_index(drop=True), checked=True)
+        found = prior.estimate(rows, machine, interval)
+        time_s = rows["_time_s"].to_numpy(np.float64)[found.index]
+        above[lacking[found.index]] = np.log(time_s / found.time_s)
+    return above
+
+
+def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
+    """Give what the `ERRORS` nearest timed products take above the usual, the nearest weighing most (q)."""
+    places = np.argsort(apart, axis=1, kind="stable")[:, :ERRORS]
+    near = np.take_along_axis(apart, places, 1)
+    weight = 1 / ((near + 0.5) ** 2 * noise[places])
+    known = above[places]
+    centre = np.median(known, 1, keepdims=True)
+    known = np.clip(known, centre - ALONE, centre + ALONE)  # one odd product says little of another
+    total = weight.sum(1)
+    found = (weight * known).sum(1) / total
+    few = ALONE**2 + (weight * (above[places] - found[:, None]) ** 2).sum(1) / total
+    # What a machine has in common with others is the prior: few rows that disagree move it little, and of a large
+    # table, which has told near ones apart from far ones, far rows as well.
+    far = ALONE * (weight * np.minimum(near, FAR)).sum(1) / total if len(above) > FEW else 0.0
+    return np.asarray(found / (1 + (few * (weight**2).sum(1) / total**2 + far**2) / BETWEEN**2))
+
+
+def _start_noise(family: Known, machine: Machine) -> Matrix:
+    """Give the variance of ln(time) of timed products from what a start and the harness cost, up to a factor."""
+    launch = machine.device.launch_s
+    start_s = numbers(family.rows, "harness_s", 0.0) / 4 + (launch.value if launch is not None else 0.0)
+    return np.asarray(ALONE**2 + (start_s / family.training["_time_s"].to_numpy(np.float64)) ** 2)
+
+
+def _corrected_errors(family: Known, above: Matrix, noise: Matrix) -> tuple[float, float]:
+    """Give the share of corrected facts beside a fit of a few rows, and the spread of ln(time) that they missed.
+
+    Both are told from rows left out.
+    """
+    apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
+    by_facts, by_fit = (
+        float(np.sqrt((one**2 / noise).mean() * ALONE**2))
+        for one in (_offsets(apart, above, noise) - above, family.fit.errors)
+    )
+    return by_fit**2 / max(by_fit**2 + by_facts**2, 1e-12), by_facts
+
+
+def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, interval: float) -> Answers:
+    """Draw products outside the timed sizes, and all where a few are timed, to facts that timed ones correct.
+
+    A process that was fitted to a range of sizes is as sure beyond it as inside where its lengths came out long.
+    """
+    if FEW < len(family.training) <= gp.LIMIT:
+        return found
+    apart = _octaves(rows, family.rows)
+    few, thin = apart.shape[1] <= FEW, thinness(rows)
+    # `_with_vectors` tells thin products apart already, unless all are far off; of few rows none is near.
+    known = np.where(thin > 0, 8.0, 2.0 if few else 1.0) * KNOWN_OCTAVES
+    share = np.clip(apart.min(1) / known - 1, 0.0, 1.0)
+    if not few and not (share > LITTLE).any():
+        return found
+    at = np.flatnonzero((share > LITTLE) & (thin < 1))
+    near = np.argsort(apart[at], axis=1, kind="stable")[:, :ERRORS]
+    above = _above_facts(family, np.arange(apart.shape[1]) if few else near, machine, interval)
+    noise, least, missed = _start_noise(family, machine), 0.0, np.nan
+    if few and not np.isnan(above).any():
+        least, missed = _corrected_errors(family, above, noise)
+        share = least + (1 - least) * share
+        at = np.flatnonzero((share > LITTLE) & (thin < 1))
+    here = prior.estimate(rows.take(at), machine, interval)
+    offset = np.exp(_offsets(apart[at], above, noise))
+    if len(here) < len(at) or not np.isfinite(offset).all():
+        return found
+    times = found.times.copy()
+    elsewhere = np.log(here.times)
+    if not np.isnan(missed):  # what machines have in common is in the correction
+        elsewhere = elsewhere[0] + half_width(interval) * missed * np.array([[0.0], [-1.0], [1.0]])
+    start_s = max(float(family.fit.mean[0]), 1e-12)  # the table knows what a start costs
+    elsewhere = np.maximum(elsewhere + np.log(offset), np.log(start_s))
+    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
+    places = dict(zip(at.tolist(), range(len(at)), strict=True))
+
+    def evidence(place: int) -> str:
+        words = found.evidence(place)
+        if place not in places:
+            return words
+        number = places[place]
+        return f"{words}; by {share[place]:.0%} {offset[number]:.2g} × {here.evidence(number)}"
+
+    return Answers(found.index, times, found.source, found.limit, evidence)

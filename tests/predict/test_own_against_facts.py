@@ -1,0 +1,94 @@
+"""More knowledge makes no prediction worse: whole models with a device's own table beside its facts alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fomkit.core.machine import Machine
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.tables.neusight import read_neusight
+from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped, without_timings
+from fomkit.validation.neusight import model_scores, outcomes
+
+WORSE = 0.003
+"""How much larger a mean error may be with the table than without (whole models of one device)."""
+DEVICES = ("A100-PCIe-40GB", "P100-PCIe-16GB", "T4", "V100-PCIe-32GB")
+SENSITIVE = ("A100-PCIe-40GB", "V100-PCIe-32GB")
+"""Devices so fast, or with so short training steps, that the host's work in their rows shows in whole models."""
+FOLDER = LabelFolder(shipped())
+ALONE = ("kind", "op", "note")
+"""What NeuSight timed apart: the op, and of products whether they came as a layer or as a batch."""
+
+
+def errors(machine: Machine, device: str) -> dict[str, float]:
+    """Give the mean absolute error of whole models, and of the passes of training steps, by what it is of."""
+    labels = FOLDER.whole_models
+    known = labels["graph"].isin(FOLDER.ops["graph"].unique())
+    rows = labels[known & (labels["device"] == device) & (labels["option"] == "") & (labels["flag"] == "")]
+    timed = predict_graphs(FOLDER.ops[FOLDER.ops["graph"].isin(set(rows["graph"]))], machine)
+    found = outcomes(rows, timed, 0.8)
+    assert len(found) >= 5
+    return {line.what: line.mean for line in model_scores(found, "", device) if line.what != "inference"}
+
+
+def assert_no_worse(with_rows: dict[str, float], by_facts: dict[str, float]) -> None:
+    worse = {what: (mean, by_facts[what]) for what, mean in with_rows.items() if mean > by_facts[what] + WORSE}
+    assert with_rows.keys() == by_facts.keys()
+    assert not worse
+
+
+def thinned(machine: Machine, count: int) -> Machine:
+    """Draw so many rows of each op by their sizes alone, as if nobody had timed the chip but for these."""
+    timings = machine.timings
+    sizes = timings[["b", "m", "n", "k", "numel", "row"]].fillna(0).astype(int).astype(str).agg(" ".join, axis=1)
+    order = sizes.map(lambda text: crc32(text.encode()))
+    parts = [timings[name].fillna("") for name in ALONE]
+    kept = order.groupby(parts).rank(method="first") <= count
+    few = replace(machine, timings=timings[kept].reset_index(drop=True), fits={}, timings_key="")
+    return replace(few, excluded=(machine.device.architecture,))
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def device(request):
+    machine = load_machine(FOLDER.profiles[request.param].own)
+    return request.param, machine, errors(without_timings(machine), request.param)
+
+
+def test_a_devices_own_table_makes_whole_models_no_worse_than_its_facts(device) -> None:
+    name, machine, by_facts = device
+    assert_no_worse(errors(machine, name), by_facts)
+
+
+def test_few_rows_of_its_own_table_make_them_no_worse(device) -> None:
+    name, machine, by_facts = device
+    assert_no_worse(errors(thinned(machine, 50), name), by_facts)
+
+
+def only_long(path: Path, device: str, target: Path) -> Path:
+    """Write the rows of a device that were made for models: none of them is as short as the harness."""
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    rows[(rows["device"] == device) & (rows["split"] == "test")].to_csv(target, index=False)
+    return target
+
+
+def test_a_table_without_short_rows_makes_them_no_worse(device, kernels_of, tmp_path) -> None:
+    """Tables of devices that NeuSight did not train on are of this sort: host's work counted as kernels'."""
+    name, machine, by_facts = device
+    if name not in SENSITIVE:
+        return
+    imported = read_neusight(only_long(kernels_of[name], name, tmp_path / "kernels.csv"), name)
+    alone = replace(machine, timings=imported.timings, fits={}, timings_key="")
+    alone = replace(alone, excluded=(machine.device.architecture,))
+    assert_no_worse(errors(alone, name), by_facts)
+    told, shown = (
+        one[one["kind"] == "pointwise"].groupby("op")["harness_s"].mean()
+        for one in (imported.timings, machine.timings)
+    )
+    # The kinds of rows were timed at different times, P100's by a host that took two thirds as long.
+    assert np.abs(np.log(told / shown)).median() < 0.45
