@@ -63,7 +63,7 @@ from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, S
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.aiconfigurator import HARNESS
 
-MOST = {"gemm": 150, "tiles": 150, "twins": 480, "conv": 48, "pointwise": 30, "matvec": 12}
+MOST = {"gemm": 150, "tiles": 150, "twins": 440, "conv": 48, "pointwise": 30, "matvec": 12}
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import isfinite, isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
@@ -34,7 +34,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def machines_content(having: str | None = None) -> dict[str, Any]:
+class Machines(TypedDict):
+    """Machines that can be named."""
+
+    schema: str
+    machines: list[dict[str, object]]
+
+
+def machines_content(having: str | None = None) -> Machines:
     """List the machines that can be named, the newest first: what is known of each, and by what.
 
     `having`: words; each is a number format that a machine has a peak of, or part of its name, title or
@@ -43,7 +50,7 @@ def machines_content(having: str | None = None) -> dict[str, Any]:
     Raises FomkitError when none has them all.
     """
     words = (having or "").lower().split()
-    found = []
+    found: list[dict[str, object]] = []
     machines = {name: load_machine(name) for name in profile_names("machine_profiles")}
     for name, machine in sorted(machines.items(), key=lambda one: (-(one[1].year or 0), one[0])):
         device, timings = machine.device, machine.timings

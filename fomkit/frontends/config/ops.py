@@ -151,7 +151,7 @@ def _latent(step: Step, one: Attention, latent: Latent, stream: Stream, hidden: 
     step.product("projection", tokens, hidden, heads * latent.value)
 
 
-def _attention(step: Step, one: Attention, stream: Stream, hidden: int, seen: dict[str, int]) -> None:
+def _own_attention(step: Step, one: Attention, stream: Stream, hidden: int, seen: dict[str, int]) -> None:
     if one.latent is not None:
         _latent(step, one, one.latent, stream, hidden, seen)
         return
@@ -188,7 +188,7 @@ def _feed(step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "
     step.product(f"{name} out", tokens, hidden, one.width, bias=one.bias)
 
 
-def _experts(step: Step, one: Experts, tokens: Many, hidden: int) -> None:
+def _mixture(step: Step, one: Experts, tokens: Many, hidden: int) -> None:
     """Add router, the experts as one op, and what all tokens take beside them."""
     scores = tokens.times(one.count)
     step.product("router", tokens, one.count, hidden)
@@ -209,12 +209,12 @@ def _block(
     whole = stream.tokens.times(hidden)
     for place in range(block.norms):
         step.norm(f"norm {place + 1}", whole, hidden)
-    _attention(step, block.attention, stream, hidden, seen)
+    _own_attention(step, block.attention, stream, hidden, seen)
     if block.cross is not None and source is not None:
         _cross(step, block.cross, stream, source, hidden)
         step.both("source added to the stream", "pointwise", whole, (2, 1), (2, 1), inputs=2)
     if isinstance(block.feed, Experts):
-        _experts(step, block.feed, stream.tokens, hidden)
+        _mixture(step, block.feed, stream.tokens, hidden)
     else:
         _feed(step, block.feed, stream.tokens, hidden)
     for what in ("both",) if block.beside else ("attention", "feed-forward"):
@@ -245,7 +245,7 @@ def _front(step: Step, one: Convolution, *, first: bool) -> None:
         step.add("convolution", "conv", pass_name, **cells)
 
 
-def _words(step: Step, shape: Architecture, tokens: Many) -> None:
+def _start(step: Step, shape: Architecture, tokens: Many) -> None:
     numel = tokens.times(shape.hidden)
     step.stream("words", "embedding", "forward", numel, (1, 1), row=shape.hidden, inputs=2)
     if dict(shape.further).get("positions"):
@@ -255,7 +255,7 @@ def _words(step: Step, shape: Architecture, tokens: Many) -> None:
         step.stream("words, by weight", "embedding", "backward", numel, (2, 1), row=shape.hidden, inputs=2)
 
 
-def _head(step: Step, shape: Architecture, stream: Stream) -> None:
+def _end(step: Step, shape: Architecture, stream: Stream) -> None:
     """Add what comes out and the loss; of a prompt only its last token's words."""
     wide = shape.classes or shape.vocabulary
     tokens = (
@@ -311,55 +311,18 @@ def step_rows(shape: Architecture, mode: Mode, sizes: dict[str, int]) -> list[di
     target = None
     if shape.encoder is not None and source is not None and mode != "decode":
         if shape.vocabulary and not shape.front:
-            _words(step, shape, source.tokens)
+            _start(step, shape, source.tokens)
         _stack(step, "encoder", shape.encoder, source, None, shape, sizes)
         target = source
     if shape.decoder is not None:
         target = Stream(Many(1, BATCH), 1) if mode == "decode" else stream(shape.decoder)
         step.module = "words"
-        _words(step, shape, target.tokens)
+        _start(step, shape, target.tokens)
         _stack(step, "decoder", shape.decoder, target, source, shape, sizes)
     step.module = "head"
     if shape.head and target is not None:
-        _head(step, shape, target)
+        _end(step, shape, target)
     step.module = "update"
     if step.trains:
         _update(step, shape, _tensors(shape))
     return step.rows
-
-
-def _output(row: dict[str, Any], item_byte: int) -> int | str:
-    """Give the bytes that an op makes, as a cell."""
-    if row["kind"] == "attention":
-        wide, of = row["heads"] * row["head_dim"], BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
-    elif row["kind"] in ("gemm", "experts"):
-        wide, of = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
-    else:
-        written: int | str = row.get("write_byte", 0)
-        return written
-    return Many(wide * item_byte, str(of)).cell
-
-
-def _cached(one: Attention) -> int:
-    """Count the numbers that a token leaves in the cache of a block."""
-    return one.latent.rank + one.latent.rotary if one.latent else 2 * one.kv_heads * one.head_dim
-
-
-def order_rows(shape: Architecture, mode: Mode, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """List the memory of a step without gradients: weights, the cache, and what each op makes for the next.
-
-    Blocks that are alike run once here: each frees what it made, so that more of them take no more at once.
-    """
-    item = ITEM_BYTE[shape.dtype]
-    found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters}]
-    if mode == "decode" and shape.decoder is not None:
-        each = sum(many * _cached(block.attention) for many, block in shape.decoder.blocks)
-        kept = {"id": 0, "role": "buffer", "module": "cache"}
-        found.append({**kept, "output_byte": f"{item * each}*{BATCH}*({CACHE} + 1)"})
-        if shape.encoder is not None:
-            each = sum(many * _cached(block.cross) for many, block in shape.decoder.blocks if block.cross)
-            found.append({**kept, "output_byte": f"{item * each}*{BATCH}*{shape.encoder.length}"})
-    for place, row in enumerate(rows):
-        made = {"id": place + 1, "row": place, "role": "temporary", "freed_by": place + 2}
-        found.append({**made, "output_byte": _output(row, item)})
-    return found

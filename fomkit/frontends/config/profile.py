@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.op_csv import empty_table, table_of_rows
-from fomkit.frontends.config.architecture import Architecture, Experts
-from fomkit.frontends.config.ops import BATCH, CACHE, Mode, order_rows, step_rows
+from fomkit.frontends.config.architecture import Architecture, Attention, Experts
+from fomkit.frontends.config.ops import BATCH, CACHE, ITEM_BYTE, Many, Mode, step_rows
 from fomkit.frontends.config.read import read_architecture
 
 MILLION = 1_000_000
@@ -23,7 +24,7 @@ SEEN = "a window of {:,} tokens counts as that many keys for each query, also at
 TOKENS = "tokens choose experts by chance; how they spread is not predicted"
 
 
-def _sizes(
+def _sizes_used(
     shape: Architecture, mode: Mode, given: Mapping[str, int], batch: int | None, where: str
 ) -> dict[str, int]:
     """Give the named sizes of a step, those that were given before those of the file."""
@@ -38,7 +39,7 @@ def _sizes(
     return {BATCH: batch or 1, **{name: given.get(name, value) for name, value in known.items()}}
 
 
-def _windows(shape: Architecture) -> set[int]:
+def _windows_seen(shape: Architecture) -> set[int]:
     stacks = (stack for stack in (shape.encoder, shape.decoder) if stack is not None)
     return {block.attention.window for stack in stacks for _, block in stack.blocks} - {0}
 
@@ -70,6 +71,43 @@ def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
     return found if found.parameters == shape.parameters else None
 
 
+def _output(row: dict[str, Any], item_byte: int) -> int | str:
+    """Give the bytes that an op makes, as a cell."""
+    if row["kind"] == "attention":
+        wide, of = row["heads"] * row["head_dim"], BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
+    elif row["kind"] in ("gemm", "experts"):
+        wide, of = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
+    else:
+        written: int | str = row.get("write_byte", 0)
+        return written
+    return Many(wide * item_byte, str(of)).cell
+
+
+def _cached(one: Attention) -> int:
+    """Count the numbers that a token leaves in the cache of a block."""
+    return one.latent.rank + one.latent.rotary if one.latent else 2 * one.kv_heads * one.head_dim
+
+
+def order_rows(shape: Architecture, mode: Mode, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """List the memory of a step without gradients: weights, the cache, and what each op makes for the next.
+
+    Blocks that are alike run once here: each frees what it made, so that more of them take no more at once.
+    """
+    item = ITEM_BYTE[shape.dtype]
+    found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters}]
+    if mode == "decode" and shape.decoder is not None:
+        each = sum(many * _cached(block.attention) for many, block in shape.decoder.blocks)
+        kept = {"id": 0, "role": "buffer", "module": "cache"}
+        found.append({**kept, "output_byte": f"{item * each}*{BATCH}*({CACHE} + 1)"})
+        if shape.encoder is not None:
+            each = sum(many * _cached(block.cross) for many, block in shape.decoder.blocks if block.cross)
+            found.append({**kept, "output_byte": f"{item * each}*{BATCH}*{shape.encoder.length}"})
+    for place, row in enumerate(rows):
+        made = {"id": place + 1, "row": place, "role": "temporary", "freed_by": place + 2}
+        found.append({**made, "output_byte": _output(row, item)})
+    return found
+
+
 def profile_config(
     path: Path, *, mode: Mode = "train", batch: int | None = None, sizes: Mapping[str, int] | None = None,
     name: str | None = None,
@@ -86,10 +124,10 @@ def profile_config(
         raise FomkitError(
             str(path), f"is of {shape.kind}, which makes no words one by one. Leave mode decode out."
         )
-    used = _sizes(shape, mode, sizes or {}, batch, str(path))
+    used = _sizes_used(shape, mode, sizes or {}, batch, str(path))
     notes = [NOTES, *shape.notes]
     notes += [TRAINS.format(shape.dtype)] * (mode == "train")
-    notes += [SEEN.format(one) for one in sorted(_windows(shape))]
+    notes += [SEEN.format(one) for one in sorted(_windows_seen(shape))]
     blocks = [block for stack in (shape.encoder, shape.decoder) if stack for _, block in stack.blocks]
     notes += [TOKENS] * any(isinstance(block.feed, Experts) for block in blocks)
     rows = step_rows(shape, mode, used)

@@ -7,6 +7,7 @@ by name; what it may leave out, because its kind has always been built one way, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,16 @@ SEQ, SOURCE = "seq", "source"
 
 @dataclass
 class Fields:
-    """The fields of a file, read one by one; `notes` says what was taken where it is silent."""
+    """The fields of a file, read one by one; `notes`: what was taken where it is silent; `asked`: their names."""
 
     where: str
     content: Mapping[str, Any]
     notes: list[str] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
 
     def count(self, *names: str, least: int = 1, absent: int | None = None, why: str = "") -> int:
         """Read a whole number, by the first of these names that is there."""
+        self.asked.update(names)
         name = next((name for name in names if self.content.get(name) is not None), None)
         if name is None:
             if absent is None:
@@ -55,6 +58,7 @@ class Fields:
 
     def flag(self, name: str, *, absent: bool, why: str = "") -> bool:
         """Read true or false; ``absent``: what it is where the file is silent."""
+        self.asked.add(name)
         value = self.content.get(name)
         if value is None:
             if why:
@@ -359,48 +363,6 @@ _OTHERS: dict[str, Callable[[Fields], Architecture]] = {
     "phi": _phi, "falcon": _falcon, "gpt2": _gpt2, "bert": _bert, "t5": _t5, "vit": _vit, "whisper": _whisper,
 }  # fmt: skip
 KNOWN = (*_KINDS, *_OTHERS)
-_FIELDS = frozenset(
-    [
-        "model_type",
-        "architectures",
-        "torch_dtype",
-        "dtype",
-        "transformers_version",
-        "vocab_size",
-        "hidden_size",
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "attention_bias",
-        "mlp_bias",
-        "tie_word_embeddings",
-        "sliding_window",
-        "use_sliding_window",
-        "max_window_layers",
-        "layer_types",
-        "max_position_embeddings",
-        "num_local_experts",
-        "num_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-        "decoder_sparse_step",
-        "mlp_only_layers",
-        "hidden_act",
-        "rms_norm_eps",
-        "rope_theta",
-        "rope_scaling",
-        "initializer_range",
-        "use_cache",
-        "bos_token_id",
-        "eos_token_id",
-        "pad_token_id",
-        "attention_dropout",
-        "pretraining_tp",
-    ]
-)
-"""Fields that many kinds have."""
 
 
 def read_architecture(path: Path) -> Architecture:
@@ -418,9 +380,12 @@ def read_architecture(path: Path) -> Architecture:
     if name in _OTHERS:
         return _OTHERS[name](file)
     if name not in _KINDS:
-        unplaced = ", ".join(sorted(key for key in content if key not in _FIELDS)[:12])
+        with suppress(FomkitError):
+            _of_decoder(file, "llama")
+        counts = {key for key, value in content.items() if isinstance(value, int) and not key.endswith("_id")}
+        unplaced = ", ".join(sorted(counts - file.asked)[:12])
         raise FomkitError(
-            where, f"model_type is {name!r}, whose layers are not known here. {nearest_names(name, KNOWN)} Fields "
-            f"that no known kind has: {unplaced or 'none'}.",
+            where, f"model_type is {name!r}, whose layers are not known here. {nearest_names(name, KNOWN)} Read "
+            f"as a llama, these of its sizes have no place: {unplaced or 'none'}.",
         )  # fmt: skip
     return _of_decoder(file, name)
