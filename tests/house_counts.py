@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "fomkit"
 CEILINGS = Path(__file__).resolve().parent / "house_ceilings.csv"
+ADDED = CEILINGS.with_name("house_added.csv")
 REGISTRY = tuple(
     f"fomkit.ops.{name}" for name in ("families", "pricing", "conv_methods", "formulas", "tables", "check")
 )
@@ -181,9 +182,13 @@ def counts() -> dict[str, float]:
 
 
 def ceilings() -> dict[str, float]:
-    """Read what the counts may be at most."""
+    """Read what the counts may be at most: the house as it was redrawn, and what later steps were to add to it."""
     with CEILINGS.open(encoding="utf-8", newline="") as file:
-        return {row["count"]: float(row["at_most"]) for row in csv.DictReader(file)}
+        found = {row["count"]: float(row["at_most"]) for row in csv.DictReader(file)}
+    with ADDED.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            found[row["count"]] += float(row["added"])
+    return found
 
 
 if __name__ == "__main__":

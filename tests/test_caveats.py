@@ -512,11 +512,12 @@ def test_conditions_follow_from_what_an_estimate_did() -> None:
     )
     host = fomkit.machine("x86-lecture")
     rated = _conditions(
-        "p1b3-lecture", replace(host, device=replace(host.device, byte_per_s=titan.device.byte_per_s))
+        "p1b3-lecture",
+        replace(host, device=replace(host.device, byte_per_s=fomkit.machine("v100").device.byte_per_s)),
     )
     assert rated["bandwidth"] == {
         "is": "not considered",
-        "what": "timings behind 100% of the time contain it; 250.0 GB/s, published, is in no term",
+        "what": "timings behind 100% of the time contain it; 900.0 GB/s, published, is in no term",
     }
     partly = _conditions("gpt2", "a100-pcie-40gb")["occupancy"]["what"]
     assert partly.startswith("as in measured rows behind 16% of the time, else each op at its own share of ")

@@ -148,9 +148,11 @@ def test_the_cache_is_of_the_content_of_a_table(cache: Path) -> None:
     assert all(
         json.loads(file.read_text(encoding="utf-8"))["schema"] == FITS_SCHEMA for file in cache.glob("fits-*")
     )
-    copied = replace(machine, timings=slower.copy(), name="another")
-    assert with_fits(copied).fits == other.fits
+    assert with_fits(replace(machine, timings=slower.copy())).fits == other.fits
     assert len(list(cache.glob("fits-*"))) == 2
+    # Whose table it is counts: a machine's own table must not be heard as that of another one.
+    assert with_fits(replace(machine, timings=slower.copy(), name="another")).fits == other.fits
+    assert len(list(cache.glob("fits-*"))) == 3
 
 
 def test_fits_are_written_beside_shipped_profiles_only(tmp_path: Path, cache: Path) -> None:

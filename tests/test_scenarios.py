@@ -158,7 +158,7 @@ def test_launches_scale_with_their_cost_and_kernels_with_their_floor() -> None:
     np.testing.assert_allclose(factor(time_s, starts_s, floor_s, floor_s / 2, 1.0), [0.6, 0.9, 0.75])
     np.testing.assert_allclose(factor(time_s, starts_s, floor_s, floor_s, 0.0), [0.8, 0.2, 0.5])
     unknown = np.full(3, np.nan)
-    np.testing.assert_allclose(factor(time_s, starts_s, unknown, unknown, 2.0), [1.2, 1.0, 5 / 3])
+    np.testing.assert_allclose(factor(time_s, starts_s, unknown, unknown, 2.0), [1.2, 1.8, 1.5])
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,10 @@ def test_slices_add_up_to_the_estimate(case: tuple[Any, dict[str, Any]]) -> None
     assert sum(event["dur"] for event in terms) * 1e-6 == pytest.approx(one.step.value, abs=2 * NS)
     assert terms[0]["dur"] * 1e-6 == pytest.approx(one.step_time.device_s.value, abs=NS)
     waits = one.machine.overheads[0].name == "input" if one.machine.overheads else False
+    late = one.step_time.host_launch_s
+    launches = late is not None and late.value > one.step_time.device_s.value and not waits
     expected = ["device", "waits for input", "overheads"] if waits else ["device"]
+    expected += ["waits for the host's launches"] * launches
     assert [event["name"] for event in terms] == expected
     assert content["otherData"]["step_s"]["value"] == one.step.value
 

@@ -211,7 +211,7 @@ def test_a_row_that_is_scored_does_not_teach(gemm_part) -> None:
 def test_the_quick_way_predicts_what_the_product_would(gemm_part) -> None:
     """Values are the same; the product takes its intervals from rounds inside the known folds."""
     machine, part = gemm_part
-    few = part.rows[part.fold < 3].reset_index(drop=True)
+    few = part.rows.reset_index(drop=True)  # of 120 rows or fewer, their errors enter the values
     fold = folds.group_folds(few, "gemm")
     quick, slow = folds.crossed(few, "gemm", fold, machine), folds.nested(few, fold, machine)
     assert np.allclose(quick.value, slow.value, rtol=1e-9)

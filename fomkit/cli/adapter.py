@@ -75,11 +75,15 @@ def _typed(annotation: Any) -> Any:
 
 
 def _flags(name: str, command: Command) -> tuple[str, ...]:
-    """Give what a parameter is called on the command line; the first is what messages say."""
+    """Give what a parameter is called on the command line; the longest is what messages say."""
     if name in command.arguments:
         return (command.arguments[name],)
-    shared = get_args(SHARED[name])[1].param_decls if name in SHARED else ()
-    return command.spelled.get(name) or tuple(shared or ()) or (f"--{name.replace('_', '-')}",)
+    option = get_args(SHARED[name])[1] if name in SHARED else None
+    # An annotated option keeps its first name where others keep their default.
+    shared = (
+        [] if option is None else [one for one in (option.default, *option.param_decls) if isinstance(one, str)]
+    )
+    return command.spelled.get(name) or tuple(shared) or (f"--{name.replace('_', '-')}",)
 
 
 def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, said: Help) -> Any:
@@ -295,7 +299,7 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
     parameters = {name: one for name, one in signature.items() if name not in no_options}
     names = _Names(vars(sys.modules[function.__module__]))
     kinds = {name: eval(str(one.annotation), {}, names) for name, one in parameters.items()}  # noqa: S307 - our own
-    flags = {name: _flags(name, command)[0] for name in parameters}
+    flags = {name: max(_flags(name, command), key=len) for name in parameters}
     options: list[inspect.Parameter] = []
     for name, one in parameters.items():
         annotation = _option(name, one, kinds[name], command, said)

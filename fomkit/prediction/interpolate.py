@@ -260,7 +260,7 @@ def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval:
             apart[block] = tried.min(1)
     log_s = np.log(terms @ fit.mean) + mean
     far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
-    told = far & (gp.correlation(anywhere) >= MIN_CORRELATION)
+    told = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
     def evidence(place: int) -> str:
         words = f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"

@@ -132,8 +132,8 @@ def starts_beside(kernel_s: Matrix, starts_s: Matrix) -> Matrix:
 
     `kernel_s`: without launches; `starts_s`: what these cost the host.
 
-    >>> starts_beside(np.array([0.1e-6, 3e-6, 50e-6]), np.full(3, 5e-6)).tolist()
-    [2e-06, 3e-06, 5e-06]
+    >>> starts_beside(np.array([0.1, 3.0, 50.0]), np.full(3, 5.0)).tolist()
+    [2.0, 3.0, 5.0]
     """
     return np.asarray(np.minimum(starts_s, np.maximum(kernel_s, SHOWN * starts_s)), np.float64)
 

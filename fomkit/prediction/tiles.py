@@ -22,7 +22,7 @@ from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
 from fomkit.prediction.estimates import Table, item_bytes, numbers
-from fomkit.prediction.gp import Matrix, Surfaces
+from fomkit.prediction.gp import Flags, Matrix, Surfaces
 
 TILED, TWINS = "tiles/matrix", "twins/matrix"
 """Products of matrix engines as tiles of a result that processors share: few rows of each machine, for other
@@ -156,6 +156,12 @@ def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
     """Give ln of the time by each surface's form over the floor, for products on a chip (surfaces × q)."""
     times = np.stack([tile_seconds(Form(*one.form), products, chip) for one in found.known])
     return np.asarray(np.log(times) - np.log(2.0) * products.features[:, -1], np.float64)
+
+
+def fills_vectors(products: Table) -> Flags:
+    """Tell which products' stored rows are read 16 bytes at a time: no table in tiles timed others."""
+    items = np.maximum(16.0 / item_bytes(products), 1.0)
+    return np.asarray((numbers(products, "n") % items == 0) & (numbers(products, "k") % items == 0))
 
 
 def of_width(known: Sequence[Surface], dtype: str) -> list[Surface]:

@@ -45,7 +45,7 @@ from fomkit.prediction.gp import (
     surfaces,
 )
 from fomkit.prediction.rates import attention_parts, rates
-from fomkit.prediction.tiles import TILED, TWINS, above_floor, chip_of, of_width, tiled
+from fomkit.prediction.tiles import TILED, TWINS, above_floor, chip_of, fills_vectors, of_width, tiled
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
@@ -433,11 +433,13 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     started = np.zeros(len(rows), bool)
     for at_group, group in enumerate(firsts):
         at = np.flatnonzero(numbers_of == at_group)
-        products = group[0] == "gemm"
-        in_tiles = _of_tiles(rows.take(at), group, machine, interval) if products else None
-        started[at] = in_tiles is not None
-        found = in_tiles or _of_group(rows.take(at), group, machine, interval)
-        if found is not None and in_tiles is None and products:
+        if group[0] == "gemm" and (even := fills_vectors(rows.take(at))).any():
+            in_tiles = _of_tiles(rows.take(at[even]), group, machine, interval)
+            if in_tiles is not None:
+                ends[:, at[even]], sources[at[even]], started[at[even]] = *in_tiles, True
+                at = at[~even]
+        found = _of_group(rows.take(at), group, machine, interval) if len(at) else None
+        if found is not None and group[0] == "gemm":
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
         elif found is not None:
             ends[:, at], sources[at] = found

@@ -140,7 +140,7 @@ def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     return FomkitError(name, f"no such file, and no {what} of this name. {nearest_names(stem, known)}")
 
 
-_TO_PROFILE = {".py": "a Python program", ".onnx": "an ONNX graph", ".json": "a configuration"}
+_TO_PROFILE = {".py": "a Python program", ".onnx": "an ONNX graph"}
 
 
 def check_profile(path: Path, wanted: str) -> None:

@@ -191,8 +191,7 @@ def show(
 
     Returns
     -------
-    Answer
-        ``fomkit/show/1``; its table has the groups, the families of tables, or the names.
+    Answer : ``fomkit/show/1``; its table has the groups, the families of tables, or the names.
 
     Raises
     ------

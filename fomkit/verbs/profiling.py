@@ -56,10 +56,10 @@ _WITHOUT_DATA = {
 def profile(
     source: str | Path | Workload | Any, *, arguments: Sequence[str] | None = None, script: bool = False,
     mode: Literal["train", "infer", "decode"] = "train", batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    optimizer: str | Any = None, name: str | None = None, measure: Literal["step", "ops"] | None = None,
-    threads: int | None = None, precision: Literal["bf16"] | None = None, time_limit: float = 300.0,
-    memory_limit: float | None = None, inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None,
+    sizes: Mapping[str, int] | None = None, optimizer: str | Any = None, name: str | None = None,
+    measure: Literal["step", "ops"] | None = None, threads: int | None = None,
+    precision: Literal["bf16"] | None = None, time_limit: float = 300.0, memory_limit: float | None = None,
+    inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> ModelProfile:  # fmt: skip
     """Trace a PyTorch or Keras model by shapes alone: no data, no accelerator, no memory for weights.
@@ -79,7 +79,7 @@ def profile(
         The file is a training program: it really runs, on the CPU, and is stopped after its third step or a few
         more, of which one is taken.
     mode : str
-        A training step, or the forward pass only; of a config.json also decode, one token after a cache.
+        A training step, or the forward pass; of a config.json also decode, one token after a cache.
     batch : int, optional
         Samples in the step; default: the file's own.
     sizes : mapping, optional
@@ -101,16 +101,15 @@ def profile(
         Memory that it may take [GB]; default: 8, where it really runs 16.
     inputs, loss
         Of a module, as `Workload` takes them.
-    tell : function of a text
-        Told what is done.
+    tell : function of a text, told what is done
 
     Raises
     ------
     FomkitError
         When the file fails, hangs or lacks something.
     """
-    given = (arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads, precision or "")
-    asked = _Asked(*given, time_limit, memory_limit)
+    asked = _Asked(arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads,
+                   precision or "", time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
         return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
     return _of_module(source, inputs, loss, asked)

@@ -26,7 +26,7 @@ def test_hits_are_judged_by_the_other_rounds():
     typical = np.linspace(-1, 1, 30)
     error = np.concatenate([typical, typical, 10 * np.linspace(0.9, 1.0, 30)])
     fold = np.repeat([0, 1, 2], 30)
-    found = CrossValidation(-error, np.ones(90), fold, {})
+    found = CrossValidation(-error, np.ones(90), fold, {}, np.ones(90))
     # Rounds 0 and 1 lie inside an interval that round 2 has widened; round 2 lies outside theirs.
     above = np.quantile(np.concatenate([typical, error[60:]]), 0.9)
     assert above > 1
@@ -39,6 +39,6 @@ def test_hits_are_judged_by_the_other_rounds():
 def test_spread_scales_the_error():
     rng = np.random.default_rng(7)
     spread = rng.uniform(0.1, 2.0, 4000)
-    found = CrossValidation(rng.normal(size=4000) * spread, spread, np.arange(4000) % 10, {})
+    found = CrossValidation(rng.normal(size=4000) * spread, spread, np.arange(4000) % 10, {}, spread)
     assert hit_rate(found) == pytest.approx(0.8, abs=0.03)
     assert hit_rate(found, 0.5) == pytest.approx(0.5, abs=0.03)

@@ -150,7 +150,7 @@ KEPT_BACK = {
     Machine: {
         "host_op_s", "links", "fits", "timings_key", "excluded",
         "notes", "origin", "energy", "price", "device_of",
-        "plausibility", "asked_as", "typical",
+        "plausibility", "asked_as", "typical", "year", "stated",
     },
     WorkloadFacts: set(), JobTerms: set(), Case: set(), OpLine: set(),
 }  # fmt: skip
