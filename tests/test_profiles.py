@@ -190,7 +190,7 @@ def test_a_machine_keeps_what_it_states_and_takes_links_of_a_node_of_the_same_si
     assert other.links == ()
     assert own.links[0].byte_per_s == 1e9
     for machine in (other, own):
-        assert set(machine.timings["kind"]) == {"gemm", "attention"}
+        assert set(machine.timings["kind"]) == {"gemm", "attention", "experts"}
         assert set(machine.fits) == {name for name in of.fits if not name.startswith("collective")}
 
 

@@ -432,14 +432,14 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     numbers_of = np.array([*number, -1])[numbers_of]
     started = np.zeros(len(rows), bool)
     for at_group, group in enumerate(firsts):
-        at = np.flatnonzero(numbers_of == at_group)
-        if group[0] == "gemm" and (even := fills_vectors(rows.take(at))).any():
+        at, is_product = np.flatnonzero(numbers_of == at_group), group[0] == "gemm"
+        if is_product and (even := fills_vectors(rows.take(at))).any():
             in_tiles = _of_tiles(rows.take(at[even]), group, machine, interval)
             if in_tiles is not None:
                 ends[:, at[even]], sources[at[even]], started[at[even]] = *in_tiles, True
                 at = at[~even]
         found = _of_group(rows.take(at), group, machine, interval) if len(at) else None
-        if found is not None and group[0] == "gemm":
+        if found is not None and is_product:
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
         elif found is not None:
             ends[:, at], sources[at] = found

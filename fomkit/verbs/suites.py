@@ -290,7 +290,7 @@ def campaign(
     Examples
     --------
     >>> [round(one["days"]["value"]) for one in campaign("candle-example", ["a"]).content["machines"]]
-    [423]
+    [402]
     """
     from fomkit.merit.campaign import run_campaign
     from fomkit.output.money import format_campaign
