@@ -83,7 +83,7 @@ def test_the_tour_prints_what_it_shows(command: str, shown: list[str], tour: Pat
 
 def test_the_tour_goes_through_what_it_promises() -> None:
     readme, steps = ([shlex.split(command)[1] for command, _ in shown_commands(text)] for text in (TEXT, FIRST))
-    assert readme == ["estimate", "explain"]
+    assert readme == ["estimate", "estimate", "explain"]
     assert steps == ["explain", "fom", "estimate", "compare", "profile", "estimate"]
     assert [name for name, text in PAGES.items() if shown_commands(text)] == ["first-steps.md"]
 
