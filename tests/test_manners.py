@@ -239,6 +239,7 @@ def office(tmp_path_factory) -> Path:
     (folder / "meter.csv").write_text("time,power_w\n0,100\n1,200\n", encoding="utf-8")
     (folder / "epochs.csv").write_text(EPOCHS, encoding="utf-8")
     (folder / "model.onnx").write_bytes(exported())
+    shutil.copy(ROOT / "model_profiles" / "today" / "llama3-8b.config.json", folder / "config.json")
     (folder / "trace.json.gz").write_bytes(gzip.compress(TRACE.encode()))
     (folder / "run.xplane.pb").write_bytes(host([("net/dense/MatMul", "MatMul", [(0, 4000), (9000, 4000)])]))
     report = Export(folder / "report.sqlite")
