@@ -189,6 +189,21 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'. Give true or false."),
         ({"torch_dtype": "float8"}, "torch_dtype is 'float8'. Give one of bfloat16, float16, float32."),
         ({"vocab_size": 1e6}, "vocab_size is 1000000.0."),
+        ({"torch_dtype": ["bfloat16"]}, "torch_dtype is ['bfloat16']. Give one of"),
+        ({"layer_types": ["linear_attention"] * 32}, "Give full_attention or sliding_attention for each layer."),
+        ({"text_config": {}}, "llama has several parts (text_config). Give one of them as a file of its own"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention is true"),
+        ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9}, "takes 9 of 8 experts"),
+        (
+            {
+                "model_type": "qwen3_moe",
+                "num_experts": 8,
+                "num_experts_per_tok": 2,
+                "moe_intermediate_size": 8,
+                "mlp_only_layers": 3,
+            },
+            "mlp_only_layers is 3. Give a list",
+        ),
     ],
 )
 def test_what_a_file_cannot_say_is_one_message(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -284,3 +299,25 @@ def test_the_suite_of_today_rates_a_machine() -> None:
     assert not found.missing
     assert 1.5 < found.merit.value.value < 4
     assert found.merit.value.low < found.merit.value.value < found.merit.value.high
+
+
+def test_what_was_not_read_is_noted(tmp_path: Path) -> None:
+    packed = {"quantization_config": {"quant_method": "mxfp4"}, "wings": 2,
+              "architectures": ["LlamaForSequenceClassification"]}  # fmt: skip
+    notes = read_architecture(write(tmp_path, {**PUBLIC["llama3-8b"]["config"], **packed})).notes
+    assert any("quantization_config (mxfp4) is not read" in note for note in notes)
+    assert any("LlamaForSequenceClassification" in note for note in notes)
+    assert "fields of the file that nothing was made of: wings" in notes
+    gemma = {name: value for name, value in PUBLIC["gemma2-2b"]["config"].items() if name != "head_dim"}
+    assert read_architecture(write(tmp_path, gemma)).parameters == PUBLIC["gemma2-2b"]["parameters"]
+
+
+def test_a_prompt_fills_the_cache_and_windows_keep_what_they_see(tmp_path: Path) -> None:
+    path = write(tmp_path, {**PUBLIC["llama3-8b"]["config"], "torch_dtype": "bfloat16"})
+    prompt = profile_config(path, mode="infer", batch=16, sizes={"seq": 8192})
+    kept = 2 * 2 * 32 * 8 * 128 * 16 * 8192
+    assert step_memory(prompt, prompt.sizes).total("buffer") == pytest.approx(kept, rel=1e-6)
+    short = write(tmp_path, {**PUBLIC["gpt-oss-20b"]["config"], "torch_dtype": "bfloat16"})
+    token = profile_config(short, mode="decode", sizes={"cache": 4095})
+    each = 2 * 2 * 8 * 64
+    assert step_memory(token, token.sizes).total("buffer") == pytest.approx(each * 12 * (128 + 4096), rel=0.01)

@@ -138,8 +138,9 @@ def _latent(step: Step, one: Attention, latent: Latent, stream: Stream, hidden: 
     step.norm("norm of keys and values", tokens.times(latent.rank), latent.rank)
     step.both("positions", "pointwise", tokens.times((heads + 1) * latent.rotary), (1, 1), (1, 1))
     keys, causal = _keys(step, one, stream, seen)
-    if step.mode == "decode":
+    if not step.trains:
         step.stream("to the cache", "copy", "forward", tokens.times(latent.rank + latent.rotary), (1, 1))
+    if step.mode == "decode":
         step.product("queries to the cache's width", tokens, latent.rank, latent.plain, batches=heads)
         # Scores are over rank and positions, sums over rank: in the mean the width of a head.
         _attend(step, "latent attention", (heads, 1, latent.rank + latent.rotary // 2), (1, keys), causal=False)
@@ -162,7 +163,7 @@ def _own_attention(step: Step, one: Attention, stream: Stream, hidden: int, seen
         step.norm("norms of queries and keys", tokens.times(both), width)
     if one.rotary:
         step.both("positions", "pointwise", tokens.times(both), (1, 1), (1, 1))
-    if step.mode == "decode":
+    if not step.trains and one.causal:
         step.stream("to the cache", "copy", "forward", tokens.times(2 * one.kv_heads * width), (1, 1))
     keys, causal = _keys(step, one, stream, seen)
     _attend(step, "attention", (one.heads, one.kv_heads, width), (stream.length, keys), causal=causal)

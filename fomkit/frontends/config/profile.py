@@ -21,6 +21,8 @@ NOTES = (
 )
 TRAINS = "products and the stream in {}, AdamW in fp32 with a copy of the weights in it; nothing is recomputed"
 SEEN = "a window of {:,} tokens counts as that many keys for each query, also at other sizes"
+UNSEEN = "a window of {:,} tokens is as long as what there is to see: all of it counts, also at other sizes"
+TWICE = "decoding reads the compressed cache once, and its price counts keys and values apart: 1.9 times its bytes"
 TOKENS = "tokens choose experts by chance; how they spread is not predicted"
 
 
@@ -88,17 +90,22 @@ def _cached(one: Attention) -> int:
     return one.latent.rank + one.latent.rotary if one.latent else 2 * one.kv_heads * one.head_dim
 
 
-def order_rows(shape: Architecture, mode: Mode, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def order_rows(
+    shape: Architecture, mode: Mode, rows: list[dict[str, Any]], sizes: Mapping[str, int]
+) -> list[dict[str, Any]]:
     """List the memory of a step without gradients: weights, the cache, and what each op makes for the next.
 
     Blocks that are alike run once here: each frees what it made, so that more of them take no more at once.
     """
     item = ITEM_BYTE[shape.dtype]
     found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters}]
-    if mode == "decode" and shape.decoder is not None:
-        each = sum(many * _cached(block.attention) for many, block in shape.decoder.blocks)
+    if mode != "train" and shape.decoder is not None:
         kept = {"id": 0, "role": "buffer", "module": "cache"}
-        found.append({**kept, "output_byte": f"{item * each}*{BATCH}*({CACHE} + 1)"})
+        long = f"({CACHE} + 1)" if mode == "decode" else shape.decoder.length
+        for many, block in shape.decoder.blocks:
+            each, window = item * many * _cached(block.attention), block.attention.window
+            seen = window if window and window <= sizes.get(CACHE, sizes.get("seq", 0)) else long
+            found.append({**kept, "output_byte": f"{each}*{BATCH}*{seen}"})
         if shape.encoder is not None:
             each = sum(many * _cached(block.cross) for many, block in shape.decoder.blocks if block.cross)
             found.append({**kept, "output_byte": f"{item * each}*{BATCH}*{shape.encoder.length}"})
@@ -125,13 +132,16 @@ def profile_config(
             str(path), f"is of {shape.kind}, which makes no words one by one. Leave mode decode out."
         )
     used = _sizes_used(shape, mode, sizes or {}, batch, str(path))
+    blocks = [block for stack in (shape.encoder, shape.decoder) if stack for _, block in stack.blocks]
     notes = [NOTES, *shape.notes]
     notes += [TRAINS.format(shape.dtype)] * (mode == "train")
-    notes += [SEEN.format(one) for one in sorted(_windows_seen(shape))]
-    blocks = [block for stack in (shape.encoder, shape.decoder) if stack for _, block in stack.blocks]
+    most = used.get(CACHE, used.get("seq", 0))
+    notes += [(SEEN if one < most or (one == most and mode == "decode") else UNSEEN).format(one)
+              for one in sorted(_windows_seen(shape))]  # fmt: skip
+    notes += [TWICE] * (mode == "decode" and any(block.attention.latent for block in blocks))
     notes += [TOKENS] * any(isinstance(block.feed, Experts) for block in blocks)
     rows = step_rows(shape, mode, used)
-    order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows), "ORDER")
+    order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows, used), "ORDER")
     data, run, unit = (Data(MILLION), Run(1), Unit("megatoken")) if mode == "decode" else (Data(), Run(), Unit())
     return ModelProfile(
         name=name or path.stem.removesuffix(".config"), title=_title(shape),

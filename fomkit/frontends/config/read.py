@@ -6,6 +6,7 @@ by name; what it may leave out, because its kind has always been built one way, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -68,13 +69,22 @@ class Fields:
             raise FomkitError(self.where, f"{name} is {value!r:.40}. Give true or false.")
         return value
 
+    def places(self, name: str) -> list[int]:
+        """Read a list of layers; empty where there is none."""
+        self.asked.add(name)
+        found = self.content.get(name) or []
+        if not isinstance(found, list) or not all(isinstance(one, int) for one in found):
+            raise FomkitError(self.where, f"{name} is {found!r:.40}. Give a list of numbers of layers.")
+        return found
+
     def kinds(self) -> list[str]:
         """Read ``layer_types``; empty where the file has none."""
+        self.asked.add("layer_types")
         found = self.content.get("layer_types") or []
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-            raise FomkitError(
-                self.where, "layer_types is no list of names. Leave it out, or give one for each layer."
-            )
+        known = ("full_attention", "sliding_attention")
+        if not isinstance(found, list) or not all(one in known for one in found):
+            what = f"layer_types is {found!r:.60}"
+            raise FomkitError(self.where, f"{what}. Give full_attention or sliding_attention for each layer.")
         return found
 
 
@@ -86,7 +96,8 @@ class Kind:
     `biases`: of queries, keys and values; of the output; None: as ``attention_bias`` says.
     `head_norm`: numbers of the norms of queries and keys, by heads, heads of keys and their width.
     `windows`: of so many blocks all but the last look through a window; 0: all do; -1: as the file says.
-    `per_head`: as of `Attention`. `experts`: reads them, where it has any.
+    `per_head`: as of `Attention`. `head_dim`: of a head where the file is silent; 0: the stream's over the heads.
+    `experts`: reads them, where it has any.
     """
 
     norm: Any = "rms"
@@ -97,6 +108,7 @@ class Kind:
     head_norm: Callable[[int, int, int], int] = lambda *_: 0
     windows: int = -1
     per_head: int = 0
+    head_dim: int = 0
     experts: Callable[[Fields], Experts] | None = None
 
 
@@ -117,10 +129,14 @@ def _gpt_oss(file: Fields) -> Experts:
 
 
 def _deepseek(file: Fields) -> Experts:
-    width, shared = file.count("moe_intermediate_size"), file.count("n_shared_experts", least=0)
+    width, shared = file.count("moe_intermediate_size"), file.count("n_shared_experts", least=0, absent=0)
     beside = FeedForward(width * shared, gated=True) if shared else None
     each = FeedForward(width, gated=True)
     return Experts(file.count("n_routed_experts"), file.count("num_experts_per_tok"), each, beside)
+
+
+def _by_head(_heads: int, _kv: int, width: int) -> int:
+    return 2 * width
 
 
 _KINDS: dict[str, Kind] = {
@@ -128,12 +144,12 @@ _KINDS: dict[str, Kind] = {
     "mistral": Kind(biases=(False, False), windows=0),
     "mixtral": Kind(biases=(False, False), windows=0, experts=_mixtral),
     "qwen2": Kind(biases=(True, False)),
-    "qwen3": Kind(head_norm=lambda _heads, _kv, width: 2 * width),
-    "qwen3_moe": Kind(head_norm=lambda _heads, _kv, width: 2 * width, experts=_qwen_experts),
-    "gemma": Kind(tied=True),
-    "gemma2": Kind(tied=True, norms=4, windows=2),
-    "gemma3_text": Kind(tied=True, norms=4, windows=6, head_norm=lambda _heads, _kv, width: 2 * width),
-    "gpt_oss": Kind(biases=(True, True), windows=2, per_head=1, experts=_gpt_oss),
+    "qwen3": Kind(head_dim=128, head_norm=_by_head),
+    "qwen3_moe": Kind(head_dim=128, head_norm=_by_head, experts=_qwen_experts),
+    "gemma": Kind(tied=True, head_dim=256),
+    "gemma2": Kind(tied=True, norms=4, windows=2, head_dim=256),
+    "gemma3_text": Kind(tied=True, norms=4, windows=6, head_dim=256, head_norm=_by_head),
+    "gpt_oss": Kind(biases=(True, True), windows=2, per_head=1, head_dim=64, experts=_gpt_oss),
     "phi3": Kind(biases=(False, False), windows=0),
     "olmo": Kind(norm="none"),
     "olmo2": Kind(head_norm=lambda heads, kv, width: (heads + kv) * width),
@@ -143,21 +159,25 @@ _KINDS: dict[str, Kind] = {
 
 
 def _dtype(file: Fields) -> str:
-    name = file.content.get("dtype", file.content.get("torch_dtype"))
+    file.asked |= {"dtype", "torch_dtype", "quantization_config"}
+    name = file.content.get("dtype") or file.content.get("torch_dtype")
+    if (packed := file.content.get("quantization_config")) is not None:
+        how = packed.get("quant_method", "unnamed") if isinstance(packed, dict) else "unnamed"
+        file.notes.append(f"quantization_config ({how}) is not read: weights count in their wider format")
     if name is None:
         file.notes.append("torch_dtype is not in the file: bf16 is taken")
         return "bf16"
-    if name not in _DTYPES:
+    if not isinstance(name, str) or name not in _DTYPES:
         raise FomkitError(file.where, f"torch_dtype is {name!r:.40}. Give one of {', '.join(_DTYPES)}.")
     return _DTYPES[name]
 
 
-def _heads(file: Fields, hidden: int) -> tuple[int, int, int]:
-    """Read heads, heads of keys and values, and the width of one."""
+def _heads(file: Fields, hidden: int, usual: int = 0) -> tuple[int, int, int]:
+    """Read heads, heads of keys and values, and the width of one, as usual where the file is silent."""
     heads = file.count("num_attention_heads")
     kv = file.count("num_key_value_heads", absent=heads)
-    width = file.count("head_dim", absent=0) or hidden // heads
-    if heads % kv or (not file.content.get("head_dim") and hidden % heads):
+    width = file.count("head_dim", absent=usual, why="as its kind is built" if usual else "") or hidden // heads
+    if heads % kv or (not file.content.get("head_dim") and not usual and hidden % heads):
         what = f"{heads} heads do not go with {kv} heads of keys and a width of {hidden}"
         raise FomkitError(file.where, f"{what}. Give numbers that divide.")
     return heads, kv, width
@@ -170,10 +190,9 @@ def _latent(file: Fields) -> Latent:
 
 def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
     """Give the window of each block; 0: none."""
-    window = file.count("sliding_window", absent=0)
+    window, kinds = file.count("sliding_window", absent=0), file.kinds()
     if not window or (kind.windows < 0 and not file.flag("use_sliding_window", absent=False)):
         return [0] * layers
-    kinds = file.kinds()
     if kinds:
         if len(kinds) != layers:
             raise FomkitError(file.where, f"layer_types names {len(kinds)} layers, and there are {layers}.")
@@ -181,7 +200,7 @@ def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
     if kind.windows < 0:
         first = file.count("max_window_layers", absent=0, least=0)
         return [0 if place < first else window for place in range(layers)]
-    every = kind.windows
+    every = file.count("sliding_window_pattern", "_sliding_window_pattern", least=0, absent=kind.windows)
     return [window if not every or (place + 1) % every else 0 for place in range(layers)]
 
 
@@ -195,7 +214,7 @@ def _of_decoder(file: Fields, name: str) -> Architecture:
     attention_bias = file.flag("attention_bias", absent=False)
     latent = _latent(file) if name.startswith("deepseek") else None
     if latent is None:
-        heads, kv, width = _heads(file, hidden)
+        heads, kv, width = _heads(file, hidden, kind.head_dim)
     else:
         heads = kv = file.count("num_attention_heads")
         width = latent.plain + latent.rotary
@@ -206,8 +225,11 @@ def _of_decoder(file: Fields, name: str) -> Architecture:
     mlp_bias = file.flag("mlp_bias", absent=False)
     experts = kind.experts(file) if kind.experts else None
     dense = set(range(file.count("first_k_dense_replace", least=0, absent=0))) if latent else set[int]()
-    if experts and file.content.get("mlp_only_layers"):
-        dense = set(file.content["mlp_only_layers"])
+    if experts is not None:
+        dense |= set(file.places("mlp_only_layers"))
+        if experts.top_k > experts.count or file.count("moe_layer_freq", absent=1) != 1:
+            what = f"takes {experts.top_k} of {experts.count} experts, in every layer or not"
+            raise FomkitError(file.where, f"{what}. Give at most all of them, and moe_layer_freq 1.")
     every = file.count("decoder_sparse_step", absent=1) if experts else 1
     one_layer = FeedForward(file.count("intermediate_size"), kind.gated, mlp_bias)
     blocks = []
@@ -363,6 +385,13 @@ _OTHERS: dict[str, Callable[[Fields], Architecture]] = {
     "phi": _phi, "falcon": _falcon, "gpt2": _gpt2, "bert": _bert, "t5": _t5, "vit": _vit, "whisper": _whisper,
 }  # fmt: skip
 KNOWN = (*_KINDS, *_OTHERS)
+_NO_WORK = re.compile(
+    r"_ids?$|_eps$|epsilon$|drop|^rope|^init|_factor$|_coef$|_std$|^summary_|^model_type$|^architectures$|^_|_act|"
+    r"^activation|transformers_version|auto_map|use_cache|pretraining_tp|position_embeddings$|id2label|label2id|"
+    r"is_encoder|is_decoder|^head_dim$|num_labels|n_group|topk|scoring|norm_topk|output_|return_|use_bidir|mask_|"
+    r"problem_type|scale|chunk_size|^dtype$|task_specific|n_ctx|bias$|encoder_stride|classifier|cross_attention"
+)
+"""Fields that change no work, or that nothing here depends on: dropout is left out everywhere."""
 
 
 def read_architecture(path: Path) -> Architecture:
@@ -376,16 +405,34 @@ def read_architecture(path: Path) -> Architecture:
     if not isinstance(content, dict) or "model_type" not in content:
         raise FomkitError(where, f"has no model_type. Give a transformer's config.json: {', '.join(KNOWN)}.")
     name = str(content["model_type"])
+    if parts := sorted({"text_config", "vision_config", "audio_config"} & content.keys()):
+        what = f"{name} has several parts ({', '.join(parts)})"
+        raise FomkitError(where, f"{what}. Give one of them as a file of its own, with its model_type.")
     file = Fields(where, content)
     if name in _OTHERS:
-        return _OTHERS[name](file)
+        return _with_unused(_OTHERS[name](file), file)
     if name not in _KINDS:
         with suppress(FomkitError):
             _of_decoder(file, "llama")
-        counts = {key for key, value in content.items() if isinstance(value, int) and not key.endswith("_id")}
+        counts = {key for key, value in content.items() if type(value) is int and not key.endswith("_id")}
         unplaced = ", ".join(sorted(counts - file.asked)[:12])
         raise FomkitError(
             where, f"model_type is {name!r}, whose layers are not known here. {nearest_names(name, KNOWN)} Read "
             f"as a llama, these of its sizes have no place: {unplaced or 'none'}.",
         )  # fmt: skip
-    return _of_decoder(file, name)
+    return _with_unused(_of_decoder(file, name), file)
+
+
+def _with_unused(found: Architecture, file: Fields) -> Architecture:
+    """Add a note of the fields that nothing was made of, but for those that change no work."""
+    if file.content.get("use_bidirectional_attention"):
+        raise FomkitError(file.where, "use_bidirectional_attention is true, which is not known here.")
+    head = next(iter(file.content.get("architectures") or [""]))
+    notes = list(found.notes)
+    if found.kind in _KINDS and head and not str(head).endswith("ForCausalLM"):
+        notes.append(f"architectures names {head}: a head over all words is counted all the same")
+    unused = sorted(key for key in file.content.keys() - file.asked if not _NO_WORK.search(key))
+    if unused:
+        shown = ", ".join(unused[:12]) + (f" and {len(unused) - 12} more" if len(unused) > 12 else "")
+        notes.append(f"fields of the file that nothing was made of: {shown}")
+    return replace(found, notes=tuple(notes))
