@@ -24,8 +24,8 @@ from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, shape_groups
+from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, training_rows
-from fomkit.prediction.monotone import row_major
 from fomkit.prediction.rates import rates
 from fomkit.profiles.evidence import shipped_typical_tables
 from fomkit.profiles.machines import load_machine

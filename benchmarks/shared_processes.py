@@ -23,10 +23,10 @@ from threadpoolctl import threadpool_limits
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.calibration import FOLDS, fit_mean
 from fomkit.prediction.donors import KINDS, levels_of, unit_of
+from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_rows
 from fomkit.prediction.gp import LIMIT, Matrix, Places
 from fomkit.prediction.interpolate import ENOUGH
-from fomkit.prediction.monotone import row_major
 from fomkit.profiles.evidence import PROCESSES, without_implausible
 from fomkit.profiles.machines import load_machine
 

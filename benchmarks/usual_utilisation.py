@@ -12,7 +12,7 @@ Rules, the same for every machine whose profile states its architecture, peak an
 - a machine whose file names another's device is that one and tells nothing of its own;
 - kinds that nobody timed move data: they have a table of all timed kinds that do, each with as many rows;
 - products of matrix engines that were timed without host time (`DEVICE_ALONE`) are set beside the form of
-  `fomkit.prediction.rates` too, where the profile states processors and cache: the form is fitted to the machine's
+  `fomkit.prediction.tiles` too, where the profile states processors and cache: the form is fitted to the machine's
   own table, drawn to `Form`'s defaults, and utilisation is form / time; few rows serve other chips (`TILED`), many
   other boards of the same chip (`TWINS`);
 - the length of a feature is `REACH` standard deviations over all machines;
@@ -33,9 +33,8 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import are
-from fomkit.prediction.exact import thinness
+from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.monotone import row_major
 from fomkit.prediction.rates import op_seconds
 from fomkit.prediction.tiles import (
     TILED,
@@ -46,6 +45,7 @@ from fomkit.prediction.tiles import (
     above_floor,
     chip_of,
     of_width,
+    thinness,
     tile_seconds,
     tiled,
 )

@@ -24,7 +24,7 @@ from fomkit.frontends.detect import check_installed
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.monotone import settle_engines
+from fomkit.prediction.exact import settle_engines
 from fomkit.profiles.evidence import with_fits, write_fits
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model

@@ -22,7 +22,7 @@ from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.step import device_time
-from fomkit.prediction.monotone import settle_engines
+from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import rates
 from fomkit.profiles.evidence import with_fits
 

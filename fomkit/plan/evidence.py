@@ -24,7 +24,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.cascade import Neighbour, nearest_timings
 from fomkit.prediction.estimates import Record, records
-from fomkit.prediction.monotone import settle_engines
+from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import FITTED, binding, rates
 from fomkit.profiles.evidence import with_fits
 

@@ -23,8 +23,8 @@ from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import Ops, StepRows
 from fomkit.prediction.cascade import prepared, price, with_answers
 from fomkit.prediction.estimates import Answers, Columns, Rows, places_of, repeated
+from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.prediction.gp import FEW, alike
-from fomkit.prediction.monotone import row_major, settle_engines
 from fomkit.prediction.rates import fresh_seconds, with_fresh
 
 if TYPE_CHECKING:

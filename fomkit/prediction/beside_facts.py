@@ -11,9 +11,9 @@ from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, prior
 from fomkit.prediction.estimates import Answers, Rows, cached, numbers
-from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import aligned
 from fomkit.prediction.gp import Matrix, Places
+from fomkit.prediction.tiles import mix, thinness
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,10 +19,10 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
 from fomkit.prediction.donors import PRIOR, Others, condition
 from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, distances
 from fomkit.prediction.interpolate import Fit
-from fomkit.prediction.monotone import row_major
 
 FEWEST = 8
 """Distinct ops from which a family is fitted; fewer cannot tell a fixed cost, two rates and a spread apart."""

@@ -22,11 +22,10 @@ from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, as_rows, cached, numbers
-from fomkit.prediction.exact import hits
+from fomkit.prediction.exact import hits, row_major, settle, settle_engines
 from fomkit.prediction.families import families, fitted, look_at, same_ops, servable, training_rows
 from fomkit.prediction.gp import Indices, Matrix, Places, distances
 from fomkit.prediction.interpolate import as_fit
-from fomkit.prediction.monotone import row_major, settle, settle_engines
 from fomkit.prediction.prior import name_bounds
 from fomkit.prediction.rates import own_times
 from fomkit.prediction.transfer import BASELINE, in_another_format

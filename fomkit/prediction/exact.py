@@ -1,12 +1,16 @@
 """Estimator: the very same op was timed on this machine.
 
-Thin products: those of a matrix and a vector, or of a matrix and a few vectors.
+What is the same is settled first: products are turned row-major, so that m and n of a timing mean what m and n of
+an op mean, and where a row asks, by its framework's habit, for an arithmetic unit that the machine does not have,
+it takes the one that it has.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
@@ -14,8 +18,8 @@ import pandas as pd
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import format_quantity
-from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
-from fomkit.ops.tables import DIMENSIONS
+from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
+from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Record, Rows, Table, are, numbers
 from fomkit.prediction.gp import Flags, Matrix
@@ -31,6 +35,100 @@ MEASURED = ("", "measured")
 """The words of ``basis`` in a row that somebody measured; one that names none is such."""
 
 _NUMBERS = frozenset(column.name for column in DIMENSIONS if column.dtype == "number")
+
+
+COLUMN_MAJOR = PRODUCT_LAYOUTS[1]
+_PAIRS = (("m", "n"), ("trans_a", "trans_b"))
+
+
+@overload
+def row_major(table: pd.DataFrame) -> pd.DataFrame: ...
+
+
+@overload
+def row_major(table: Rows) -> Rows: ...
+
+
+def row_major(table: Table) -> Table:
+    """Turn products in column-major order around: timings and the ops that are asked alike.
+
+    A column-major (m×k)·(k×n) is the row-major (n×k)·(k×m) of the same memory, and it is the second that
+    frameworks ask for: their product of a batch of 16 with 1760×1760 weights is the BLAS product m=1760, n=16.
+    Sparse products stay as they are, because which factor is the sparse one is part of the op.
+
+    `table`: a table of timings or of ops. Gives a DataFrame: the same rows; m and n, trans_a and trans_b have
+    changed places where ``layout`` was column_major. The layout of products is empty then.
+
+    >>> import pandas as pd
+    >>> blas = {"kind": "gemm", "layout": "column_major", "trans_a": 1.0, "trans_b": 0.0}
+    >>> turned = row_major(pd.DataFrame([{**blas, "m": 1760.0, "n": 16.0}]))
+    >>> turned[["m", "n", "trans_a", "trans_b"]].values.tolist()
+    [[16.0, 1760.0, 0.0, 1.0]]
+    """
+    stated = are(table, "kind", "gemm") & are(table, "layout", *PRODUCT_LAYOUTS)
+    if not stated.any():
+        return table
+    turned = stated & are(table, "layout", COLUMN_MAJOR)
+    if isinstance(table, Rows):
+        layout = table.text("layout")
+        cleared = estimates.words_of(np.where(stated, len(layout.words), layout.codes), (*layout.words, ""))
+        return table.assign(**_turned(table.number, _present(table.has), turned), layout=cleared)
+    # The cells of a table that no one has sized yet are expressions.
+    columns = _turned(lambda name: table.get(name, np.nan), _present(table.columns.__contains__), turned)
+    return table.assign(**columns, layout=table["layout"].mask(stated, ""))
+
+
+def _present(has: Callable[[str], bool]) -> list[tuple[str, str]]:
+    return [pair for pair in _PAIRS if any(map(has, pair))]
+
+
+def _turned(column: Callable[[str], Any], pairs: list[tuple[str, str]], turned: Flags) -> dict[str, Any]:
+    both = [*pairs, *((other, one) for one, other in pairs)]
+    return {one: np.where(turned, column(other), column(one)) for one, other in both}
+
+
+def _alternatives(dtype: str, engine: str) -> Iterator[tuple[str, str]]:
+    yield dtype, "vector" if engine == "matrix" else "matrix"
+    if dtype == "tf32":
+        yield "fp32", "vector"
+
+
+def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
+    """Do what `settle_engines` does, on plain columns."""
+    rows = row_major(rows)
+    known: set[tuple[str, ...]] = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
+    known |= estimates.cached(
+        machine.timings, None, "engines", lambda: {*estimates.same_texts(machine.timings, "dtype", "engine")[0]}
+    )
+    triples, numbers_of = estimates.same_texts(rows, "kind", "dtype", "engine")
+    settled, notes = [], dict[int, str]()
+    for number, (kind, *wanted) in enumerate(triples):
+        pair = (wanted[0], wanted[1])
+        found = pair
+        if kind in PRODUCT_KINDS and pair not in known:
+            found = next((other for other in _alternatives(*pair) if other in known), pair)
+        settled.append(found)
+        if found != pair:
+            note = f"{pair[0]} on the {pair[1]} engine is unknown here, taken as {found[0]} on {found[1]}"
+            notes |= dict.fromkeys(rows.index[numbers_of == number].tolist(), note)
+    if not notes:
+        return rows, notes
+    dtypes, engines = (estimates.words_of(numbers_of, words) for words in zip(*settled, strict=True))
+    return rows.assign(dtype=dtypes, engine=engines), notes
+
+
+def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, dict[int, str]]:
+    """Let each arithmetic row run on an engine that the machine is known to have for its number format.
+
+    A machine is known to have an engine by a stated peak or by a timing. Products are turned row-major, as its
+    timings are before anything is compared with them (`row_major`). Gives the rows, with dtype and engine replaced
+    where the machine knows only an alternative, and what was replaced, by index.
+    """
+    rows = row_major(rows)
+    settled, notes = settle(estimates.as_rows(rows), machine)
+    if not notes:
+        return rows, notes
+    return rows.assign(**{name: settled.text(name).cells().tolist() for name in ("dtype", "engine")}), notes
 
 
 def _prepare(timings: pd.DataFrame) -> pd.DataFrame:
@@ -185,43 +283,3 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
             )
             found.append(_answers(pairs, spread, interval))
     return estimates.join_answers(found)
-
-
-THIN = 8.0
-"""Rows or columns from which a product is none of a matrix and a vector: the fewest of DeepBench's training list.
-Its inference list has 1, 2 and 4 as well, on two boards of one chip: they read their matrix at 0.60 to 0.74 of the
-bandwidth, and with 16 columns at 0.19 to 0.34."""
-
-
-def thinness(rows: Table) -> Matrix:
-    """Give how thin products are: 1 with one row or column, 0 from `THIN`, by powers of two in between (n).
-
-    Libraries run a product with one row or column by a kernel of its own, which reads the matrix once and waits
-    for memory. A few rows more lie between it and the tiles of large products; where depends on library and chip.
-
-    >>> import pandas as pd
-    >>> thinness(pd.DataFrame({"m": [1.0, 4.0, 16.0], "n": [512.0, 512.0, 512.0]})).round(3).tolist()
-    [1.0, 0.333, 0.0]
-    """
-    least = np.minimum(numbers(rows, "m", THIN), numbers(rows, "n", THIN))
-    return np.asarray(np.clip(1 - np.log2(np.maximum(least, 1.0)) / np.log2(THIN), 0.0, 1.0), np.float64)
-
-
-def mix(first: Matrix, second: Matrix, share: Matrix, interval: float) -> Matrix:
-    """Mix what two estimators say of some ops, by their logarithms; where they disagree the interval is wider.
-
-    `first`, `second` (3, q): logarithms of value, low and high; `share` (q,): of the second; `interval`: share of
-    intervals that should contain the truth. Gives array (3, q).
-
-    >>> same = np.array([[1.0], [0.5], [2.0]])
-    >>> mix(same, same, np.array([0.5]), 0.8).ravel().tolist()
-    [1.0, 0.5, 2.0]
-    """
-    apart = half_width(interval) * (second[0] - first[0])
-    between = share * (1 - share) * apart**2
-    value = (1 - share) * first[0] + share * second[0]
-    below, above = (
-        np.sqrt((1 - share) * (first[at] - first[0]) ** 2 + share * (second[at] - second[0]) ** 2 + between)
-        for at in (1, 2)
-    )
-    return np.stack([value, value - below, value + above])

@@ -25,9 +25,10 @@ import pandas as pd
 
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
-from fomkit.prediction import rates
+from fomkit.prediction import tiles
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts
+from fomkit.prediction.rates import own_times
 
 
 def log_sizes(rows: Table, *columns: str, least: float = 0.0) -> list[Matrix]:
@@ -300,12 +301,12 @@ VIEWS: Mapping[str, View] = {
     "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
     "attention": View(
-        rates.attention_features,
-        rates.attention_terms,
+        tiles.attention_features,
+        tiles.attention_terms,
         ("heads", "kv_heads", "head_dim"),
-        parts=rates.attention_parts,
+        parts=tiles.attention_parts,
     ),
-    "experts": View(rates.expert_features, rates.expert_terms, ("n", "k")),
+    "experts": View(tiles.expert_features, tiles.expert_terms, ("n", "k")),
     "pointwise": _TRAFFIC,
     "reduction": _TRAFFIC,
     "norm": _TRAFFIC,
@@ -329,8 +330,8 @@ def look_at(rows: Table, kind: str, row_count: int) -> Matrix:
 
 def with_tiles(features: Matrix, rows: Rows, kind: str, row_count: int) -> Matrix:
     """Add to the features of rows what only a fit of more than `LIMIT` training rows looks at."""
-    tiles = VIEWS[kind].tiles
-    return np.column_stack([features, tiles(rows)]) if tiles and row_count > LIMIT else features
+    more = VIEWS[kind].tiles
+    return np.column_stack([features, more(rows)]) if more and row_count > LIMIT else features
 
 
 def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
@@ -391,7 +392,7 @@ def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
 
 
 def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
-    timings = rates.own_times(timings)
+    timings = own_times(timings)
     unnamed = are(timings, "op", "")
     chosen = (unnamed | VIEWS[name.kind].any_op) & (timings["_time_s"] > 0).to_numpy()
     for column, value in zip(FamilyName._fields[:4], name, strict=False):

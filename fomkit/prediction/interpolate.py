@@ -19,7 +19,6 @@ from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp, prior
 from fomkit.prediction.beside_facts import ERRORS, FAR, LITTLE, with_facts
 from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, join_answers
-from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import (
     VIEWS,
     families,
@@ -33,6 +32,7 @@ from fomkit.prediction.families import (
 from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.monotone import Falls, Surroundings, never_falling, timed_falls
 from fomkit.prediction.rates import bounds
+from fomkit.prediction.tiles import mix, thinness
 from fomkit.prediction.typical import SHORTEST_S
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ Fresh pages: what the system adds to an op whose result the allocator does not k
 Above a size (glibc: 32 MiB at most) freed memory goes back to the system, so each new tensor is handed out page
 by page. What that takes is a figure of the machine; timings of such ops are kept without it (``harness_s``), and
 it is added where a time is given, whichever rule gave it.
-
-How attention and a mixture's experts look to a fit: the features of their sizes, the terms of their roofline.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from fomkit.core.machine import Device, Fact, Machine
 from fomkit.core.units import REAL_OF, format_quantity
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction.estimates import Record, Table, Words, are, as_rows, item_bytes, numbers, same_texts
-from fomkit.prediction.gp import Flags, Matrix, Places, Texts
+from fomkit.prediction.gp import Flags, Matrix, Places
 
 FITTED = "rates fitted to the table"
 UNSEEN = 2.0
@@ -276,56 +274,3 @@ def with_fresh(timed: pd.DataFrame, device: Device) -> pd.DataFrame:
         texts[place] = f"{texts[place]}; fresh pages of its result {extra[place]:.3g} s"
     times = {name: timed[name] + extra for name in ("time_s", "low_s", "high_s")}
     return timed.assign(**times, evidence=pd.array(texts, "str"))
-
-
-TILE, EXPERT_TILE = 128.0, 64.0
-"""Queries and keys in a usual tile of an attention, and tokens in one of an expert's products."""
-FEW_TILES = (5.0, 9.0)
-"""Powers of two of an attention's tiles between which it matters how many units of the device they fill."""
-
-
-def _logs(rows: Table, *names: str) -> list[Matrix]:
-    return [np.log2(numbers(rows, name, 1.0)) for name in names]
-
-
-def attention_parts(rows: Table) -> Texts:
-    """Name decoding, one query over a cache, which waits for memory, and attention without a mask."""
-    decodes = (numbers(rows, "q_len") == 1) & (numbers(rows, "kv_len") > 1)
-    return np.where(decodes, "decode", np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
-
-
-def attention_features(rows: Table) -> Matrix:
-    """Give the features of attention (n × 8)."""
-    batch, heads, kv_heads, q_len, kv_len, head_dim = _logs(
-        rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
-    )
-    cache, work = batch + kv_heads + kv_len + head_dim, batch + heads + q_len + kv_len + head_dim
-    # Few tiles leave units idle; of many the last wave is lost among the others.
-    queries = numbers(rows, "q_len", 1.0)
-    tiles = np.clip(batch + heads + np.log2(np.ceil(queries / TILE)), *FEW_TILES)
-    last = np.log2(queries / (np.ceil(queries / (2 * TILE)) * (2 * TILE)))
-    return np.column_stack([batch + heads, batch + kv_heads, kv_len, head_dim, cache, work, tiles, last])
-
-
-def attention_terms(rows: Table) -> Matrix:
-    """Give the terms (n × 4): call, flop that a mask leaves, byte, and the keys that one query sees in turn."""
-    keys = numbers(rows, "kv_len")
-    masked = (numbers(rows, "causal") > 0) & (numbers(rows, "q_len") > 1)
-    seen = np.where(masked, 0.5 * (1 + TILE / np.maximum(keys, TILE)), 1.0)
-    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop") * seen, numbers(rows, "byte"), keys])
-
-
-def expert_features(rows: Table) -> Matrix:
-    """Give the features of a mixture's experts (n × 9)."""
-    b, m, n, k, experts, top_k = _logs(rows, "b", "m", "n", "k", "experts", "top_k")
-    each = m + top_k - experts
-    return np.column_stack([m, k, n, b, experts, top_k, each, each + b + k + n, b + k + n])
-
-
-def expert_terms(rows: Table) -> Matrix:
-    """Give the terms (n × 5): call, flop, weights read, all tokens sent, and the tiles that whole experts fill."""
-    b, m, n, k, experts, top_k = (numbers(rows, name) for name in ("b", "m", "n", "k", "experts", "top_k"))
-    each, weights = m * top_k / experts, n * k
-    read = np.minimum(b, np.maximum(each * b, 1.0)) * weights * item_bytes(rows)
-    tiles = np.where(each >= 1, np.ceil(each / EXPERT_TILE), 0.0) * b * weights
-    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop"), read, m * top_k * k, tiles])

@@ -8,6 +8,9 @@ its operands, which grows with the depth. The longest hides most of the others, 
     t = start + (arithmetic^p + traffic^p + wait^p)^(1/p) + joining + quantising
 
 Of what is left, the tables of timed machines tell (`fomkit.prediction.typical`).
+
+Products too thin for tiles run by kernels of their own. Attention and experts are cut into tiles too; to a fit of
+their timings, how many they are is a feature.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
 from fomkit.prediction.estimates import Table, item_bytes, numbers
-from fomkit.prediction.gp import Flags, Matrix, Surfaces
+from fomkit.prediction.gp import Flags, Matrix, Surfaces, Texts
 
 TILED, TWINS = "tiles/matrix", "twins/matrix"
 """Products of matrix engines as tiles of a result that processors share: few rows of each machine, for other
@@ -168,3 +172,96 @@ def of_width(known: Sequence[Surface], dtype: str) -> list[Surface]:
     """Choose the surfaces of the number formats nearest in width: for a narrower one operands are made first."""
     apart = [abs(math.log2(ITEM_BYTE[one.dtype] / ITEM_BYTE[dtype])) for one in known]
     return [one for one, octaves in zip(known, apart, strict=True) if octaves == min(apart)]
+
+
+THIN = 8.0
+"""Rows or columns from which a product is none of a matrix and a vector: the fewest of DeepBench's training list.
+Its inference list has 1, 2 and 4 as well, on two boards of one chip: they read their matrix at 0.60 to 0.74 of the
+bandwidth, and with 16 columns at 0.19 to 0.34."""
+
+
+def thinness(rows: Table) -> Matrix:
+    """Give how thin products are: 1 with one row or column, 0 from `THIN`, by powers of two in between (n).
+
+    Libraries run a product with one row or column by a kernel of its own, which reads the matrix once and waits
+    for memory. A few rows more lie between it and the tiles of large products; where depends on library and chip.
+
+    >>> import pandas as pd
+    >>> thinness(pd.DataFrame({"m": [1.0, 4.0, 16.0], "n": [512.0, 512.0, 512.0]})).round(3).tolist()
+    [1.0, 0.333, 0.0]
+    """
+    least = np.minimum(numbers(rows, "m", THIN), numbers(rows, "n", THIN))
+    return np.asarray(np.clip(1 - np.log2(np.maximum(least, 1.0)) / np.log2(THIN), 0.0, 1.0), np.float64)
+
+
+def mix(first: Matrix, second: Matrix, share: Matrix, interval: float) -> Matrix:
+    """Mix what two estimators say of some ops, by their logarithms; where they disagree the interval is wider.
+
+    `first`, `second` (3, q): logarithms of value, low and high; `share` (q,): of the second; `interval`: share of
+    intervals that should contain the truth. Gives array (3, q).
+
+    >>> same = np.array([[1.0], [0.5], [2.0]])
+    >>> mix(same, same, np.array([0.5]), 0.8).ravel().tolist()
+    [1.0, 0.5, 2.0]
+    """
+    apart = half_width(interval) * (second[0] - first[0])
+    between = share * (1 - share) * apart**2
+    value = (1 - share) * first[0] + share * second[0]
+    below, above = (
+        np.sqrt((1 - share) * (first[at] - first[0]) ** 2 + share * (second[at] - second[0]) ** 2 + between)
+        for at in (1, 2)
+    )
+    return np.stack([value, value - below, value + above])
+
+
+TILE, EXPERT_TILE = 128.0, 64.0
+"""Queries and keys in a usual tile of an attention, and tokens in one of an expert's products."""
+FEW_TILES = (5.0, 9.0)
+"""Powers of two of an attention's tiles between which it matters how many units of the device they fill."""
+
+
+def _logs(rows: Table, *names: str) -> list[Matrix]:
+    return [np.log2(numbers(rows, name, 1.0)) for name in names]
+
+
+def attention_parts(rows: Table) -> Texts:
+    """Name decoding, one query over a cache, which waits for memory, and attention without a mask."""
+    decodes = (numbers(rows, "q_len") == 1) & (numbers(rows, "kv_len") > 1)
+    return np.where(decodes, "decode", np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
+
+
+def attention_features(rows: Table) -> Matrix:
+    """Give the features of attention (n × 8)."""
+    batch, heads, kv_heads, q_len, kv_len, head_dim = _logs(
+        rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
+    )
+    cache, work = batch + kv_heads + kv_len + head_dim, batch + heads + q_len + kv_len + head_dim
+    # Few tiles leave units idle; of many the last wave is lost among the others.
+    queries = numbers(rows, "q_len", 1.0)
+    tiles = np.clip(batch + heads + np.log2(np.ceil(queries / TILE)), *FEW_TILES)
+    last = np.log2(queries / (np.ceil(queries / (2 * TILE)) * (2 * TILE)))
+    return np.column_stack([batch + heads, batch + kv_heads, kv_len, head_dim, cache, work, tiles, last])
+
+
+def attention_terms(rows: Table) -> Matrix:
+    """Give the terms (n × 4): call, flop that a mask leaves, byte, and the keys that one query sees in turn."""
+    keys = numbers(rows, "kv_len")
+    masked = (numbers(rows, "causal") > 0) & (numbers(rows, "q_len") > 1)
+    seen = np.where(masked, 0.5 * (1 + TILE / np.maximum(keys, TILE)), 1.0)
+    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop") * seen, numbers(rows, "byte"), keys])
+
+
+def expert_features(rows: Table) -> Matrix:
+    """Give the features of a mixture's experts (n × 9)."""
+    b, m, n, k, experts, top_k = _logs(rows, "b", "m", "n", "k", "experts", "top_k")
+    each = m + top_k - experts
+    return np.column_stack([m, k, n, b, experts, top_k, each, each + b + k + n, b + k + n])
+
+
+def expert_terms(rows: Table) -> Matrix:
+    """Give the terms (n × 5): call, flop, weights read, all tokens sent, and the tiles that whole experts fill."""
+    b, m, n, k, experts, top_k = (numbers(rows, name) for name in ("b", "m", "n", "k", "experts", "top_k"))
+    each, weights = m * top_k / experts, n * k
+    read = np.minimum(b, np.maximum(each * b, 1.0)) * weights * item_bytes(rows)
+    tiles = np.where(each >= 1, np.ceil(each / EXPERT_TILE), 0.0) * b * weights
+    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop"), read, m * top_k * k, tiles])

@@ -21,8 +21,8 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.kinds import PRODUCT_KINDS
+from fomkit.prediction import tiles
 from fomkit.prediction.estimates import Rows, Table, Words, are, as_rows, numbers, one_word, same_texts
-from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import (
     PRODUCT_TILE,
     aligned,
@@ -44,8 +44,7 @@ from fomkit.prediction.gp import (
     significant,
     surfaces,
 )
-from fomkit.prediction.rates import attention_parts, rates
-from fomkit.prediction.tiles import TILED, TWINS, above_floor, chip_of, fills_vectors, of_width, tiled
+from fomkit.prediction.rates import rates
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
@@ -164,7 +163,7 @@ _GROUP = ("kind", "dtype", "engine", "pass_name")
 
 def by_parts(rows: Table) -> Words:
     """Give the kinds of rows; attention that runs by kernels of its own has their name (`View.parts`)."""
-    kinds, parts = as_rows(rows).text("kind"), attention_parts(rows)
+    kinds, parts = as_rows(rows).text("kind"), tiles.attention_parts(rows)
     for part in ("decode", "full"):
         if len(at := np.flatnonzero(parts == part)):
             kinds = kinds.replaced(at, one_word(part, len(at)))
@@ -331,12 +330,12 @@ class _Peers(NamedTuple):
 def _peers(
     tables: TypicalTables, excluded: tuple[str, ...], dtype: str, architecture: str, interval: float
 ) -> _Peers | None:
-    twins, every = (surfaces(tables, name, excluded) for name in (TWINS, TILED))
+    twins, every = (surfaces(tables, name, excluded) for name in (tiles.TWINS, tiles.TILED))
     same = [one for one in twins.known if one.architecture == architecture] if twins is not None else []
     of = twins if same else every
     if of is None:
         return None
-    found = side_by_side(of.length, of_width(same or of.known, dtype))
+    found = side_by_side(of.length, tiles.of_width(same or of.known, dtype))
     weight = similarity(found, dtype, math.nan, architecture)
     return _Peers(found, weight, _ends(of, interval), found.known[int(weight.argmax())].machine)
 
@@ -349,12 +348,12 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         return None
     if known.flop_per_s is None or known.byte_per_s is None:
         return None
-    chip = chip_of(device, known.flop_per_s.value, known.byte_per_s.value)
+    chip = tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)
     found = _peers(tables, machine.excluded, dtype, device.architecture, interval) if chip is not None else None
     if chip is None or found is None:
         return None
-    products = tiled(rows, chip)
-    above = above_floor(found.found, products, chip)
+    products = tiles.tiled(rows, chip)
+    above = tiles.above_floor(found.found, products, chip)
     value, sigma = median_and_spread(found.found, products.features, found.weight, above)
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
     ends = np.exp([value, value + found.ends[0] * sigma, value + found.ends[1] * sigma])
@@ -390,7 +389,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
     value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
-    if name == f"gemm/{TILED.partition('/')[2]}":
+    if name == f"gemm/{tiles.TILED.partition('/')[2]}":
         source = f"{source}; processors and cache are not stated, so not by tiles"
     return np.exp([value, value + below * sigma, value + above * sigma]), source
 
@@ -400,11 +399,11 @@ def _thinned(
 ) -> tuple[Matrix, Texts]:
     """Draw what is said of thin products to what those of a matrix and a vector reach; ends (3, q) and sources."""
     ends, sources = found[0], np.full(len(rows), found[1], object)
-    thin = thinness(rows)
+    thin = tiles.thinness(rows)
     at = np.flatnonzero(thin > 0)
     of_vectors = _of_group(rows.take(at), (MATVEC, *group[1:]), machine, interval) if len(at) else None
     if of_vectors is not None:
-        ends[:, at] = np.exp(mix(np.log(ends[:, at]), np.log(of_vectors[0]), thin[at], interval))
+        ends[:, at] = np.exp(tiles.mix(np.log(ends[:, at]), np.log(of_vectors[0]), thin[at], interval))
         sources[at] = np.where(thin[at] > 0.5, of_vectors[1], found[1])
     return ends, sources
 
@@ -433,7 +432,7 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     started = np.zeros(len(rows), bool)
     for at_group, group in enumerate(firsts):
         at, is_product = np.flatnonzero(numbers_of == at_group), group[0] == "gemm"
-        if is_product and (even := fills_vectors(rows.take(at))).any():
+        if is_product and (even := tiles.fills_vectors(rows.take(at))).any():
             in_tiles = _of_tiles(rows.take(at[even]), group, machine, interval)
             if in_tiles is not None:
                 ends[:, at[even]], sources[at[even]], started[at[even]] = *in_tiles, True

@@ -20,7 +20,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, TIMES
-from fomkit.prediction.monotone import settle_engines
+from fomkit.prediction.exact import settle_engines
 from fomkit.profiles.locate import check_profile
 from fomkit.profiles.models import load_model_facts
 from fomkit.readers.adapters import choose_adapter, ops_by_adapter, timings_by_adapter

@@ -25,8 +25,8 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, written
 from fomkit.prediction.donors import Others
+from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, families, training_rows
-from fomkit.prediction.monotone import row_major
 from fomkit.profiles.evidence import others_of, shipped_typical_tables
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.scores import Cases, constant_band, make_cases

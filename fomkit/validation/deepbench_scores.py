@@ -18,7 +18,7 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.ops.tables import DIMENSIONS
 from fomkit.plan.op_tables import predict_ops
-from fomkit.prediction.monotone import row_major
+from fomkit.prediction.exact import row_major
 from fomkit.prediction.rates import op_seconds
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine

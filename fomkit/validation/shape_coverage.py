@@ -131,7 +131,7 @@ def _interpolated_share(wanted: pd.DataFrame, machine: Machine) -> tuple[int, fl
 def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[ShapeCoverage]:
     """Describe every family of a machine's timings.
 
-    `machine`: with fits; its timings row-major (`fomkit.prediction.monotone.row_major`); `costed`: the same
+    `machine`: with fits; its timings row-major (`fomkit.prediction.exact.row_major`); `costed`: the same
     timings with flop and byte; `reference`: a COSTED table of ops that people ask for.
     """
     work = [column.name for column in COSTS if column.name in costed.columns]

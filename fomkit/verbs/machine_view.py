@@ -22,7 +22,7 @@ from fomkit.plan.content import evidence_of, fact_content, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
-from fomkit.prediction.monotone import row_major
+from fomkit.prediction.exact import row_major
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
 from fomkit.profiles.locate import profile_names
 from fomkit.profiles.machines import load_machine

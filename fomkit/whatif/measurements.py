@@ -18,7 +18,7 @@ from fomkit.plan.evidence import ops_to_time
 from fomkit.plan.memory_of import device_kind
 from fomkit.plan.options import Options, change_overhead, overhead_name
 from fomkit.plan.step import steps_if_timed
-from fomkit.prediction.monotone import settle_engines
+from fomkit.prediction.exact import settle_engines
 from fomkit.whatif.parameters import Parameter
 
 TOP = 10

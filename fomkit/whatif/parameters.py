@@ -13,7 +13,7 @@ from fomkit.ops.resize import sizes_used
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import NODES, Options, link_names, overhead_name
 from fomkit.plan.step import INPUT
-from fomkit.prediction.monotone import settle_engines
+from fomkit.prediction.exact import settle_engines
 from fomkit.profiles.evidence import with_fits
 
 Unit = Literal["byte_per_s", "flop_per_s", "time_s", "share", "factor", "count"]

@@ -24,7 +24,7 @@ from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate, check_one_device
-from fomkit.prediction.monotone import settle_engines
+from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import binding, rates, starts_within
 from fomkit.profiles.evidence import verdict_on, with_fits
 from fomkit.verbs.compare import Comparison

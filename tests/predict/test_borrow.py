@@ -11,8 +11,8 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, interpolate
 from fomkit.prediction.calibration import fit_timings
 from fomkit.prediction.donors import Others, Process, condition, levels_of
+from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import FamilyName, training_rows
-from fomkit.prediction.monotone import row_major
 from fomkit.profiles.evidence import others_of, with_fits
 from fomkit.profiles.machines import load_machine
 

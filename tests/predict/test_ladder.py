@@ -20,7 +20,7 @@ from fomkit.ops.tables import BOUNDS, TIME_SOURCES, TIMES
 from fomkit.prediction import prior
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Timed, as_rows
-from fomkit.prediction.monotone import row_major
+from fomkit.prediction.exact import row_major
 
 NAMES = [column.name for column in TIMES]
 ROUND = device(fact(5e-6), fact(1e12), fp32_vector=1e13)

@@ -11,7 +11,7 @@ from predict.machines import loaded
 
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.exact import mix, thinness
+from fomkit.prediction.tiles import mix, thinness
 
 TABLES_FROM_EIGHT = ("titan-x", "m40", "p100", "v100")
 """DeepBench's training list has no product of fewer than 8 rows or columns."""

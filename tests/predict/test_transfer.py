@@ -14,7 +14,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction import exact as measured
 from fomkit.prediction import transfer
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.monotone import row_major
+from fomkit.prediction.exact import row_major
 from fomkit.prediction.transfer import without_pass
 from fomkit.prediction.typical import typical_utilisation
 

@@ -23,7 +23,7 @@ from fomkit.plan.memory_of import can_follow, step_memory
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time, terms_beside
 from fomkit.prediction.estimates import as_rows
-from fomkit.prediction.monotone import settle_engines
+from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import bounds
 from fomkit.profiles.evidence import with_fits
 

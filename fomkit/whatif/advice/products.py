@@ -14,7 +14,7 @@ from fomkit.ops.precision import choose_formats
 from fomkit.ops.tables import TIMES
 from fomkit.plan.estimate import Estimate
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.monotone import row_major
+from fomkit.prediction.exact import row_major
 from fomkit.whatif.advice.case import WORTH, Case, Finding, changed_rows, does_not_apply, saving
 from fomkit.whatif.advice.slow_ops import evidence, seconds_of
 
