@@ -1,7 +1,9 @@
-"""What is not collected where a framework is absent, and how tables keep text while tests run."""
+"""What is not collected where a framework is absent, what is kept, and how tables keep text while tests run."""
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.util import find_spec
 
 import pandas as pd
@@ -10,6 +12,10 @@ import pandas as pd
 collect_ignore_glob = (
     [] if find_spec("tensorflow") else ["fomkit/frontends/keras/*.py", "fomkit/frontends/script/keras_*.py"]
 )
+
+# A hundred processes that tests start import fomkit: each would compile it again where Python may keep nothing.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Where PyArrow is installed pandas keeps text in its arrays, in which tables of this size take a tenth longer. The
 # command line does the same; tests/test_profiles.py estimates with PyArrow's arrays too.

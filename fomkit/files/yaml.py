@@ -97,20 +97,28 @@ def _scalar(node: yaml.ScalarNode, where: str) -> object:
     )
 
 
-def _check_events(text: str, path: Path) -> None:
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        where = f"{path}:{event.start_mark.line + 1}" if event.start_mark else str(path)
+class _Strict(yaml.SafeLoader):
+    """Refuses anchors, aliases, tags and deep nesting at the event that brings them."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        super().__init__(text)
+        self.path, self.depth = path, 0
+
+    def get_event(self) -> yaml.Event:
+        """Give the next event if it is allowed."""
+        event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise FomkitError(where, "anchors and aliases are not allowed here. Write the value out.")
+            raise self._refused(event, "anchors and aliases are not allowed here. Write the value out.")
         if (tag := getattr(event, "tag", None)) is not None:
-            raise FomkitError(where, f"the tag {tag} is not allowed here. Write a plain value.")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise FomkitError(where, f"nested more than {MAX_DEPTH} deep. A profile needs no more than 6.")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            raise self._refused(event, f"the tag {tag} is not allowed here. Write a plain value.")
+        self.depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if self.depth > MAX_DEPTH:
+            raise self._refused(event, f"nested more than {MAX_DEPTH} deep. A profile needs no more than 6.")
+        return event
+
+    def _refused(self, event: yaml.Event, what: str) -> FomkitError:
+        line = f":{event.start_mark.line + 1}" if event.start_mark else ""
+        return FomkitError(f"{self.path}{line}", what)
 
 
 def _build(node: yaml.Node, path: Path, keys: Path_, lines: dict[Path_, int]) -> object:
@@ -157,8 +165,7 @@ def load_document(path: Path) -> Document:
     """
     text = read_text(path, MAX_YAML_BYTE)
     try:
-        _check_events(text, path)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = _Strict(text, path).get_single_node()
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise FomkitError(f"{path}{line}", _problem(error)) from error
