@@ -25,6 +25,16 @@ settings.load_profile("shared machine")
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that have slow tests: at the end one process would wait for the other's last one.
+
+    What comes last are the examples of docstrings, which are short. The order of files is else their own, so that
+    those of a folder find the frameworks of one another's children loaded.
+    """
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_collection_finish() -> None:
     """Let the collector of garbage leave alone what stays: frameworks and 5,000 tests are a million objects."""
     gc.collect()

@@ -61,21 +61,18 @@ def _check_header(
             raise FomkitError(where, f"the column {shown(name)} is not a column of {kind}. {advice} {own}")
 
 
-def _dtype(cells: list[float | str], number: bool) -> str:
-    return "float64" if number and not any(isinstance(cell, str) for cell in cells) else "object"
-
-
 def _numbers(
     path: Path, lines: Sequence[int], name: str, column: Sequence[str], *, expressions: bool
-) -> list[float | str]:
-    """Read the cells of a number column; sizes repeat, so each distinct text is read once."""
+) -> tuple[list[float | str], str]:
+    """Read the cells of a number column, and say their dtype; sizes repeat, so each distinct text is read once."""
     known: dict[str, float | str] = {}
     for text in dict.fromkeys(column):
         try:
             known[text] = parse_number(rearm(text), "", name, expressions=expressions)
         except FomkitError as error:
             raise FomkitError(f"{path}:{lines[column.index(text)]}", error.what) from None
-    return [known[text] for text in column]
+    dtype = "object" if any(isinstance(cell, str) for cell in known.values()) else "float64"
+    return [known[text] for text in column], dtype
 
 
 def read_numbered_table(
@@ -108,12 +105,12 @@ def read_numbered_table(
     index = pd.Index(lines, dtype="int64", name=LINE)
     columns = {}
     for name, column in zip(header, zip(*body, strict=True), strict=True):
-        values: list[float | str] = list(column)
+        values, dtype = list[float | str](column), "object"
         if name in numbers:
-            values = _numbers(path, lines, name, column, expressions=name in symbolic)
+            values, dtype = _numbers(path, lines, name, column, expressions=name in symbolic)
         elif name in known:
             values = [*map(rearm, column)]
-        columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))
+        columns[name] = pd.Series(values, index, dtype=dtype)
     return pd.DataFrame(columns)
 
 
@@ -243,7 +240,9 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(value: object) -> str:
-    return disarm(value) if isinstance(value, str) else format_number(float(str(value)))
+    if isinstance(value, str):
+        return disarm(value)
+    return format_number(value if type(value) is float else float(str(value)))
 
 
 def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) -> str:
@@ -252,7 +251,7 @@ def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) ->
     Text that a spreadsheet program would run as a formula gets a leading apostrophe, which `read_table` removes.
     """
     order = [name for name in (*extra, *column_names(table)) if name in data.columns]
-    used = [name for name in order if data[name].notna().any() and (data[name].astype(str) != "").any()]
+    used = [name for name in order if data[name].notna().any() and (data[name] != "").any()]
     rows = data[used].itertuples(index=False, name=None)
     return format_rows(used, ([_cell(value) for value in row] for row in rows))
 
@@ -287,7 +286,8 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], table: str, extra: Collecti
             values = [one if isinstance(one, str) else math.nan if one is None else float(one) for one in values]
         else:
             values = ["" if one is None else one for one in values]
-        columns[name] = pd.Series(values, dtype=_dtype(values, name in numbers))
+        is_float = name in numbers and not any(isinstance(one, str) for one in values)
+        columns[name] = pd.Series(values, dtype="float64" if is_float else "object")
     return pd.DataFrame(columns)
 
 

@@ -206,8 +206,13 @@ def _intensity(flop: Array, byte: Array) -> float:
 
 def identities(ops: pd.DataFrame) -> pd.Series[int]:
     """Give each distinct op a number; ops differ in name, sizes, number format, engine or pass."""
-    keys = [ops[name] for name in _IDENTITY if name in ops.columns]
-    return ops.groupby(keys, dropna=False, sort=False).ngroup()
+    codes = np.zeros(len(ops), np.int64)
+    for name in _IDENTITY:
+        if name in ops.columns:
+            own, values = pd.factorize(ops[name].to_numpy(), use_na_sentinel=False)
+            if len(values) > 1:
+                codes, _ = pd.factorize(codes * len(values) + own)
+    return pd.Series(codes, ops.index)
 
 
 def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:

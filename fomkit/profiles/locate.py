@@ -240,11 +240,11 @@ def _packed(value: Any, parts: list[bytes]) -> Any:
         of = [value.dtype.str, value.shape, sum(map(len, parts))]
         parts.append(value.tobytes() + bytes(-value.nbytes % 8))
     elif isinstance(value, np.ndarray) and value.dtype == object:
-        cells, words = value.tolist(), dict[str, Any]()
-        for cell in cells:
-            words.setdefault(repr(cell), cell)
+        cells = value.tolist()
+        shown = [*map(repr, cells)]
+        words = dict(zip(shown, cells, strict=True))
         places = {text: place for place, text in enumerate(words)}
-        codes = np.array([places[repr(cell)] for cell in cells], np.int32)
+        codes = np.array([places[text] for text in shown], np.int32)
         form, of = "words", [_packed(list(words.values()), parts), _packed(codes, parts)]
     elif type(value) is pd.DataFrame and value.index.equals(pd.RangeIndex(len(value))):
         kinds = [str(dtype) for dtype in value.dtypes]
