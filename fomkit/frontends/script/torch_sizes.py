@@ -122,7 +122,7 @@ def named_by_batch(ops: list[TracedOp], others: OtherBatches, batch: int) -> lis
     if len(others.found) < len(other_batches(others.samples)):
         raise NoExpression("the program took no step of its own at another batch")
     times = batch // others.samples
-    name = "batch" if times == 1 else f"(batch//{times})"
+    name = "batch" if times == 1 else f"((batch + {times - 1})//{times})"  # never 0
     steps = {others.samples: ops, **others.found}
     if others.samples == 1:
         try:
