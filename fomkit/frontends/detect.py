@@ -74,7 +74,7 @@ _MODEL_FILE = frozenset({"workload", "inputs"})
 def is_trainer_program(path: Path) -> bool:
     """Tell a program that trains by a library's trainer from a file that gives a model.
 
-    It makes a trainer (`transformers.Trainer` or one that ends so, Lightning's, accelerate's), and has neither
+    It names a trainer (`transformers.Trainer` or one that ends so, Lightning's, accelerate's), and has neither
     ``inputs`` nor ``workload`` at its top.
     """
     tree = source_tree(path) if path.suffix == ".py" else None
@@ -82,8 +82,7 @@ def is_trainer_program(path: Path) -> bool:
         return False
     targets = [one for node in tree.body if isinstance(node, ast.Assign) for one in node.targets]
     own = {getattr(node, "name", getattr(node, "id", "")) for node in (*tree.body, *targets)}
-    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    names = (getattr(function, "id", getattr(function, "attr", "")) for function in called)
+    names = (getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree))
     return not own & _MODEL_FILE and any(name.endswith(_MAKES_TRAINER) for name in names)
 
 
