@@ -307,13 +307,7 @@ def _layers(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any] | N
 
 
 def _room(
-    model: ModelProfile,
-    machine: Machine,
-    sizes: Mapping[str, int],
-    needed: float,
-    options: Options,
-    *,
-    whole: bool,
+    model: ModelProfile, machine: Machine, options: Options, sizes: Mapping[str, int], needed: float, whole: bool
 ) -> dict[str, Any]:
     fact = machine.device.capacity_byte
     if fact is None:
@@ -347,7 +341,7 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
         "sizes": sizes,
         **found,
         "layers": _layers(model, sizes),
-        "target": None if machine is None else _room(model, machine, options, sizes, needed, whole=whole),
+        "target": None if machine is None else _room(model, machine, options, sizes, needed, whole),
         "batch_is_fixed": fixed,
         "assumed": list(ASSUMED) if use is not None else [],
         "excludes": list(EXCLUDED) if use is not None else ["activations and all else that the order would tell"],
