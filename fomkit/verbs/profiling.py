@@ -14,9 +14,33 @@ from fomkit.verbs.answer import Answer, Kept, command
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.core.machine import Machine
     from fomkit.core.model import ModelProfile, Workload
 
 
+def _machine_for(model: ModelProfile) -> str:
+    """Name a machine to try a model on: the usual one, or the oldest one with timings that has its formats."""
+    from fomkit.ops.kinds import PRODUCT_KINDS
+    from fomkit.profiles.locate import profile_names
+    from fomkit.profiles.machines import load_machine
+
+    def memory_byte(machine: Machine) -> float:
+        fact = machine.device.capacity_byte
+        return fact.value if fact else 0.0
+
+    wanted = {*model.ops["dtype"][model.ops["kind"].isin(PRODUCT_KINDS)].astype(str)}
+
+    def has_all(machine: Machine) -> bool:
+        return wanted <= {peak.dtype for peak in machine.device.peaks}
+
+    if has_all(load_machine(_USUAL)):
+        return _USUAL
+    timed = [one for one in map(load_machine, profile_names("machine_profiles")) if len(one.timings)]
+    found = sorted(filter(has_all, timed), key=lambda one: (one.year or 9999, -memory_byte(one)))
+    return found[0].name if found else _USUAL
+
+
+_USUAL = "v100"
 CARRIED = 0.95
 """Share of a step's flop that the ops carry which are named."""
 _OF_FILE = "file"
@@ -41,7 +65,7 @@ _WITHOUT_DATA = {
         lambda asked: (
             f"{asked['name'] or Path(asked['source']).stem.removesuffix('.transformer') or 'model'}.yaml"
         ),
-        "fomkit estimate {file} --target v100",
+        lambda model: f"fomkit estimate {{file}} --target {_machine_for(model)}",
     ),
     plain=True,
     examples=(
