@@ -46,8 +46,10 @@ def test_a_program_gives_the_step_of_its_model_file(
     source = root / "tests" / "data" / "scripts" / folder
     found, model = profile_script(source / "train.py", arguments), profile_file(source / "model.py")
     assert (found.traced_with["device"], model.traced_with["device"]) == ("cpu", "meta")
-    for table in ("ops", "parts"):
-        ran, expected = numbers(found, table), numbers(model, table, model.batch)
+    batch = model.batch
+    assert batch
+    for table, at in (("ops", batch), ("parts", batch), ("ops", 5 * batch), ("parts", 5 * batch)):
+        ran, expected = numbers(found, table, at), numbers(model, table, at)
         pd.testing.assert_frame_equal(heavy_rows(ran), heavy_rows(expected))
         flop = [sum(row_flop(row) * row["count"] for _, row in rows.iterrows()) for rows in (ran, expected)]
         assert flop[0] == flop[1]

@@ -16,7 +16,7 @@ from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.torch_recorder import Fetched, Recording, loader_facts, shapes_in
 from fomkit.frontends.sizes import NoExpression, name_sizes
 
-_TRIES = 4
+_TRIES = 5
 """Steps that are waited for one at another batch: trainers fetch batches ahead, and epochs end."""
 
 
@@ -70,6 +70,7 @@ class OtherBatches:
     lengths: list[int]
     found: dict[int, list[TracedOp]] = field(default_factory=dict)
     _tries: int = 0
+    _last: list[int] = field(default_factory=list)
 
     @property
     def _wanted(self) -> int | None:
@@ -82,9 +83,13 @@ class OtherBatches:
         return with_samples(self.given.values, self.samples, self._wanted)
 
     def ends(self, seen: Recording, ops: list[TracedOp]) -> bool:
-        """Take note of a step; tell whether no further one is wanted."""
-        wanted = self._wanted
-        if wanted is not None and seen.is_clean and seen.called_lengths == self._scaled(wanted):
+        """Take note of a step; tell whether no further one is wanted.
+
+        It begins where the step before it was updated, with what is left to do for that: both have the batch.
+        """
+        wanted, before = self._wanted, self._last
+        self._last = seen.called_lengths
+        if wanted is not None and seen.is_clean and before == self._last == self._scaled(wanted):
             self.found[wanted], self._tries = ops, 0
         else:
             self._tries += 1
