@@ -154,6 +154,11 @@ def test_results_as_csv(root: Path, tmp_path: Path) -> None:
         (["fom", "lecture", "--target", "v100"], "does not state the scope 'system'"),
         (["estimate", "p1b3", "--target", "v100", "--baseline", "v100"], "is the baseline and a target"),
         (["estimate", "p1b3", "--target", "v100", "--target", "v100"], "stands twice among the machines"),
+        (
+            ["fom", "lecture", "-t", "a", "--target", "titan"],
+            "--target: is given twice, and takes one value. Give",
+        ),
+        (["memory", "alexnet", "--batch", "2", "--batch", "2"], "--batch: is given twice, and takes one value."),
         (["fom", "nothing"], "no such file, and no suite of this name"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -23,7 +24,7 @@ from fomkit.plan.memory_of import largest_batch, largest_that_fits, step_memory,
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
-from fomkit.verbs.estimates import estimate
+from fomkit.verbs.estimates import estimate, estimate_all
 from fomkit.verbs.machine_view import memory_content
 
 MIB = 2**20
@@ -156,6 +157,40 @@ def test_an_estimate_says_what_does_not_fit() -> None:
     huge = replace(bare, ops=bare.ops.assign(numel=bare.ops["numel"].where(bare.ops["kind"] != "optimizer", 1e9)))
     (said,) = [one for one in estimate(huge, "titan").deviations if "does not fit" in one]
     assert "optimizer's state alone would fill 12.00 GB" in said
+
+
+def _fits(devices: int, **layout: int | bool) -> bool | None:
+    words = ",".join(name if value is True else f"{name}={value}" for name, value in layout.items())
+    found = estimate("today/llama3-8b", "a100-sxm", nodes=1, node_devices=devices, layout=words or "zero=0")
+    return found.fit.fits
+
+
+def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:
+    run = CliRunner().invoke
+    room = run(app, ["memory", "today/llama3-8b", "-t", "a100-sxm"]).output
+    said = "the smallest layout that does: 4 devices, microbatch 1, zero 3, "
+    options = "--nodes 1 --node-devices 4 --layout microbatch=1,zero=3"
+    assert f"{said}80.69 GB on each ({options})" in " ".join(room.split())
+    done = run(app, ["estimate", "today/llama3-8b", "-t", "a100-sxm"])
+    assert (done.exit_code, said in done.stderr) == (1, True)
+    assert (
+        "does not fit" not in run(app, ["estimate", "today/llama3-8b", "-t", "a100-sxm", *options.split()]).output
+    )
+    # On half of them nothing does: what replicas share out, and what a tensor group or stages split.
+    tried = [{"zero": zero, "microbatch": 1} for zero in range(4)]
+    tried += [{"tensor": 2, "sequence": True, "microbatch": 1}, {"pipeline": 2, "microbatch": 1}]
+    assert not any(_fits(2, **layout) for layout in tried)
+    assert _fits(4, zero=3, microbatch=1)
+    assert not any(_fits(4, zero=zero, microbatch=1) for zero in range(3))
+
+
+def test_what_has_no_layouts_names_the_largest_batch() -> None:
+    done = CliRunner().invoke(app, ["estimate", "resnet50", "-t", "v100", "--batch", "1000"])
+    (batch,) = re.findall(r"would fill [\d.]+ GB; a batch of (\d+) does\. Nobody", done.stderr)
+    assert [estimate("resnet50", "v100", batch=int(batch) + more).fit.fits for more in (0, 1)] == [True, False]
+    large = replace(load_model("today/llama3-8b"), transformer=None)
+    (said,) = estimate_all([large], ["a100-sxm"]).unfit
+    assert said.endswith("would fill 128.5 GB; no batch does")
 
 
 def test_the_command(tmp_path: Path) -> None:

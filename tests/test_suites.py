@@ -366,3 +366,23 @@ def test_a_table_that_calibrates_nothing_is_refused_with_the_reasons() -> None:
     done = run("lecture", "--target", "a", "--from", "candle-lecture")
     assert isinstance(done.exception, FomkitError)
     assert "no line is calibrated by it. P1: it is not estimated from a model's ops" in str(done.exception)
+
+
+def test_rates_of_different_units_have_no_common_mean(tmp_path: Path) -> None:
+    other = GIVEN.replace("ONE", "TWO").replace("party: lab", "party: lab, unit: megatoken")
+    texts = {}
+    for mean in ("harmonic", "ratio_of_harmonic_means"):
+        head = HEAD.replace("mean: ratio_of_harmonic_means", f"mean: {mean}")
+        for name, lines in (("one", (GIVEN, GIVEN.replace("ONE", "TWO"))), ("two", (GIVEN, other))):
+            texts[mean, name] = run(str(written(tmp_path, *lines, head=head)), "--target", "v100").output
+    for mean in ("harmonic", "ratio_of_harmonic_means"):
+        assert "harmonic mean rates: p100 " in texts[mean, "one"]
+        assert "unit " not in texts[mean, "one"]
+        assert "harmonic mean rates" not in texts[mean, "two"]
+        assert "units differ from line to line (run, megatoken)" in texts[mean, "two"]
+        assert [line.split()[-3] for line in texts[mean, "two"].splitlines() if line[:4] in ("ONE ", "TWO ")] == [
+            "run", "megatoken"
+        ]  # fmt: skip
+    assert "the value is a mean of each line's ratio to p100" in texts["harmonic", "two"]
+    assert "weighted_harmonic" not in texts["harmonic", "two"]
+    assert "one of each counts alike in this mean of rates" in texts["ratio_of_harmonic_means", "two"]

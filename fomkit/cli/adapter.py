@@ -366,8 +366,8 @@ def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, 
     files = save(result, path, force=force)
     if told:
         print(f"Written: {', '.join(map(str, files))}")
-    if told and command.kept and command.kept.then:
-        print(f"Next: {command.kept.then.format(file=quote(str(path)))}")
+    if told and command.kept and (then := command.kept.then(result)):
+        print(f"Next: {then.format(file=quote(str(path)))}")
     for line in answer.said:
         print(line, file=sys.stderr)
 

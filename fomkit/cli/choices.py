@@ -283,7 +283,7 @@ def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
     if not found or allowed:
         return
     complain(
-        f"{'; '.join(found)}. Nobody can have these figures: give a smaller batch, or pass --allow-oversize to "
-        "take them as they are."
+        f"{'; '.join(found)}. Nobody can have these figures: give a smaller batch or a layout that fits, or pass "
+        "--allow-oversize to take them as they are."
     )
     raise typer.Exit(1)

@@ -175,6 +175,27 @@ class Taking:
                 one.process_value = partial(taken, one, one.process_value)
         return found
 
+    def make_parser(self, ctx: Any) -> Any:
+        """Make what reads the words; an option that takes one value is given once.
+
+        Raises FomkitError where it is given again: which of the two is meant nobody knows.
+        """
+        parser = super().make_parser(ctx)  # type: ignore[misc]
+        read = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            found = read(args=args)
+            seen: set[int] = set()
+            for one in found[2]:  # in the order in which they stand
+                takes_one = one.param_type_name == "option" and not one.multiple and not one.is_flag
+                if takes_one and id(one) in seen:
+                    raise FomkitError(_name(one), "is given twice, and takes one value. Give it once.")
+                seen.add(id(one))
+            return found
+
+        parser.parse_args = parse_args
+        return parser
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words of the command line."""
         with slips_told(self, ctx):

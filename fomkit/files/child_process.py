@@ -277,14 +277,18 @@ def run_child(
             start_new_session=True,
             env={**passed_environment(os.environ), **program.environment},
         )
+        overstepped = None
         try:
             _send_request(child, message)
             _watch(child, log, where, program, time_limit_s, memory_limit_byte)
+        except FomkitError as error:
+            overstepped = error
         finally:
             _end(child)
+        # What it left before it went on to more, or would not end, is as good.
         result = _read_result(result_path, nonce)
         if result is None:
-            raise _without_result(child.returncode, where, program, log)
+            raise overstepped or _without_result(child.returncode, where, program, log)
         return {**result, "printed": _tail(log)}
 
 

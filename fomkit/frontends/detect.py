@@ -64,6 +64,28 @@ def _trees(path: Path) -> Iterator[ast.AST]:
             seen |= set(found)
 
 
+_TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "accelerate", "trl"})
+"""Packages that have the loop of a training, or take part in it."""
+_MAKES_TRAINER = ("Trainer", "Accelerator", "Fabric")
+_MODEL_FILE = frozenset({"workload", "inputs"})
+"""What a file with a model gives besides, one or the other."""
+
+
+def is_trainer_program(path: Path) -> bool:
+    """Tell a program that trains by a library's trainer from a file that gives a model.
+
+    It names a trainer (`transformers.Trainer` or one that ends so, Lightning's, accelerate's), and has neither
+    ``inputs`` nor ``workload`` at its top.
+    """
+    tree = source_tree(path) if path.suffix == ".py" else None
+    if not isinstance(tree, ast.Module) or not _imported(tree) & _TRAINERS:
+        return False
+    targets = [one for node in tree.body if isinstance(node, ast.Assign) for one in node.targets]
+    own = {getattr(node, "name", getattr(node, "id", "")) for node in (*tree.body, *targets)}
+    names = (getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree))
+    return not own & _MODEL_FILE and any(name.endswith(_MAKES_TRAINER) for name in names)
+
+
 def _stated_backend(tree: ast.AST) -> str | None:
     """Find the backend that a file sets by ``os.environ``."""
     for node in ast.walk(tree):

@@ -157,14 +157,28 @@ class SizedStep:
     notes: list[str]
 
 
-def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
-    point = tuple(sizes.values())
-    exploration = _Exploration(trace, sizes, step.ops, {point: step}, [sizes])
+def _named(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exception]) -> _Exploration:
+    """Name what sizes can be, from the step at these; it is among those that were ``traced``."""
+    exploration = _Exploration(trace, sizes, [], traced, [sizes])
+    exploration.ops = exploration.at(sizes).ops
     for name in sizes:
         exploration.add(name)
+    return exploration
+
+
+def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
+    exploration, from_two = _named(trace, sizes, {tuple(sizes.values()): step}), []
+    if sizes.get(BATCH) == 1 and BATCH in exploration.fixed:
+        # A batch of 1 is often a case of its own: nothing is copied to reorder it, nothing summed over it.
+        with suppress(NoExpression):
+            several = _named(trace, {**sizes, BATCH: 2}, exploration.traced)
+            if BATCH not in several.fixed:
+                reason = exploration.fixed[BATCH].partition(": ")[2]
+                from_two = [f"the ops are those of batches from 2 on, at batch 1 too, where they differ: {reason}"]
+                exploration, step = several, several.at(several.sizes)
     order, held = exploration.order()
     notes = [f"the order of the ops, and so the memory, holds at one {' and '.join(held)} only"] if held else []
-    return SizedStep(step, sizes, exploration.ops, order, list(exploration.fixed.values()), notes)
+    return SizedStep(step, sizes, exploration.ops, order, list(exploration.fixed.values()), [*notes, *from_two])
 
 
 def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:

@@ -58,6 +58,9 @@ MEANS: Mapping[str, Mean] = {
 WEIGHTED = ("weighted_harmonic", "geometric")
 """The means that lines have weights in; the others take each line once."""
 
+OF_RATES = tuple(name for name, mean in MEANS.items() if mean is _rates)
+"""The means of rates, which say something where all lines count in one unit; the others are of ratios."""
+
 
 def _weights(name: str, weights: Numbers | None, count: int) -> Numbers:
     return weights if weights is not None and name in WEIGHTED else [1.0] * count

@@ -277,7 +277,8 @@ def _room(content: Entry) -> str:
     line = f"{room['name']}: the step{at} {verdict} in {format_mebibyte(room['capacity_byte'])} MiB"
     if room["share"] is None:
         stands = "fits" if room["fits"] is None else "does not"
-        return f"{line}; what stands at any batch {stands}, the peak is unknown"
+        layout = f"; {room['smallest_layout']}" if room["smallest_layout"] else ""
+        return f"{line}; what stands at any batch {stands}, the peak is unknown{layout}"
     line = f"{line} ({room['share']:.0%})"
     if room["largest_batch"] is not None:
         return f"{line}; largest batch that fits: {room['largest_batch']:,}, before what is excluded"

@@ -17,11 +17,17 @@ def _number(value: float | None, digits: int = _DIGITS) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
 
 
-def _rated_cells(line: Entry, sides: tuple[str, str]) -> Iterator[str]:
+def _units(content: Entry) -> list[str]:
+    """Name the units that the lines under a figure of merit count in."""
+    return list(dict.fromkeys(line["unit"] for line in content["lines"] if line["ratio"] is not None))
+
+
+def _rated_cells(line: Entry, sides: tuple[str, str], *, with_unit: bool) -> Iterator[str]:
     on, required = line["machines"], "yes" if line["required"] else "no"
     yield from (line["name"], required, line["class"], line["basis"], line["party"])
     yield from (on[name]["from"] for name in sides)
     yield from (_number(line["unit_per_day"][name]) + mark_of(on[name]) for name in sides)
+    yield from [line["unit"]] * with_unit
     yield "" if line["ratio"] is None else format_number(line["ratio"], 7)
     yield "" if line["weight"] is None else f"{line['weight']:.1%}"
 
@@ -30,9 +36,11 @@ def _add_lines(page: Page, content: Entry) -> None:
     sides = (content["baseline"], content["target"])
     unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
     words = ("required", "class", "basis", "party", *(f"{name} from" for name in sides))
+    differ = len(_units(content)) > 1
+    rates = ((f"{name} {unit}", "right") for name in sides)
     page.rows(
-        ["line", *words, *((f"{name} {unit}", "right") for name in sides), figure("ratio"), figure("weight")],
-        (_rated_cells(line, sides) for line in content["lines"]),
+        ["line", *words, *rates, *(["unit"] * differ), figure("ratio"), figure("weight")],
+        (_rated_cells(line, sides, with_unit=differ) for line in content["lines"]),
         first_out=words[::-1],
     )
 
@@ -112,7 +120,7 @@ def format_suite(content: Entry, screen: Screen = PLAIN) -> str:
         reason = f"incomplete: {lacking}" if lacking else "no line has a rate"
         page.line(f"no FOM of {content['target']} over {content['baseline']}; {reason}", "bold")
     else:
-        show_merit(page, content["fom"])
+        show_merit(page, content["fom"], _units(content))
         if content["threshold"] is not None:
             page.line(_verdict_line(content["threshold"]))
     _add_lines(page, content)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
+from fomkit.merit.fom import OF_RATES
 from fomkit.output.screen import PLAIN, Entry, Page, Screen
 
 
@@ -233,19 +234,35 @@ def merit_caveats(merit: Entry) -> list[str]:
     return [*lines, *(f"{UNFIT} {message}" for message in merit["does_not_fit"])]
 
 
-def format_merit(merit: Entry) -> list[str]:
-    """Write a figure of merit: the value, its four means, weights and both machines' rates."""
+def _mean_rates(merit: Entry, units: Sequence[str], digits: int) -> str:
+    """Write the harmonic mean rates of both machines, or why there are none: lines count in several units."""
+    rates = ", ".join(f"{merit[side]} {format_number(rate, digits)}" for side, rate in merit["rates"].items())
+    if not units:
+        return f"harmonic mean rates: {rates}"
+    listed = f"units differ from line to line ({', '.join(units)})"
+    if merit["mean"] in OF_RATES:
+        return f"{listed}: one of each counts alike in this mean of rates; a mean of ratios needs no common unit"
+    return (
+        f"{listed}, so no mean of rates is shown; the value is a mean of each line's ratio to {merit['baseline']}"
+    )
+
+
+def format_merit(merit: Entry, units: Sequence[str] = ()) -> list[str]:
+    """Write a figure of merit: the value, its means, weights and both machines' rates.
+
+    `units`: those that its lines count in, where there are several.
+    """
     exact = merit["low"] is None
     digits = 8 if exact else 4
     spread = "no interval: given times carry no spread" if exact else format_interval(merit, None)
-    other = ", ".join(f"{name} {format_number(value, digits)}" for name, value in merit["other_means"].items())
+    others = {name: value for name, value in merit["other_means"].items() if not (units and name in OF_RATES)}
+    other = ", ".join(f"{name} {format_number(value, digits)}" for name, value in others.items())
     weights = ", ".join(f"{line} {share:.1%}" for line, share in merit["weights"].items())
-    rates = ", ".join(f"{merit[side]} {format_number(rate, digits + 2)}" for side, rate in merit["rates"].items())
     message = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
     lines = [
         f"FOM {merit['target']} over {merit['baseline']} = {message}",
         f"  mean: {merit['mean']}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
-        f"  harmonic mean rates: {rates}",
+        f"  {_mean_rates(merit, units, digits + 2)}",
         f"  implied weights: {weights}",
         f"  other means of the ratios: {other}",
     ]
@@ -261,9 +278,9 @@ def format_merit(merit: Entry) -> list[str]:
     return lines
 
 
-def show_merit(page: Page, merit: Entry) -> None:
-    """Write a figure of merit with what it is not to be read without."""
-    first, *others = format_merit(merit)
+def show_merit(page: Page, merit: Entry, units: Sequence[str] = ()) -> None:
+    """Write a figure of merit with what it is not to be read without; `units`: those that its lines count in."""
+    first, *others = format_merit(merit, units if len(units) > 1 else ())
     page.line(first, "bold")
     page.lines((f"  {message}" for message in merit_caveats(merit)), "yellow")
     page.lines(others)
@@ -352,5 +369,5 @@ def format_estimates(content: Entry, screen: Screen = PLAIN) -> str:
             page.line(f"{mark} {model['model']} on {model['target']}: {message}", "yellow")
     page.lines((f"not estimated: {reason}" for reason in content["not_estimated"]), "yellow")
     for block in content.get("foms") or ([content["fom"]] if content["fom"] else []):
-        show_merit(page, block)
+        show_merit(page, block, list(dict.fromkeys(model["unit"] for model in models)))
     return page.text()

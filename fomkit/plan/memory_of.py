@@ -160,6 +160,8 @@ class Fit:
 
 
 UNKNOWN_FIT = Fit()
+IN_MEMORY = " (fomkit memory)"
+"""Where a message ends that names the verb to look closer with."""
 
 
 def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
@@ -188,8 +190,20 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
         needed = 0.0 if standing is None else standing.byte
     of = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
     if message := too_much(machine, needed, of):
-        return Fit(False, f"{message} (fomkit memory)")
+        return Fit(False, f"{message}{IN_MEMORY}")
     return UNKNOWN_FIT if use is None else Fit(True)
+
+
+def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, int]) -> str:
+    """Say which batch does where a step does not fit a device's memory; "" where nobody knows."""
+    capacity = machine.device.capacity_byte
+    if capacity is None:
+        return ""
+    standing = standing_memory(resize_ops(model.ops, sizes, model.name), model.parameters_total)
+    if standing is not None and standing.byte > capacity.value:
+        return "no batch does"
+    largest = largest_batch(model, sizes, capacity.value)
+    return "" if largest is None else f"a batch of {largest:,} does" if largest else "no batch does"
 
 
 NAME = "fresh pages"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import sqrt
+from math import inf, sqrt
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fomkit.core.errors import FomkitError
@@ -13,7 +13,8 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
-from fomkit.parallel.layout import check_layout
+from fomkit.core.units import format_quantity
+from fomkit.parallel.layout import check_layout, describe_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import span_content
@@ -171,6 +172,57 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
     return TransformerStep(
         replace(model, transformer=shape), machine, layout, network, _FORMATS[options.precision]
     )
+
+
+MOST_DEVICES = 4096
+"""Devices up to which a layout is sought that holds a step."""
+_NODE = 8
+"""Devices that one node may have where a machine does not say it."""
+
+
+def _layouts(devices: int, inside: int) -> Iterator[Layout]:
+    """Give the layouts of so many devices, the plainest first: copies, tensor groups inside a node, stages."""
+    powers = [1 << power for power in range(devices.bit_length())]
+    for stages, tensor in ((one, other) for one in powers for other in powers if other <= inside):
+        replicas = devices // (stages * tensor)
+        for zero in range(0 if not replicas else 1 if replicas == 1 else 4 if stages == 1 else 2):
+            for samples in (None, 1):
+                yield Layout(tensor=tensor, pipeline=stages, sequence=tensor > 1, zero=zero, microbatch=samples)
+
+
+def _held_byte(model: ModelProfile, machine: Machine, layout: Layout, devices: int, options: Options) -> float:
+    """Give what a device holds of a step [byte]; infinite where the layout does not divide."""
+    try:
+        stepper, batch = stepper_of(model, machine, layout, options), options.batch or model.batch
+        return stepper.held_byte(devices, batch) if isinstance(stepper, TransformerStep) and batch else inf
+    except FomkitError:
+        return inf
+
+
+def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> str:
+    """Name the layout on the fewest devices that hold a step of a transformer, with the options that ask for it.
+
+    `options`: with the batch of the whole step. Gives "" where nobody knows: the model is not made by its sizes,
+    or the machine has no capacity.
+    """
+    capacity, node = machine.device.capacity_byte, machine.node_devices or _NODE
+    if model.transformer is None or capacity is None:
+        return ""
+    for devices in (1 << power for power in range(1, MOST_DEVICES.bit_length())):
+        if devices > node and devices % node:
+            continue
+        for layout in _layouts(devices, node):
+            held = _held_byte(model, machine, layout, devices, options)
+            if held <= capacity.value:
+                nodes, each = max(devices // node, 1), min(devices, node)
+                spread = f"--nodes {nodes}" + (f" --node-devices {each}" if each != machine.node_devices else "")
+                words = {name: value for name, value in vars(layout).items() if value != getattr(Layout(), name)}
+                asked = ",".join(name if value is True else f"{name}={value}" for name, value in words.items())
+                return (
+                    f"the smallest layout that does: {devices:,} devices, {describe_layout(layout)}, "
+                    f"{format_quantity(held, 'byte')} on each ({spread}{f' --layout {asked}' if asked else ''})"
+                )
+    return f"no layout of up to {MOST_DEVICES:,} devices does"
 
 
 def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:

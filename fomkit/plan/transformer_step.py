@@ -263,6 +263,14 @@ class TransformerStep:
             sent["experts"] = away * share * self.plan.places_byte(layout, samples) * runs
         return sent
 
+    def held_byte(self, devices: int, samples: int) -> float:
+        """Give what a device holds of a step of so many samples on so many devices [byte]; nothing is timed.
+
+        Raises FomkitError as `at`.
+        """
+        replicas = self.layout.replicas(devices)
+        return self.memory_byte(*self._schedule(samples, replicas), replicas)
+
     def memory_byte(self, samples: int, count: int, replicas: int) -> float:
         """Give what the first stage holds per device: parameters, gradients, state and activations [byte]."""
         layout, (held, shared) = self.layout, self._device_parameters()

@@ -89,13 +89,13 @@ class Kept(NamedTuple):
     `what`: what it is.
     `text`: what the help says of -o.
     `name`: of what was asked, the file where -o names none.
-    `then`: the command that one goes on with, of the ``{file}``.
+    `then`: of what is kept, the command that one goes on with, with a place for the ``{file}``.
     """
 
     what: Literal["machine", "model"]
     text: str
     name: Callable[[Mapping[str, Any]], str | None] = lambda _: None
-    then: str = ""
+    then: Callable[[Any], str] = lambda _: ""
 
 
 @dataclass(frozen=True)

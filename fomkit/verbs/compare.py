@@ -15,7 +15,8 @@ from fomkit.core.model import ModelProfile
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.content import INTERVAL_MEANING, estimate_content
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.options import Options, check_counts, choose_scope
+from fomkit.plan.memory_of import IN_MEMORY, batch_that_fits
+from fomkit.plan.options import Options, check_counts, choose_scope, options_of
 
 if TYPE_CHECKING:
     from fomkit.core.job import Job
@@ -105,8 +106,10 @@ class Comparison(Shown):
 
     @property
     def unfit(self) -> tuple[str, ...]:
-        """The work that no device holds, each with its machine and why."""
-        return unfit_of((*self.baseline, *self.estimates))
+        """The work that no device holds, each with its machine and why, and with what would fit."""
+        every = (*self.baseline, *self.estimates)
+        messages = zip(unfit_of(every), (one for one in every if one.fit.message), strict=True)
+        return tuple(f"{message.removesuffix(IN_MEMORY)}{_what_fits(one)}" for message, one in messages)
 
     def caveats(self, target: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
         """Give what a target's figure of merit leaves out, what no device holds, and what measured runs say."""
@@ -134,6 +137,18 @@ class Comparison(Shown):
 
     def _repr_html_(self) -> str:
         return self._view.html(self)
+
+
+def _what_fits(estimated: Estimate) -> str:
+    """Say what would fit instead, after a semicolon; "" where nobody knows."""
+    from fomkit.plan.scaling import smallest_layout  # most steps fit
+
+    model, sizes = estimated.model, dict(estimated.sizes)
+    options = options_of(sizes.get("batch"), sizes={name: one for name, one in sizes.items() if name != "batch"})
+    found = smallest_layout(model, estimated.machine, options)
+    if not found and estimated.job is None:
+        found = batch_that_fits(model, estimated.machine, sizes)
+    return f"; {found}" if found else ""
 
 
 def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from fomkit.plan.content import evidence_of, fact_content, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.scaling import smallest_layout
 from fomkit.prediction.exact import row_major
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
 from fomkit.profiles.locate import profile_names
@@ -306,7 +307,7 @@ def _layers(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any] | N
 
 
 def _room(
-    model: ModelProfile, machine: Machine, sizes: Mapping[str, int], needed: float, *, whole: bool
+    model: ModelProfile, machine: Machine, options: Options, sizes: Mapping[str, int], needed: float, whole: bool
 ) -> dict[str, Any]:
     fact = machine.device.capacity_byte
     if fact is None:
@@ -315,7 +316,8 @@ def _room(
     fits = False if needed > fact.value else True if whole else None
     largest = largest_batch(model, sizes, fact.value)
     return {"name": machine.name, "capacity_byte": fact.value, "source": fact.source or None, "fits": fits,
-            "share": needed / fact.value if whole else None, "largest_batch": largest}  # fmt: skip
+            "share": needed / fact.value if whole else None, "largest_batch": largest,
+            "smallest_layout": smallest_layout(model, machine, options) if fits is False else ""}  # fmt: skip
 
 
 def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> dict[str, Any]:
@@ -327,7 +329,7 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     """
     sizes = choose_sizes(model, options.wanted_sizes)
     use = step_memory(model, sizes)
-    found = _standing(model, sizes) if use is None else _followed(use)
+    found, whole = _standing(model, sizes) if use is None else _followed(use), use is not None
     needed = sum(byte or 0.0 for byte in found["totals"].values()) if use is None else use.peak_byte
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
     return {
@@ -339,7 +341,7 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
         "sizes": sizes,
         **found,
         "layers": _layers(model, sizes),
-        "target": None if machine is None else _room(model, machine, sizes, needed, whole=use is not None),
+        "target": None if machine is None else _room(model, machine, options, sizes, needed, whole),
         "batch_is_fixed": fixed,
         "assumed": list(ASSUMED) if use is not None else [],
         "excludes": list(EXCLUDED) if use is not None else ["activations and all else that the order would tell"],

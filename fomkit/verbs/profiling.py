@@ -14,9 +14,33 @@ from fomkit.verbs.answer import Answer, Kept, command
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.core.machine import Machine
     from fomkit.core.model import ModelProfile, Workload
 
 
+def _machine_for(model: ModelProfile) -> str:
+    """Name a machine to try a model on: the usual one, or the oldest one with timings that has its formats."""
+    from fomkit.ops.kinds import PRODUCT_KINDS
+    from fomkit.profiles.locate import profile_names
+    from fomkit.profiles.machines import load_machine
+
+    def memory_byte(machine: Machine) -> float:
+        fact = machine.device.capacity_byte
+        return fact.value if fact else 0.0
+
+    wanted = {*model.ops["dtype"][model.ops["kind"].isin(PRODUCT_KINDS)].astype(str)}
+
+    def has_all(machine: Machine) -> bool:
+        return wanted <= {peak.dtype for peak in machine.device.peaks}
+
+    if has_all(load_machine(_USUAL)):
+        return _USUAL
+    timed = [one for one in map(load_machine, profile_names("machine_profiles")) if len(one.timings)]
+    found = sorted(filter(has_all, timed), key=lambda one: (one.year or 9999, -memory_byte(one)))
+    return found[0].name if found else _USUAL
+
+
+_USUAL = "v100"
 CARRIED = 0.95
 """Share of a step's flop that the ops carry which are named."""
 _OF_FILE = "file"
@@ -41,7 +65,7 @@ _WITHOUT_DATA = {
         lambda asked: (
             f"{asked['name'] or Path(asked['source']).stem.removesuffix('.transformer') or 'model'}.yaml"
         ),
-        "fomkit estimate {file} --target v100",
+        lambda model: f"fomkit estimate {{file}} --target {_machine_for(model)}",
     ),
     plain=True,
     examples=(
@@ -77,7 +101,8 @@ def profile(
         With --script, after '--': the program's own.
     script : bool
         The file is a training program: it really runs, on the CPU, and is stopped after its third step or a few
-        more, of which one is taken.
+        more, of which one is taken. A file that makes a Trainer of transformers or Lightning, or an Accelerator,
+        is one.
     mode : str
         A training step, or the forward pass; of a config.json also decode, one token after a cache.
     batch : int, optional
@@ -157,10 +182,12 @@ def _passes(asked: _Asked) -> Literal["train", "infer"]:
 
 def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
     """Profile a file, and time it where that is asked for."""
+    from fomkit.frontends.detect import is_trainer_program
     from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
 
     if not is_bare or not isinstance(asked.optimizer, str | None):
         raise FomkitError("profile", "inputs, loss and optimizer are those of a module. Leave them out.")
+    asked = asked._replace(script=asked.script or is_trainer_program(path))
     is_onnx = _is_onnx(path, asked)
     _check_use(path, asked)
     _check_measuring(path, asked, is_onnx=is_onnx)
@@ -172,7 +199,7 @@ def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare:
         "sizes": asked.sizes,
         "name": asked.name,
     }
-    tell(f"profiling {path.name}")
+    tell(f"{'running' if asked.script else 'profiling'} {path.name}")
     if asked.script:
         found = profile_script(path, asked.arguments or (), name=asked.name, **limits)
     elif path.suffix in (".yaml", ".yml"):
@@ -276,7 +303,9 @@ def _what_a_run_lacks(model: ModelProfile) -> list[str]:
         return []
     made_by_code = model.traced_with.get("device") in _WITHOUT_DATA.keys() - {_OF_FILE}
     place = "file" if made_by_code else "profile's data and run"
-    return [f"note: no run and no units per day without {' and '.join(lacking)}; the {place} may give them"]
+    given = " and ".join(f"--{name.removeprefix('train_')}" for name in lacking)
+    note = f"no run and no units per day without {' and '.join(lacking)}; the {place} may give them"
+    return [f"note: {note}, or {given} of an estimate"]
 
 
 def _carrying(ops: pd.DataFrame, total: float) -> list[Mapping[str, Any]]:

@@ -46,8 +46,10 @@ def test_a_program_gives_the_step_of_its_model_file(
     source = root / "tests" / "data" / "scripts" / folder
     found, model = profile_script(source / "train.py", arguments), profile_file(source / "model.py")
     assert (found.traced_with["device"], model.traced_with["device"]) == ("cpu", "meta")
-    for table in ("ops", "parts"):
-        ran, expected = numbers(found, table), numbers(model, table, model.batch)
+    batch = model.batch
+    assert batch
+    for table, at in (("ops", batch), ("parts", batch), ("ops", 5 * batch), ("parts", 5 * batch)):
+        ran, expected = numbers(found, table, at), numbers(model, table, at)
         pd.testing.assert_frame_equal(heavy_rows(ran), heavy_rows(expected))
         flop = [sum(row_flop(row) * row["count"] for _, row in rows.iterrows()) for rows in (ran, expected)]
         assert flop[0] == flop[1]
@@ -154,3 +156,45 @@ with tidy():
     text = text.replace("raise_again = True", "raise")
     profile_script(file_of(text, "train.py"), time_limit_s=60.0)
     assert (tmp_path / "tidied").exists()
+
+
+OTHERWISE = """
+import time, torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = DataLoader(TensorDataset(torch.randn(120, 8)), batch_size=12)
+for epoch in range(4):
+    for (x,) in data:
+        {when}
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "x = x.view(12, 8)",
+        "assert len(x) == 12",
+        "if len(x) != 12: import os; os._exit(3)",
+        "if len(x) != 12: print('x' * 60_000_000); time.sleep(600)",
+    ],
+    ids=["a size that stands in it", "a check", "its end", "too much"],
+)
+def test_a_program_that_fails_at_other_batches_has_its_own(file_of: Write, when: str) -> None:
+    profile = profile_script(file_of(OTHERWISE.format(when=when), "train.py"))
+    assert (profile.batch, profile.run.epochs, profile.data.train_samples) == (12, 4, 120)
+    assert any(note.startswith("the sizes hold for batch 12 only") for note in profile.notes)
+    assert any("took no step of its own at another batch" in note for note in profile.notes)
+    assert not profile.caveats
+
+
+def test_a_program_s_batch_of_one_is_named_from_larger_ones(file_of: Write) -> None:
+    path = file_of(
+        OTHERWISE.format(when="x = x.expand(-1, 8)").replace("batch_size=12", "batch_size=1"), "train.py"
+    )
+    profile = profile_script(path)
+    (product,) = profile.ops[profile.ops["op"] == "aten::addmm"][["m", "n", "k"]].to_numpy().tolist()
+    assert (profile.batch, product) == (1, ["batch", 3, 8])

@@ -41,8 +41,9 @@ def run(tmp_path: Path) -> Callable[..., ModelProfile]:
         path = tmp_path / "train.py"
         path.write_text(start + text, encoding="utf-8")
 
-        def stop(_: Any) -> None:
-            raise Stopped
+        def stop(_: Any, is_all: bool) -> None:
+            if is_all:
+                raise Stopped
 
         watch = StepWatch(lambda name: name == str(path), stop)
         try:

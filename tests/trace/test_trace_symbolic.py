@@ -159,6 +159,31 @@ def test_what_rounds_in_the_batch_is_kept_at_its_batch(torch: Any) -> None:
     assert profile.ops.loc[0, "m"] == 8
 
 
+def test_a_batch_of_one_is_named_from_larger_ones(torch: Any) -> None:
+    class Reordered(torch.nn.Module):  # a copy, but for a batch of 1, whose axes lie in memory as they are wanted
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(self.layer(x).transpose(0, 1).reshape(-1, 4))
+
+    def profile(batch: int) -> ModelProfile:
+        workload = fomkit.Workload(
+            Reordered(), lambda batch=batch: torch.randn(batch, 3, 4), loss=lambda y, _: y.sum()
+        )
+        return profile_workload(workload)
+
+    one, three = profile(1), profile(3)
+    assert (one.batch, three.batch) == (1, 3)
+    assert not any("the sizes hold for" in note for note in one.notes)
+    assert any(note.startswith("the ops are those of batches from 2 on, at batch 1 too") for note in one.notes)
+    for batch in (2, 3, 8):
+        assert numbers(one, "ops", batch).equals(numbers(three, "ops", batch))
+    assert one.order is not None
+    assert numbers(one, "order", 5).equals(numbers(three, "order", 5))
+
+
 def test_a_step_that_fails_at_other_batches_is_kept_at_its_batch(torch: Any) -> None:
     target = torch.zeros(8, 4)
     workload = Workload(

@@ -60,7 +60,7 @@ class FrameworkCapture(Generic[T]):
     `trains`: what a program is expected to train by, for messages.
     """
 
-    watch: Callable[[Callable[[str], bool], Callable[[T], None]], Watch[T]]
+    watch: Callable[[Callable[[str], bool], Callable[..., None]], Watch[T]]
     draft: Callable[[T, dict[str, Any], str], Draft]
     trains: str
 
@@ -84,13 +84,17 @@ def _failed(error: FomkitError, *, quotes: bool = False) -> dict[str, list[str] 
     return {"error": [error.where, error.what], "quotes": quotes}
 
 
-def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[[T], None]:
-    def on_taken(taken: T) -> None:
+def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[..., None]:
+    """Leave what is taken; where that is all, end the program: else it may fail without harm."""
+
+    def on_taken(taken: T, is_all: bool = True) -> None:
         try:
             answer.leave({"draft": asdict(framework.draft(taken, request, ""))})
         except Exception as error:  # else the user's code might swallow it and train on
             answer.leave(_failed(explain_exception(error, request["where"], Path(request["path"]))))
             os._exit(0)
+        if not is_all:
+            return
         late = threading.Timer(_TIDY_S, os._exit, (0,))
         late.daemon = True
         late.start()

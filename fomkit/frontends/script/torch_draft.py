@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import traced_with
 from fomkit.frontends.layers import count_layers, split_layers
+from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
+from fomkit.frontends.script.run_length import RunLength
 from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
+from fomkit.frontends.script.torch_sizes import named_by_batch
 from fomkit.frontends.script.torch_steps import StepWatch, Taken
+from fomkit.frontends.sizes import NoExpression
 from fomkit.frontends.step import Draft, count_rows
 from fomkit.frontends.step_spread import difference_notes, doubt_of_axis
 
@@ -52,25 +58,42 @@ def _doubt(taken: Taken) -> str:
 
 
 def _accumulates(taken: Taken) -> bool:
-    return len(taken.steps_by) == 1 and taken.seen.backwards > 1 and not taken.seen.closures
+    # A closure runs all passes of its step, or only the last one, as Lightning's does.
+    return len(taken.steps_by) == 1 and taken.seen.backwards > max(taken.seen.closures, 1)
 
 
-def _notes(taken: Taken, batch: int | None, read_from: str) -> Iterator[str]:
+def _named(taken: Taken, batch: int | None) -> tuple[list[TracedOp], str]:
+    """Give the ops with the batch as a name, and what is to be said of it after the number of samples."""
+    others, ops = taken.others, taken.step.ops
+    if isinstance(others, str):
+        return ops, others and f": {others}"
+    if batch is None:
+        return ops, ""
+    try:
+        named = named_by_batch(ops, others, batch)
+    except NoExpression as reason:
+        return ops, f": {reason}"
+    times = batch // others.samples
+    return named, f"batches of {', '.join(map(str, others.found))}" + (
+        f"; one step is {times} batches, so give a multiple of {times}" if times > 1 else ""
+    )
+
+
+def _notes(taken: Taken, batch: int | None, read_from: str, ops: list[TracedOp], why: str) -> Iterator[str]:
     yield f"taken from the running program: its step {taken.place}, with real data on {_devices(taken)}"
     if batch is None:
         yield "the batch is not known: no DataLoader gave one, and no tensor went into a model"
+    elif ops is taken.step.ops:
+        yield f"the sizes hold for batch {batch} only ({read_from}){why}"
     else:
-        yield f"the sizes hold for batch {batch} only ({read_from})"
+        yield f"batch {batch} ({read_from}); other sizes by the program's own steps at {why}"
     if batch is not None and (doubt := _doubt(taken)):
         yield doubt
     yield from difference_notes(taken.works, taken.place)
-    if taken.epochs.count is None:
-        yield f"the number of epochs is not known: {taken.epochs.origin}"
-    else:
-        yield f"{taken.epochs.count} epochs, {taken.epochs.origin}"
+    yield from _length_notes(taken)
     if _accumulates(taken):
         yield f"gradient accumulation: {taken.seen.backwards} backward passes to one step of the optimizer"
-    if times := taken.seen.closures:
+    if (times := taken.seen.closures) > 1:
         yield f"the optimizer called its closure {times} times; in another step it may be more or less"
     if len(taken.steps_by) > 1:
         steps = ", ".join(f"{name} steps {times} times" for name, times in taken.steps_by.items())
@@ -87,6 +110,38 @@ def _notes(taken: Taken, batch: int | None, read_from: str) -> Iterator[str]:
         )
 
 
+def _length_notes(taken: Taken) -> Iterator[str]:
+    length = taken.length
+    if length.steps:
+        yield f"{length.steps:,} steps of the optimizer, {length.origin}"
+    elif length.epochs is None:
+        yield f"the number of epochs is not known: {length.origin}"
+    else:
+        yield f"{length.epochs} epoch{'s' * (length.epochs > 1)}, {length.origin}"
+    if length.accumulates and length.accumulates != taken.seen.backwards:
+        yield (
+            f"{DOUBTFUL}: the step that was taken has {taken.seen.backwards} backward passes, and its trainer was "
+            f"told {length.accumulates}"
+        )
+    yield from length.remarks
+
+
+def _in_epochs(length: RunLength, facts: LoaderFacts, batch: int | None) -> tuple[RunLength, list[str]]:
+    """Give the length of a run in epochs, with a note where its steps end in the middle of one."""
+    samples = facts.samples if length.train_samples is None else length.train_samples
+    if length.steps is None or batch is None:
+        return replace(length, train_samples=samples), []
+    each = -(-samples // batch) if samples and facts.last_batch == "keep" else (samples or 0) // batch
+    if each and not length.steps % each:
+        return replace(length, epochs=length.steps // each, train_samples=samples), []
+    whole = length.steps * batch
+    validated = length.validation_samples
+    if validated:
+        validated = validated * (length.steps // each) if each else None
+    note = f"the run ends by its steps: they count as one epoch of {whole:,} samples"
+    return replace(length, epochs=1, train_samples=whole, validation_samples=validated), [note]
+
+
 def _parameters(taken: Taken) -> list[torch.Tensor]:
     owned = [parameter for model in taken.seen.models.values() for parameter in model.parameters()]
     return list({id(parameter): parameter for parameter in (*owned, *taken.parameters)}.values())
@@ -98,12 +153,14 @@ def _devices(taken: Taken) -> str:
 
 def draft_script(taken: Taken, request: dict[str, Any], partial: str = "") -> Draft:
     """Make the draft of the requested ``name``; ``partial`` says why the program ended before the wanted step."""
-    ops, layers = split_layers(taken.step.ops)
-    rows, parts = count_rows(ops)
     batch, read_from = _batch(taken)
+    named, why = _named(taken, batch)
+    ops, layers = split_layers(named)
+    rows, parts = count_rows(ops)
     facts = loader_facts(taken.seen.batches[0].loader) if taken.seen.batches else _NO_LOADER
+    length, by_steps = _in_epochs(taken.length, facts, batch)
     parameters = _parameters(taken)
-    notes = [*_notes(taken, batch, read_from), *taken.remarks, *taken.step.notes]
+    notes = [*_notes(taken, batch, read_from, named, why), *by_steps, *taken.remarks, *taken.step.notes]
     models = " and ".join(type(model).__name__ for model in taken.seen.models.values()) or "Program"
     return Draft(
         request["name"], f"{models}, training step", rows, parts, count_layers(layers),
@@ -111,8 +168,9 @@ def draft_script(taken: Taken, request: dict[str, Any], partial: str = "") -> Dr
         traced_with=traced_with("torch", torch.__version__, _devices(taken), "train"),
         parameters_total=sum(parameter.numel() for parameter in parameters),
         parameters_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        train_samples=facts.samples, validation_samples=None, last_batch=facts.last_batch,
-        epochs=taken.epochs.count, optimizer=taken.step.optimizer, unsupported=taken.step.listed_unsupported,
+        train_samples=length.train_samples, validation_samples=length.validation_samples,
+        last_batch=facts.last_batch, epochs=length.epochs, optimizer=taken.step.optimizer,
+        unsupported=taken.step.listed_unsupported,
         notes=[*([f"partial: {partial}"] if partial else []), taken.step.shares, *notes],
     )  # fmt: skip
 

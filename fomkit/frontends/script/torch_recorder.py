@@ -36,18 +36,25 @@ class OuterCalls:
     """Finds the program's models: modules with parameters that are called while no other one is running.
 
     `on_begin`: called before each outermost call of a module with parameters.
+    `on_end`: called after it, with what it was called with, by place and by name.
     """
 
-    def __init__(self, on_begin: Callable[[torch.nn.Module, Any], None]) -> None:
+    def __init__(
+        self, on_begin: Callable[[torch.nn.Module], None], on_end: Callable[[tuple[Any, Mapping[str, Any]]], None]
+    ) -> None:
         self.found: dict[int, torch.nn.Module] = {}
-        self._on_begin = on_begin
+        self._on_begin, self._on_end = on_begin, on_end
         self._depth = 0
 
-    def _before(self, module: torch.nn.Module, args: Any) -> None:
+    def _before(self, module: torch.nn.Module, _args: Any) -> None:
         if not self._depth and next(module.parameters(), None) is not None:
             self.found.setdefault(id(module), module)
-            self._on_begin(module, args)
+            self._on_begin(module)
         self._depth += 1
+
+    def _given(self, module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any], _output: Any) -> None:
+        if self._depth == 1 and id(module) in self.found:
+            self._on_end((args, kwargs))
 
     def _after(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
         self._depth -= 1
@@ -57,6 +64,8 @@ class OuterCalls:
         """Follow all modules inside the block."""
         with ExitStack() as handles:
             handles.callback(hooks.register_module_forward_pre_hook(self._before).remove)
+            # One that is called after errors, too, is given no named arguments there.
+            handles.callback(hooks.register_module_forward_hook(self._given, with_kwargs=True).remove)
             handles.callback(hooks.register_module_forward_hook(self._after, always_call=True).remove)
             yield
 
@@ -145,12 +154,12 @@ class Fetched:
 
 @contextmanager
 def watch_loaders(
-    on_start: Callable[[], None], on_batch: Callable[[Fetched], None], quietly: Callable[[], Any]
+    on_start: Callable[[], None], on_batch: Callable[[Fetched], Any], quietly: Callable[[], Any]
 ) -> Iterator[None]:
     """Follow every DataLoader of this process inside the block.
 
-    `on_start`: called before a loader is gone through anew; `quietly`: in which batches are made: that is the
-    host's work, and no op of the step.
+    `on_start`: called before a loader is gone through anew; `on_batch`: gives what the program gets of a batch;
+    `quietly`: in which batches are made: that is the host's work, and no op of the step.
     """
     loaders: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
     start, fetch = data.DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__
@@ -165,12 +174,12 @@ def watch_loaders(
     def fetched(self: Any) -> Any:
         with quietly():
             values = fetch(self)
-        if self in loaders:
+            if self not in loaders:
+                return values
             loader = loaders[self]
             facts = loader_facts(loader)
             full = None if facts.samples is None or not facts.batch else facts.samples // facts.batch
-            on_batch(Fetched(loader, values, full is None or self._num_yielded <= full))
-        return values
+            return on_batch(Fetched(loader, values, full is None or self._num_yielded <= full))
 
     with (
         replaced(data.DataLoader, __iter__=started),
@@ -202,6 +211,7 @@ class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
 
 def shapes_in(values: Any) -> list[tuple[int, ...]]:
     """Give the shapes of the tensors among some values, those of single numbers left out."""
+    values = {**values} if isinstance(values, Mapping) else values  # a dict of one's own is one to torch, too
     return [tuple(tensor.shape) for tensor in tensors_of(values) if tensor.dim()]
 
 
@@ -215,7 +225,8 @@ class Recording:
     `has_begun`: whether anything of the training step itself has run.
     `backwards`, `closures`: backward passes, and calls of a function given to the optimizer's step.
     `batches`: what the program took from its loaders.
-    `called_with`: shapes of the tensors that a model was first called with.
+    `called_with`: shapes of the tensors that a model was first called with, by place or by name.
+    `called_lengths`: the first axis of what models were called with, call by call.
     """
 
     def __init__(self, models: Models, trained: Sequence[torch.Tensor]) -> None:
@@ -236,6 +247,7 @@ class Recording:
         self.backwards = self.closures = 0
         self.batches: list[Fetched] = []
         self.called_with: list[tuple[int, ...]] = []
+        self.called_lengths: list[int] = []
         self.updated_by: Counter[int] = Counter()
         self._updates: list[Any] = []
         self._is_stale = False
@@ -261,7 +273,7 @@ class Recording:
             log.forget()
         self._begin()
 
-    def model_begins(self, model: torch.nn.Module, args: Any) -> None:
+    def model_begins(self, model: torch.nn.Module) -> None:
         """Take note of an outermost call of a module."""
         if self._is_stale:
             self.forget()
@@ -269,10 +281,14 @@ class Recording:
         self._recorder.between = FORWARD
         if torch.is_grad_enabled():
             self.has_begun = True
-            if not self.called_with:
-                self.called_with = shapes_in(args)
         elif not model.training and any(id(parameter) in self._trained for parameter in model.parameters()):
             self._is_stale = not self.has_begun
+
+    def model_ends(self, given: tuple[Any, Mapping[str, Any]]) -> None:
+        """Take note of what an outermost call of a module was given."""
+        shapes = shapes_in(given) if torch.is_grad_enabled() else []
+        self.called_with = self.called_with or shapes
+        self.called_lengths += [shape[0] for shape in shapes[:1]]
 
     @contextmanager
     def backward(self, outputs: Any, fills: bool) -> Iterator[None]:

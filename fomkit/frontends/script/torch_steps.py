@@ -1,167 +1,33 @@
-"""Which step of a running program is taken: later than the first, after every optimizer has had its turn.
-
-How many epochs it has is read from the user's source, where a loop says so.
-"""
+"""Which step of a running program is taken: later than the first, after every optimizer has had its turn."""
 
 from __future__ import annotations
 
-import ast
-import operator
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch.optim import optimizer as hooks
 
-from fomkit.frontends.detect import source_tree
 from fomkit.frontends.drafting import replaced, watch_made
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
+from fomkit.frontends.script.run_length import RunLength, run_length
 from fomkit.frontends.script.torch_recorder import Fetched, OuterCalls, Recording, watch_loaders
+from fomkit.frontends.script.torch_sizes import OtherBatches, at_other_batches
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
 from fomkit.frontends.torch.step import watch_backward
 
-_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
-_WRAPPERS = frozenset({"enumerate", "tqdm", "islice", "iter", "zip", "reversed", "progress_bar", "track"})
-"""Calls that hand on, one by one, what their first argument gives."""
-_RANGES = frozenset({"range", "trange"})
-
-
-class Unknown(Exception):  # noqa: N818 - a verdict, not a fault
-    """The source does not say."""
-
-
-@dataclass(frozen=True)
-class Epochs:
-    """How many epochs a run has: None where no loop says it, and where that was read or why it is not known."""
-
-    count: int | None
-    origin: str
-
-
-@dataclass(frozen=True)
-class _Loop:
-    node: ast.For | ast.While
-    frame: FrameType
-
-    @property
-    def place(self) -> str:
-        return f"{Path(self.frame.f_code.co_filename).name}:{self.node.lineno}"
-
-
-@cache
-def _loops_of_file(path: str) -> tuple[ast.For | ast.While, ...]:
-    tree = source_tree(Path(path))
-    return tuple(node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.For | ast.While))
-
-
-def _loops_around(frame: FrameType) -> list[_Loop]:
-    """Give the loops of a frame's own function whose body runs now, the outermost first."""
-    line, code = frame.f_lineno, frame.f_code
-    if line is None:
-        return []
-    own = (node for node in _loops_of_file(code.co_filename) if code.co_firstlineno <= node.lineno)
-    found = [node for node in own if node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)]
-    return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
-
-
-def _value(node: ast.expr, frame: FrameType) -> Any:
-    """Look a plain expression up in a frame: names, attributes, items and arithmetic; nothing is called."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        for names in (frame.f_locals, frame.f_globals):
-            if node.id in names:
-                return names[node.id]
-    if isinstance(node, ast.Attribute):
-        return getattr(_value(node.value, frame), node.attr)
-    if isinstance(node, ast.Subscript):
-        return _value(node.value, frame)[_value(node.slice, frame)]
-    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        return _ARITHMETIC[type(node.op)](_value(node.left, frame), _value(node.right, frame))
-    if isinstance(node, ast.Call) and _called(node) == "int" and len(node.args) == 1:
-        return int(_value(node.args[0], frame))
-    raise Unknown
-
-
-def _known(node: ast.expr, frame: FrameType) -> Any:
-    try:
-        return _value(node, frame)
-    except Exception:  # whatever the user's objects raise when they are looked at
-        return None
-
-
-def _is_over(node: ast.expr, frame: FrameType, loader: Any) -> bool:
-    """Tell whether an expression is a loader, or a progress bar around it."""
-    value = _known(node, frame)
-    return value is loader or getattr(value, "__dict__", {}).get("iterable") is loader
-
-
-def _called(node: ast.Call) -> str:
-    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-
-
-def _unwrapped(node: ast.expr) -> Iterator[ast.expr]:
-    """Give what a loop goes over: the expression, and where it is only wrapped, what is inside."""
-    yield node
-    if isinstance(node, ast.Call) and _called(node) in _WRAPPERS:
-        for argument in node.args:
-            yield from _unwrapped(argument)
-
-
-def _rounds(loop: _Loop) -> int | None:
-    """Give how often a ``for … in range(…)`` runs."""
-    if not isinstance(loop.node, ast.For):
-        return None
-    for node in _unwrapped(loop.node.iter):
-        if isinstance(node, ast.Call) and _called(node) in _RANGES and 1 <= len(node.args) <= 3:
-            bounds = [_known(argument, loop.frame) for argument in node.args]
-            return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
-    return None
-
-
-def epochs_around(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> Epochs:
-    """Find the epochs: the rounds of the ``range`` loop right outside of the loop over the training data.
-
-    `frame`: the innermost of the program's frames; `is_user_file`: tells the user's own source from libraries';
-    `loader`: what the training data comes from; None where there is none.
-    """
-    if loader is None:
-        return Epochs(None, "no loop over a DataLoader was found")
-    loops: list[_Loop] = []
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            loops = _loops_around(frame) + loops
-        frame = frame.f_back
-    for place, loop in enumerate(loops):
-        over = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
-        if any(_is_over(node, loop.frame, loader) for node in over):
-            return _outside(loops[:place], loop)
-    return Epochs(None, "the loop over the DataLoader is not one that can be read")
-
-
-def _outside(loops: list[_Loop], data: _Loop) -> Epochs:
-    if not loops:
-        return Epochs(None, f"no loop stands around the one over the data at {data.place}")
-    rounds = _rounds(loops[-1])
-    if rounds is None:
-        return Epochs(None, f"the loop at {loops[-1].place} is no range of a known length")
-    return Epochs(rounds or None, f"from the loop at {loops[-1].place}")
-
-
 FURTHER_ROUNDS = 4
 """Steps that are waited for one that stands alone: in the middle of an epoch, with a full batch."""
+_RECENT = 8
+"""Batches that are remembered, to find the one that a step used."""
 PATIENCE = 50
 """Steps of optimizers after which one that never took any is left out."""
 
@@ -176,6 +42,7 @@ class Taken:
     `idle`: optimizers that were made and never stepped.
     `remarks`: on the program as a whole.
     `works`: rough work of each recorded step that is like this one, this one among them (`step_spread`).
+    `others`: the step at other batches, or why there is none.
     """
 
     step: Step
@@ -183,36 +50,38 @@ class Taken:
     place: int
     steps_by: Mapping[str, int]
     idle: int
-    epochs: Epochs
+    length: RunLength
     parameters: list[torch.Tensor]
     remarks: list[str]
     works: tuple[float, ...] = ()
+    others: OtherBatches | str = ""
 
 
 class StepWatch:
     """Follows a program's optimizers and records its steps until one can be taken.
 
     A step ends where the optimizer steps. Of several optimizers, one round of all is a step: from one step of the
-    optimizer that came last to its next one.
+    optimizer that came last to its next one. Once one is taken for good, the program trains on at other batches.
 
     `is_user_file`: tells the user's own source from libraries'.
-    `on_taken`: called once; it may raise what ends the program.
+    `on_taken`: called with what is taken for good, and whether that is all; it then raises what ends the program.
 
     `rounds`, `backwards`: steps and backward passes that were seen.
     `taken`: the best step so far.
     `is_over`: whether a step was taken for good.
     """
 
-    def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken], None]) -> None:
+    def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken, bool], None]) -> None:
         self.rounds = self.backwards = 0
         self.taken: Taken | None = None
         self._is_user_file, self._on_taken = is_user_file, on_taken
         self._made: WeakSet[Any] = WeakSet()
         self._stepped: dict[int, torch.optim.Optimizer] = {}
         self._steps = self._depth = 0
-        self.is_over = False
+        self.is_over = self._is_stopped = False
         self._now: Recording | None = None
-        self._calls = OuterCalls(self._model_begins)
+        self._calls = OuterCalls(self._model_begins, self._model_ends)
+        self._recent: deque[Fetched] = deque(maxlen=_RECENT)
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
         self._works: list[tuple[bool, float]] = []
@@ -250,18 +119,27 @@ class StepWatch:
     def _engine(self) -> Any:
         return self._now.watched_engine() if self._now else nullcontext()
 
-    def _model_begins(self, model: torch.nn.Module, args: Any) -> None:
+    def _model_begins(self, model: torch.nn.Module) -> None:
         if self._now:
-            self._now.model_begins(model, args)
+            self._now.model_begins(model)
+
+    def _model_ends(self, given: tuple[Any, Mapping[str, Any]]) -> None:
+        if self._now:
+            self._now.model_ends(given)
 
     def _loader_starts(self) -> None:
         if self._now:
             self._now.forget()
 
-    def _batch(self, batch: Fetched) -> None:
+    def _batch(self, batch: Fetched) -> Any:
+        others = self.taken.others if self.is_over and self.taken else ""
+        if isinstance(others, OtherBatches):
+            return others.instead_of(batch)
+        self._recent.append(batch)
         if self._now:
             self._now.batches.append(batch)
             self._now.is_clean &= batch.is_full
+        return batch.values
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
@@ -307,7 +185,7 @@ class StepWatch:
         self._depth -= 1
         if self._depth or os.getpid() != self._process:
             return
-        if self.is_over:
+        if self._is_stopped:
             os._exit(0)  # a program that would not be stopped
         self._steps += 1
         if self._now:
@@ -315,7 +193,7 @@ class StepWatch:
             self._now.update(optimizer)
         is_new = id(optimizer) not in self._stepped
         self._stepped[id(optimizer)] = optimizer
-        if is_new:
+        if is_new and not self.is_over:
             self.rounds, self.taken = 1, None
             self._works.clear()
             if self._now:
@@ -340,6 +218,9 @@ class StepWatch:
     def _round_ends(self) -> None:
         if self._now is None:
             return
+        if self.is_over:
+            self._other_ends(self._now)
+            return
         found = self._take(self._now)
         self._works.append((found.seen.is_clean, rough_work(found.step.ops)))
         if self.taken is None or found.seen.is_clean or not self.taken.seen.is_clean:
@@ -348,10 +229,20 @@ class StepWatch:
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
         waits = self._idle() and self._steps < PATIENCE
         if self.rounds >= WANTED_ROUND and (taken_is_clean or is_late) and not waits:
-            self._now, self.is_over = None, True
             works = tuple(work for is_clean, work in self._works if is_clean == taken_is_clean)
-            self.taken = replace(self.taken, works=works)
-            self._on_taken(self.taken)
+            others = at_other_batches(self.taken.seen, self._recent) if taken_is_clean else ""
+            self.taken = replace(self.taken, works=works, others=others)
+            self.is_over, self._is_stopped = True, isinstance(others, str)
+            self._now = None
+            self._on_taken(self.taken, self._is_stopped)
+
+    def _other_ends(self, recording: Recording) -> None:
+        """End a step at another batch, which a program that fails there need not end: the answer is left."""
+        self._now, ops = None, recording.close().ops
+        others = self.taken.others if self.taken else ""
+        if self.taken and not isinstance(others, str) and others.ends(recording, ops):
+            self._is_stopped = True
+            self._on_taken(self.taken, True)
 
     def _take(self, recording: Recording) -> Taken:
         stepped = enumerate(self._stepped.items(), start=1)
@@ -361,7 +252,7 @@ class StepWatch:
         return Taken(
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
-            epochs=epochs_around(sys._getframe(), self._is_user_file, loader),
+            length=run_length(sys._getframe(), self._is_user_file, loader),
             parameters=self._parameters(), remarks=list(self._remarks),
         )  # fmt: skip
 

@@ -1,0 +1,277 @@
+"""How long a running program trains: what its trainer says, else the loops that stand around its steps.
+
+A trainer is an object of a library that has the loop. Its figures are read from the object that is training, which
+the frames of the call have, so that no library is imported for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from torch.utils import data
+
+from fomkit.frontends.detect import source_tree
+from fomkit.frontends.script.torch_recorder import loader_facts
+
+_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
+_WRAPPERS = frozenset({"enumerate", "tqdm", "islice", "iter", "zip", "reversed", "progress_bar", "track"})
+"""Calls that hand on, one by one, what their first argument gives."""
+_RANGES = frozenset({"range", "trange"})
+_INSIDE = ("iterable", "base_dataloader", "_dataloader")
+"""Where progress bars, and what accelerate and Lightning Fabric make of a loader, keep what they go over."""
+
+
+class Unknown(Exception):  # noqa: N818 - a verdict, not a fault
+    """The source does not say."""
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """How long a program trains; None where nothing says it.
+
+    `epochs`, `origin`: how many, and where that was read or why it is not known.
+    `train_samples`, `validation_samples`: of one epoch, where a trainer says them; else they are the loader's.
+    `steps`: of the optimizer in the whole run, where they and no epochs end it.
+    `accumulates`: backward passes to one step of the optimizer, as the trainer was told.
+    `remarks`: what else a trainer says of the run.
+    """
+
+    epochs: int | None
+    origin: str
+    train_samples: int | None = None
+    validation_samples: int | None = None
+    steps: int | None = None
+    accumulates: int | None = None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Loop:
+    node: ast.For | ast.While
+    frame: FrameType
+
+    @property
+    def place(self) -> str:
+        return f"{Path(self.frame.f_code.co_filename).name}:{self.node.lineno}"
+
+
+@cache
+def _loops_of_file(path: str) -> tuple[ast.For | ast.While, ...]:
+    tree = source_tree(Path(path))
+    return tuple(node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.For | ast.While))
+
+
+def _loops_around(frame: FrameType) -> list[_Loop]:
+    """Give the loops of a frame's own function whose body runs now, the outermost first."""
+    line, code = frame.f_lineno, frame.f_code
+    if line is None:
+        return []
+    own = (node for node in _loops_of_file(code.co_filename) if code.co_firstlineno <= node.lineno)
+    found = [node for node in own if node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)]
+    return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    """Look a plain expression up in a frame: names, attributes, items and arithmetic; nothing is called."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        for names in (frame.f_locals, frame.f_globals):
+            if node.id in names:
+                return names[node.id]
+    if isinstance(node, ast.Attribute):
+        return getattr(_value(node.value, frame), node.attr)
+    if isinstance(node, ast.Subscript):
+        return _value(node.value, frame)[_value(node.slice, frame)]
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        return _ARITHMETIC[type(node.op)](_value(node.left, frame), _value(node.right, frame))
+    if isinstance(node, ast.Call) and _called(node) == "int" and len(node.args) == 1:
+        return int(_value(node.args[0], frame))
+    raise Unknown
+
+
+def _known(node: ast.expr, frame: FrameType) -> Any:
+    try:
+        return _value(node, frame)
+    except Exception:  # whatever the user's objects raise when they are looked at
+        return None
+
+
+def _is_over(node: ast.expr, frame: FrameType, loader: Any) -> bool:
+    """Tell whether an expression is a loader, or what goes over it in its place."""
+    value = _known(node, frame)
+    return value is loader or any(getattr(value, "__dict__", {}).get(name) is loader for name in _INSIDE)
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def _unwrapped(node: ast.expr) -> Iterator[ast.expr]:
+    """Give what a loop goes over: the expression, and where it is only wrapped, what is inside."""
+    yield node
+    if isinstance(node, ast.Call) and _called(node) in _WRAPPERS:
+        for argument in node.args:
+            yield from _unwrapped(argument)
+
+
+def _rounds(loop: _Loop) -> int | None:
+    """Give how often a ``for … in range(…)`` runs."""
+    if not isinstance(loop.node, ast.For):
+        return None
+    for node in _unwrapped(loop.node.iter):
+        if isinstance(node, ast.Call) and _called(node) in _RANGES and 1 <= len(node.args) <= 3:
+            bounds = [_known(argument, loop.frame) for argument in node.args]
+            return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
+    return None
+
+
+def _by_loops(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
+    """Find the epochs: the rounds of the ``range`` loop right outside of the loop over the training data.
+
+    `frame`: the innermost of the program's frames; `is_user_file`: tells the user's own source from libraries';
+    `loader`: what the training data comes from; None where there is none.
+    """
+    if loader is None:
+        return RunLength(None, "no loop over a DataLoader was found")
+    loops: list[_Loop] = []
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            loops = _loops_around(frame) + loops
+        frame = frame.f_back
+    for place, loop in enumerate(loops):
+        over = _unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ()
+        if any(_is_over(node, loop.frame, loader) for node in over):
+            return _outside(loops[:place], loop)
+    return RunLength(None, "the loop over the DataLoader is not one that can be read")
+
+
+def _outside(loops: list[_Loop], data: _Loop) -> RunLength:
+    if not loops:
+        return RunLength(None, f"no loop stands around the one over the data at {data.place}")
+    rounds = _rounds(loops[-1])
+    if rounds is None:
+        return RunLength(None, f"the loop at {loops[-1].place} is no range of a known length")
+    return RunLength(rounds or None, f"from the loop at {loops[-1].place}")
+
+
+def _whole(value: Any, least: int = 1) -> int | None:
+    """Give a count that is a whole number; None for streams without an end, and for what is not set."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if value >= least and value == int(value) else None
+
+
+def _length(values: Any) -> int | None:
+    """Give the samples of a dataset, or of several by name; None for none and for a stream."""
+    try:
+        return sum(map(len, values.values())) if isinstance(values, dict) else len(values)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _stops_early(callbacks: Any) -> list[str]:
+    stops = any("EarlyStopping" in type(callback).__name__ for callback in callbacks or ())
+    return ["early stopping may end the run before its last epoch"] * stops
+
+
+def _hugging_face(trainer: Any, _loader: Any) -> RunLength:
+    """Read transformers.Trainer: whole epochs, else the steps that it works out of them itself."""
+    arguments, remarks = trainer.args, _stops_early(trainer.callback_handler.callbacks)
+    by_steps = arguments.max_steps > 0
+    epochs = None if by_steps else _whole(arguments.num_train_epochs)
+    strategy = getattr(arguments.eval_strategy, "value", arguments.eval_strategy)
+    validated = {"no": 0, "epoch": _length(trainer.eval_dataset)}.get(strategy)
+    if strategy == "steps":
+        remarks.append(f"validates every {arguments.eval_steps} steps, not once an epoch, which is not counted")
+    return RunLength(
+        epochs, f"{'max_steps' if by_steps else 'num_train_epochs'} of transformers.Trainer",
+        steps=None if epochs else _whole(trainer.state.max_steps), validation_samples=validated,
+        accumulates=_whole(arguments.gradient_accumulation_steps), remarks=tuple(remarks),
+    )  # fmt: skip
+
+
+def _lightning(trainer: Any, loader: Any) -> RunLength:
+    """Read Lightning's Trainer: its epochs, or its steps where they end the run first."""
+    batches, every = _whole(trainer.num_training_batches), _whole(trainer.accumulate_grad_batches)
+    epochs, steps = _whole(trainer.max_epochs), _whole(trainer.max_steps)
+    if epochs and steps:
+        by_epochs = epochs * math.ceil(batches / (every or 1)) if batches else math.inf
+        epochs, steps = (epochs, None) if by_epochs <= steps else (None, steps)
+    validated, remarks = _validated_by_lightning(trainer)
+    if getattr(trainer, "max_time", None):
+        remarks.append("max_time may end the run before its last epoch")
+    return RunLength(
+        epochs, f"{'max_epochs' if epochs or not steps else 'max_steps'} of Lightning's Trainer",
+        _cut(batches, loader), validated, steps, every, (*remarks, *_stops_early(trainer.callbacks)),
+    )  # fmt: skip
+
+
+def _cut(batches: int | None, loader: Any) -> int | None:
+    """Give the samples of an epoch that ends after so many batches; None where it ends with the loader."""
+    batch, whole = (None, None) if loader is None else (loader_facts(loader).batch, _length(loader))
+    return batches * batch if batches and batch and (whole is None or batches < whole) else None
+
+
+def _validated_by_lightning(trainer: Any) -> tuple[int | None, list[str]]:
+    """Give the samples that are validated after each epoch, and what is to be said of them."""
+    if not trainer.enable_validation:
+        return 0, []
+    if trainer.check_val_every_n_epoch != 1 or trainer.val_check_interval not in (None, 1.0):
+        return None, ["validates, but not once an epoch, which is not counted"]
+    loaders = trainer.val_dataloaders
+    loaders = loaders if isinstance(loaders, list | tuple) else [loaders]
+    samples = 0
+    for loader, most in zip(loaders, trainer.num_val_batches, strict=False):
+        if not isinstance(loader, data.DataLoader) or not math.isfinite(most):
+            return None, []
+        facts = loader_facts(loader)
+        if facts.samples is None or facts.batch is None:
+            return None, []
+        samples += min(facts.samples, int(most) * facts.batch)
+    return samples or None, []
+
+
+_TRAINERS: Mapping[str, Callable[[Any, Any], RunLength]] = {
+    "transformers": _hugging_face, "lightning": _lightning, "pytorch_lightning": _lightning,
+}  # fmt: skip
+"""By the package that defines the class ``Trainer``; programs may train by one derived from it."""
+
+
+def _trainer_of(frame: FrameType) -> tuple[Any, Callable[[Any, Any], RunLength]] | None:
+    """Give the trainer whose method a frame runs, and what reads it."""
+    owner = frame.f_locals.get("self")
+    for kind in type(owner).__mro__:
+        reader = _TRAINERS.get(kind.__module__.partition(".")[0])
+        if reader is not None and kind.__name__ == "Trainer":
+            return owner, reader
+    return None
+
+
+def run_length(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> RunLength:
+    """Find how long a program trains: by the trainer that is at work, else by the loops around the data.
+
+    `frame`: the innermost of the program's frames; `is_user_file`: tells the user's own source from libraries';
+    `loader`: what the training data comes from; None where there is none.
+    """
+    outer = frame
+    while outer is not None:
+        if found := _trainer_of(outer):
+            trainer, reader = found
+            try:
+                return reader(trainer, loader)
+            except Exception as error:  # another version of the library may say it elsewhere
+                name = type(trainer).__name__
+                return RunLength(None, f"{name} does not tell it as known versions do ({type(error).__name__})")
+        outer = outer.f_back
+    return _by_loops(frame, is_user_file, loader)
