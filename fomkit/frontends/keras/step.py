@@ -118,6 +118,8 @@ def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
 def _function(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
     if prepared.mode == "infer":
         return lambda data: prepared.model(split_values(data)[0], training=False)
+    if prepared.step is not None:
+        return prepared.step
     if prepared.has_own_step:
         return prepared.model.train_step  # type: ignore[no-any-return]
     return _own_step(prepared, seen)

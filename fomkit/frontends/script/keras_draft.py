@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
 import os
 import sys
@@ -141,6 +142,38 @@ _NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("Tor
 FIT, BATCHES = "Model.fit", "train_on_batch"
 
 
+@dataclass(frozen=True)
+class OwnStep:
+    """A function of TensorFlow that a program calls in a loop of its own, and that updates weights by an optimizer."""
+
+    function: Any
+    optimizer: Any
+
+    def tensors(self, arguments: Any) -> list[Any]:
+        """Give the tensors and arrays among its arguments."""
+        return [leaf for leaf in keras.tree.flatten(arguments) if hasattr(leaf, "shape")]
+
+    def on(self, arguments: Any) -> Callable[[Any], Any]:
+        """Give it as a step on tensors alone; its other arguments stay those of one call."""
+        leaves = keras.tree.flatten(arguments)
+
+        def step(data: Any) -> Any:
+            tensors = iter(data)
+            given = [next(tensors) if hasattr(leaf, "shape") else leaf for leaf in leaves]
+            args, kwargs = keras.tree.pack_sequence_as(arguments, given)
+            return self.function.python_function(*args, **kwargs)
+
+        return step
+
+    @property
+    def model(self) -> Any:
+        """The least model that has all weights which the optimizer updates; None where there is none."""
+        updated = {id(one) for one in self.optimizer._trainable_variables}
+        models = [one for one in gc.get_objects() if isinstance(one, keras.Model)]
+        whole = [one for one in models if updated <= {id(weight) for weight in one.trainable_variables}]
+        return min(whole, key=lambda one: len(one.weights), default=None)
+
+
 @dataclass
 class Training:
     """One call of ``fit``, or all of ``train_on_batch`` on one model.
@@ -149,8 +182,9 @@ class Training:
     `file`, `line`: where the program calls it.
     `arguments`: of ``fit``, by name, defaults too.
     `iterator`: what ``fit`` made of its data.
+    `own`: the program's own step, where it is no method of the model's.
     `steps`: those seen.
-    `batch`: the fullest batch seen, as a training step takes it.
+    `batch`: the fullest batch seen, as a training step takes it; of an own step its arguments.
     """
 
     model: Any
@@ -159,6 +193,7 @@ class Training:
     line: int
     arguments: Mapping[str, Any] = field(default_factory=dict)
     iterator: Any = None
+    own: OwnStep | None = None
     steps: int = 0
     batch: Any = None
 
@@ -202,6 +237,8 @@ class FitWatch:
         self._running: list[Training] = []
         self._in_step = False
         self._updates = 0
+        self._optimizer: Any = None
+        self._own: dict[int, Training] = {}
 
     @property
     def seen(self) -> str:
@@ -227,6 +264,10 @@ class FitWatch:
                 (BaseOptimizer, "apply", self._apply),
             ):
                 stack.enter_context(replaced(owner, **{name: watched(getattr(owner, name))}))
+            if keras.backend.backend() == "tensorflow":
+                from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+                stack.enter_context(replaced(Function, __call__=self._function(Function.__call__)))
             yield
 
     def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
@@ -310,14 +351,35 @@ class FitWatch:
         @wraps(run)
         def apply(*args: Any, **kwargs: Any) -> Any:
             self._updates += not self._in_step
+            self._optimizer = args[0]
             return run(*args, **kwargs)
 
         return apply
 
-    def _stepped(self, batches: list[Any]) -> None:
-        if not self._running:
+    def _function(self, run: Any) -> Any:
+        """Follow the functions that the program itself calls; one that updates weights while it is made is a step."""
+        import tensorflow as tf
+
+        def called(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._in_step or tf.inside_function():
+                return run(function, *args, **kwargs)
+            if self.is_over:
+                os._exit(0)  # a program that would not be stopped
+            before = self._updates
+            result = run(function, *args, **kwargs)
+            if self._updates > before and id(function) not in self._own:
+                own = OwnStep(function, self._optimizer)
+                self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own)
+            if id(function) in self._own:
+                self._stepped([(args, kwargs)], self._own[id(function)])
+            return result
+
+        return called
+
+    def _stepped(self, batches: list[Any], training: Training | None = None) -> None:
+        if training is None and not self._running:
             return
-        training = self._running[-1]
+        training = training or self._running[-1]
         for batch in batches:
             training.step(batch)
         self.rounds = training.steps
@@ -383,9 +445,17 @@ def _of_fit(training: Training) -> Iterator[str]:
         yield f"validates after some epochs only (validation_freq {arguments['validation_freq']})"
 
 
+def _prepared(training: Training, batch: int) -> Prepared:
+    own, model = training.own, training.model
+    given = specs(_given(training.batch) if own is None else own.tensors(training.batch))
+    inputs = lambda sizes: batched(given, batch, sizes["batch"])  # noqa: E731
+    if own is None:
+        return Prepared(model, inputs, None, model.optimizer, "train")
+    return Prepared(model, inputs, None, own.optimizer, "train", own.on(training.batch))
+
+
 def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedStep:
-    given, model = specs(_given(training.batch)), training.model
-    prepared = Prepared(model, lambda sizes: batched(given, batch, sizes["batch"]), None, model.optimizer, "train")
+    prepared = _prepared(training, batch)
     try:
         return trace_sizes(partial(step_tracer(), prepared), {"batch": batch})
     except Exception as error:  # the program's own step ran, but may not where there are shapes only
@@ -393,7 +463,7 @@ def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedSte
         raise FomkitError(
             explained.where,
             f"{explained.what}, where the step is traced by shapes. Values must not decide what a step does: "
-            "let it train with run_eagerly=False.",
+            "let it train with run_eagerly=False, or without branches on tensors in a step of its own.",
         ) from error
 
 
@@ -404,8 +474,14 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
     `partial_because`: why the program ended before the wanted step; "" where it did not.
     """
     training, where = taken.training, request["where"]
-    model = training.model
-    batch = first_axis(training.batch)
+    model, own = training.model, training.own
+    batch = first_axis(training.batch if own is None else own.tensors(training.batch))
+    if model is None:
+        raise FomkitError(
+            f"{where}:{training.line}",
+            f"{training.way} updates weights that no single keras.Model has. Let one model hold them all, or give "
+            "the model as a model file.",
+        )
     if batch is None:
         raise FomkitError(where, f"{training.way} at {training.place} trains on a batch without a first axis.")
     unknown = Epoch(None, "keep", "of unknown length")
@@ -426,4 +502,4 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
 def main() -> None:
     """Run one request."""
     with watch_made_layers():
-        run_script(FrameworkCapture(FitWatch, draft_script, "Model.fit or train_on_batch"))
+        run_script(FrameworkCapture(FitWatch, draft_script, "Model.fit, train_on_batch or a step under @tf.function"))
