@@ -200,7 +200,7 @@ def test_a_step_of_a_loop_of_its_own_is_followed(run: Callable[..., ModelProfile
     assert products(profile) == products(run("model.fit(x, y, batch_size=25, verbose=0)"))
     assert (profile.optimizer["rule"], profile.parameters_total) == ("adam", 8 * 16 + 16 + 16 * 3 + 3)
     assert profile.order is not None
-    assert told(profile, "taken from the running program: step at train.py:24, its step 3")
+    assert told(profile, "taken from the running program: step at train.py:23, its step 3")
     assert told(profile, "samples and epochs are not known: step is called in a loop of the program's own")
     more = TAPE.replace("trainable_variables)", "trainable_variables + [other])")
     with pytest.raises(FomkitError, match="step updates weights that no single"):
