@@ -33,7 +33,7 @@ from fomkit.frontends.keras.calls import (
 from fomkit.frontends.keras.layers import placed_layers
 from fomkit.frontends.keras.ops import Placed, product_group, tensors_of
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, TracedOp, split_gradients
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, TracedOp, split_gradients
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 from fomkit.frontends.step import order_line
 
@@ -217,6 +217,6 @@ def order_of_graph(
             lines += _lines_of(one, _pieces(one, memory, copies), first_after - 1)
     except ShapeUnknown:
         return []
-    updates = [at for at, op in enumerate(ops) if rule and op.kind == "optimizer"]
+    updates = [at for at, op in enumerate(ops) if rule and op.pass_name == UPDATE]
     number = executed[-1].last if executed else 0
     return lines + [order_line(number + 1 + place, "", 0, row, None) for place, row in enumerate(updates)]
