@@ -11,7 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, at_level
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.model import ModelProfile
+from fomkit.core.model import ModelProfile, by_network
 from fomkit.merit.fom import Rates, figure_of_merit, take_mean
 from fomkit.plan.content import INTERVAL_MEANING, span_content
 from fomkit.plan.estimate import estimate
@@ -150,7 +150,7 @@ def make_grid(
     """
     cells = []
     columns = dict.fromkeys(row.framework for row in rows if row.framework)
-    for model, *twins in _networks(models):
+    for model, *twins in by_network(models):
         traced = {_column(one, columns): one for one in (model, *twins)}
         for machine in machines:
             for mode in ("train", "infer"):
@@ -165,29 +165,6 @@ def make_grid(
                     cells.append(found)
             after_each()
     return tuple(cells)
-
-
-def _networks(models: Sequence[ModelProfile]) -> list[list[ModelProfile]]:
-    """Put the traces of one network by several frameworks together.
-
-    The name of one begins with that of the other, a dash follows, and both have equally many trainable parameters.
-    """
-    found: dict[str, list[ModelProfile]] = {}
-    for model in models:
-        framework = model.traced_with.get("framework")
-        first = next(
-            (
-                one
-                for one in models
-                if model.name.startswith(f"{one.name}-")
-                and model.parameters_trainable == one.parameters_trainable
-                and framework != one.traced_with.get("framework")
-            ),
-            model,
-        )
-        known = found.setdefault(first.name, [first])
-        known += [] if model is first else [model]
-    return list(found.values())
 
 
 def _column(model: ModelProfile, columns: Iterable[str]) -> str:
