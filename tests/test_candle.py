@@ -174,7 +174,7 @@ def test_a_name_a_path_and_a_folder_are_found(root: Path, monkeypatch: pytest.Mo
     file = Path("model_profiles") / "candle" / "nt3.yaml"
     for name in ("nt3", "nt3.yaml", "candle/nt3", "model_profiles/candle/nt3.yaml"):
         assert locate(name, "model_profiles").resolve() == file.resolve(), name
-    assert complete_model("nt") == ["nt3"]
+    assert complete_model("nt") == ["nt3", "nt3-keras"]
     assert {Path(path).stem for path in models_named("candle")} == set(FACTS)
     assert models_named("nt3") == ["nt3"]
     assert models_named("nt3\0") == ["nt3\0"]

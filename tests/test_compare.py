@@ -224,6 +224,28 @@ def test_the_grid_keeps_the_latency_and_says_why_a_cell_is_empty(tmp_path: Path)
     assert "empty: " in done.stdout
 
 
+def test_one_network_in_two_frameworks_is_one_row(tmp_path: Path) -> None:
+    arguments = ("nt3-keras", "nt3", "--grid", "-t", "v100", "-t", "knl-7250")
+    cells = json.loads(run(*arguments, "--json").stdout)["cells"]
+    assert [(one["model"], one["framework"], one["mode"], one["basis"]) for one in cells[:4]] == [
+        ("nt3", "torch", "train", "modelled"), ("nt3", "keras/tensorflow", "train", "modelled"),
+        ("nt3", "torch", "infer", "modelled"), ("nt3", "keras/tensorflow", "infer", "modelled"),
+    ]  # fmt: skip
+    assert len(cells) == 8
+    assert cells[1]["explained"] == pytest.approx(0.63, abs=0.02)  # of the lecture's 11 s, as of PyTorch's trace
+    assert cells[0]["sample_per_s"] != cells[1]["sample_per_s"]
+    latency = table(tmp_path, "nt3,v100,latency_s,0.004,0.003,0.005,2,fp32,1,device,measured,keras/tensorflow")
+    (only,) = [
+        one
+        for one in json.loads(run("nt3", "--grid", "-t", "v100", "--measured", str(latency), "--json").stdout)[
+            "cells"
+        ]
+        if (one["framework"], one["mode"]) == ("keras/tensorflow", "infer")
+    ]
+    assert (only["basis"], only["batch"], only["latency_s"]["value"]) == ("measured", 2, 0.004)
+    assert only["sample_per_s"]["value"] == pytest.approx(500)
+
+
 def test_the_shipped_table_is_the_lectures() -> None:
     rows = read_measurements(locate("candle-lecture", "measurements"))
     assert {row.holds for row in rows if row.model == "p2b1"} != {""}

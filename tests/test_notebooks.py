@@ -51,6 +51,18 @@ def test_it_shows_what_it_is_committed_with(name: str) -> None:
     assert "https://cdn" not in path.read_text(encoding="utf-8")
 
 
+def test_the_assignments_page_has_the_notebooks_figures() -> None:
+    notebook = nbformat.read(FOLDER / "06-assignment.ipynb", as_version=4)
+    numbers = [float(number) for _, text, _ in shown(notebook) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+    known = {f"{number:,.{digits}f}" for number in numbers for digits in (0, 1, 2)}
+    page = (FOLDER.parent / "docs" / "assignment.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if re.match(r"\| (P1B3|NT3) ", line)]
+    text = " ".join(cell for line in rows for cell in line.split("|")[3:])
+    stated = re.findall(r"[\d,]*\d(?:\.\d+)?", text)
+    assert len(stated) > 90
+    assert not {number for number in stated if number not in known}
+
+
 if __name__ == "__main__":
     for one in sorted(FOLDER.glob("*.ipynb")):
         nbformat.write(run(one), one)

@@ -299,3 +299,27 @@ class ModelProfile:
     def batch(self) -> int | None:
         """Samples in one step."""
         return self.sizes.get("batch")
+
+
+def by_network(models: Sequence[ModelProfile]) -> list[list[ModelProfile]]:
+    """Put the traces of one network by several frameworks together.
+
+    The name of one begins with that of the other, a dash follows, and both have the same data and equally many
+    trainable parameters.
+    """
+    found: dict[str, list[ModelProfile]] = {}
+    for model in models:
+        framework = model.traced_with.get("framework")
+        first = next(
+            (
+                one
+                for one in models
+                if model.name.startswith(f"{one.name}-")
+                and (model.parameters_trainable, model.data) == (one.parameters_trainable, one.data)
+                and framework != one.traced_with.get("framework")
+            ),
+            model,
+        )
+        known = found.setdefault(first.name, [first])
+        known += [] if model is first else [model]
+    return list(found.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, at_level
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.model import ModelProfile
+from fomkit.core.model import ModelProfile, by_network
 from fomkit.merit.fom import Rates, figure_of_merit, take_mean
 from fomkit.plan.content import INTERVAL_MEANING, span_content
 from fomkit.plan.estimate import estimate
@@ -85,11 +85,11 @@ def _projected(
 
 
 def _rate(row: Measurement, model: ModelProfile) -> Span | None:
-    """Give the samples per second of a measured training, where the row and the profile say how many they are."""
+    """Give the samples per second of a measured run, where the row and the profile say how many they are."""
     figure = Span(row.value, row.low, row.high)
     if row.quantity == "sample_per_s":
         return figure
-    if row.quantity == "step_s" and row.batch:
+    if row.quantity in ("step_s", "latency_s") and row.batch:
         return figure.per(float(row.batch))
     if row.quantity == "epoch_s" and model.data.train_samples:
         return figure.per(float(model.data.train_samples))
@@ -97,8 +97,14 @@ def _rate(row: Measurement, model: ModelProfile) -> Span | None:
 
 
 def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], level: float) -> GridCell:
-    about = [row for row in rows if (row.model, row.machine) == (cell.model, cell.machine)]
-    if cell.mode == "infer" or not about:
+    """Fill a cell by what somebody measured of it; inference by the latency of a batch."""
+    about = [
+        row
+        for row in rows
+        if (row.model, row.machine) == (cell.model, cell.machine)
+        and (row.quantity == "latency_s") == (cell.mode == "infer")
+    ]
+    if not about:
         return replace(cell, why=f"nobody measured it, and no profile was traced with {cell.framework}")
     real = [row for row in about if row.basis == MEASURED]
     if not real:
@@ -108,8 +114,10 @@ def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], 
         return replace(cell, why=f"only a figure of {real[0].devices} devices")
     rate = _rate(one, model)
     if rate is None:
-        return replace(cell, why="the samples of an epoch are unknown")
-    return replace(cell, batch=one.batch, sample_per_s=at_level(rate, level), basis=MEASURED)
+        return replace(cell, why=f"the samples of {'a batch' if cell.mode == 'infer' else 'an epoch'} are unknown")
+    latency = Span(one.value, one.low, one.high) if cell.mode == "infer" else None
+    return replace(cell, batch=one.batch, sample_per_s=at_level(rate, level), basis=MEASURED,
+                   latency_s=None if latency is None else at_level(latency, level))  # fmt: skip
 
 
 def _held_against(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement]) -> GridCell:
@@ -121,6 +129,7 @@ def _held_against(cell: GridCell, model: ModelProfile, rows: Sequence[Measuremen
         _rate(row, model)
         for row in about
         if row.basis == MEASURED and row.scope in ("", "device") and row.devices in (None, 1)
+        if row.quantity != "latency_s"
     ]
     shares = [rate.value / cell.sample_per_s.value for rate in rates if rate is not None]
     return replace(cell, explained=min(shares)) if shares else cell
@@ -140,20 +149,28 @@ def make_grid(
     inference [s]; `after_each`: called after each model on each machine.
     """
     cells = []
-    measured_with = dict.fromkeys(row.framework for row in rows if row.framework)
-    for model in models:
-        traced = model.traced_with.get("framework", "none")
+    columns = dict.fromkeys(row.framework for row in rows if row.framework)
+    for model, *twins in by_network(models):
+        traced = {_column(one, columns): one for one in (model, *twins)}
         for machine in machines:
             for mode in ("train", "infer"):
-                cell = GridCell(model.name, machine.name, traced, mode)
-                cells.append(_held_against(_projected(cell, model, machine, options, limit_s), model, rows))
-                for framework in measured_with:
-                    if framework != traced:
-                        about = [row for row in rows if row.framework == framework]
-                        other = GridCell(model.name, machine.name, framework, mode)
-                        cells.append(_measured(other, model, about, options.interval))
+                for framework in {**traced, **columns}:
+                    cell = GridCell(model.name, machine.name, framework, mode)
+                    about = [row for row in rows if row.framework == framework]
+                    found = _measured(cell, model, about, options.interval)
+                    if framework in traced:
+                        projected = _projected(cell, traced[framework], machine, options, limit_s)
+                        known = projected.sample_per_s or found.sample_per_s is None
+                        found = _held_against(projected, model, rows) if known else found
+                    cells.append(found)
             after_each()
     return tuple(cells)
+
+
+def _column(model: ModelProfile, columns: Iterable[str]) -> str:
+    """Name the framework of a profile as the table of measurements does, such as keras/tensorflow."""
+    framework = model.traced_with.get("framework", "none")
+    return next((one for one in columns if framework in one.split("/")), framework)
 
 
 def _extended_content(projection: ExtendedProjection) -> dict[str, Any]:

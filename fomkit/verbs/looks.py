@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
-from fomkit.core.model import ModelProfile
+from fomkit.core.model import ModelProfile, by_network
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.output.screen import Screen
 from fomkit.plan.options import Options, check_options, options_of
@@ -313,7 +313,8 @@ def _facts_view(machine: Machine) -> Answer:
     from fomkit.profiles.campaigns import shipped_models
     from fomkit.verbs.machine_view import show_machine
 
-    content = show_machine(machine, [as_model(model) for model in shipped_models()])
+    # The same ops from two frameworks would weigh twice.
+    content = show_machine(machine, [first for first, *_ in by_network(list(map(as_model, shipped_models())))])
     rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
     return Answer(content, rows, format_machine_view)
 

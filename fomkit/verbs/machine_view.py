@@ -230,7 +230,15 @@ ASSUMED = (
     "the model's output stays until the backward pass is over; gradients are freed after the update",
     "number formats are those of the trace",
 )
+AT_ONCE = "each variable is updated, and its gradient freed, as soon as that is there, as graphs run"
 EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
+
+
+def _assumed(use: Use) -> list[str]:
+    """Say what is assumed; whether gradients wait for one update of all stands in the order."""
+    gradients = use.pieces[use.pieces["role"] == "gradient"]
+    at_once = bool((gradients["last"] < len(use.live_byte) - 1).any())
+    return [AT_ONCE if at_once and "gradients" in text else text for text in ASSUMED]
 
 
 def _moment(use: Use, moment: int) -> dict[str, Any]:
@@ -343,7 +351,7 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
         "layers": _layers(model, sizes),
         "target": None if machine is None else _room(model, machine, options, sizes, needed, whole),
         "batch_is_fixed": fixed,
-        "assumed": list(ASSUMED) if use is not None else [],
+        "assumed": _assumed(use) if use is not None else [],
         "excludes": list(EXCLUDED) if use is not None else ["activations and all else that the order would tell"],
         "deviations": list(model.caveats),
     }

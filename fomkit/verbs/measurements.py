@@ -10,7 +10,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import parse_quantity
+from fomkit.core.units import Precision, parse_quantity
 from fomkit.plan.options import Options, check_lists, options_of
 from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import Answer, command, parts
@@ -87,6 +87,7 @@ def _sheet(found: Answer) -> bytes:
         "fomkit compare tc1 nt3 --calibrate-on tc1",
         "fomkit compare --host-from p100 -o candle.csv",
         "fomkit compare tc1 p1b3 --grid --target v100",
+        "fomkit compare nt3 nt3-keras --grid --target tpu-v5e --precision bf16",
     ),
 )
 def compare(
@@ -94,7 +95,7 @@ def compare(
     machines: Sequence[str | Path | Machine] | None = None, measured: str | Path = "candle-lecture",
     baseline: str | Path | Machine = _BASELINE, calibrate_on: str | Path | ModelProfile | None = None,
     host_from: str | Path | Machine | None = None, grid: bool = False, latency: str | float = "7 ms",
-    interval: float = DEFAULT_LEVEL,
+    precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
 ) -> Answer:  # fmt: skip
     """Put what fomkit projects beside what somebody measured, cell by cell.
 
@@ -116,9 +117,12 @@ def compare(
     host_from : name, path or profile, optional
         Carry the host's part of this machine to the others.
     grid : bool
-        Rates by model, machine, framework and mode instead of the comparison.
+        Rates by model, machine, framework and mode instead of the comparison; profiles of one network by several
+        frameworks, such as nt3 and nt3-keras, are one row.
     latency : str or float
         Most that inference may take, with --grid; a number is in s.
+    precision : str, optional
+        Number formats of what is projected, with --grid; default: what each framework would do on the machine.
     interval
         As of `fomkit.estimate`.
 
@@ -145,7 +149,9 @@ def compare(
     asked = {*targets, base, host}
     chosen = [row for row in rows if not named or row.model in (*named, like)]
     found = _counted([row for row in chosen if not targets or row.machine in asked])
-    options = options_of(interval=interval)
+    if precision is not None and not grid:
+        raise FomkitError("precision", "is for --grid. A row of a table of measurements states its own.")
+    options = options_of(interval=interval, precision=precision)
     if grid:
         return _rates_within(*found, options, model, machine, named, targets, latency)
     return _cell_by_cell(*found, options, model, machine, base, like, host)

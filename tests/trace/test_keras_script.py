@@ -39,7 +39,8 @@ class Stopped(BaseException):
 def run(tmp_path: Path, keras: Any) -> Callable[..., ModelProfile]:
     """Run the text of a program, as the child process does, until a step is taken or it ends."""
     assert keras.backend.backend() == "tensorflow"
-    from fomkit.frontends.script.keras_draft import FitWatch, draft_script
+    from fomkit.frontends.script.keras_draft import draft_script
+    from fomkit.frontends.script.keras_watch import FitWatch
 
     def run_text(text: str) -> ModelProfile:
         path = tmp_path / "train.py"
@@ -177,6 +178,35 @@ model.fit(x, batch_size=25, verbose=0)
     assert profile.batch == 25
 
 
+TAPE = """
+import tensorflow as tf
+optimizer = keras.optimizers.Adam(0.1)
+x = x.astype("float32")
+@tf.function
+def step(values, training):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(values, training=training) ** 2)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return loss
+for first in range(0, 100, 25):
+    step(tf.constant(x[first:first + 25]), training=True)
+"""
+
+
+def test_a_step_of_a_loop_of_its_own_is_followed(run: Callable[..., ModelProfile]) -> None:
+    profile = run(TAPE)
+    assert facts(profile) == (25, None, None, "keep", None)
+    assert products(profile) == products(run("model.fit(x, y, batch_size=25, verbose=0)"))
+    assert (profile.optimizer["rule"], profile.parameters_total) == ("adam", 8 * 16 + 16 + 16 * 3 + 3)
+    assert profile.order is not None
+    assert told(profile, "taken from the running program: step at train.py:23, its step 3")
+    assert told(profile, "samples and epochs are not known: step is called in a loop of the program's own")
+    more = TAPE.replace("trainable_variables)", "trainable_variables + [other])")
+    with pytest.raises(FomkitError, match="step updates weights that no single"):
+        run(f"other = keras.Variable(1.0)\n{more}")
+
+
 def test_several_steps_to_one_execution(run: Callable[..., ModelProfile]) -> None:
     profile = run("model = network('adam', steps_per_execution=2)\nmodel.fit(x, y, batch_size=20, verbose=0)")
     assert numbers(profile).query("kind == 'gemm'")["count"].sum() == 5
@@ -240,8 +270,8 @@ for _ in range(4):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (OWN_LOOP, "though it updates weights in a loop of its own. A program that trains by Model.fit or "
-                   "train_on_batch was expected"),
+        (OWN_LOOP, "though it updates weights in a loop of its own. A program that trains by Model.fit, "
+                   "train_on_batch or a step under @tf.function was expected"),
         ("import sys\nsys.exit(3)", r":12: ends by sys.exit\(3\) before its first training step"),
         ("model.fit(x[:, :5], y, verbose=0)", r":11: raises ValueError: .*incompatible.*before its first"),
     ],

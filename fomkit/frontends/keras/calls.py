@@ -193,7 +193,7 @@ def _is_known(tensor: Tensor) -> bool:
     return tensor.shape.rank is not None and None not in tensor.shape.as_list()
 
 
-def _is_scratch(tensor: Tensor) -> bool:
+def is_scratch(tensor: Tensor) -> bool:
     """Tell what a fused op keeps for its own gradient, whose size is the device's affair."""
     return str(tensor.op.type).startswith("FusedBatchNorm") and int(tensor.value_index) > _STATISTICS
 
@@ -208,7 +208,7 @@ def _shape(tensor: Tensor, place: Place) -> tuple[int, ...]:
     raise ShapeUnknown(f"{tensor.op.type}: the shape of {tensor.name} depends on data")
 
 
-def _origin(tensor: Tensor) -> Tensor:
+def origin_of(tensor: Tensor) -> Tensor:
     """Follow a tensor to the one whose memory it shares."""
     while tensor.op.type in _ALIASES:
         tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]
@@ -220,7 +220,7 @@ def as_array(tensor: Tensor, place: Place) -> Array | None:
     if tensor.dtype.name in _OTHERS:
         return None
     shape = _shape(tensor, place)
-    origin = _origin(tensor)
+    origin = origin_of(tensor)
     number = id(origin.op) + origin.value_index
     return Array(shape, packed_strides(shape), dtype_name(tensor.dtype), tensor.dtype.size, number)
 
@@ -249,7 +249,7 @@ def describe_call(ran: Ran, folded: Container[Operation], *, in_backward: bool, 
     shape depends on data.
     """
     op, place = ran.op, ran.place
-    spared = [not _is_known(tensor) and (tensor.op in folded or _is_scratch(tensor)) for tensor in op.inputs]
+    spared = [not _is_known(tensor) and (tensor.op in folded or is_scratch(tensor)) for tensor in op.inputs]
     given = zip(op.inputs, spared, strict=True)
     arguments = _inputs(op, [None if is_spared else as_array(tensor, place) for tensor, is_spared in given])
     for attribute in op.op_def.attr:
@@ -257,7 +257,7 @@ def describe_call(ran: Ran, folded: Container[Operation], *, in_backward: bool, 
             value = op.get_attr(attribute.name)
             arguments[attribute.name] = value.decode() if isinstance(value, bytes) else value
     arguments |= {"in_backward": in_backward, "of_transposed": of_transposed}
-    made = [tensor for tensor in op.outputs if _is_known(tensor) or not _is_scratch(tensor)]
+    made = [tensor for tensor in op.outputs if _is_known(tensor) or not is_scratch(tensor)]
     results = [array for tensor in made if (array := as_array(tensor, place)) is not None]
     return Call(op.type, arguments, tuple(results))
 

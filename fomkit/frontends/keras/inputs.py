@@ -164,6 +164,7 @@ class Prepared:
     `inputs`: gives one batch as a training step takes it, in ``keras.KerasTensor``: what the model takes, mostly
       with what the loss compares with and the samples' weights.
     `loss` (output, inputs): without one the model's own training step runs.
+    `step`: of a program's own, on tensors; None for the model's.
     """
 
     model: Any
@@ -171,6 +172,7 @@ class Prepared:
     loss: Callable[[Any, Any], Any] | None
     optimizer: Any
     mode: str
+    step: Callable[[Values], Any] | None = None
 
     @property
     def has_own_step(self) -> bool:

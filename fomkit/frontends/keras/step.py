@@ -15,6 +15,7 @@ from fomkit.frontends.keras.calls import LOOPS, Operation, Ran, dtype_name, whol
 from fomkit.frontends.keras.inputs import Handed, Prepared, Values, split_values, watch_update
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_scopes
 from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of, trace_ops, watch_attention
+from fomkit.frontends.keras.order import order_of_graph
 from fomkit.frontends.layers import GraphNode, Nodes, rmsprop_rule, sgd_rule
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp, split_gradients, update_rows
 from fomkit.frontends.sizes import Sizes
@@ -117,6 +118,8 @@ def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
 def _function(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
     if prepared.mode == "infer":
         return lambda data: prepared.model(split_values(data)[0], training=False)
+    if prepared.step is not None:
+        return prepared.step
     if prepared.has_own_step:
         return prepared.model.train_step  # type: ignore[no-any-return]
     return _own_step(prepared, seen)
@@ -180,6 +183,11 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     step.add_update(update_of(prepared, whole.seen.variables, by_ops=True))
     if step.optimizer and any(isinstance(gradient, tf.IndexedSlices) for gradient in whole.seen.gradients):
         step.notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
+    graph, seen = whole.function.graph, whole.seen
+    rule = rule_of(prepared.optimizer) if plain else ""
+    step.order.extend(
+        order_of_graph(walked.placed, graph, step.ops, prepared.model, seen.gradients, rule, seen.variables)
+    )
     step.ops.extend(whole.layers)
     return step
 

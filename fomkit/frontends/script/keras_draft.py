@@ -1,22 +1,15 @@
-"""A running Keras program: which training step is taken, what its data are, and its draft of a profile."""
+"""A Keras program whose training was followed: what its data are, and its draft of a profile."""
 
 from __future__ import annotations
 
 import ast
-import inspect
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial, wraps
-from importlib import import_module
-from itertools import islice
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras
-from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
@@ -25,12 +18,13 @@ from keras.src.trainers.data_adapters.torch_data_loader_adapter import TorchData
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import LastBatch, Workload
 from fomkit.frontends.detect import source_tree
-from fomkit.frontends.drafting import Request, SizedStep, make_draft, replaced, trace_sizes
+from fomkit.frontends.drafting import Request, SizedStep, make_draft, trace_sizes
 from fomkit.frontends.keras.inputs import Prepared, batched, specs
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.model_file import explain_exception
-from fomkit.frontends.script.child import WANTED_ROUND, FrameworkCapture, run_script
+from fomkit.frontends.script.child import FrameworkCapture, run_script
+from fomkit.frontends.script.keras_watch import FIT, FitWatch, Taken, Training, first_axis
 from fomkit.frontends.step import Draft
 
 
@@ -41,15 +35,6 @@ class Epoch:
     samples: int | None
     last_batch: LastBatch
     origin: str
-
-
-def first_axis(values: Any) -> int | None:
-    """Give how many samples some tensors hold."""
-    for leaf in keras.tree.flatten(values):
-        shape = getattr(leaf, "shape", None)
-        if shape is not None and len(shape):
-            return None if shape[0] is None else int(shape[0])
-    return None
 
 
 def _number(value: Any) -> int:
@@ -136,197 +121,6 @@ def _unbatched_samples(dataset: Any) -> int | None:
     return exact.samples if exact else None
 
 
-_NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
-"""Keras's trainers and their iterators by backend."""
-FIT, BATCHES = "Model.fit", "train_on_batch"
-
-
-@dataclass
-class Training:
-    """One call of ``fit``, or all of ``train_on_batch`` on one model.
-
-    `way`: how it trains, in Keras's words.
-    `file`, `line`: where the program calls it.
-    `arguments`: of ``fit``, by name, defaults too.
-    `iterator`: what ``fit`` made of its data.
-    `steps`: those seen.
-    `batch`: the fullest batch seen, as a training step takes it.
-    """
-
-    model: Any
-    way: str
-    file: str
-    line: int
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    iterator: Any = None
-    steps: int = 0
-    batch: Any = None
-
-    @property
-    def place(self) -> str:
-        """Where it is called, for people."""
-        return f"{Path(self.file).name}:{self.line}"
-
-    def step(self, batch: Any) -> None:
-        """Note a step on a batch."""
-        self.steps += 1
-        if self.batch is None or (first_axis(batch) or 0) >= (first_axis(self.batch) or 0):
-            self.batch = batch
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A training whose step is taken, and the others that were seen before it."""
-
-    training: Training
-    others: list[Training]
-
-
-class FitWatch:
-    """Follows a program's training by Keras until a step can be taken.
-
-    `is_user_file`: tells the user's own source from libraries'.
-    `on_taken`: called once; it may raise what ends the program.
-
-    `rounds`: steps of the training seen last.
-    `taken`: the best so far.
-    `is_over`: whether a step was taken for good.
-    """
-
-    def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken], None]) -> None:
-        self.rounds = 0
-        self.taken: Taken | None = None
-        self.is_over = False
-        self._is_user_file, self._on_taken = is_user_file, on_taken
-        self._trainings: list[Training] = []
-        self._running: list[Training] = []
-        self._in_step = False
-        self._updates = 0
-
-    @property
-    def seen(self) -> str:
-        """Say what was seen of a program that never trained by Keras's own means."""
-        return ", though it updates weights in a loop of its own" if self._updates else ""
-
-    @contextmanager
-    def watch(self) -> Iterator[None]:
-        """Follow what runs inside the block."""
-        trainer = import_module(f"keras.src.backend.{keras.backend.backend()}.trainer")
-        name_of_trainer, name_of_iterator = _NAMES[keras.backend.backend()]
-        kind = getattr(trainer, name_of_trainer)
-        with ExitStack() as stack:
-            # Without its own frames, Keras's errors would seem to come from here.
-            if keras.config.is_traceback_filtering_enabled():
-                keras.config.disable_traceback_filtering()
-                stack.callback(keras.config.enable_traceback_filtering)
-            for owner, name, watched in (
-                (kind, "fit", self._fit),
-                (kind, "train_on_batch", self._train_on_batch),
-                (kind, "make_train_function", self._make_train_function),
-                (trainer, name_of_iterator, self._epoch_iterator),
-                (BaseOptimizer, "apply", self._apply),
-            ):
-                stack.enter_context(replaced(owner, **{name: watched(getattr(owner, name))}))
-            yield
-
-    def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
-        frame: Any = sys._getframe()
-        while frame is not None and not self._is_user_file(frame.f_code.co_filename):
-            frame = frame.f_back
-        file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-        training = Training(model, way, file, line, arguments)
-        self._trainings.append(training)
-        return training
-
-    @contextmanager
-    def _inside(self, training: Training) -> Iterator[None]:
-        self._running.append(training)
-        try:
-            yield
-        finally:
-            self._running.pop()
-
-    def _fit(self, run: Any) -> Any:
-        signature = inspect.signature(run)
-
-        @wraps(run)
-        def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(model, *args, **kwargs)
-            bound.apply_defaults()
-            with self._inside(self._begin(model, FIT, bound.arguments)):
-                return run(model, *args, **kwargs)
-
-        return fit
-
-    def _train_on_batch(self, run: Any) -> Any:
-        @wraps(run)
-        def train_on_batch(model: Any, *args: Any, **kwargs: Any) -> Any:
-            known = (one for one in self._trainings if one.way == BATCHES and one.model is model)
-            with self._inside(next(known, None) or self._begin(model, BATCHES, {})):
-                return run(model, *args, **kwargs)
-
-        return train_on_batch
-
-    def _epoch_iterator(self, make: Any) -> Any:
-        def made(*args: Any, **kwargs: Any) -> Any:
-            iterator = make(*args, **kwargs)
-            if self._running and self._running[-1].iterator is None:
-                self._running[-1].iterator = iterator  # the next one is for validation
-            return iterator
-
-        return made
-
-    def _make_train_function(self, make: Any) -> Any:
-        @wraps(make)
-        def made(model: Any, *args: Any, **kwargs: Any) -> Any:
-            make(model, *args, **kwargs)
-            if not hasattr(model.train_function, "is_watched"):
-                model.train_function = self._watched(model, model.train_function)
-            return model.train_function
-
-        return made
-
-    def _watched(self, model: Any, run: Any) -> Any:
-        """Take the batches out of a program's data, so that their shapes are seen, and train on them."""
-
-        def train(iterator: Any) -> Any:
-            if self.is_over:
-                os._exit(0)  # a program that would not be stopped
-            batches = list(islice(iterator, model.steps_per_execution))
-            if not batches:
-                raise StopIteration
-            self._in_step = True
-            try:
-                result = run(batches)
-            finally:
-                self._in_step = False
-            self._stepped(batches)
-            return result
-
-        train.is_watched = True  # type: ignore[attr-defined]
-        return train
-
-    def _apply(self, run: Any) -> Any:
-        @wraps(run)
-        def apply(*args: Any, **kwargs: Any) -> Any:
-            self._updates += not self._in_step
-            return run(*args, **kwargs)
-
-        return apply
-
-    def _stepped(self, batches: list[Any]) -> None:
-        if not self._running:
-            return
-        training = self._running[-1]
-        for batch in batches:
-            training.step(batch)
-        self.rounds = training.steps
-        self.taken = Taken(training, [one for one in self._trainings if one is not training and one.steps])
-        if training.steps >= WANTED_ROUND:
-            self.is_over = True
-            self._on_taken(self.taken)
-
-
 def _given(batch: Any) -> Any:
     """Leave out the targets and weights that a batch does not have."""
     while isinstance(batch, tuple | list) and len(batch) > 1 and batch[-1] is None:
@@ -383,9 +177,17 @@ def _of_fit(training: Training) -> Iterator[str]:
         yield f"validates after some epochs only (validation_freq {arguments['validation_freq']})"
 
 
+def _prepared(training: Training, batch: int) -> Prepared:
+    own, model = training.own, training.model
+    given = specs(_given(training.batch) if own is None else own.tensors(training.batch))
+    inputs = lambda sizes: batched(given, batch, sizes["batch"])  # noqa: E731
+    if own is None:
+        return Prepared(model, inputs, None, model.optimizer, "train")
+    return Prepared(model, inputs, None, own.optimizer, "train", own.on(training.batch))
+
+
 def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedStep:
-    given, model = specs(_given(training.batch)), training.model
-    prepared = Prepared(model, lambda sizes: batched(given, batch, sizes["batch"]), None, model.optimizer, "train")
+    prepared = _prepared(training, batch)
     try:
         return trace_sizes(partial(step_tracer(), prepared), {"batch": batch})
     except Exception as error:  # the program's own step ran, but may not where there are shapes only
@@ -393,7 +195,7 @@ def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedSte
         raise FomkitError(
             explained.where,
             f"{explained.what}, where the step is traced by shapes. Values must not decide what a step does: "
-            "let it train with run_eagerly=False.",
+            "let it train with run_eagerly=False, or without branches on tensors in a step of its own.",
         ) from error
 
 
@@ -404,8 +206,14 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
     `partial_because`: why the program ended before the wanted step; "" where it did not.
     """
     training, where = taken.training, request["where"]
-    model = training.model
-    batch = first_axis(training.batch)
+    model, own = training.model, training.own
+    batch = first_axis(training.batch if own is None else own.tensors(training.batch))
+    if model is None:
+        raise FomkitError(
+            f"{where}:{training.line}",
+            f"{training.way} updates weights that no single keras.Model has. Let one model hold them all, or give "
+            "the model as a model file.",
+        )
     if batch is None:
         raise FomkitError(where, f"{training.way} at {training.place} trains on a batch without a first axis.")
     unknown = Epoch(None, "keep", "of unknown length")
@@ -426,4 +234,5 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
 def main() -> None:
     """Run one request."""
     with watch_made_layers():
-        run_script(FrameworkCapture(FitWatch, draft_script, "Model.fit or train_on_batch"))
+        trains = "Model.fit, train_on_batch or a step under @tf.function"
+        run_script(FrameworkCapture(FitWatch, draft_script, trains))

@@ -1,0 +1,283 @@
+"""Following a running Keras program: its calls of ``fit``, and functions of its own that update weights."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import keras
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from fomkit.frontends.drafting import replaced
+from fomkit.frontends.script.child import WANTED_ROUND
+
+
+def first_axis(values: Any) -> int | None:
+    """Give how many samples some tensors hold."""
+    for leaf in keras.tree.flatten(values):
+        shape = getattr(leaf, "shape", None)
+        if shape is not None and len(shape):
+            return None if shape[0] is None else int(shape[0])
+    return None
+
+
+_NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
+"""Keras's trainers and their iterators by backend."""
+FIT, BATCHES = "Model.fit", "train_on_batch"
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """A function of TensorFlow that a program calls in a loop of its own, and that updates weights."""
+
+    function: Any
+    optimizer: Any
+
+    def tensors(self, arguments: Any) -> list[Any]:
+        """Give the tensors and arrays among its arguments."""
+        return [leaf for leaf in keras.tree.flatten(arguments) if hasattr(leaf, "shape")]
+
+    def on(self, arguments: Any) -> Callable[[Any], Any]:
+        """Give it as a step on tensors alone; its other arguments stay those of one call."""
+        leaves = keras.tree.flatten(arguments)
+
+        def step(data: Any) -> Any:
+            tensors = iter(data)
+            given = [next(tensors) if hasattr(leaf, "shape") else leaf for leaf in leaves]
+            args, kwargs = keras.tree.pack_sequence_as(arguments, given)
+            return self.function.python_function(*args, **kwargs)
+
+        return step
+
+    @property
+    def model(self) -> Any:
+        """The least model that has all weights which the optimizer updates; None where there is none."""
+        updated = {id(one) for one in self.optimizer._trainable_variables}
+        models = [one for one in gc.get_objects() if isinstance(one, keras.Model)]
+        whole = [one for one in models if updated <= {id(weight) for weight in one.trainable_variables}]
+        return min(whole, key=lambda one: len(one.weights), default=None)
+
+
+@dataclass
+class Training:
+    """One call of ``fit``, or all of ``train_on_batch`` on one model.
+
+    `way`: how it trains, in Keras's words.
+    `file`, `line`: where the program calls it.
+    `arguments`: of ``fit``, by name, defaults too.
+    `iterator`: what ``fit`` made of its data.
+    `own`: the program's own step, where it is no method of the model's.
+    `steps`: those seen.
+    `batch`: the fullest batch seen, as a training step takes it; of an own step its arguments.
+    """
+
+    model: Any
+    way: str
+    file: str
+    line: int
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    iterator: Any = None
+    own: OwnStep | None = None
+    steps: int = 0
+    batch: Any = None
+
+    @property
+    def place(self) -> str:
+        """Where it is called, for people."""
+        return f"{Path(self.file).name}:{self.line}"
+
+    def step(self, batch: Any) -> None:
+        """Note a step on a batch."""
+        self.steps += 1
+        if self.batch is None or (first_axis(batch) or 0) >= (first_axis(self.batch) or 0):
+            self.batch = batch
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A training whose step is taken, and the others that were seen before it."""
+
+    training: Training
+    others: list[Training]
+
+
+class FitWatch:
+    """Follows a program's training by Keras until a step can be taken.
+
+    `is_user_file`: tells the user's own source from libraries'.
+    `on_taken`: called once; it may raise what ends the program.
+
+    `rounds`: steps of the training seen last.
+    `taken`: the best so far.
+    `is_over`: whether a step was taken for good.
+    """
+
+    def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken], None]) -> None:
+        self.rounds = 0
+        self.taken: Taken | None = None
+        self.is_over = False
+        self._is_user_file, self._on_taken = is_user_file, on_taken
+        self._trainings: list[Training] = []
+        self._running: list[Training] = []
+        self._in_step = False
+        self._updates = 0
+        self._optimizer: Any = None
+        self._own: dict[int, Training] = {}
+
+    @property
+    def seen(self) -> str:
+        """Say what was seen of a program that never trained by Keras's own means."""
+        return ", though it updates weights in a loop of its own" if self._updates else ""
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Follow what runs inside the block."""
+        trainer = import_module(f"keras.src.backend.{keras.backend.backend()}.trainer")
+        name_of_trainer, name_of_iterator = _NAMES[keras.backend.backend()]
+        kind = getattr(trainer, name_of_trainer)
+        with ExitStack() as stack:
+            # Without its own frames, Keras's errors would seem to come from here.
+            if keras.config.is_traceback_filtering_enabled():
+                keras.config.disable_traceback_filtering()
+                stack.callback(keras.config.enable_traceback_filtering)
+            for owner, name, watched in (
+                (kind, "fit", self._fit),
+                (kind, "train_on_batch", self._train_on_batch),
+                (kind, "make_train_function", self._make_train_function),
+                (trainer, name_of_iterator, self._epoch_iterator),
+                (BaseOptimizer, "apply", self._apply),
+            ):
+                stack.enter_context(replaced(owner, **{name: watched(getattr(owner, name))}))
+            if keras.backend.backend() == "tensorflow":
+                from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+                stack.enter_context(replaced(Function, __call__=self._function(Function.__call__)))
+            yield
+
+    def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
+        frame: Any = sys._getframe()
+        while frame is not None and not self._is_user_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        training = Training(model, way, file, line, arguments)
+        self._trainings.append(training)
+        return training
+
+    @contextmanager
+    def _inside(self, training: Training) -> Iterator[None]:
+        self._running.append(training)
+        try:
+            yield
+        finally:
+            self._running.pop()
+
+    def _fit(self, run: Any) -> Any:
+        signature = inspect.signature(run)
+
+        @wraps(run)
+        def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(model, *args, **kwargs)
+            bound.apply_defaults()
+            with self._inside(self._begin(model, FIT, bound.arguments)):
+                return run(model, *args, **kwargs)
+
+        return fit
+
+    def _train_on_batch(self, run: Any) -> Any:
+        @wraps(run)
+        def train_on_batch(model: Any, *args: Any, **kwargs: Any) -> Any:
+            known = (one for one in self._trainings if one.way == BATCHES and one.model is model)
+            with self._inside(next(known, None) or self._begin(model, BATCHES, {})):
+                return run(model, *args, **kwargs)
+
+        return train_on_batch
+
+    def _epoch_iterator(self, make: Any) -> Any:
+        def made(*args: Any, **kwargs: Any) -> Any:
+            iterator = make(*args, **kwargs)
+            if self._running and self._running[-1].iterator is None:
+                self._running[-1].iterator = iterator  # the next one is for validation
+            return iterator
+
+        return made
+
+    def _make_train_function(self, make: Any) -> Any:
+        @wraps(make)
+        def made(model: Any, *args: Any, **kwargs: Any) -> Any:
+            make(model, *args, **kwargs)
+            if not hasattr(model.train_function, "is_watched"):
+                model.train_function = self._watched(model, model.train_function)
+            return model.train_function
+
+        return made
+
+    def _watched(self, model: Any, run: Any) -> Any:
+        """Take the batches out of a program's data, so that their shapes are seen, and train on them."""
+
+        def train(iterator: Any) -> Any:
+            if self.is_over:
+                os._exit(0)  # a program that would not be stopped
+            batches = list(islice(iterator, model.steps_per_execution))
+            if not batches:
+                raise StopIteration
+            self._in_step = True
+            try:
+                result = run(batches)
+            finally:
+                self._in_step = False
+            self._stepped(batches)
+            return result
+
+        train.is_watched = True  # type: ignore[attr-defined]
+        return train
+
+    def _apply(self, run: Any) -> Any:
+        @wraps(run)
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            self._updates += not self._in_step
+            self._optimizer = args[0]
+            return run(*args, **kwargs)
+
+        return apply
+
+    def _function(self, run: Any) -> Any:
+        """Follow the functions that the program itself calls; one that updates weights when made is a step."""
+        import tensorflow as tf
+
+        def called(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._in_step or tf.inside_function():
+                return run(function, *args, **kwargs)
+            if self.is_over:
+                os._exit(0)  # a program that would not be stopped
+            before = self._updates
+            result = run(function, *args, **kwargs)
+            if self._updates > before and id(function) not in self._own:
+                own = OwnStep(function, self._optimizer)
+                self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own)
+            if id(function) in self._own:
+                self._stepped([(args, kwargs)], self._own[id(function)])
+            return result
+
+        return called
+
+    def _stepped(self, batches: list[Any], training: Training | None = None) -> None:
+        if training is None and not self._running:
+            return
+        training = training or self._running[-1]
+        for batch in batches:
+            training.step(batch)
+        self.rounds = training.steps
+        self.taken = Taken(training, [one for one in self._trainings if one is not training and one.steps])
+        if training.steps >= WANTED_ROUND:
+            self.is_over = True
+            self._on_taken(self.taken)
