@@ -321,3 +321,34 @@ def test_a_prompt_fills_the_cache_and_windows_keep_what_they_see(tmp_path: Path)
     token = profile_config(short, mode="decode", sizes={"cache": 4095})
     each = 2 * 2 * 8 * 64
     assert step_memory(token, token.sizes).total("buffer") == pytest.approx(each * 12 * (128 + 4096), rel=0.01)
+
+
+def test_a_mode_is_of_the_profile_of_one_beside_it_or_of_its_sizes(root: Path) -> None:
+    trained, decoded, prompt = (
+        fomkit.estimate("llama3-8b", "h100-sxm", mode=mode, precision="bf16").model.name
+        for mode in ("train", "decode", "prefill")
+    )
+    assert (trained, decoded, prompt) == ("llama3-8b", "llama3-8b-decode", "llama3-8b-prefill")
+    config = root / "model_profiles" / "today" / "llama3-8b.config.json"
+    by_name = fomkit.estimate("llama3-8b", "h100-sxm", mode="decode", batch=8, sizes={"cache": 2048})
+    by_file = fomkit.estimate(config, "h100-sxm", mode="decode", batch=8, sizes={"cache": 2048})
+    assert by_name.step == by_file.step
+    for name, mode, message in (
+        ("gpt2", "decode", r"gpt2: is a step of mode train, and no config\.json"),
+        ("vit-b16", "prefill", "makes no words one by one"),
+        ("llama3-8b-decode", "train", "is a step of mode decode"),
+    ):
+        with pytest.raises(FomkitError, match=message):
+            fomkit.estimate(name, "h100-sxm", mode=mode)
+
+
+def test_tokens_are_those_that_a_device_meets_in_a_step() -> None:
+    decoded = fomkit.estimate("llama3-8b", "h100-sxm", mode="decode", batch=32)
+    prompt = fomkit.estimate("llama3-8b", "h100-sxm", mode="prefill", batch=2, sizes={"seq": 4096})
+    spread = fomkit.estimate("llama3-8b", "h100-sxm", batch=64, nodes=1, layout=["zero=3", "microbatch=1"])
+    for one, tokens in ((decoded, 32), (prompt, 2 * 4096), (spread, 64 * 8192 / 8)):
+        assert one.token_per_s is not None
+        assert one.token_per_s.value == pytest.approx(tokens / one.step.value)
+        assert one.token_per_s.low == pytest.approx(tokens / one.step.high)
+    assert "tokens/s a device" in decoded.summary()
+    assert fomkit.estimate("gpt2", "h100-sxm").token_per_s is None

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
-from fomkit.core.model import ModelProfile, Workload
+from fomkit.core.model import CACHE, ModelProfile, Workload
 from fomkit.files.write import check_absent
 from fomkit.profiles.locate import file_key, kept
-from fomkit.verbs.profiling import profile
+from fomkit.verbs.profiling import Mode, profile
 
 if TYPE_CHECKING:
     from fomkit.readers.measurements import ImportedMeasurements
@@ -91,6 +92,43 @@ def as_model(
     if not (isinstance(given, Workload) or callable(given)):
         return load_model(as_name(given, "model"))  # which says what was expected
     return profile(given, inputs=inputs, batch=batch if callable(inputs) else None)
+
+
+def in_mode(
+    given: str | Path | ModelProfile | Any, mode: Mode | None, batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> ModelProfile:  # fmt: skip
+    """Take a model in a mode: the profile of this step, or one made of the file or the sizes that it is made from.
+
+    `mode`: None takes it as it is. Of a name that is the profile itself, where it is of the mode, else NAME-MODE
+    beside it, else what NAME.config.json beside it says; of a file what it is traced as. `batch`, `sizes`: of what
+    is made.
+
+    Raises FomkitError where nothing says what the model does in this mode.
+    """
+    from fomkit.frontends.config.profile import profile_config
+    from fomkit.profiles.locate import locate
+    from fomkit.profiles.models import TRACED, load_model
+
+    if mode is None:
+        return as_model(given)
+    if isinstance(given, str | Path) and Path(given).suffix in TRACED:
+        return profile(given, mode=mode, batch=batch, sizes=sizes)
+    found = as_model(given)
+    own = "decode" if CACHE in found.sizes else found.traced_with.get("mode", "train")
+    fills_a_cache = found.order is not None and bool(found.order["module"].eq(CACHE).any())
+    if mode == own or (mode == "prefill" and own == "infer" and fills_a_cache):
+        return found
+    if isinstance(given, str | Path):
+        path = locate(str(given), "model_profiles")
+        name = f"{path.stem}-{mode}"
+        beside, config = path.with_name(f"{name}.yaml"), path.with_name(f"{path.stem}.config.json")
+        if beside.is_file():
+            return load_model(beside)
+        if config.is_file():
+            return profile_config(config, mode=mode, batch=batch, sizes=sizes, name=name)
+    what = f"is a step of mode {own}, and no config.json beside it says what {mode} would take"
+    raise FomkitError(found.name, f"{what}. Give the file that it was made from, or leave mode out.")
 
 
 _READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fomkit.core.model import ModelProfile, Workload
 
 
+Mode = Literal["train", "infer", "prefill", "decode"]
+"""Steps of a model: with gradients, without, over a prompt, one token after a cache."""
 CARRIED = 0.95
 """Share of a step's flop that the ops carry which are named."""
 _OF_FILE = "file"
@@ -55,7 +57,7 @@ _WITHOUT_DATA = {
 )
 def profile(
     source: str | Path | Workload | Any, *, arguments: Sequence[str] | None = None, script: bool = False,
-    mode: Literal["train", "infer", "decode"] = "train", batch: int | None = None,
+    mode: Mode = "train", batch: int | None = None,
     sizes: Mapping[str, int] | None = None, optimizer: str | Any = None, name: str | None = None,
     measure: Literal["step", "ops"] | None = None, threads: int | None = None,
     precision: Literal["bf16"] | None = None, time_limit: float = 300.0, memory_limit: float | None = None,
@@ -79,7 +81,8 @@ def profile(
         The file is a training program: it really runs, on the CPU, and is stopped after its third step or a few
         more, of which one is taken.
     mode : str
-        A training step, or the forward pass; of a config.json also decode, one token after a cache.
+        A training step, or the forward pass; of a config.json also prefill, the same of a prompt, and decode, one
+        token after a cache.
     batch : int, optional
         Samples in the step; default: the file's own.
     sizes : mapping, optional
@@ -120,7 +123,7 @@ class _Asked(NamedTuple):
 
     arguments: Sequence[str] | None
     script: bool
-    mode: Literal["train", "infer", "decode"]
+    mode: Mode
     batch: int | None
     sizes: Mapping[str, int]
     optimizer: Any
@@ -150,8 +153,9 @@ def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfi
 
 def _passes(asked: _Asked) -> Literal["train", "infer"]:
     """Give the mode of what is traced."""
-    if asked.mode == "decode":
-        raise FomkitError("mode decode", "is for a transformer's config.json. Code is traced as train or infer.")
+    if asked.mode not in ("train", "infer"):
+        what = "is for a transformer's config.json. Code is traced as train or infer."
+        raise FomkitError(f"mode {asked.mode}", what)
     return asked.mode
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from fomkit.core.model import CACHE
 from fomkit.frontends.config.architecture import (
     Architecture,
     Attention,
@@ -23,7 +24,7 @@ from fomkit.frontends.config.architecture import (
 
 Mode = Literal["train", "infer", "decode"]
 ITEM_BYTE = {"bf16": 2, "fp16": 2, "fp32": 4}
-BATCH, CACHE = "batch", "cache"
+BATCH = "batch"
 
 
 class Many(NamedTuple):

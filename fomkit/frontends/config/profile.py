@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.model import Data, ModelProfile, Run, Transformer, Unit
+from fomkit.core.model import CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.config.architecture import Architecture, Attention, Experts
-from fomkit.frontends.config.ops import BATCH, CACHE, ITEM_BYTE, Many, Mode, step_rows
+from fomkit.frontends.config.ops import BATCH, ITEM_BYTE, Many, Mode, step_rows
 from fomkit.frontends.config.read import read_architecture
 
 MILLION = 1_000_000
@@ -116,21 +116,25 @@ def order_rows(
 
 
 def profile_config(
-    path: Path, *, mode: Mode = "train", batch: int | None = None, sizes: Mapping[str, int] | None = None,
-    name: str | None = None,
+    path: Path, *, mode: Mode | Literal["prefill"] = "train", batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, name: str | None = None,
 ) -> ModelProfile:  # fmt: skip
     """Make the profile of a transformer's step from its ``config.json``.
 
     `mode`: a training step with AdamW; ``infer``: the forward pass, of a decoder over a prompt up to its first
-    word; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``, ``source``, ``cache``.
+    word, which is ``prefill``; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``,
+    ``source``, ``cache``.
 
     Raises FomkitError where the file is no known transformer's, or a size is none of its step.
     """
     shape = read_architecture(path)
-    if mode == "decode" and shape.decoder is None:
+    if mode in ("prefill", "decode") and shape.decoder is None:
         raise FomkitError(
-            str(path), f"is of {shape.kind}, which makes no words one by one. Leave mode decode out."
+            str(path),
+            f"is of {shape.kind}, which makes no words one by one. Leave mode {mode} out, or take infer.",
         )
+    if mode == "prefill":
+        mode = "infer"
     used = _sizes_used(shape, mode, sizes or {}, batch, str(path))
     blocks = [block for stack in (shape.encoder, shape.decoder) if stack for _, block in stack.blocks]
     notes = [NOTES, *shape.notes]
@@ -146,7 +150,7 @@ def profile_config(
     return ModelProfile(
         name=name or path.stem.removesuffix(".config"), title=_title(shape),
         ops=table_of_rows(rows, "OPS"), parts=empty_table("OPS"), sizes=used,
-        traced_with={"framework": "rule", "device": "sizes", "mode": "train" if mode == "train" else "infer"},
+        traced_with={"framework": "rule", "device": OF_SIZES, "mode": "train" if mode == "train" else "infer"},
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
         optimizer={"rule": "adamw", "impl": "fused"} if mode == "train" else {}, notes=tuple(notes),
         order=order, transformer=_layout_sizes(shape, used["seq"]) if mode == "train" and "seq" in used else None,
