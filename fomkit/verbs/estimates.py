@@ -16,7 +16,7 @@ from fomkit.core.units import Precision
 from fomkit.plan.options import Options, check_counts, check_lists, check_options, options_of
 from fomkit.verbs.answer import command, parts
 from fomkit.verbs.profiles import as_machine, as_model, in_mode
-from fomkit.verbs.profiling import Mode
+from fomkit.verbs.profiling import Fusion, Mode
 
 # What calculates is imported where it is used: help comes at once.
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def estimate(
     allow_uncovered: bool = False, nodes: int | Literal["fill"] | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     epochs: int | None = None, samples: int | None = None, unit: str = "", mode: Mode | None = None,
+    fusion: Fusion | None = None,
 ) -> Estimate:  # fmt: skip
     """Estimate one model on one machine.
 
@@ -70,6 +71,9 @@ def estimate(
     mode : str, optional
         Its training step (train), forward pass (infer), a prompt (prefill) or one token after a cache (decode),
         from the file or the sizes that it is made of; default: the profile's.
+    fusion : str, optional
+        By sizes: ops one by one (eager), chains as one kernel (compiled), or kernels of libraries (vendor, as
+        profiles are). Of a trace with its order: as it ran (eager), or with its chains joined (compiled).
 
     Raises
     ------
@@ -89,7 +93,10 @@ def estimate(
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout, links, node_devices)
     check_counts(epochs=epochs, samples=samples)
-    known = as_model(model, inputs, batch) if mode is None else in_mode(model, mode, batch, sizes)
+    if mode is None and fusion is None:
+        known = as_model(model, inputs, batch)
+    else:
+        known = in_mode(model, mode, fusion, batch, sizes)
     profile = stated_run(known, epochs, samples, unit)
     target = spread.on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
@@ -143,6 +150,7 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
         "fomkit estimate gpt-22b -t a100-sxm --nodes 1 --batch 2 --layout tensor=8",
         "fomkit estimate candle/p3b3 -t v100 --samples 10000",
         "fomkit estimate llama3-8b -t h100-sxm --mode decode --set cache=4096",
+        "fomkit estimate resnet50 -t h100-sxm --precision bf16 --fusion compiled",
     ),
 )
 def estimate_all(
@@ -153,6 +161,7 @@ def estimate_all(
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     interval: float = DEFAULT_LEVEL, last_batch: LastBatch | None = None, allow_uncovered: bool = False,
     epochs: int | None = None, samples: int | None = None, unit: str = "", mode: Mode | None = None,
+    fusion: Fusion | None = None,
 ) -> Comparison:  # fmt: skip
     """Estimate steps, runs and units of work per day.
 
@@ -179,6 +188,9 @@ def estimate_all(
     mode : str, optional
         The step to estimate, where a file or sizes beside the profile tell it: training, a forward pass, one over
         a prompt, or one token after a cache; default: the profile's.
+    fusion : str, optional
+        Of a transformer by its sizes: ops one by one (eager), chains joined (compiled), kernels of libraries
+        (vendor, as profiles are). Of a trace with its order: as it ran (eager), or with chains joined (compiled).
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`, for all of them.
 
@@ -206,7 +218,7 @@ def estimate_all(
     spread = spread_as(nodes, layout, links, node_devices)
     check_counts(epochs=epochs, samples=samples)
     stated = partial(stated_run, epochs=epochs, samples=samples, unit=unit)
-    load = partial(in_mode, mode=mode, batch=batch, sizes=sizes)
+    load = partial(in_mode, mode=mode, fusion=fusion, batch=batch, sizes=sizes)
     return _compare_all(models, machines, baseline, measurements, options, spread, lambda one: stated(load(one)))
 
 
