@@ -334,9 +334,9 @@ def test_a_mode_is_of_the_profile_of_one_beside_it_or_of_its_sizes(root: Path) -
     by_file = fomkit.estimate(config, "h100-sxm", mode="decode", batch=8, sizes={"cache": 2048})
     assert by_name.step == by_file.step
     for name, mode, message in (
-        ("gpt2", "decode", r"gpt2: is a step of mode train, and no config\.json"),
+        ("gpt2", "decode", r"gpt2: no config\.json beside it says what mode decode would take"),
         ("vit-b16", "prefill", "makes no words one by one"),
-        ("llama3-8b-decode", "train", "is a step of mode decode"),
+        ("llama3-8b-decode", "train", "what mode train would take"),
     ):
         with pytest.raises(FomkitError, match=message):
             fomkit.estimate(name, "h100-sxm", mode=mode)

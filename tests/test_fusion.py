@@ -31,7 +31,7 @@ def test_each_rule_counts_what_is_read_and_written_before_and_after() -> None:
     # A root-mean-square norm in bf16: cast up 2 + 4, squared 4 + 4, summed 4, scaled 4 + 4, cast down 4 + 2,
     # weighted 2 + 2; turning: three ops of one tensor, one of half of it, and a sum of two.
     by_op = {rule: [moved_byte(parts, SHORT) for parts in passes] for rule, passes in EAGER.items()}
-    assert by_op["norm"][0] == 6 + 8 + 4 + 8 + 6 + 4
+    assert by_op["norm"] == [6 + 8 + 4 + 8 + 6 + 4, 68]
     assert by_op["positions"] == [3 * 4 + 2 + 6] * 2
     assert by_op["gated"] == [4 + 6, 3 * 6]
     assert [one_kernel(rule, 0) for rule in by_op] == [4, 4, 6]

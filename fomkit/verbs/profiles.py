@@ -154,10 +154,9 @@ def _beside(
             made = profile_config(config, mode=mode, fusion=fusion, batch=batch or known_batch, sizes=known,
                                   name=f"{stem}-{mode}" if like is None else like.name)  # fmt: skip
             return made if like is None else replace(made, data=like.data, run=like.run, unit=like.unit)
-    what = f"no config.json beside it says what mode {mode} would take"
-    raise FomkitError(
-        found.name, f"{what}, with fusion {fusion}. Give the file that it was made from, or leave both out."
-    )
+    asked = f"mode {mode}" if fusion == "vendor" else f"mode {mode} with fusion {fusion}"
+    what = f"no config.json beside it says what {asked} would take"
+    raise FomkitError(found.name, f"{what}. Give the file that it was made from, or leave that out.")
 
 
 _READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
