@@ -284,7 +284,8 @@ def test_shipped_profiles_are_made_from_the_sizes_beside_them(
     today_models: Any, tmp_path: Path, root: Path
 ) -> None:
     folder = root / "model_profiles" / "today"
-    assert {path.stem for path in folder.glob("*.yaml")} == {*today_models.PROFILES, "today.suite"}
+    names = {*today_models.PROFILES, *today_models.TRACED, "today.suite"}
+    assert {path.stem for path in folder.glob("*.yaml")} == names
     for name, one in today_models.PROFILES.items():
         for path in fomkit.save(today_models.profile(name), tmp_path / f"{name}.yaml"):
             shipped = (folder / path.name).read_bytes()
@@ -352,3 +353,42 @@ def test_tokens_are_those_that_a_device_meets_in_a_step() -> None:
         assert one.token_per_s.low == pytest.approx(tokens / one.step.high)
     assert "tokens/s a device" in decoded.summary()
     assert fomkit.estimate("gpt2", "h100-sxm").token_per_s is None
+
+
+# name: parameters, multiply-adds of one sample forward in products, and where both are published
+TRACED = {
+    # Peebles and Xie, arXiv 2212.09748, table 4: 675 M parameters, 118.64 G multiply-adds an image of 256 × 256
+    "dit-xl-2": (675_129_632, 118.64e9),
+    # facebookresearch/dlrm, MLPerf's sizes: 187,767,399 rows of 128; 13-512-256-128; 479-1024-1024-512-256-1
+    "dlrm": (187_767_399 * 128 + 171_392 + 2_197_505, 170_496 + 27 * 27 * 128 + 2_194_688),
+    # Open Graph Benchmark, leaderboard of ogbn-arxiv: 218,664; two products a layer for each of 169,343 papers
+    "graphsage-arxiv": (218_664, 169_343 * 2 * (128 * 256 + 256 * 256 + 256 * 40)),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_traced_models_of_today_have_the_counts_that_are_published(name: str) -> None:
+    model, (parameters, multiply_adds) = fomkit.model(name), TRACED[name]
+    assert model.parameters_total == parameters
+    one = add_costs(resize_ops(model.ops, {**model.sizes, "batch": 1}, name))
+    forward = one[one["pass_name"].eq("forward") & one["kind"].isin(["gemm", "conv", "attention"])]
+    counted = (forward["flop"] * forward["count"]).sum() / 2
+    assert counted == pytest.approx(multiply_adds, rel=3e-4 if name == "dit-xl-2" else 0)
+    assert not model.unsupported
+
+
+def test_blocks_that_differ_in_number_alone_are_one_row(today_models: Any) -> None:
+    model = fomkit.model("dit-xl-2")
+    attention = model.ops[model.ops["kind"] == "attention"]
+    assert attention["count"].tolist() == [28, 28]
+    assert set(model.parts["of"]) == set(attention.index)
+    again = today_models.folded(model)  # nothing is left to join
+    assert again.ops["count"].tolist() == model.ops["count"].tolist()
+    assert again.parts["of"].tolist() == model.parts["of"].tolist()
+    assert fomkit.memory("dit-xl-2", batch=8).content["totals"]["parameter"] == 4 * model.parameters_total
+
+
+def test_the_graph_is_traced_from_its_source(today_models: Any, tmp_path: Path, root: Path) -> None:
+    for path in fomkit.save(today_models.traced("graphsage-arxiv"), tmp_path / "graphsage-arxiv.yaml"):
+        shipped = (root / "model_profiles" / "today" / path.name).read_bytes()
+        assert path.read_bytes() == shipped, f"run benchmarks/today_models.py: {path.name}"
