@@ -385,7 +385,8 @@ def test_blocks_that_differ_in_number_alone_are_one_row(today_models: Any) -> No
     again = today_models.folded(model)  # nothing is left to join
     assert again.ops["count"].tolist() == model.ops["count"].tolist()
     assert again.parts["of"].tolist() == model.parts["of"].tolist()
-    assert fomkit.memory("dit-xl-2", batch=8).content["totals"]["parameter"] == 4 * model.parameters_total
+    held = fomkit.memory("dit-xl-2", batch=8).content["totals"]["parameter"]
+    assert held == pytest.approx(4 * model.parameters_total, rel=1e-5)  # each tensor in whole blocks of 512 byte
 
 
 def test_the_graph_is_traced_from_its_source(today_models: Any, tmp_path: Path, root: Path) -> None:

@@ -13,9 +13,8 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import table_of_rows
-from fomkit.frontends.config.fusion import EAGER, ONE_KERNEL, Fusion, moved_byte
 from fomkit.frontends.config.profile import profile_config
-from fomkit.ops.chains import join_chains
+from fomkit.frontends.fusion import EAGER, ONE_KERNEL, Fusion, join_chains, moved_byte
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
 

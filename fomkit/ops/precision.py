@@ -208,22 +208,23 @@ def _linear_layers(ops: pd.DataFrame, rows: pd.Series[bool], block: int) -> pd.S
     """
     if not {"b", "m", "n", "k"} <= {*ops.columns}:
         return rows & False
-    gemm = rows & ops["kind"].eq("gemm") & ops["b"].eq(1)
-    whole = ops["n"].mod(block).eq(0) & ops["k"].mod(block).eq(0)
-    routers = ops["n"].isin(ops["experts"].dropna()) if "experts" in ops.columns else False
+    blank = pd.Series(np.nan, ops.index)
+    experts, density = (ops.get(name, blank) for name in ("experts", "density"))
+    whole = ops["n"].mod(block).eq(0) & ops["k"].mod(block).eq(0) & density.isna()
+    one = rows & experts.isna() & ops["b"].eq(1)
     sizes = np.sort(ops[["m", "n", "k"]].to_numpy(np.float64), axis=1)
     modules = ops["module"].astype("str") if "module" in ops.columns else [""] * len(ops)
     keys = pd.Series(list(zip(modules, *sizes.T, strict=True)), ops.index)
-    forward = gemm & ops["pass_name"].eq("forward")
-    layers = {*keys[forward & whole & ~routers]} - {*keys[forward].iloc[-1:]}
-    return (gemm & keys.isin(layers)) | (rows & ops["kind"].eq("experts") & whole)
+    forward = one & ops["pass_name"].eq("forward")
+    layers = {*keys[forward & whole & ~ops["n"].isin(experts.dropna())]} - {*keys[forward].iloc[-1:]}
+    return (one & keys.isin(layers)) | (rows & experts.notna() & whole)
 
 
-def _weights(ops: pd.DataFrame, formats: Formats) -> pd.Series[float]:
+def _weights_of(ops: pd.DataFrame, formats: Formats) -> pd.Series[float]:
     """Count the weights of each layer whose forward product is in the low format; 0 of other rows."""
     held = ops["dtype"].eq(formats.low) & ops["pass_name"].eq("forward")
     numel = ops["b"] * ops["n"] * ops["k"] if "n" in ops.columns else held * 0.0
-    return numel.where(held, 0.0) * np.where(ops["kind"].eq("experts"), MATRICES, 1)
+    return numel.where(held, 0.0) * np.where(ops.get("experts", held * np.nan).notna(), MATRICES, 1)
 
 
 def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
@@ -242,7 +243,7 @@ def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
         return 0.0
     restated = _in_formats(ops, formats)
     saved = ops["dtype"].map(ITEM_BYTE).astype(float) - ITEM_BYTE[formats.low]
-    return float((_weights(restated, formats) * ops["count"] * saved).sum())
+    return float((_weights_of(restated, formats) * ops["count"] * saved).sum())
 
 
 def narrows(ops: pd.DataFrame, formats: Formats) -> bool:
@@ -316,7 +317,7 @@ def _quantised(ops: pd.DataFrame, formats: Formats) -> list[dict[str, object]]:
     """Make the rows that quantise the weights of a step with gradients, along rows and along columns at once."""
     wide, low = ITEM_BYTE[formats.stream], ITEM_BYTE[formats.low]
     each = {"op": "weight quantised", "kind": "copy", "dtype": formats.stream, "engine": "vector"}
-    rows = ops.assign(weights=_weights(ops, formats)).query("weights > 0").to_dict("records")
+    rows = ops.assign(weights=_weights_of(ops, formats)).query("weights > 0").to_dict("records")
     return [
         {**each, "pass_name": "forward", "module": row.get("module", ""), "count": row["count"],
          "numel": row["weights"], "read_byte": wide * row["weights"], "write_byte": 2 * low * row["weights"]}

@@ -108,7 +108,7 @@ def in_mode(
 
     Raises FomkitError where nothing says what the model does in this mode, or with so many kernels.
     """
-    from fomkit.ops.chains import join_chains
+    from fomkit.frontends.fusion import join_chains
     from fomkit.profiles.models import TRACED
 
     is_file = isinstance(given, str | Path) and Path(given).suffix in TRACED
@@ -123,7 +123,7 @@ def in_mode(
         by_sizes = found.traced_with.get("device") == OF_SIZES
         is_own = mode in (None, own) or (mode == "prefill" and own == "infer" and fills_a_cache)
         if not is_own or (by_sizes and fusion not in (None, "vendor")):
-            found = _beside(given, found, mode or own, is_own, fusion or "vendor", batch, sizes)
+            found = _of_mode_beside(given, found, mode or own, is_own, fusion or "vendor", batch, sizes)
     if by_sizes or fusion in (None, "eager"):
         return found
     if fusion == "compiled":
@@ -132,7 +132,7 @@ def in_mode(
     raise FomkitError(found.name, f"{what}. Take compiled, or eager, or leave fusion out.")
 
 
-def _beside(
+def _of_mode_beside(
     given: object, found: ModelProfile, mode: Any, is_own: bool, fusion: Fusion, batch: int | None,
     sizes: Mapping[str, int] | None,
 ) -> ModelProfile:  # fmt: skip

@@ -21,7 +21,7 @@ from fomkit.frontends.config.architecture import (
     Latent,
     Stack,
 )
-from fomkit.frontends.config.fusion import EAGER, IMPL, ONE_KERNEL, Fusion
+from fomkit.frontends.fusion import EAGER, IMPL, ONE_KERNEL, Fusion
 
 Mode = Literal["train", "infer", "decode"]
 ITEM_BYTE = {"bf16": 2, "fp16": 2, "fp32": 4}

@@ -10,10 +10,10 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.config.architecture import Architecture, Attention, Experts
-from fomkit.frontends.config.fusion import IMPL, Fusion
-from fomkit.frontends.config.fusion import NOTES as NOTES_OF
 from fomkit.frontends.config.ops import BATCH, ITEM_BYTE, Many, Mode, step_rows
 from fomkit.frontends.config.read import read_architecture
+from fomkit.frontends.fusion import IMPL, Fusion
+from fomkit.frontends.fusion import NOTES as NOTES_OF
 
 MILLION = 1_000_000
 """Tokens of a run of decoding, the unit of work that is counted."""
@@ -127,7 +127,7 @@ def profile_config(
 
     `mode`: a training step with AdamW; ``infer``: the forward pass, of a decoder over a prompt up to its first
     word, which is ``prefill``; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``,
-    ``source``, ``cache``. `fusion`: which ops are one kernel (`fomkit.frontends.config.fusion`).
+    ``source``, ``cache``. `fusion`: which ops are one kernel (`fomkit.frontends.fusion`).
 
     Raises FomkitError where the file is no known transformer's, or a size is none of its step.
     """
