@@ -8,10 +8,10 @@ written out, an update of lists of tensors. ``compiled`` has one kernel each too
 the norm after it, as a compiler does with element-wise ops and the sums that follow them, and leaves the update to
 the framework. A norm with a mean is one kernel of the framework itself, so that eager keeps it.
 
-A recorded step has chains that a compiler runs as one kernel. An op by elements hands its only output to the op that
-runs next and frees it: then that one reads it. Where both work on as many elements, their rows become one that
-neither writes nor reads what passes between them, which saves two times its bytes. Tensors that a later op needs too
-are written as before, so that nothing is joined over them.
+A recorded step has chains that a compiler runs as one kernel. An op by elements hands its only output to the op
+that runs next and frees it: then that one reads it. Where both work on as many elements, their rows become one that
+neither writes nor reads what passes between them, which saves two times its bytes. Tensors that a later op needs
+too are written as before, so that nothing is joined over them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,16 @@ class Part(NamedTuple):
     reads: tuple[int, int]
     writes: tuple[int, int]
     share: int = 1
+
+    @property
+    def casts(self) -> bool:
+        """Whether it changes the number format alone."""
+        return any(self.writes) and bool(self.reads[1]) != bool(self.writes[1])
+
+    @property
+    def sums(self) -> bool:
+        """Whether it leaves a number for many elements."""
+        return not any(self.writes)
 
 
 _NORM = (

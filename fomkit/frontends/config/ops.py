@@ -120,12 +120,12 @@ class Step:
             for part in parts:
                 moved = (part.reads, part.writes)
                 dtype = "fp32" if part.reads[1] else self.dtype
-                if part.kind == "copy" and dtype == self.dtype == "fp32":
+                if part.casts and self.dtype == "fp32":
                     continue  # nothing to cast
                 some = numel._replace(factor=numel.factor // part.share)
                 read, write = (some.times(item * short + 4 * wide).cell for short, wide in moved)
                 self.add(f"{op}: {part.op}", part.kind, pass_name, dtype=dtype, engine="vector", numel=some.cell,
-                         row=(row or None) if part.kind == "reduction" else None,
+                         row=(row or None) if part.sums else None,
                          inputs=max(1, sum(part.reads)), read_byte=read, write_byte=write)  # fmt: skip
 
     def norm(self, op: str, numel: Many, row: int) -> None:
