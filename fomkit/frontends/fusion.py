@@ -9,9 +9,9 @@ the norm after it, as a compiler does with element-wise ops and the sums that fo
 the framework. A norm with a mean is one kernel of the framework itself, so that eager keeps it.
 
 A recorded step has chains that a compiler runs as one kernel. An op by elements hands its only output to the op
-that runs next and frees it: then that one reads it. Where both work on as many elements, their rows become one that
-neither writes nor reads what passes between them, which saves two times its bytes. Tensors that a later op needs
-too are written as before, so that nothing is joined over them.
+that runs next and frees it: then that one reads it. Where both work on as many elements, their rows become one
+that neither writes nor reads what passes between them, which saves two times its bytes. Tensors that a later op
+needs too are written as before, so that nothing is joined over them.
 """
 
 from __future__ import annotations
