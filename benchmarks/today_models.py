@@ -1,20 +1,27 @@
-"""Write the profiles of today's transformers from the sizes beside them: ``python benchmarks/today_models.py``.
+"""Write the profiles of today's models: ``python benchmarks/today_models.py``.
 
-Sizes are facts of the published ``config.json`` (tests/data/public_configs.json says where); no weights are used.
+Transformers follow from the sizes beside them, facts of the published ``config.json``
+(tests/data/public_configs.json says where); no weights are used. The others are traced from
+model_profiles/src/today.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from fomkit.core.model import Data, ModelProfile, Run
+import pandas as pd
+
+from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.frontends.config.ops import Mode
 from fomkit.frontends.config.profile import profile_config
 from fomkit.verbs.profiles import save
+from fomkit.verbs.profiling import profile as trace
 
 FOLDER = Path(__file__).resolve().parent.parent / "model_profiles" / "today"
+SOURCES = FOLDER.parent / "src" / "today"
 
 
 class Made(NamedTuple):
@@ -63,6 +70,60 @@ def profile(name: str) -> ModelProfile:
     return replace(made, title=one.title, data=data, run=run, notes=(*made.notes, *([one.note] * bool(one.note))))
 
 
+class Traced(NamedTuple):
+    """One that is traced from its source: its step, what a run makes where its file does not say, and a note."""
+
+    source: str
+    mode: Literal["train", "infer"]
+    note: str
+    served: int = 0
+
+
+TRACED = {
+    "dit-xl-2": Traced("dit_xl_2", "train", "equal blocks are one row each, with how often it runs"),
+    "dlrm": Traced(
+        "dlrm",
+        "infer",
+        "look-ups are priced by their bytes, each sample's anew: popular rows in a cache are not counted",
+        1_000_000,
+    ),
+    "graphsage-arxiv": Traced(
+        "graphsage_arxiv",
+        "train",
+        "gathering along edges and adding at their ends are priced as copies of their bytes; ends that many edges "
+        "share, which wait for each other, are not counted. A sample is the whole graph",
+    ),
+}
+
+
+def folded(model: ModelProfile) -> ModelProfile:
+    """Join the rows of blocks that differ in their number alone."""
+    ops = model.ops.assign(module=[re.sub(r"^blocks\.\d+", "blocks", str(one)) for one in model.ops["module"]])
+    keys = [tuple(map(str, row)) for row in ops.drop(columns="count").itertuples(index=False)]
+    numbers = pd.Series(list(dict.fromkeys(keys)), dtype=object).reset_index().set_index(0)["index"]
+    of = [int(numbers[key]) for key in keys]
+    first = ~pd.Series(of).duplicated()
+    counts = ops["count"].astype(float).groupby(of).sum().astype(int).tolist()
+    parts, order = model.parts, model.order
+    if len(parts):
+        parts = parts[parts["of"].map(dict(enumerate(first)))]
+        parts = parts.assign(of=parts["of"].map(dict(enumerate(of)))).reset_index(drop=True)
+    if order is not None:
+        order = order.assign(row=order["row"].map(dict(enumerate(of))))
+    ops = ops[first.to_numpy()].reset_index(drop=True).assign(count=counts)
+    return replace(model, ops=ops, parts=parts, order=order, layers=None)
+
+
+def traced(name: str) -> ModelProfile:
+    """Trace one of them."""
+    one = TRACED[name]
+    made = folded(trace(SOURCES / f"{one.source}.py", mode=one.mode, name=name))
+    if one.served:
+        made = replace(made, data=Data(one.served), run=Run(1), unit=Unit("megasample"))
+    return replace(made, notes=(*made.notes, one.note))
+
+
 if __name__ == "__main__":
-    for name in PROFILES:
-        print(*save(profile(name), FOLDER / f"{name}.yaml", force=True))
+    for name in (*PROFILES, *TRACED):
+        made = profile(name) if name in PROFILES else traced(name)
+        print(*save(made, FOLDER / f"{name}.yaml", force=True))

@@ -284,7 +284,8 @@ def test_shipped_profiles_are_made_from_the_sizes_beside_them(
     today_models: Any, tmp_path: Path, root: Path
 ) -> None:
     folder = root / "model_profiles" / "today"
-    assert {path.stem for path in folder.glob("*.yaml")} == {*today_models.PROFILES, "today.suite"}
+    names = {*today_models.PROFILES, *today_models.TRACED, "today.suite"}
+    assert {path.stem for path in folder.glob("*.yaml")} == names
     for name, one in today_models.PROFILES.items():
         for path in fomkit.save(today_models.profile(name), tmp_path / f"{name}.yaml"):
             shipped = (folder / path.name).read_bytes()
@@ -321,3 +322,74 @@ def test_a_prompt_fills_the_cache_and_windows_keep_what_they_see(tmp_path: Path)
     token = profile_config(short, mode="decode", sizes={"cache": 4095})
     each = 2 * 2 * 8 * 64
     assert step_memory(token, token.sizes).total("buffer") == pytest.approx(each * 12 * (128 + 4096), rel=0.01)
+
+
+def test_a_mode_is_of_the_profile_of_one_beside_it_or_of_its_sizes(root: Path) -> None:
+    trained, decoded, prompt = (
+        fomkit.estimate("llama3-8b", "h100-sxm", mode=mode, precision="bf16").model.name
+        for mode in ("train", "decode", "prefill")
+    )
+    assert (trained, decoded, prompt) == ("llama3-8b", "llama3-8b-decode", "llama3-8b-prefill")
+    config = root / "model_profiles" / "today" / "llama3-8b.config.json"
+    by_name = fomkit.estimate("llama3-8b", "h100-sxm", mode="decode", batch=8, sizes={"cache": 2048})
+    by_file = fomkit.estimate(config, "h100-sxm", mode="decode", batch=8, sizes={"cache": 2048})
+    assert by_name.step == by_file.step
+    for name, mode, message in (
+        ("gpt2", "decode", r"gpt2: no config\.json beside it says what mode decode would take"),
+        ("vit-b16", "prefill", "makes no words one by one"),
+        ("llama3-8b-decode", "train", "what mode train would take"),
+    ):
+        with pytest.raises(FomkitError, match=message):
+            fomkit.estimate(name, "h100-sxm", mode=mode)
+
+
+def test_tokens_are_those_that_a_device_meets_in_a_step() -> None:
+    decoded = fomkit.estimate("llama3-8b", "h100-sxm", mode="decode", batch=32)
+    prompt = fomkit.estimate("llama3-8b", "h100-sxm", mode="prefill", batch=2, sizes={"seq": 4096})
+    spread = fomkit.estimate("llama3-8b", "h100-sxm", batch=64, nodes=1, layout=["zero=3", "microbatch=1"])
+    for one, tokens in ((decoded, 32), (prompt, 2 * 4096), (spread, 64 * 8192 / 8)):
+        assert one.token_per_s is not None
+        assert one.token_per_s.value == pytest.approx(tokens / one.step.value)
+        assert one.token_per_s.low == pytest.approx(tokens / one.step.high)
+    assert "tokens/s a device" in decoded.summary()
+    assert fomkit.estimate("gpt2", "h100-sxm").token_per_s is None
+
+
+# name: parameters, multiply-adds of one sample forward in products, and where both are published
+TRACED = {
+    # Peebles and Xie, arXiv 2212.09748, table 4: 675 M parameters, 118.64 G multiply-adds an image of 256 × 256
+    "dit-xl-2": (675_129_632, 118.64e9),
+    # facebookresearch/dlrm, MLPerf's sizes: 187,767,399 rows of 128; 13-512-256-128; 479-1024-1024-512-256-1
+    "dlrm": (187_767_399 * 128 + 171_392 + 2_197_505, 170_496 + 27 * 27 * 128 + 2_194_688),
+    # Open Graph Benchmark, leaderboard of ogbn-arxiv: 218,664; two products a layer for each of 169,343 papers
+    "graphsage-arxiv": (218_664, 169_343 * 2 * (128 * 256 + 256 * 256 + 256 * 40)),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_traced_models_of_today_have_the_counts_that_are_published(name: str) -> None:
+    model, (parameters, multiply_adds) = fomkit.model(name), TRACED[name]
+    assert model.parameters_total == parameters
+    one = add_costs(resize_ops(model.ops, {**model.sizes, "batch": 1}, name))
+    forward = one[one["pass_name"].eq("forward") & one["kind"].isin(["gemm", "conv", "attention"])]
+    counted = (forward["flop"] * forward["count"]).sum() / 2
+    assert counted == pytest.approx(multiply_adds, rel=3e-4 if name == "dit-xl-2" else 0)
+    assert not model.unsupported
+
+
+def test_blocks_that_differ_in_number_alone_are_one_row(today_models: Any) -> None:
+    model = fomkit.model("dit-xl-2")
+    attention = model.ops[model.ops["kind"] == "attention"]
+    assert attention["count"].tolist() == [28, 28]
+    assert set(model.parts["of"]) == set(attention.index)
+    again = today_models.folded(model)  # nothing is left to join
+    assert again.ops["count"].tolist() == model.ops["count"].tolist()
+    assert again.parts["of"].tolist() == model.parts["of"].tolist()
+    held = fomkit.memory("dit-xl-2", batch=8).content["totals"]["parameter"]
+    assert held == pytest.approx(4 * model.parameters_total, rel=1e-5)  # each tensor in whole blocks of 512 byte
+
+
+def test_the_graph_is_traced_from_its_source(today_models: Any, tmp_path: Path, root: Path) -> None:
+    for path in fomkit.save(today_models.traced("graphsage-arxiv"), tmp_path / "graphsage-arxiv.yaml"):
+        shipped = (root / "model_profiles" / "today" / path.name).read_bytes()
+        assert path.read_bytes() == shipped, f"run benchmarks/today_models.py: {path.name}"

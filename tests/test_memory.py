@@ -254,3 +254,25 @@ def test_each_role_that_takes_any_is_told_while_the_step_runs() -> None:
     np.testing.assert_allclose(found.sum(axis=1), use.live_byte, rtol=1e-12)
     # Gradients are not there from the beginning.
     assert found["gradient"].iloc[0] == 0 < found["gradient"].max()
+
+
+def test_weights_of_linear_layers_are_kept_in_the_low_format_that_is_asked_for() -> None:
+    model = load_model("llama3-70b-decode")
+    as_traced, low = (memory_content(model, Options(precision=precision)) for precision in (None, "fp8"))
+    # All 70,553,706,496 parameters in 2 bytes; the 80 blocks' layers in 1: the stream is 8,192 wide, keys and
+    # values together 2,048, a feed-forward layer 28,672.
+    layers = 80 * 8192 * (2 * 8192 + 2048 + 3 * 28672)
+    parameter = [one["totals"]["parameter"] for one in (as_traced, low)]
+    assert parameter == [2 * 70_553_706_496, 2 * 70_553_706_496 - layers]
+    assert as_traced["totals"]["buffer"] == low["totals"]["buffer"]
+    assert "in fp8" in low["assumed"][-1]
+    with pytest.raises(FomkitError, match="traced in wider formats"):
+        memory_content(load_model("resnet50"), Options(precision="bf16"))
+
+
+def test_what_fits_follows_the_format_of_the_weights() -> None:
+    fits = {
+        precision: estimate("llama3-70b-decode", "h200-sxm", precision=precision, batch=8).fit.fits
+        for precision in ("bf16", "fp8")
+    }
+    assert fits == {"bf16": False, "fp8": True}

@@ -98,6 +98,7 @@ PRINTED = (
     "estimate p1b3 --target mine.yaml --baseline p100",
     "estimate tc1 p1b3 --target v100 --target m40 --baseline p100 --from m.csv",
     "estimate gpt2 --target v100",
+    "estimate llama3-8b-decode --target h100-sxm",
     "fom lecture",
     "fom short.suite.yaml --target v100 --from candle-lecture",
     "fom s.suite.yaml --target v100 --allow-excluded",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,7 +12,16 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
-from fomkit.ops.precision import FORMATS, PRECISIONS, _whole_lengths, choose_formats, name_precision, restate_ops
+from fomkit.frontends.config.profile import profile_config
+from fomkit.ops.precision import (
+    FORMATS,
+    PRECISIONS,
+    _whole_lengths,
+    choose_formats,
+    name_precision,
+    restate_ops,
+    stored_byte,
+)
 
 RATE = Fact(1e12, 1e12, 1e12, "published", "made up")
 
@@ -42,6 +52,12 @@ def step() -> pd.DataFrame:
     )
 
 
+@pytest.fixture(scope="module")
+def llama_prompt(root: Path) -> fomkit.ModelProfile:
+    path = root / "model_profiles" / "today" / "llama3-8b.config.json"
+    return profile_config(path, mode="infer", batch=1, sizes={"seq": 8192})
+
+
 def by_op(ops: pd.DataFrame, name: str) -> dict[str, object]:
     return next(iter(ops[ops["op"] == name].to_dict("records")))
 
@@ -53,7 +69,7 @@ def by_op(ops: pd.DataFrame, name: str) -> dict[str, object]:
         ("tf32", ("tf32", "matrix"), "fp32", 320.0),
         ("mixed", ("fp16", "matrix"), "fp16", 160.0),
         ("bf16", ("bf16", "matrix"), "bf16", 160.0),
-        ("fp8", ("fp8", "matrix"), "bf16", 160.0),
+        ("fp8", ("bf16", "matrix"), "bf16", 160.0),  # 10 × 20 weights: no multiples of 16
     ],
 )
 def test_products_and_activations_take_the_format(precision, gemm, norm, norm_byte) -> None:
@@ -161,6 +177,93 @@ def test_restating_twice_changes_no_row_again(precision) -> None:
     once = restate_ops(step(), FORMATS[precision])
     again = restate_ops(once, replace(FORMATS[precision], casts_weights=False))
     assert again.equals(once)
+
+
+def layers(dtype: str = "bf16", *, trained: bool = True) -> pd.DataFrame:
+    """A mixture's block of 4 tokens: two layers, one of an odd width, scores, a router, experts and a head."""
+
+    def gemm(name: str, m: float, n: float, k: float, b: float = 1.0) -> dict[str, object]:
+        return {**op("gemm", dtype=dtype, b=b, m=m, n=n, k=k), "op": name, "count": 2.0}
+
+    backward = [
+        {**gemm("wide by input", 4.0, 64.0, 96.0), "pass_name": "backward"},
+        {**gemm("wide by weight", 96.0, 64.0, 4.0), "pass_name": "backward_weight"},
+        {**gemm("head by input", 4.0, 64.0, 320.0), "pass_name": "backward_input"},
+    ]
+    experts = op("experts", dtype=dtype, b=8.0, m=4.0, n=32.0, k=64.0, experts=32.0, top_k=2.0)
+    forward = [
+        gemm("wide", 4.0, 96.0, 64.0), gemm("odd", 4.0, 65.0, 64.0), gemm("scores", 4.0, 32.0, 64.0, 12.0),
+        gemm("router", 4.0, 32.0, 64.0), experts, gemm("head", 4.0, 320.0, 64.0),
+    ]  # fmt: skip
+    empty = dict.fromkeys(("numel", "read_byte", "write_byte"), float("nan"))
+    return pd.DataFrame([*forward, *(backward if trained else ())]).assign(**empty)
+
+
+@pytest.mark.parametrize("low", ["fp8", "mxfp8", "nvfp4", "int8"])
+@pytest.mark.parametrize("traced", ["fp32", "bf16"])
+def test_linear_layers_alone_take_a_low_format_in_every_pass(low, traced) -> None:
+    ops = restate_ops(layers(traced), FORMATS[low])
+    named = dict(zip(ops["op"], ops["dtype"], strict=True))
+    narrow = {"wide", "wide by input", "wide by weight"}
+    assert {name for name in named if named[name] == low} == narrow | {"experts"}
+    assert {named[name] for name in ("odd", "scores", "router", "head", "head by input")} == {"bf16"}
+    assert set(ops["engine"][ops["dtype"] == low]) == {"matrix"}
+
+
+def test_a_trained_step_quantises_its_weights_once_along_rows_and_columns() -> None:
+    ops = restate_ops(layers(), FORMATS["nvfp4"])
+    rows = ops[ops["op"] == "weight quantised"].set_index("numel")
+    # 64 × 96 weights twice, three matrices of 32 × 64 of each of 8 experts: 2 byte read, 9/16 written twice.
+    assert rows["count"].to_dict() == {64.0 * 96: 2.0, 3 * 8 * 32.0 * 64: 1.0}
+    assert (rows["read_byte"] == 2 * rows.index).all()
+    assert (rows["write_byte"] == 2 * 9 / 16 * rows.index).all()
+    assert "weight quantised" not in set(restate_ops(layers(trained=False), FORMATS["nvfp4"])["op"])
+
+
+def test_weights_at_rest_take_the_low_format_where_nothing_is_trained() -> None:
+    weights = 2 * 64 * 96 + 3 * 8 * 32 * 64
+    assert stored_byte(layers(trained=False), FORMATS["fp8"]) == weights
+    assert stored_byte(layers(trained=False), FORMATS["nvfp4"]) == weights * (2 - 9 / 16)
+    assert stored_byte(layers(), FORMATS["fp8"]) == stored_byte(layers(trained=False), FORMATS["bf16"]) == 0
+
+
+def test_a_step_in_short_formats_is_not_widened_and_casts_as_it_was_traced() -> None:
+    low = step().assign(dtype=lambda ops: ops["dtype"].replace("fp32", "bf16"))
+    low.loc[low["kind"] == "optimizer", "dtype"] = "fp32"
+    ops = restate_ops(low, FORMATS["bf16"])
+    assert ops["dtype"].tolist() == low["dtype"].tolist()
+    assert (ops["read_byte"].dropna() == 320.0).all()
+
+
+def test_int8_is_of_inference_and_keeps_the_rest_in_what_the_machine_has() -> None:
+    wide = {
+        name: choose_formats("int8", "torch", machine("int8", "fp32", *more), layers(trained=False)).stream
+        for name, more in {"old": (), "turing": ("fp16",), "ampere": ("fp16", "bf16")}.items()
+    }
+    assert wide == {"old": "fp32", "turing": "fp16", "ampere": "bf16"}
+    with pytest.raises(FomkitError, match=r"this step has gradients\. Take fp8"):
+        choose_formats("int8", "torch", machine("int8", "fp32", "bf16"), layers())
+
+
+def test_a_prompt_in_fp8_rests_on_fp8_rows(llama_prompt: fomkit.ModelProfile) -> None:
+    found = fomkit.estimate(llama_prompt, "h100-sxm", precision="fp8")
+    ops = found.ops
+    in_fp8 = ops["dtype"].eq("fp8")
+    assert set(ops["op"][in_fp8]) == {"queries, keys, values", "projection", "feed-forward in", "feed-forward out"}
+    assert set(ops["time_source"][in_fp8]) <= {"measured", "interpolated"}
+    wide = fomkit.estimate(llama_prompt, "h100-sxm", precision="bf16")
+    assert 1.3 < wide.step.value / found.step.value < 2.0
+
+
+def test_formats_of_scaled_blocks_are_priced_by_fp8_rows_at_their_own_rate(llama_prompt) -> None:
+    fp8, mxfp8, nvfp4 = (
+        fomkit.estimate(llama_prompt, "b200-sxm", precision=one) for one in ("fp8", "mxfp8", "nvfp4")
+    )
+    products = nvfp4.ops["dtype"].eq("nvfp4")
+    assert set(nvfp4.ops["time_source"][products]) == {"transferred"}
+    assert mxfp8.step.value == pytest.approx(fp8.step.value, rel=0.01)
+    assert 0.55 < nvfp4.step.value / fp8.step.value < 0.75
+    assert nvfp4.step.high > fp8.step.value  # the interval reaches to what fp8 itself takes
 
 
 def test_the_input_stays_as_it_is() -> None:

@@ -50,6 +50,8 @@ byte_per_s | bandwidth | byte/s | system higher harmonic | show | a device's mem
 floor.compute.rate | peak | flop/s | op higher harmonic | explain | the peak that bounds an op
 floor.memory.rate | bandwidth | byte/s | op higher harmonic | explain | the bandwidth that bounds an op
 sample_per_s | samples/s | 1/s | network higher harmonic | compare scaling cost | samples trained or inferred
+token_per_s | tokens/s | 1/s | network higher harmonic | estimate |
+    tokens that one device trains on, reads or makes, of a transformer by its sizes
 unit_per_day | units/day | 1/day | system higher harmonic | estimate fom advise scaling cost campaign |
     units of work that a machine does in a day | machine, line
 rates | harmonic mean rate | 1/day | system higher harmonic | estimate fom |

@@ -28,6 +28,10 @@ OF_A_RUN = ("train_samples", "validation_samples", "epochs")
 """Parameters of a model that are no sizes of its ops."""
 LastBatch = Literal["drop", "keep"]
 
+CACHE = "cache"
+"""The named size of a step that makes one token after so many: keys and values of theirs are kept."""
+OF_SIZES = "sizes"
+"""What a profile was traced on that a transformer's sizes gave by rule: nothing."""
 IMPL_BY_DEFAULT = "default"
 """``impl_from`` of an optimizer whose implementation nobody asked for: each kind of device has a default."""
 STATE_TENSORS: Mapping[str, int] = {

@@ -295,9 +295,14 @@ def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
 
 ITEM_BYTE: dict[str, float] = {
     "complex128": 16.0, "complex64": 8.0, "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0,
-    "fp8": 1.0, "int64": 8.0, "int32": 4.0, "int16": 2.0, "int8": 1.0, "uint8": 1.0, "bool": 1.0,
+    "fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16,
+    "int64": 8.0, "int32": 4.0, "int16": 2.0, "int8": 1.0, "uint8": 1.0, "bool": 1.0,
 }  # fmt: skip
-"""Storage of one element [byte]; tf32 is stored as fp32 and only multiplied in fewer bits."""
+"""Storage of one element [byte]; tf32 is stored as fp32 and only multiplied in fewer bits.
+
+mxfp8 holds one byte of scale for each 32 numbers (OCP Microscaling Formats 1.0), nvfp4 one for each 16 (NVIDIA,
+Transformer Engine user guide 2.18).
+"""
 
 ENGINES = ("vector", "matrix")
 """The two kinds of arithmetic unit: general (SIMT, SIMD) and matrix (tensor core, AMX, systolic array)."""
@@ -320,14 +325,17 @@ def item_byte(dtype: str) -> float:
     return ITEM_BYTE[dtype]
 
 
-Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8"]
+Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8", "mxfp8", "nvfp4", "int8"]
 """What a step may be asked to run in; `fomkit.ops.precision` says what each means."""
 
 MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
 """Kinds of a step that run on a matrix engine where there is one for their number format."""
-SAME_WIDTH: dict[str, str] = {"fp16": "bf16", "bf16": "fp16"}
-"""Formats that matrix engines multiply alike: as many bits, sums in fp32; makers state one rate for both."""
-_MATRIX_DTYPES = ("fp16", "bf16", "fp8", "int8")
+STANDS_IN: dict[str, str] = {"fp16": "bf16", "bf16": "fp16", "mxfp8": "fp8", "nvfp4": "fp8"}
+"""Formats whose timings stand in for others that a matrix engine multiplies alike, with sums in fp32.
+
+fp16 and bf16 have as many bits and one rate; formats of scaled blocks are fp8's at a rate and width of their own.
+"""
+_MATRIX_DTYPES = ("fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8")
 
 
 def default_engine(kind: str, dtype: str) -> str:

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
+
+import numpy as np
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, Precision
+from fomkit.ops.families.products import MATRICES
 from fomkit.ops.kinds import PRODUCT_KINDS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 """Formats that are restated; fp64 and integers were chosen on purpose and stay."""
 
+SHORT = ("fp16", "bf16")
+"""Formats of a model whose weights are short already: nothing of it is widened, and no weights are cast."""
+
 STREAM_KINDS = ("pointwise", "norm", "pool", "copy")
 """Kinds whose tensors take the format of the activations."""
 
 FP32_KINDS = ("softmax", "reduction", "embedding", "optimizer")
 """Kinds that stay in fp32 at every precision, as everything of the update does."""
+
+BLOCKS: Mapping[str, int] = {"fp8": 16, "mxfp8": 32, "nvfp4": 16, "int8": 16}
+"""Formats of linear layers alone, and the number that both sides of a layer's weights are whole multiples of.
+
+Sources: NVIDIA, Transformer Engine user guide 2.18, low-precision training: fp8 of one scale takes dimensions that
+16 divides, MXFP8 scales blocks of 32, NVFP4 of 16. cuBLAS takes int8 factors whose rows fill 16 byte.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class Formats:
     `casts_weights`: the optimizer keeps fp32 weights, of which every step casts a copy, and of whose gradients it
       casts back.
     `scales_loss`: the gradients are divided by the scale of the loss before the update.
+    `low`: number format of linear layers, both of weights and activations; "" where they are as other products.
     `message`: what is done, for people.
     """
 
@@ -45,10 +56,37 @@ class Formats:
     stream: str = ""
     casts_weights: bool = False
     scales_loss: bool = False
+    low: str = ""
     message: str = "number formats as traced"
 
 
 _LOW = "activations in {} too; softmax, reductions and embeddings stay in fp32, the update keeps fp32 weights"
+_OF_LINEAR = (
+    "linear layers in {low}, {how}; in {wide} stay activations, attention, routers, the last product and layers "
+    "whose sizes are no multiples of {block}, as traced embeddings, softmax and reductions"
+)
+_IN_PRODUCT = (
+    "whose time holds the quantising of activations (a step with gradients quantises its weights once, along rows "
+    "and columns, and updates fp32 ones)"
+)
+_BY_OP_BEFORE = "whose activations the op before quantises, at no further cost"
+
+
+def _of_linear_layers(low: str, wide: str) -> Formats:
+    """Give the formats of a step whose linear layers alone are in a low format.
+
+    Which layers: Transformer Engine's recipes quantise the factors of linear layers; DeepSeek-V3 (arXiv
+    2412.19437, section 3.3.1) keeps embedding, output, routers, norms and attention wider; vLLM 0.5.4's
+    documentation (quantization, FP8) quantises all linear layers but the last. E4M3 and E5M2 have one width and
+    rate.
+    """
+    engine = "vector" if wide == "fp32" else "matrix"
+    how = _BY_OP_BEFORE if low == "int8" else _IN_PRODUCT
+    message = _OF_LINEAR.format(low=low, block=BLOCKS[low], wide=wide, how=how)
+    return Formats(low, dict.fromkeys(MATRIX_KINDS, (wide, engine)), wide, casts_weights=True, low=low,
+                   message=message)  # fmt: skip
+
+
 FORMATS: Mapping[str, Formats] = {
     "fp32": Formats("fp32", dict.fromkeys(MATRIX_KINDS, ("fp32", "vector")), "fp32", message="every op in fp32"),
     "tf32": Formats(
@@ -63,10 +101,7 @@ FORMATS: Mapping[str, Formats] = {
         "bf16", dict.fromkeys(MATRIX_KINDS, ("bf16", "matrix")), "bf16", casts_weights=True,
         message=f"products in bf16, {_LOW.format('bf16')}",
     ),
-    "fp8": Formats(
-        "fp8", {**dict.fromkeys(MATRIX_KINDS, ("bf16", "matrix")), "gemm": ("fp8", "matrix")}, "bf16",
-        casts_weights=True, message=f"matrix products in fp8, other products in bf16, {_LOW.format('bf16')}",
-    ),
+    **{low: _of_linear_layers(low, "bf16") for low in BLOCKS},
 }  # fmt: skip
 
 TF32_BY_DEFAULT: Mapping[str, tuple[str, ...]] = {
@@ -117,7 +152,12 @@ def choose_formats(
     if precision not in FORMATS:
         raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
     formats, known = FORMATS[precision], _known(machine)
-    lacking = sorted({dtype for dtype, _ in formats.matrix.values()} - known)
+    if precision == "int8":
+        if ops is not None and ops["pass_name"].ne("forward").any():
+            what = "--precision int8 is of inference, and this step has gradients"
+            raise FomkitError(machine.name, f"{what}. Take fp8, or profile the model with --mode infer.")
+        formats = _of_linear_layers(precision, next((wide for wide in ("bf16", "fp16") if wide in known), "fp32"))
+    lacking = sorted(({dtype for dtype, _ in formats.matrix.values()} | {formats.low} - {""}) - known)
     if lacking:
         has = f"It has {', '.join(sorted(known))}." if known else "It states no peaks and no timings."
         raise FomkitError(
@@ -160,6 +200,60 @@ def byte_factor(before: pd.Series[str], after: pd.Series[str]) -> pd.Series[floa
     return after.map(ITEM_BYTE).astype(float) / before.map(ITEM_BYTE).astype(float)
 
 
+def _linear_layers(ops: pd.DataFrame, rows: pd.Series[bool], block: int) -> pd.Series[bool]:
+    """Tell which rows are products of linear layers that take a low format, in each pass.
+
+    A layer is known by its forward product, of one matrix of weights; the products of its gradients have the same
+    three sizes in another order. The last of them is no such layer, nor is the router of a mixture.
+    """
+    if not {"b", "m", "n", "k"} <= {*ops.columns}:
+        return rows & False
+    blank = pd.Series(np.nan, ops.index)
+    experts, density = (ops.get(name, blank) for name in ("experts", "density"))
+    whole = ops["n"].mod(block).eq(0) & ops["k"].mod(block).eq(0) & density.isna()
+    one = rows & experts.isna() & ops["b"].eq(1)
+    sizes = np.sort(ops[["m", "n", "k"]].to_numpy(np.float64), axis=1)
+    modules = ops["module"].astype("str") if "module" in ops.columns else [""] * len(ops)
+    keys = pd.Series(list(zip(modules, *sizes.T, strict=True)), ops.index)
+    forward = one & ops["pass_name"].eq("forward")
+    layers = {*keys[forward & whole & ~ops["n"].isin(experts.dropna())]} - {*keys[forward].iloc[-1:]}
+    return (one & keys.isin(layers)) | (rows & experts.notna() & whole)
+
+
+def _weights_of(ops: pd.DataFrame, formats: Formats) -> pd.Series[float]:
+    """Count the weights of each layer whose forward product is in the low format; 0 of other rows."""
+    held = ops["dtype"].eq(formats.low) & ops["pass_name"].eq("forward")
+    numel = ops["b"] * ops["n"] * ops["k"] if "n" in ops.columns else held * 0.0
+    return numel.where(held, 0.0) * np.where(ops.get("experts", held * np.nan).notna(), MATRICES, 1)
+
+
+def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
+    """Give by how many bytes the weights of a forward pass take less than as traced.
+
+    `ops`: an OPS table whose dimensions are numbers. Gradients need the wide weights, so that a step that has any
+    takes no less.
+
+    >>> import pandas as pd
+    >>> layer = {"op": "linear", "kind": "gemm", "dtype": "bf16", "engine": "matrix", "pass_name": "forward"}
+    >>> ops = pd.DataFrame([{**layer, "count": 3.0, "b": 1.0, "m": 5.0, "n": n, "k": 32.0} for n in (64.0, 99.0)])
+    >>> stored_byte(ops, FORMATS["fp8"]) == 3 * 64 * 32
+    True
+    """
+    if not formats.low or ops["pass_name"].ne("forward").any():
+        return 0.0
+    restated = _in_formats(ops, formats)
+    saved = ops["dtype"].map(ITEM_BYTE).astype(float) - ITEM_BYTE[formats.low]
+    return float((_weights_of(restated, formats) * ops["count"] * saved).sum())
+
+
+def narrows(ops: pd.DataFrame, formats: Formats) -> bool:
+    """Tell whether formats make what ops hand on narrower than it was traced."""
+    if formats.stream in ("", "fp32"):
+        return False
+    handed = ops["kind"].isin((*MATRIX_KINDS, *STREAM_KINDS)) & ops["pass_name"].ne("update")
+    return bool((ops["dtype"][handed].map(ITEM_BYTE).astype(float) > ITEM_BYTE[formats.stream]).any())
+
+
 def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     """Give every row its number format and engine, and the bytes that follow from it."""
     if not formats.matrix and not formats.stream:
@@ -168,11 +262,15 @@ def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     trained = ops["pass_name"].ne("update")
     allowed = dtype.isin(FLOATS if formats.stream else ("fp32",))
     if formats.stream:
-        dtype = dtype.mask(allowed & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *FP32_KINDS)), "fp32")
+        widened = allowed & ~(dtype.isin(SHORT) & formats.casts_weights)
+        dtype = dtype.mask(widened & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *FP32_KINDS)), "fp32")
         dtype = dtype.mask(allowed & trained & kinds.isin(STREAM_KINDS), formats.stream)
     for kind, (its_dtype, its_engine) in formats.matrix.items():
         rows = allowed & trained & kinds.eq(kind)
         dtype, engine = dtype.mask(rows, its_dtype), engine.mask(rows, its_engine)
+    if formats.low:
+        rows = _linear_layers(ops, allowed & trained, BLOCKS[formats.low])
+        dtype, engine = dtype.mask(rows, formats.low), engine.mask(rows, "matrix")
     factor = byte_factor(ops["dtype"], dtype)
     moved = {name: ops[name] * factor for name in ("read_byte", "write_byte") if name in ops.columns}
     return ops.assign(dtype=dtype, engine=engine, **moved)
@@ -189,15 +287,13 @@ def _whole_lengths(numel: float, tensors: float) -> list[tuple[float, float]]:
     return [(size, many) for size, many in ((length, count - longer), (length + 1, longer)) if size and many]
 
 
-def _casts(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+def _casts(ops: pd.DataFrame, formats: Formats) -> list[dict[str, object]]:
     """Make the rows that cast weights down and gradients back, and divide the gradients by the loss's scale.
 
     Only the sum of the tensors' elements is known, so that they are taken as alike as whole lengths can be.
     """
-    import pandas as pd
-
     low, high = ITEM_BYTE[formats.stream], ITEM_BYTE["fp32"]
-    made = []
+    made: list[dict[str, object]] = []
     for updated in ops[(ops["kind"] == "optimizer") & (ops["dtype"] == "fp32")].to_dict("records"):
         shared = {"engine": "vector", "module": updated.get("module", "")}
         each = {**shared, "kind": "copy", "dtype": formats.stream}
@@ -214,7 +310,19 @@ def _casts(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
             sizes = {"numel": updated["numel"], "read_byte": moved, "write_byte": moved}
             made.append({**shared, **sizes, "op": "gradient unscale", "kind": "pointwise",
                          "dtype": "fp32", "pass_name": "update", "count": updated["count"]})  # fmt: skip
-    return pd.DataFrame(made)
+    return made
+
+
+def _quantised(ops: pd.DataFrame, formats: Formats) -> list[dict[str, object]]:
+    """Make the rows that quantise the weights of a step with gradients, along rows and along columns at once."""
+    wide, low = ITEM_BYTE[formats.stream], ITEM_BYTE[formats.low]
+    each = {"op": "weight quantised", "kind": "copy", "dtype": formats.stream, "engine": "vector"}
+    rows = ops.assign(weights=_weights_of(ops, formats)).query("weights > 0").to_dict("records")
+    return [
+        {**each, "pass_name": "forward", "module": row.get("module", ""), "count": row["count"],
+         "numel": row["weights"], "read_byte": wide * row["weights"], "write_byte": 2 * low * row["weights"]}
+        for row in rows
+    ]  # fmt: skip
 
 
 def restate_ops(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
@@ -229,10 +337,13 @@ def restate_ops(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     >>> restate_ops(ops, FORMATS["mixed"])[["dtype", "read_byte"]].values.tolist()
     [['fp16', 20.0]]
     """
-    import pandas as pd
-
     restated = _in_formats(ops, formats)
-    casts = _casts(restated, formats) if formats.casts_weights else restated.iloc[:0]
-    if not len(casts):
+    products = restated["kind"].isin(PRODUCT_KINDS) & restated["pass_name"].eq("forward")
+    made = []
+    if formats.casts_weights and not ops["dtype"][products].isin(SHORT).any():
+        made += _casts(restated, formats)
+    if formats.low and restated["pass_name"].ne("forward").any():
+        made += _quantised(restated, formats)
+    if not made:
         return restated
-    return pd.concat([restated, casts.reindex(columns=ops.columns)], ignore_index=True)
+    return pd.concat([restated, pd.DataFrame(made).reindex(columns=ops.columns)], ignore_index=True)

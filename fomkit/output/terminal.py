@@ -335,6 +335,12 @@ def _headline(one: Entry) -> str:
         told = f"{value} a step{ends}{mark_of(one)}"
     else:
         told = f"{value} a run{ends}, {format_number(rate['value'], 3)} {one['unit']}s a day{mark_of(one)}"
+    tokens = one.get("token_per_s")
+    told += (
+        f", {format_number(tokens['value'], 3)} tokens/s a device ({format_interval(tokens, None)})"
+        if tokens
+        else ""
+    )
     told += f", at best: without {best}" if best else ""
     told += "" if rate is not None else "; what a run is its profile does not say: add --samples, --epochs or both"
     ratio = one.get("ratio")

@@ -270,6 +270,7 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> d
         "step_s": span_content(estimate.step),
         "epoch_s": span_content(estimate.run_time.epoch_s),
         "run_s": span_content(estimate.run_time.run_s),
+        **({} if estimate.token_per_s is None else {"token_per_s": span_content(estimate.token_per_s)}),
         "unit_per_day": span_content(estimate.unit_per_day),
         "energy_j": energy_content(estimate),
         "terms": _terms(estimate),

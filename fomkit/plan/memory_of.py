@@ -23,7 +23,7 @@ from fomkit.core.model import IMPL_BY_DEFAULT, ModelProfile
 from fomkit.core.units import format_quantity
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import im2col_byte
-from fomkit.ops.precision import Formats
+from fomkit.ops.precision import Formats, narrows, stored_byte
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.plan.memory import Use, memory_use, standing_memory
 from fomkit.prediction.estimates import cached
@@ -173,6 +173,22 @@ def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
     return f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants}"
 
 
+def with_stored(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile:
+    """Give a model whose order has the weights of linear layers in the low format that they are kept in.
+
+    Raises FomkitError where other formats would narrow what the order says of the step.
+    """
+    ops = resize_ops(model.ops, sizes, model.name)
+    if model.order is None or narrows(ops, formats):
+        what = "has no order of its ops" if model.order is None else "was traced in wider formats"
+        raise FomkitError(model.name, f"{what}, so its memory in {formats.name} is unknown. Leave precision out.")
+    weights = model.order["role"].eq("parameter")
+    byte = model.order["output_byte"]
+    whole = byte[weights].astype(float).sum()
+    left = byte[weights].astype(float) * (1 - stored_byte(ops, formats) / whole)
+    return replace(model, order=model.order.assign(output_byte=byte.astype(object).where(~weights, left)))
+
+
 def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
     """Tell whether a step fits the device's memory.
 
@@ -181,13 +197,14 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
     """
     if machine.device.capacity_byte is None:
         return UNKNOWN_FIT
-    narrowed = formats.stream not in ("", "fp32")
-    use = step_memory(model, sizes) if can_follow(model, sizes) and not narrowed else None
+    ops = resize_ops(model.ops, sizes, model.name)
+    use = step_memory(model, sizes) if can_follow(model, sizes) and not narrows(ops, formats) else None
     if use is not None:
         needed = use.peak_byte
     else:
-        standing = standing_memory(resize_ops(model.ops, sizes, model.name), model.parameters_total)
+        standing = standing_memory(ops, model.parameters_total)
         needed = 0.0 if standing is None else standing.byte
+    needed -= stored_byte(ops, formats)
     of = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
     if message := too_much(machine, needed, of):
         return Fit(False, f"{message}{IN_MEMORY}")

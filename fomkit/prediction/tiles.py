@@ -68,6 +68,10 @@ class Form(NamedTuple):
     cache_share: float = 0.8
 
 
+NARROW_BYTE = 1.5
+"""Width of a number under which the left factor is made of a 2-byte one first [byte]."""
+
+
 class Chip(NamedTuple):
     """What the form needs of a machine: processors, cache [byte], peak [flop/s] and bandwidth [byte/s]."""
 
@@ -82,7 +86,8 @@ class Tiled(NamedTuple):
 
     `arithmetic_s`: whole waves of the tile that takes least [s]. `depth`: of one part. `joining_s` [s].
     `weight_byte`, `other_byte`: traffic of the second factor, and of the first and the result. `quantised_byte`:
-    traffic of making 1-byte factors of 2-byte ones. `features` (n, 8): as the surfaces look at them.
+    traffic of making factors of less than `NARROW_BYTE` of 2-byte ones. `features` (n, 8): as the surfaces look at
+    them.
     """
 
     arithmetic_s: Matrix
@@ -122,7 +127,7 @@ def tiled(rows: Table, chip: Chip) -> Tiled:
     arithmetic_s = arithmetic.reshape(-1, len(m))[best, at]
     split = best % len(SPLITS)
     weight, other = item * b * n * k, b * (item * m * k + np.maximum(item, 2.0) * m * n)
-    quantised = np.where(item == 1, 3 * b * m * k, 0.0)
+    quantised = np.where(item < NARROW_BYTE, (2 + item) * b * m * k, 0.0)
     compute_s, memory_s = numbers(rows, "flop") / chip.flop_per_s, numbers(rows, "byte") / chip.byte_per_s
     wave = b * np.ceil(m / 128) * np.ceil(n / 128) / chip.units
     held = (TURNS * weight + other) / chip.cache_byte
@@ -164,7 +169,8 @@ def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
 
 def fills_vectors(products: Table) -> Flags:
     """Tell which products' stored rows are read 16 bytes at a time: no table in tiles timed others."""
-    items = np.maximum(16.0 / item_bytes(products), 1.0)
+    # Scales of blocks stand apart: a format's own width is a power of two.
+    items = np.maximum(np.exp2(np.round(np.log2(16.0 / item_bytes(products)))), 1.0)
     return np.asarray((numbers(products, "n") % items == 0) & (numbers(products, "k") % items == 0))
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
-from fomkit.core.units import SAME_WIDTH
+from fomkit.core.units import STANDS_IN
 from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, numbers, places_of
@@ -244,7 +244,7 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
     timed = estimates.cached(machine.timings, None, "formats of sums", partial(_sums, machine.timings))
     found: dict[str, _Sibling] = {}
     for own, there in product(peaks, peaks):
-        if there.dtype == SAME_WIDTH.get(own.dtype):
+        if there.dtype == STANDS_IN.get(own.dtype):
             sums = {one.accumulate_dtype or DEFAULT_SUM_DTYPE for one in (own, there)}
             if len(sums) == 1 and timed.get((there.dtype, "matrix"), set()) <= sums:
                 found.setdefault(own.dtype, _Sibling(there.dtype, own.rate.value / there.rate.value))
@@ -262,10 +262,11 @@ def in_another_format(rows: Table, machine: Machine) -> Rows:
 
 @estimates.opened_by(lambda rows, machine: np.isin(rows.index, in_another_format(rows, machine).index))
 def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict fp16 ops of a matrix engine that timed bf16, and the other way around, with a wider interval.
+    """Predict ops of a matrix engine by timings of a format that it multiplies alike, with a wider interval.
 
-    Both have as many bits and the engine multiplies them at one rate. Where the two peaks differ, the time is
-    scaled by the ratio of the floors, and the interval reaches to what it would be unscaled.
+    Both have as many bits and the engine multiplies them at one rate. Where the two peaks differ, and for formats
+    of scaled blocks, which fp8 stands in for, the time is scaled by the ratio of the floors, and the interval
+    reaches to what it would be unscaled.
     It is an `Estimator` of rows whose format and its `siblings` have stated peaks, and which ``table`` knows in
     the other format.
     """

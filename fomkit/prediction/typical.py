@@ -211,7 +211,8 @@ def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
 
 
 def _similarity(surface: Surface, dtype: str, balance: float, architecture: str) -> float:
-    weight = 1.0 if ITEM_BYTE[dtype] == ITEM_BYTE[surface.dtype] else OTHER_WIDTH
+    widths = {round(math.log2(ITEM_BYTE[one])) for one in (dtype, surface.dtype)}
+    weight = 1.0 if len(widths) == 1 else OTHER_WIDTH
     if not np.isnan(balance) and not np.isnan(surface.balance):
         weight *= float(np.exp(-0.5 * ((surface.balance - balance) / BALANCE_TOLERANCE) ** 2)) + AT_LEAST
     here, there = architecture.split(), surface.architecture.split()

@@ -15,7 +15,8 @@ from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.plan.options import Options, check_counts, check_lists, check_options, options_of
 from fomkit.verbs.answer import command, parts
-from fomkit.verbs.profiles import as_machine, as_model
+from fomkit.verbs.profiles import as_machine, as_model, in_mode
+from fomkit.verbs.profiling import Fusion, Mode
 
 # What calculates is imported where it is used: help comes at once.
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def estimate(
     interval: float = DEFAULT_LEVEL, scope: Scope | None = None, last_batch: LastBatch | None = None,
     allow_uncovered: bool = False, nodes: int | Literal["fill"] | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
-    epochs: int | None = None, samples: int | None = None, unit: str = "",
+    epochs: int | None = None, samples: int | None = None, unit: str = "", mode: Mode | None = None,
+    fusion: Fusion | None = None,
 ) -> Estimate:  # fmt: skip
     """Estimate one model on one machine.
 
@@ -50,7 +52,7 @@ def estimate(
     sizes : mapping, optional
         Other named sizes of the profile, for example ``{"seq": 512}``.
     precision : str, optional
-        fp32, tf32, mixed, bf16 or fp8; default: what the framework would do on the machine.
+        fp32, tf32, mixed, bf16, fp8, mxfp8, nvfp4 or int8; default: what the framework would do on the machine.
     interval : float
         Level of all intervals.
     scope : str, optional
@@ -66,6 +68,12 @@ def estimate(
         As of `fomkit.scaling`.
     epochs, samples, unit : optional
         Of a run and of an epoch, and what one run makes, where the profile does not say.
+    mode : str, optional
+        Its training step (train), forward pass (infer), a prompt (prefill) or one token after a cache (decode),
+        from the file or the sizes that it is made of; default: the profile's.
+    fusion : str, optional
+        By sizes: ops one by one (eager), chains as one kernel (compiled), or kernels of libraries (vendor, as
+        profiles are). Of a trace with its order: as it ran (eager), or with its chains joined (compiled).
 
     Raises
     ------
@@ -85,7 +93,11 @@ def estimate(
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout, links, node_devices)
     check_counts(epochs=epochs, samples=samples)
-    profile = stated_run(as_model(model, inputs, batch), epochs, samples, unit)
+    if mode is None and fusion is None:
+        known = as_model(model, inputs, batch)
+    else:
+        known = in_mode(model, mode, fusion, batch, sizes)
+    profile = stated_run(known, epochs, samples, unit)
     target = spread.on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
@@ -137,6 +149,8 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
         "fomkit estimate p1b3-lecture --target v100 --baseline x86-lecture --explain",
         "fomkit estimate gpt-22b -t a100-sxm --nodes 1 --batch 2 --layout tensor=8",
         "fomkit estimate candle/p3b3 -t v100 --samples 10000",
+        "fomkit estimate llama3-8b -t h100-sxm --mode decode --set cache=4096",
+        "fomkit estimate resnet50 -t h100-sxm --precision bf16 --fusion compiled",
     ),
 )
 def estimate_all(
@@ -146,7 +160,8 @@ def estimate_all(
     scope: Scope | None = None, nodes: int | Literal["fill"] | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     interval: float = DEFAULT_LEVEL, last_batch: LastBatch | None = None, allow_uncovered: bool = False,
-    epochs: int | None = None, samples: int | None = None, unit: str = "",
+    epochs: int | None = None, samples: int | None = None, unit: str = "", mode: Mode | None = None,
+    fusion: Fusion | None = None,
 ) -> Comparison:  # fmt: skip
     """Estimate steps, runs and units of work per day.
 
@@ -170,6 +185,12 @@ def estimate_all(
         Training samples of an epoch, where the profile does not say.
     unit : str, optional
         What one run makes, where the profile does not say; default: a trained model.
+    mode : str, optional
+        The step to estimate, where a file or sizes beside the profile tell it: training, a forward pass, one over
+        a prompt, or one token after a cache; default: the profile's.
+    fusion : str, optional
+        Of a transformer by its sizes: ops one by one (eager), chains joined (compiled), kernels of libraries
+        (vendor, as profiles are). Of a trace with its order: as it ran (eager), or with chains joined (compiled).
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`, for all of them.
 
@@ -197,13 +218,14 @@ def estimate_all(
     spread = spread_as(nodes, layout, links, node_devices)
     check_counts(epochs=epochs, samples=samples)
     stated = partial(stated_run, epochs=epochs, samples=samples, unit=unit)
-    return _compare_all(models, machines, baseline, measurements, options, spread, stated)
+    load = partial(in_mode, mode=mode, fusion=fusion, batch=batch, sizes=sizes)
+    return _compare_all(models, machines, baseline, measurements, options, spread, lambda one: stated(load(one)))
 
 
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options, spread: Spread,
-    stated: Callable[[ModelProfile], ModelProfile],
+    loaded: Callable[[str | Path | ModelProfile], ModelProfile],
 ) -> Comparison:  # fmt: skip
     """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
     from fomkit.profiles.locate import locate
@@ -228,7 +250,7 @@ def _compare_all(
     done = parts(len(named) * (len(machines) + (baseline is not None)))
     targets = [as_machine(machine) for machine in machines]
     base = None if baseline is None else as_machine(baseline, "baseline")
-    profiles = [stated(as_model(model)) for model in named]
+    profiles = [loaded(model) for model in named]
     found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
                     measured=known, spread=spread)  # fmt: skip
     if measurements is None:

@@ -81,7 +81,11 @@ def explain(
 
 @command(
     "following the memory",
-    examples=("fomkit memory resnet50 --batch 64 --target v100", "fomkit memory gpt2 --set seq=512 --json"),
+    examples=(
+        "fomkit memory resnet50 --batch 64 --target v100",
+        "fomkit memory gpt2 --set seq=512 --json",
+        "fomkit memory llama3-70b-decode --target h200-sxm --precision fp8",
+    ),
 )
 def memory(
     model: str | Path | ModelProfile,
@@ -89,6 +93,7 @@ def memory(
     *,
     batch: int | None = None,
     sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
 ) -> Answer:
     """Follow the memory of one step: parameters, gradients, optimizer state, activations, by moment and module.
 
@@ -100,6 +105,8 @@ def memory(
     model : name, path or profile
     machine : name, path or profile, optional
         Machine whose device is to hold it.
+    precision : str, optional
+        Where nothing is trained, weights of linear layers in this format; the rest stays as traced.
     batch, sizes
         As of `fomkit.estimate`.
 
@@ -111,7 +118,7 @@ def memory(
     Raises
     ------
     FomkitError
-        When a profile is unknown, or nothing is known of the memory.
+        When a profile is unknown, or nothing is known of the memory, in these number formats.
 
     Examples
     --------
@@ -121,7 +128,7 @@ def memory(
     from fomkit.output.machines import format_memory
     from fomkit.verbs.machine_view import memory_content
 
-    options = options_of(batch, sizes=sizes)
+    options = options_of(batch, sizes=sizes, precision=precision)
     device = None if machine is None else as_machine(machine)
     content = memory_content(as_model(model), options, device)
     return Answer(content, content["live"], format_memory)

@@ -15,12 +15,13 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Energy, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import empty_table
+from fomkit.ops.precision import BLOCKS, FORMATS
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES
 from fomkit.plan.content import evidence_of, fact_content, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
-from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
+from fomkit.plan.memory_of import BATCH, largest_batch, step_memory, with_stored
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
 from fomkit.prediction.exact import row_major
@@ -336,10 +337,13 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     when a size cannot be had, nothing is known of the memory, or the machine states no capacity.
     """
     sizes = choose_sizes(model, options.wanted_sizes)
+    if options.precision is not None:
+        model = with_stored(model, sizes, FORMATS[options.precision])
     use = step_memory(model, sizes)
     found, whole = _standing(model, sizes) if use is None else _followed(use), use is not None
     needed = sum(byte or 0.0 for byte in found["totals"].values()) if use is None else use.peak_byte
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
+    of_weights = [f"but for the weights of linear layers, in {options.precision}"] * (options.precision in BLOCKS)
     return {
         "schema": SCHEMA,
         "fomkit": __version__,
@@ -351,7 +355,7 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
         "layers": _layers(model, sizes),
         "target": None if machine is None else _room(model, machine, options, sizes, needed, whole),
         "batch_is_fixed": fixed,
-        "assumed": _assumed(use) if use is not None else [],
+        "assumed": [*_assumed(use), *of_weights] if use is not None else [],
         "excludes": list(EXCLUDED) if use is not None else ["activations and all else that the order would tell"],
         "deviations": list(model.caveats),
     }

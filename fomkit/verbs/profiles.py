@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
-from fomkit.core.model import ModelProfile, Workload
+from fomkit.core.model import CACHE, OF_SIZES, ModelProfile, Workload
 from fomkit.files.write import check_absent
 from fomkit.profiles.locate import file_key, kept
-from fomkit.verbs.profiling import profile
+from fomkit.verbs.profiling import Fusion, Mode, profile
 
 if TYPE_CHECKING:
     from fomkit.readers.measurements import ImportedMeasurements
@@ -91,6 +93,70 @@ def as_model(
     if not (isinstance(given, Workload) or callable(given)):
         return load_model(as_name(given, "model"))  # which says what was expected
     return profile(given, inputs=inputs, batch=batch if callable(inputs) else None)
+
+
+def in_mode(
+    given: str | Path | ModelProfile | Any, mode: Mode | None = None, fusion: Fusion | None = None,
+    batch: int | None = None, sizes: Mapping[str, int] | None = None,
+) -> ModelProfile:  # fmt: skip
+    """Take a model in a mode: the profile of this step, or one made of the file or the sizes that it is made from.
+
+    `mode`: None takes it as it is. Of a name that is the profile itself, where it is of the mode, else NAME-MODE
+    beside it, else what NAME.config.json beside it says; of a file what it is traced as. `fusion`: by sizes which
+    ops are one kernel; of a trace ``eager`` is how it ran, and ``compiled`` joins its chains. `batch`, `sizes`: of
+    what is made.
+
+    Raises FomkitError where nothing says what the model does in this mode, or with so many kernels.
+    """
+    from fomkit.frontends.fusion import join_chains
+    from fomkit.profiles.models import TRACED
+
+    is_file = isinstance(given, str | Path) and Path(given).suffix in TRACED
+    by_sizes = is_file and Path(str(given)).suffix == ".json"
+    if is_file and (mode is not None or by_sizes):
+        of_kernels: dict[str, Any] = {"fusion": fusion or "vendor"} if by_sizes else {}
+        found = profile(given, mode=mode or "train", batch=batch, sizes=sizes, **of_kernels)
+    else:
+        found = as_model(given)
+        own = "decode" if CACHE in found.sizes else found.traced_with.get("mode", "train")
+        fills_a_cache = found.order is not None and bool(found.order["module"].eq(CACHE).any())
+        by_sizes = found.traced_with.get("device") == OF_SIZES
+        is_own = mode in (None, own) or (mode == "prefill" and own == "infer" and fills_a_cache)
+        if not is_own or (by_sizes and fusion not in (None, "vendor")):
+            found = _of_mode_beside(given, found, mode or own, is_own, fusion or "vendor", batch, sizes)
+    if by_sizes or fusion in (None, "eager"):
+        return found
+    if fusion == "compiled":
+        return join_chains(found)
+    what = "was traced as it runs, and nobody knows which of its ops a vendor's library joins"
+    raise FomkitError(found.name, f"{what}. Take compiled, or eager, or leave fusion out.")
+
+
+def _of_mode_beside(
+    given: object, found: ModelProfile, mode: Any, is_own: bool, fusion: Fusion, batch: int | None,
+    sizes: Mapping[str, int] | None,
+) -> ModelProfile:  # fmt: skip
+    """Take the profile of a mode that lies beside one, or make it of the sizes that do."""
+    from fomkit.frontends.config.profile import profile_config
+    from fomkit.profiles.locate import locate
+    from fomkit.profiles.models import load_model
+
+    if isinstance(given, str | Path):
+        path = locate(str(given), "model_profiles")
+        stem = path.stem.removesuffix(f"-{mode}")
+        beside, config = path.with_name(f"{stem}-{mode}.yaml"), path.with_name(f"{stem}.config.json")
+        like = load_model(beside) if beside.is_file() else found if is_own else None
+        if like is not None and fusion == "vendor":
+            return like
+        if config.is_file():
+            known = {**({} if like is None else like.sizes), **(sizes or {})}
+            known_batch = known.pop("batch", None)
+            made = profile_config(config, mode=mode, fusion=fusion, batch=batch or known_batch, sizes=known,
+                                  name=f"{stem}-{mode}" if like is None else like.name)  # fmt: skip
+            return made if like is None else replace(made, data=like.data, run=like.run, unit=like.unit)
+    asked = f"mode {mode}" if fusion == "vendor" else f"mode {mode} with fusion {fusion}"
+    what = f"no config.json beside it says what {asked} would take"
+    raise FomkitError(found.name, f"{what}. Give the file that it was made from, or leave that out.")
 
 
 _READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")

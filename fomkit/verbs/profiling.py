@@ -41,6 +41,10 @@ def _machine_for(model: ModelProfile) -> str:
 
 
 _USUAL = "v100"
+Mode = Literal["train", "infer", "prefill", "decode"]
+"""Steps of a model: with gradients, without, over a prompt, one token after a cache."""
+Fusion = Literal["eager", "compiled", "vendor"]
+"""Which ops are one kernel: none that code states op by op, those that a compiler joins, those of libraries."""
 CARRIED = 0.95
 """Share of a step's flop that the ops carry which are named."""
 _OF_FILE = "file"
@@ -79,10 +83,11 @@ _WITHOUT_DATA = {
 )
 def profile(
     source: str | Path | Workload | Any, *, arguments: Sequence[str] | None = None, script: bool = False,
-    mode: Literal["train", "infer", "decode"] = "train", batch: int | None = None,
+    mode: Mode = "train", batch: int | None = None,
     sizes: Mapping[str, int] | None = None, optimizer: str | Any = None, name: str | None = None,
     measure: Literal["step", "ops"] | None = None, threads: int | None = None,
-    precision: Literal["bf16"] | None = None, time_limit: float = 300.0, memory_limit: float | None = None,
+    precision: Literal["bf16"] | None = None, fusion: Fusion = "vendor", time_limit: float = 300.0,
+    memory_limit: float | None = None,
     inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> ModelProfile:  # fmt: skip
@@ -104,7 +109,8 @@ def profile(
         more, of which one is taken. A file that makes a Trainer of transformers or Lightning, or an Accelerator,
         is one.
     mode : str
-        A training step, or the forward pass; of a config.json also decode, one token after a cache.
+        A training step, or the forward pass; of a config.json also prefill, the same of a prompt, and decode, one
+        token after a cache.
     batch : int, optional
         Samples in the step; default: the file's own.
     sizes : mapping, optional
@@ -120,6 +126,9 @@ def profile(
         With --measure: threads on the CPU; default: the framework's own number.
     precision : str, optional
         With --measure step: time it under torch.autocast to this format; default: as it is.
+    fusion : str
+        Of a config.json: norms, activations, positions, attention and update as one kernel each, as libraries run
+        them (vendor), with adding to the stream and the norm after it as one (compiled), or op by op (eager).
     time_limit : float
         Seconds that one attempt may take.
     memory_limit : float, optional
@@ -134,7 +143,7 @@ def profile(
         When the file fails, hangs or lacks something.
     """
     asked = _Asked(arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads,
-                   precision or "", time_limit, memory_limit)  # fmt: skip
+                   precision or "", fusion, time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
         return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
     return _of_module(source, inputs, loss, asked)
@@ -145,7 +154,7 @@ class _Asked(NamedTuple):
 
     arguments: Sequence[str] | None
     script: bool
-    mode: Literal["train", "infer", "decode"]
+    mode: Mode
     batch: int | None
     sizes: Mapping[str, int]
     optimizer: Any
@@ -153,6 +162,7 @@ class _Asked(NamedTuple):
     measure: str | None
     threads: int | None
     precision: str
+    fusion: Fusion
     time_limit: float
     memory_limit: float | None
 
@@ -175,8 +185,9 @@ def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfi
 
 def _passes(asked: _Asked) -> Literal["train", "infer"]:
     """Give the mode of what is traced."""
-    if asked.mode == "decode":
-        raise FomkitError("mode decode", "is for a transformer's config.json. Code is traced as train or infer.")
+    if asked.mode not in ("train", "infer"):
+        what = "is for a transformer's config.json. Code is traced as train or infer."
+        raise FomkitError(f"mode {asked.mode}", what)
     return asked.mode
 
 
@@ -207,7 +218,7 @@ def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare:
     elif path.suffix == ".json":
         from fomkit.frontends.config.profile import profile_config
 
-        found = profile_config(path, **of_step)
+        found = profile_config(path, fusion=asked.fusion, **of_step)
     elif is_onnx:
         found = profile_onnx(path, optimizer=asked.optimizer, **of_step, **limits)
     else:
@@ -249,6 +260,9 @@ def _is_onnx(path: Path, asked: _Asked) -> bool:
 
 def _check_use(path: Path, asked: _Asked) -> None:
     """Refuse a folder, limits that are none, and what only the other way of profiling has."""
+    if asked.fusion != "vendor" and path.suffix != ".json":
+        what = f"fusion {asked.fusion} is of a config.json, whose ops follow from its sizes"
+        raise FomkitError(str(path), f"{what}. Leave it out: code is traced as it runs.")
     if path.is_dir():
         raise FomkitError(str(path), "is a folder. Give the Python file, or the ONNX file, in it.")
     for name in ("time_limit", "memory_limit"):

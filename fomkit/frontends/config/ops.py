@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from fomkit.core.model import CACHE
 from fomkit.frontends.config.architecture import (
     Architecture,
     Attention,
@@ -20,10 +21,11 @@ from fomkit.frontends.config.architecture import (
     Latent,
     Stack,
 )
+from fomkit.frontends.fusion import EAGER, IMPL, ONE_KERNEL, Fusion
 
 Mode = Literal["train", "infer", "decode"]
 ITEM_BYTE = {"bf16": 2, "fp16": 2, "fp32": 4}
-BATCH, CACHE = "batch", "cache"
+BATCH = "batch"
 
 
 class Many(NamedTuple):
@@ -55,11 +57,14 @@ class Stream(NamedTuple):
 class Step:
     """A step's ops under construction.
 
-    `passes`: a training step has both. `count`: how often what is added next runs. `module`: what it is a part of.
+    `norms`: of the stream, ``rms`` or another. `count`: how often what is added next runs. `module`: what it is a
+    part of.
     """
 
     dtype: str
     mode: Mode
+    fusion: Fusion = "vendor"
+    norms: str = ""
     rows: list[dict[str, Any]] = field(default_factory=list)
     count: int = 1
     module: str = ""
@@ -89,8 +94,8 @@ class Step:
         if bias:
             self.stream(f"{op}, by bias", "reduction", "backward", tokens.times(wide), (1, 0), row=wide)
 
-    def stream(self, op: str, kind: str, pass_name: str, numel: Many, moved: tuple[int, int], *, row: int = 0,
-               dtype: str = "", inputs: int = 1) -> None:  # fmt: skip
+    def stream(self, op: str, kind: str, pass_name: str, numel: Many, moved: tuple[int, int], *,
+               row: int | str = 0, dtype: str = "", inputs: int = 1) -> None:  # fmt: skip
         """Add an op that reads and writes so many numbers for each element."""
         dtype = dtype or self.dtype
         item = ITEM_BYTE[dtype]
@@ -99,23 +104,72 @@ class Step:
         self.add(op, kind, pass_name, dtype=dtype, engine="vector", **sizes)
 
     def both(self, op: str, kind: str, numel: Many, forward: tuple[int, int], backward: tuple[int, int], *,
-             row: int = 0, inputs: int = 1) -> None:  # fmt: skip
+             row: int | str = 0, inputs: int = 1) -> None:  # fmt: skip
         """Add an op of the stream, and in training its gradient."""
         self.stream(op, kind, "forward", numel, forward, row=row, inputs=inputs)
         if self.trains:
             self.stream(f"{op}, gradient", kind, "backward", numel, backward, row=row, inputs=inputs + 1)
 
+    def fused(self, op: str, rule: str, kind: str, numel: Many, *, row: int | str = 0, inputs: int = 1) -> None:
+        """Add an op of `ONE_KERNEL`, as one kernel or, of `EAGER`, op by op."""
+        if self.fusion != "eager" or rule not in EAGER:
+            self.both(op, kind, numel, *ONE_KERNEL[rule], row=row, inputs=inputs)
+            return
+        item = ITEM_BYTE[self.dtype]
+        for pass_name, parts in list(zip(("forward", "backward"), EAGER[rule], strict=True))[: 1 + self.trains]:
+            for part in parts:
+                moved = (part.reads, part.writes)
+                dtype = "fp32" if part.reads[1] else self.dtype
+                if part.casts and self.dtype == "fp32":
+                    continue  # nothing to cast
+                some = numel._replace(factor=numel.factor // part.share)
+                read, write = (some.times(item * short + 4 * wide).cell for short, wide in moved)
+                self.add(f"{op}: {part.op}", part.kind, pass_name, dtype=dtype, engine="vector", numel=some.cell,
+                         row=(row or None) if part.sums else None,
+                         inputs=max(1, sum(part.reads)), read_byte=read, write_byte=write)  # fmt: skip
+
     def norm(self, op: str, numel: Many, row: int) -> None:
-        """Add a norm."""
-        self.both(op, "norm", numel, (1, 1), (2, 1), row=row, inputs=2)
+        """Add a norm; with a mean it is one op of the frameworks."""
+        rule = "norm" if self.norms == "rms" else "norm with a mean"
+        self.fused(op, rule, "norm", numel, row=row, inputs=2)
 
 
 def _attend(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int | str, int | str], *,
             causal: bool) -> None:  # fmt: skip
     cells = {"batch": BATCH, "heads": heads[0], "kv_heads": heads[1], "head_dim": heads[2], "q_len": lengths[0],
              "kv_len": lengths[1], "causal": int(causal)}  # fmt: skip
+    if step.fusion == "eager":
+        _scores(step, op, heads, lengths, masked=causal)
+        return
     for pass_name in ("forward", "backward")[: 1 + step.trains]:
         step.add(op, "attention", pass_name, **cells)
+
+
+def _scores(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int | str, int | str], *,
+            masked: bool) -> None:  # fmt: skip
+    """Add attention op by op: keys and values of shared heads are repeated, scores scaled, masked, normalised."""
+    many, shared, width = heads
+    (queries, keys), b = lengths, Many(many, BATCH)
+    long = f"({keys})" if isinstance(keys, str) and " " in keys else keys
+    rows = {"b": b.cell, "trans_a": 0}
+    scores = Many(many, f"{BATCH}*{queries}*{long}")
+    if shared != many:
+        step.both(
+            f"{op}: keys and values repeated", "copy", Many(2 * many * width, f"{BATCH}*{long}"), (1, 1), (1, 1)
+        )
+    step.add(f"{op}: scores", "gemm", "forward", **rows, m=queries, n=keys, k=width, trans_b=1)
+    step.both(f"{op}: scaled", "pointwise", scores, (1, 1), (1, 1))
+    if masked:
+        step.stream(f"{op}: masked", "pointwise", "forward", scores, (1, 1), inputs=2)
+    step.both(f"{op}: softmax", "softmax", scores, (1, 1), (2, 1), row=keys)
+    step.add(f"{op}: values", "gemm", "forward", **rows, m=queries, n=width, k=keys, trans_b=0)
+    if step.trains:
+        step.add(f"{op}: values, by scores", "gemm", "backward", **rows, m=queries, n=keys, k=width, trans_b=1)
+        step.add(f"{op}: values, by values", "gemm", "backward", b=b.cell, trans_a=1, m=keys, n=width, k=queries,
+                 trans_b=0)  # fmt: skip
+        step.add(f"{op}: scores, by queries", "gemm", "backward", **rows, m=queries, n=width, k=keys, trans_b=0)
+        step.add(f"{op}: scores, by keys", "gemm", "backward", b=b.cell, trans_a=1, m=keys, n=width, k=queries,
+                 trans_b=0)  # fmt: skip
 
 
 def _keys(step: Step, one: Attention, stream: Stream, seen: dict[str, int]) -> tuple[int | str, bool]:
@@ -136,7 +190,7 @@ def _latent(step: Step, one: Attention, latent: Latent, stream: Stream, hidden: 
     step.product("queries", tokens, heads * turned, latent.query_rank or hidden)
     step.product("keys and values down", tokens, latent.rank + latent.rotary, hidden)
     step.norm("norm of keys and values", tokens.times(latent.rank), latent.rank)
-    step.both("positions", "pointwise", tokens.times((heads + 1) * latent.rotary), (1, 1), (1, 1))
+    step.fused("positions", "positions", "pointwise", tokens.times((heads + 1) * latent.rotary))
     keys, causal = _keys(step, one, stream, seen)
     if not step.trains:
         step.stream("to the cache", "copy", "forward", tokens.times(latent.rank + latent.rotary), (1, 1))
@@ -162,7 +216,7 @@ def _own_attention(step: Step, one: Attention, stream: Stream, hidden: int, seen
     if one.head_norm:
         step.norm("norms of queries and keys", tokens.times(both), width)
     if one.rotary:
-        step.both("positions", "pointwise", tokens.times(both), (1, 1), (1, 1))
+        step.fused("positions", "positions", "pointwise", tokens.times(both))
     if not step.trains and one.causal:
         step.stream("to the cache", "copy", "forward", tokens.times(2 * one.kv_heads * width), (1, 1))
     keys, causal = _keys(step, one, stream, seen)
@@ -185,7 +239,10 @@ def _cross(step: Step, one: Attention, stream: Stream, source: Stream, hidden: i
 def _feed(step: Step, one: FeedForward, tokens: Many, hidden: int, name: str = "feed-forward") -> None:
     wide = 1 + one.gated
     step.product(f"{name} in", tokens, wide * one.width, hidden, bias=one.bias)
-    step.both("activation", "pointwise", tokens.times(one.width), (wide, 1), (wide + 1, wide), inputs=wide)
+    if one.gated:
+        step.fused("activation", "gated", "pointwise", tokens.times(one.width), inputs=2)
+    else:
+        step.both("activation", "pointwise", tokens.times(one.width), (1, 1), (2, 1))
     step.product(f"{name} out", tokens, hidden, one.width, bias=one.bias)
 
 
@@ -208,7 +265,8 @@ def _block(
     step: Step, block: Block, stream: Stream, source: Stream | None, hidden: int, seen: dict[str, int]
 ) -> None:
     whole = stream.tokens.times(hidden)
-    for place in range(block.norms):
+    joined = step.fusion == "compiled" and block.norms == 2 and not block.beside and block.cross is None
+    for place in range(block.norms * (not joined)):
         step.norm(f"norm {place + 1}", whole, hidden)
     _own_attention(step, block.attention, stream, hidden, seen)
     if block.cross is not None and source is not None:
@@ -220,6 +278,9 @@ def _block(
         _feed(step, block.feed, stream.tokens, hidden)
     for what in ("both",) if block.beside else ("attention", "feed-forward"):
         read = 3 if block.beside else 2
+        if joined:
+            step.fused(f"{what} added and normalised", "added and normalised", "norm", whole, row=hidden, inputs=3)
+            continue
         step.both(f"{what} added to the stream", "pointwise", whole, (read, 1), (2, 1), inputs=read)
 
 
@@ -280,7 +341,7 @@ def _end(step: Step, shape: Architecture, stream: Stream) -> None:
 
 def _update(step: Step, shape: Architecture, tensors: int) -> None:
     numel = Many(shape.parameters)
-    step.add("AdamW", "optimizer", "update", dtype="fp32", engine="vector", rule="adamw", impl="fused",
+    step.add("AdamW", "optimizer", "update", dtype="fp32", engine="vector", rule="adamw", impl=IMPL[step.fusion],
              numel=numel.factor, tensors=tensors)  # fmt: skip
     if step.dtype != "fp32":
         step.stream("weights to the short format", "copy", "update", numel, (2, 1))
@@ -293,12 +354,14 @@ def _tensors(shape: Architecture) -> int:
                for stack in stacks for many, block in stack.blocks) + 3  # fmt: skip
 
 
-def step_rows(shape: Architecture, mode: Mode, sizes: dict[str, int]) -> list[dict[str, Any]]:
+def step_rows(
+    shape: Architecture, mode: Mode, sizes: dict[str, int], fusion: Fusion = "vendor"
+) -> list[dict[str, Any]]:
     """List the ops of a step, each with how often it runs; cells are numbers or expressions in named sizes.
 
     `sizes`: values of the named sizes, which decide only whether a window is shorter than what there is to see.
     """
-    step = Step(shape.dtype, mode)
+    step = Step(shape.dtype, mode, fusion, shape.norm)
 
     def stream(stack: Stack) -> Stream:
         of = f"{BATCH}*{stack.length}" if isinstance(stack.length, str) else BATCH

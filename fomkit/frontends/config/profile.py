@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.model import Data, ModelProfile, Run, Transformer, Unit
+from fomkit.core.model import CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.config.architecture import Architecture, Attention, Experts
-from fomkit.frontends.config.ops import BATCH, CACHE, ITEM_BYTE, Many, Mode, step_rows
+from fomkit.frontends.config.ops import BATCH, ITEM_BYTE, Many, Mode, step_rows
 from fomkit.frontends.config.read import read_architecture
+from fomkit.frontends.fusion import IMPL, Fusion
+from fomkit.frontends.fusion import NOTES as NOTES_OF
 
 MILLION = 1_000_000
 """Tokens of a run of decoding, the unit of work that is counted."""
@@ -77,6 +79,8 @@ def _output(row: dict[str, Any], item_byte: int) -> int | str:
     """Give the bytes that an op makes, as a cell."""
     if row["kind"] == "attention":
         wide, of = row["heads"] * row["head_dim"], BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
+    elif isinstance(row.get("b"), str):  # scores that are written out, of all heads and samples
+        return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
     elif row["kind"] in ("gemm", "experts"):
         wide, of = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
     else:
@@ -116,21 +120,25 @@ def order_rows(
 
 
 def profile_config(
-    path: Path, *, mode: Mode = "train", batch: int | None = None, sizes: Mapping[str, int] | None = None,
-    name: str | None = None,
+    path: Path, *, mode: Mode | Literal["prefill"] = "train", batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, name: str | None = None, fusion: Fusion = "vendor",
 ) -> ModelProfile:  # fmt: skip
     """Make the profile of a transformer's step from its ``config.json``.
 
     `mode`: a training step with AdamW; ``infer``: the forward pass, of a decoder over a prompt up to its first
-    word; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``, ``source``, ``cache``.
+    word, which is ``prefill``; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``,
+    ``source``, ``cache``. `fusion`: which ops are one kernel (`fomkit.frontends.fusion`).
 
     Raises FomkitError where the file is no known transformer's, or a size is none of its step.
     """
     shape = read_architecture(path)
-    if mode == "decode" and shape.decoder is None:
+    if mode in ("prefill", "decode") and shape.decoder is None:
         raise FomkitError(
-            str(path), f"is of {shape.kind}, which makes no words one by one. Leave mode decode out."
+            str(path),
+            f"is of {shape.kind}, which makes no words one by one. Leave mode {mode} out, or take infer.",
         )
+    if mode == "prefill":
+        mode = "infer"
     used = _sizes_used(shape, mode, sizes or {}, batch, str(path))
     blocks = [block for stack in (shape.encoder, shape.decoder) if stack for _, block in stack.blocks]
     notes = [NOTES, *shape.notes]
@@ -140,14 +148,16 @@ def profile_config(
               for one in sorted(_windows_seen(shape))]  # fmt: skip
     notes += [TWICE] * (mode == "decode" and any(block.attention.latent for block in blocks))
     notes += [TOKENS] * any(isinstance(block.feed, Experts) for block in blocks)
-    rows = step_rows(shape, mode, used)
+    notes += [NOTES_OF[fusion]] * (fusion != "vendor")
+    rows = step_rows(shape, mode, used, fusion)
+    splits = mode == "train" and "seq" in used and fusion == "vendor"
     order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows, used), "ORDER")
     data, run, unit = (Data(MILLION), Run(1), Unit("megatoken")) if mode == "decode" else (Data(), Run(), Unit())
     return ModelProfile(
         name=name or path.stem.removesuffix(".config"), title=_title(shape),
         ops=table_of_rows(rows, "OPS"), parts=empty_table("OPS"), sizes=used,
-        traced_with={"framework": "rule", "device": "sizes", "mode": "train" if mode == "train" else "infer"},
+        traced_with={"framework": "rule", "device": OF_SIZES, "mode": "train" if mode == "train" else "infer"},
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
-        optimizer={"rule": "adamw", "impl": "fused"} if mode == "train" else {}, notes=tuple(notes),
-        order=order, transformer=_layout_sizes(shape, used["seq"]) if mode == "train" and "seq" in used else None,
+        optimizer={"rule": "adamw", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),
+        order=order, transformer=_layout_sizes(shape, used["seq"]) if splits else None,
     )  # fmt: skip

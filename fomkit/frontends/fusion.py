@@ -1,0 +1,229 @@
+"""How many kernels norms, activations, positions, attention and the update are: the choice of a profile.
+
+Each rule says what an op reads and writes, in numbers for each element, so that its share of traffic is counted
+(`moved_byte`); flop of products are the same in all. ``vendor`` is what training and serving libraries run: one
+kernel each. ``eager`` is what a framework runs op by op, without a compiler, where the model's code states the
+formula: a root-mean-square norm in fp32, a gate beside its activation, positions by halves, scores that are
+written out, an update of lists of tensors. ``compiled`` has one kernel each too, joins adding to the stream with
+the norm after it, as a compiler does with element-wise ops and the sums that follow them, and leaves the update to
+the framework. A norm with a mean is one kernel of the framework itself, so that eager keeps it.
+
+A recorded step has chains that a compiler runs as one kernel. An op by elements hands its only output to the op
+that runs next and frees it: then that one reads it. Where both work on as many elements, their rows become one
+that neither writes nor reads what passes between them, which saves two times its bytes. Tensors that a later op
+needs too are written as before, so that nothing is joined over them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import pandas as pd
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile
+from fomkit.ops.kinds import of_role
+from fomkit.ops.resize import resize_ops
+
+Fusion = Literal["eager", "compiled", "vendor"]
+
+
+class Part(NamedTuple):
+    """One kernel of a formula that is run op by op.
+
+    `reads`, `writes`: numbers for each element, in the stream's format, and in fp32. `share`: of the elements.
+    """
+
+    op: str
+    kind: str
+    reads: tuple[int, int]
+    writes: tuple[int, int]
+    share: int = 1
+
+    @property
+    def casts(self) -> bool:
+        """Whether it changes the number format alone."""
+        return any(self.writes) and bool(self.reads[1]) != bool(self.writes[1])
+
+    @property
+    def sums(self) -> bool:
+        """Whether it leaves a number for many elements."""
+        return not any(self.writes)
+
+
+_NORM = (
+    Part("to fp32", "copy", (1, 0), (0, 1)),
+    Part("squares", "pointwise", (0, 1), (0, 1)),
+    Part("mean", "reduction", (0, 1), (0, 0)),
+    Part("scaled", "pointwise", (0, 1), (0, 1)),
+    Part("from fp32", "copy", (0, 1), (1, 0)),
+    Part("weighted", "pointwise", (1, 0), (1, 0)),
+)
+_NORM_GRADIENT = (
+    Part("weighted, gradient", "pointwise", (1, 0), (1, 0)),
+    Part("weights, gradient", "pointwise", (2, 0), (1, 0)),
+    Part("weights, summed", "reduction", (1, 0), (0, 0)),
+    Part("from fp32, gradient", "copy", (1, 0), (0, 1)),
+    Part("scaled, gradient", "pointwise", (0, 1), (0, 1)),
+    Part("scale, gradient", "pointwise", (0, 2), (0, 1)),
+    Part("scale, summed", "reduction", (0, 1), (0, 0)),
+    Part("squares, gradient", "pointwise", (0, 1), (0, 1)),
+    Part("gradients added", "pointwise", (0, 2), (0, 1)),
+    Part("to fp32, gradient", "copy", (0, 1), (1, 0)),
+)
+_TURNED = (
+    Part("times cosines", "pointwise", (1, 0), (1, 0)),
+    Part("half negated", "pointwise", (1, 0), (1, 0), 2),
+    Part("halves exchanged", "copy", (1, 0), (1, 0)),
+    Part("times sines", "pointwise", (1, 0), (1, 0)),
+    Part("turned", "pointwise", (2, 0), (1, 0)),
+)
+_GATED = (Part("activation", "pointwise", (1, 0), (1, 0)), Part("gated", "pointwise", (2, 0), (1, 0)))
+_GATED_GRADIENT = (
+    Part("gate, gradient", "pointwise", (2, 0), (1, 0)),
+    Part("gated, gradient", "pointwise", (2, 0), (1, 0)),
+    Part("activation, gradient", "pointwise", (2, 0), (1, 0)),
+)
+
+EAGER: dict[str, tuple[tuple[Part, ...], tuple[Part, ...]]] = {
+    "norm": (_NORM, _NORM_GRADIENT),
+    "positions": (_TURNED, tuple(part._replace(op=f"{part.op}, gradient") for part in _TURNED)),
+    "gated": (_GATED, _GATED_GRADIENT),
+}
+"""Kernels of the forward pass and of the gradients, op by op."""
+ONE_KERNEL: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    "norm": ((1, 1), (2, 1)),
+    "norm with a mean": ((1, 1), (2, 1)),
+    "positions": ((1, 1), (1, 1)),
+    "gated": ((2, 1), (3, 2)),
+    "added": ((2, 1), (2, 1)),
+    "added and normalised": ((2, 2), (3, 1)),
+}
+"""Numbers that one kernel reads and writes for each element, forward and for the gradient."""
+
+
+def moved_byte(parts: tuple[Part, ...], item_byte: int) -> float:
+    """Give the bytes that kernels read and write for each element of a stream.
+
+    A root-mean-square norm in bf16 moves 36 byte an element op by op, and 4 in one kernel.
+
+    >>> moved_byte(EAGER["norm"][0], 2), sum(ONE_KERNEL["norm"][0]) * 2
+    (36.0, 4)
+    """
+    return sum(
+        (sum(one[0] for one in (part.reads, part.writes)) * item_byte
+         + sum(one[1] for one in (part.reads, part.writes)) * 4) / part.share
+        for part in parts
+    )  # fmt: skip
+
+
+IMPL: dict[Fusion, str] = {"eager": "foreach", "compiled": "foreach", "vendor": "fused"}
+"""How AdamW runs."""
+NOTES: dict[Fusion, str] = {
+    "eager": "fusion eager: norms without a mean, gates, positions, attention and AdamW run op by op, as code "
+    "states them; products are joined as in libraries",
+    "compiled": "fusion compiled: adding to the stream and the norm after it are one kernel, AdamW runs on lists "
+    "of tensors; products are joined as in libraries",
+    "vendor": "",
+}
+
+
+STARTS = (*of_role("elements"), "copy")
+"""Kinds that begin a chain or go on with one."""
+ENDS = (*STARTS, "norm", "softmax", "reduction")
+"""Kinds that go on with a chain; sums over rows are made while the elements are."""
+LONGEST = 200
+"""Characters that an expression of a table may have."""
+
+
+def _executed(order: pd.DataFrame) -> dict[int, tuple[int, list[dict[Hashable, Any]]]]:
+    """Give by id the row that ran, and the memory that it made."""
+    found: dict[int, tuple[int, list[dict[Hashable, Any]]]] = {}
+    for line in order[(order["id"] > 0) & order["row"].notna()].to_dict("records"):
+        outputs = found.setdefault(int(line["id"]), (int(line["row"]), []))[1]
+        if str(line["output_byte"]) not in ("0", "0.0"):
+            outputs.append(line)
+    return found
+
+
+def _chains(ops: pd.DataFrame, order: pd.DataFrame) -> list[tuple[list[int], list[object]]]:
+    """List the rows of each chain that ran, and the bytes that pass between them."""
+    ran = _executed(order)
+    kinds, numel = ops["kind"].tolist(), ops["numel"].astype("str").tolist()
+    times = Counter(row for row, _ in ran.values())
+    known = {row for row, count in enumerate(ops["count"].tolist()) if count == times[row]}
+    found: list[tuple[list[int], list[object]]] = []
+    open_until = 0
+    for place in sorted(ran):
+        row, outputs = ran[place]
+        then = ran.get(place + 1, (row, []))[0]
+        joins = (
+            place + 1 in ran and {row, then} <= known and kinds[row] in STARTS and kinds[then] in ENDS
+            and numel[row] == numel[then] and len(outputs) == 1
+            and outputs[0]["role"] == "temporary" and outputs[0]["freed_by"] == place + 1
+        )  # fmt: skip
+        if joins and open_until == place:
+            found[-1][0].append(then)
+            found[-1][1].append(outputs[0]["output_byte"])
+        elif joins:
+            found.append(([row, then], [outputs[0]["output_byte"]]))
+        open_until = place + 1 if joins else open_until
+    return found
+
+
+def _without_passed(cells: list[object], passed: list[object]) -> float | str:
+    """Add cells and take off what passes: a number where all are, else an expression."""
+    if all(isinstance(cell, int | float) for cell in (*cells, *passed)):
+        return float(sum(cells) - sum(passed))  # type: ignore[arg-type]
+    text = [f"{cell:.0f}" if isinstance(cell, float) else str(cell) for cell in cells]
+    return " - ".join([" + ".join(text), *(f"({cell})" for cell in passed)])
+
+
+def join_chains(model: ModelProfile) -> ModelProfile:
+    """Join the rows of a recorded step's ops that pass each other what no other op needs.
+
+    Each op counts as often less as it is part of a chain, and the chains follow. The memory of the joined step is
+    not known. Raises FomkitError where nobody recorded the order of the ops.
+    """
+    if model.order is None:
+        what = "has no order of its ops, so that nobody knows which of them a compiler would join"
+        raise FomkitError(model.name, f"{what}. Trace it from its code, or leave fusion out.")
+    ops, of_model = model.ops, (model.sizes, model.name)
+    many: Counter[tuple[int, ...]] = Counter()
+    made: dict[tuple[int, ...], dict[Hashable, Any]] = {}
+    columns = {name: ops[name].tolist() for name in ("op", "read_byte", "write_byte")}
+    for rows, passed in _chains(ops, model.order):
+        key = tuple(rows)
+        read, write = (
+            _without_passed([columns[name][row] for row in rows], passed) for name in ("read_byte", "write_byte")
+        )
+        if max(len(str(cell)) for cell in (read, write)) <= LONGEST:
+            many[key] += 1
+            name = " + ".join(str(columns["op"][row]) for row in rows)
+            made[key] = {**ops.iloc[rows[-1]].to_dict(), "op": name, "read_byte": read, "write_byte": write}
+    less = Counter(row for key, times in many.items() for row in key for _ in range(times))
+    left = ops.assign(
+        count=[float(now) - less[row] if row in less else now for row, now in enumerate(ops["count"])]
+    )
+    left = left[[row not in less or now > 0 for row, now in enumerate(left["count"])]]
+    of_chains = pd.DataFrame(
+        [{**row, "count": float(many[key])} for key, row in made.items()], columns=ops.columns
+    )
+    joined = pd.concat([left, of_chains], ignore_index=True) if made else ops
+    place = {old: new for new, old in enumerate(left.index)}
+    parts = model.parts.assign(of=model.parts["of"].map(place)) if len(model.parts) else model.parts
+    before, after = (_by_elements_byte(resize_ops(table, *of_model)) for table in (ops, joined))
+    note = (
+        f"fusion compiled: {many.total():,} chains of ops by elements run as one kernel each, which saves "
+        f"{1 - after / before:.0%} of what such ops move; memory is not followed"
+    )
+    return replace(model, ops=joined, parts=parts, order=None, notes=(*model.notes, note))
+
+
+def _by_elements_byte(ops: pd.DataFrame) -> float:
+    """Add up what ops by elements and sums over rows read and write [byte]."""
+    own = ops[ops["kind"].isin(ENDS)]
+    return float(((own["read_byte"] + own["write_byte"]) * own["count"]).sum())
