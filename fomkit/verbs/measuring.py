@@ -362,14 +362,25 @@ def measure_input(
     return _measure(InputSpec(Path(source), target, plan, workers, batch, add, name))
 
 
+def _page(found: Answer) -> str:
+    """Write the comparisons as a page."""
+    from fomkit.output.accuracy import accuracy_page
+
+    if "lines" not in found.content or "sets" not in found.content:
+        raise FomkitError("output", "a page is made of the public comparisons, not of `here`. Use .json or .csv.")
+    return accuracy_page(dict(found.content))
+
+
 @command(
     "validating",
     arguments={},
     spelled={"sheets": ("--sheet",)},
     metavar={"data": "DIR", "sheets": "NAME"},
     unanswered=lambda content: bool(content["regressed"]),
+    writes={".md": _page},
     examples=(
         "fomkit validate",
+        "fomkit validate -o accuracy.md",
         "fomkit validate --data ../shared/data/neusight --json -o validation.json",
         "fomkit validate --sheet 'v100 fp32/vector'",
         "fomkit validate --here --quick",
