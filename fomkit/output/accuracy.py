@@ -23,37 +23,37 @@ _SHORT = 15
 """Lines of a chapter's level from which on all but summaries are folded away."""
 
 
-def _percent(value: float | None) -> str:
+def _in_percent(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{100 * value:.1f}" if abs(value) < 0.0995 else f"{100 * value:.0f}"
 
 
-def _share(value: float | None) -> str:
+def _whole_percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def _folded(what: str, text: str) -> str:
+def _folded_away(what: str, text: str) -> str:
     return f"<details><summary>{what}</summary>\n\n{text}\n</details>\n"
 
 
 def _other_tools(line: Entry) -> str:
-    return ", ".join(f"{name} {_percent(errors[1])}" for name, errors in line["peers"].items()) or "–"
+    return ", ".join(f"{name} {_in_percent(errors[1])}" for name, errors in line["peers"].items()) or "–"
 
 
-def _cells(line: Entry) -> list[str]:
+def _line_cells(line: Entry) -> list[str]:
     hits = line["hit_rates"]
-    levels = " / ".join(_share(hits[level]) for level in ("50%", "95%", "99%")) if hits else "–"
+    levels = " / ".join(_whole_percent(hits[level]) for level in ("50%", "95%", "99%")) if hits else "–"
     width = line["half_width"]
     return [
         f"{line['machine']}: {line['what']}", f"{line['cases']:,}",
-        _percent(line["median"]), _percent(line["mean"]),
-        "–" if line["bias"] is None else f"{100 * line['bias']:+.1f}", _share(line["hit_rate"]),
+        _in_percent(line["median"]), _in_percent(line["mean"]),
+        "–" if line["bias"] is None else f"{100 * line['bias']:+.1f}", _whole_percent(line["hit_rate"]),
         levels, "–" if width is None else f"×{width:.2f}", _other_tools(line),
     ]  # fmt: skip
 
@@ -70,10 +70,10 @@ def _is_summary(line: Entry) -> bool:
 def _lines_of_level(lines: Sequence[Entry]) -> str:
     summaries = [line for line in lines if _is_summary(line) and " / " not in line["what"]]
     if len(lines) < _SHORT or not summaries:
-        return _table(_LINES, map(_cells, lines))
+        return _markdown(_LINES, map(_line_cells, lines))
     others = [line for line in lines if line not in summaries]
-    return f"{_table(_LINES, map(_cells, summaries))}\n" + _folded(
-        f"{len(others)} more lines", _table(_LINES, map(_cells, others))
+    return f"{_markdown(_LINES, map(_line_cells, summaries))}\n" + _folded_away(
+        f"{len(others)} more lines", _markdown(_LINES, map(_line_cells, others))
     )
 
 
@@ -84,12 +84,15 @@ def _thresholds(lines: Sequence[Entry]) -> Iterator[str]:
         ratios = list(asked[0]["brier"])
         rows = [
             [f"{line['machine']}, {line['what']}"]
-            + [f"{line['brier'][ratio]:.2f} ({_share(line['wrong_verdicts'][ratio])} %)" for ratio in ratios]
+            + [
+                f"{line['brier'][ratio]:.2f} ({_whole_percent(line['wrong_verdicts'][ratio])} %)"
+                for ratio in ratios
+            ]
             + [f"{fmean(line['brier'].values()):.3f}"]
             for line in asked
         ]
         head = ["Brier score, and wrong by the value alone, at … times the truth", *ratios, "mean"]
-        yield _table(head, rows)
+        yield _markdown(head, rows)
 
 
 def _of_tables(lines: Sequence[Entry]) -> str:
@@ -97,12 +100,14 @@ def _of_tables(lines: Sequence[Entry]) -> str:
     rows = []
     for line in lines:
         medians = sorted(line["medians"].items(), key=lambda one: one[1])
-        each = ", ".join(f"{name} {_percent(value)}" for name, value in medians)
-        rows.append([line["what"], f"{line['cases']:,}", _percent(line["median"]), _percent(line["mean"]), each])
-    return _table(["error in %", "ops", "median", "mean", "median of each table"], rows)
+        each = ", ".join(f"{name} {_in_percent(value)}" for name, value in medians)
+        rows.append(
+            [line["what"], f"{line['cases']:,}", _in_percent(line["median"]), _in_percent(line["mean"]), each]
+        )
+    return _markdown(["error in %", "ops", "median", "mean", "median of each table"], rows)
 
 
-def _aims(aims: Sequence[Entry]) -> str:
+def _aims_table(aims: Sequence[Entry]) -> str:
     """Write aims with what was found, missed ones in bold."""
     rows = []
     for aim in aims:
@@ -112,21 +117,21 @@ def _aims(aims: Sequence[Entry]) -> str:
         state = "met" if aim["met"] else "missed" if aim["kept"] else "**past its tolerance**"
         rows.append([name, found if aim["met"] else f"**{found}**", aim_range(aim["target"], figure),
                      aim_range(aim["tolerance"], figure), state])  # fmt: skip
-    return _table(["aim", "now", "target", "tolerance", ""], rows)
+    return _markdown(["aim", "now", "target", "tolerance", ""], rows)
 
 
-def _published(entries: Sequence[Entry]) -> str:
+def _published_table(entries: Sequence[Entry]) -> str:
     told = "; ".join(dict.fromkeys(one["source"] for one in entries))
     head = ["", "technique", "published", "projected", "80 % interval", "error"]
-    return f"{_table(head, map(published_cells, entries))}\nPublished: {told}.\n"
+    return f"{_markdown(head, map(published_cells, entries))}\nPublished: {told}.\n"
 
 
-def _chapter(of: str, content: Entry) -> Iterator[str]:
-    """Write what was found of a set; nothing where it did not run."""
+def chapter(of: str, content: Entry) -> Iterator[str]:
+    """Write what was found of a set: its lines, then its aims; nothing where it did not run."""
     lines = [line for line in content["lines"] if line["comparison"] == of]
     aims = [aim for aim in content["aims"] if aim["comparison"] == of]
     if published := [one for one in content["published"] if of == content["published_as"]]:
-        yield _published(published)
+        yield _published_table(published)
     for level, words in _LEVELS.items():
         here = [line for line in lines if line["level"] == level]
         if here and all(line["hit_rate"] is None for line in here):
@@ -136,21 +141,21 @@ def _chapter(of: str, content: Entry) -> Iterator[str]:
             yield _lines_of_level(here)
     yield from _thresholds(lines)
     if aims:
-        yield _aims(aims)
+        yield _aims_table(aims)
 
 
-def _headlines(entries: Sequence[Entry]) -> str:
+def _short_answer(entries: Sequence[Entry]) -> str:
     rows = []
     for one in entries:
         figure = one["figure"]
         target = aim_range(one["target"], figure) if one["target"] is not None else "–"
-        peers = ", ".join(f"{name} {_percent(error)} %" for name, error in one["peers"].items()) or "–"
+        peers = ", ".join(f"{name} {_in_percent(error)} %" for name, error in one["peers"].items()) or "–"
         found = f"**{validated_figure(one['value'], figure)}**"
         rows.append([one["words"], f"{one['cases']:,}", found, target, peers])
-    return _table(["", "cases", "error, or hits", "target", "other tools"], rows)
+    return _markdown(["", "cases", "error, or hits", "target", "other tools"], rows)
 
 
-def _history(content: Entry) -> str:
+def _earlier_figures(content: Entry) -> str:
     """Write the figures of earlier versions, those of this page below them."""
     named = content["headlines"]
     now = {
@@ -159,10 +164,10 @@ def _history(content: Entry) -> str:
         "figures": {one["name"]: one["value"] for one in named},
     }
     rows = [
-        [f"{row['date']}, {row['version']}", *(_percent(row["figures"].get(one["name"])) for one in named)]
+        [f"{row['date']}, {row['version']}", *(_in_percent(row["figures"].get(one["name"])) for one in named)]
         for row in (*content["history"], now)
     ]
-    return _table(["%", *(one["name"] for one in named)], rows)
+    return _markdown(["%", *(one["name"] for one in named)], rows)
 
 
 def _verdicts(aims: Sequence[Mapping[str, bool]]) -> str:
@@ -180,13 +185,17 @@ def accuracy_page(content: Entry) -> str:
     names = dict.fromkeys(line["comparison"] for line in content["lines"])
     texts += [{"title": name, "set": name, "text": ""} for name in names if name not in told]
     parts = [_TITLE, *(f"{one['text']}\n" for one in content["sets"] if not one["title"])]
-    parts += [_headlines(content["headlines"]), _verdicts(content["aims"])]
+    parts += [_short_answer(content["headlines"])] if content["headlines"] else []
+    parts.append(_verdicts(content["aims"]))
     for one in texts:
-        chapter = list(_chapter(one["set"], content)) if one["set"] else []
-        if chapter or not one["set"]:
-            parts += [f"## {one['title']}\n", *([f"{one['text']}\n"] if one["text"] else []), *chapter]
-    parts += ["## History\n", "The figures of the first table, in percent, as earlier versions had them.\n"]
+        found = list(chapter(one["set"], content)) if one["set"] else []
+        if found or not one["set"]:
+            parts += [f"## {one['title']}\n", *([f"{one['text']}\n"] if one["text"] else []), *found]
+    if content["headlines"]:
+        said = "The figures of the first table, in percent, as earlier versions had them.\n"
+        parts += ["## History\n", said, _earlier_figures(content)]
     notes = [f"- {note}\n" for note in content["said"]]
     left = [f"- {one['what']}: {one['count']:,}, {one['reason']}\n" for one in content["not_scored"]]
-    parts += [_history(content), "## Splits, folds and rules\n", "".join(notes), "## Not scored\n", "".join(left)]
+    for title, told_there in (("Splits, folds and rules", notes), ("Not scored", left)):
+        parts += [f"## {title}\n", "".join(told_there)] if told_there else []
     return "\n".join(part for part in parts if part)

@@ -282,7 +282,7 @@ def piece_scores(level: float) -> list[Score]:
         machine = load_machine(str(name))
         lines += _piece_lines([_piece_cases(rows, machine, level)], BEFORE, str(name), level)
         # Fits of products are the long ones, and other tables have products.
-        traffic = rows[rows["kind"] != "gemm"]
+        traffic = rows[rows["what"] != "projections"]
         models = sorted(set(traffic["model"]))
         folds: list[Mapping[str, Cases]] = []
         for fold in (0, 1):

@@ -48,7 +48,7 @@ class _Line(NamedTuple):
     predicted: Span
 
 
-def _lines(found: Sequence[Outcome]) -> dict[str, _Line]:
+def _steps_by_model(found: Sequence[Outcome]) -> dict[str, _Line]:
     return {
         f"{one.label['graph']} {one.label['option']}": _Line(one.seconds("step"), span)
         for one in found
@@ -56,13 +56,15 @@ def _lines(found: Sequence[Outcome]) -> dict[str, _Line]:
     }
 
 
-def _suites(names: Sequence[str], pair: str) -> list[tuple[str, ...]]:
+def _drawn_suites(names: Sequence[str], pair: str) -> list[tuple[str, ...]]:
     """Draw the suites of a pair of machines; always the same."""
     known = [suite for lines in LINES for suite in combinations(names, lines)]
     return random.Random(pair).sample(known, min(DRAWS, len(known)))  # noqa: S311
 
 
-def _rate(suite: Sequence[str], baseline: Mapping[str, _Line], target: Mapping[str, _Line], what: str) -> Rated:
+def _rate_suite(
+    suite: Sequence[str], baseline: Mapping[str, _Line], target: Mapping[str, _Line], what: str
+) -> Rated:
     level = target[suite[0]].predicted.level
     exact = {name: Span.exact(baseline[name].measured, level) for name in suite}
     old = exact if what == TARGET_ALONE else {name: baseline[name].predicted for name in suite}
@@ -79,11 +81,11 @@ def rated_suites(machines: Mapping[str, Sequence[Outcome]], what: str) -> Iterat
 
     `machines`: the scored labels of each; `what`: `BOTH` or `TARGET_ALONE`.
     """
-    known = {device: _lines(found) for device, found in machines.items()}
+    known = {device: _steps_by_model(found) for device, found in machines.items()}
     for one, other in (combinations if what == BOTH else permutations)(known, 2):
         common = [name for name in known[one] if name in known[other]]
-        for suite in _suites(common, f"{one} / {other}"):
-            yield _rate(suite, known[one], known[other], what)
+        for suite in _drawn_suites(common, f"{one} / {other}"):
+            yield _rate_suite(suite, known[one], known[other], what)
 
 
 def brier_scores(rated: Sequence[Rated]) -> tuple[dict[str, float], dict[str, float]]:
@@ -103,7 +105,7 @@ def brier_scores(rated: Sequence[Rated]) -> tuple[dict[str, float], dict[str, fl
     return brier, wrong
 
 
-def _line(rated: Sequence[Rated], known: str, what: str, level: float) -> Score:
+def _suites_line(rated: Sequence[Rated], known: str, what: str, level: float) -> Score:
     cases = cases_of_spans([one.truth for one in rated], [one.span for one in rated])
     brier, wrong = brier_scores(rated)
     return replace(score(cases, NAME, "ratio", known, what, interval=level), brier=brier, wrong_verdicts=wrong)
@@ -118,10 +120,10 @@ def merit_scores(found: Found, folder: LabelFolder, level: float) -> Iterator[Sc
         machines = counted_devices(found.outcomes.get(known, {}), folder)
         for what in (BOTH, TARGET_ALONE):
             if rated := list(rated_suites(machines, what)):
-                yield _line(rated, known, what, level)
+                yield _suites_line(rated, known, what, level)
         for pair in combinations(machines, 2):
             if rated := list(rated_suites({device: machines[device] for device in pair}, BOTH)):
-                yield _line(rated, known, " / ".join(pair), level)
+                yield _suites_line(rated, known, " / ".join(pair), level)
 
 
 def merit_notes(lines: Sequence[Score]) -> Iterator[str]:

@@ -178,12 +178,12 @@ class Headline(NamedTuple):
     target: scores.Range | None
     peers: Mapping[str, float]
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, object]:
         """Give it as plain content."""
         return {**self._asdict(), "peers": dict(self.peers)}
 
 
-def _headlines(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
+def _short_answer(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
     """Find the figures of the short answer; those whose line did not run are left out."""
     known = {(line.comparison, str(line.level), line.machine, line.what): line for line in lines}
     targets = {aim[:5]: aim.target for aim in aims}
@@ -318,5 +318,5 @@ def validate(
     aims = scores.read_aims(tables / "aims.csv")
     verdicts = tuple(check_aims(scored_lines, aims))
     notes = (*_data_notes(full), *merit_notes(merits), *found.notes)
-    headlines = tuple(_headlines(scored_lines, aims))
+    headlines = tuple(_short_answer(scored_lines, aims))
     return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full, headlines)

@@ -366,9 +366,12 @@ def _page(found: Answer) -> str:
     """Write the comparisons as a page."""
     from fomkit.output.accuracy import accuracy_page
 
-    if "lines" not in found.content or "sets" not in found.content:
-        raise FomkitError("output", "a page is made of the public comparisons, not of `here`. Use .json or .csv.")
     return accuracy_page(dict(found.content))
+
+
+def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
+    if asked["here"] and output is not None and output.suffix == ".md":
+        raise FomkitError(str(output), "a page is of public comparisons, and --here is none. Use .json or .csv.")
 
 
 @command(
@@ -377,6 +380,7 @@ def _page(found: Answer) -> str:
     spelled={"sheets": ("--sheet",)},
     metavar={"data": "DIR", "sheets": "NAME"},
     unanswered=lambda content: bool(content["regressed"]),
+    before=_check_page,
     writes={".md": _page},
     examples=(
         "fomkit validate",

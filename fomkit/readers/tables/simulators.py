@@ -45,12 +45,12 @@ _SECOND_NORM = "post_attention_layernorm"
 Columns = dict[str, object]
 
 
-def _product(n: pd.Series[float], k: pd.Series[float], rows: pd.DataFrame) -> Columns:
+def _projection(n: pd.Series[float], k: pd.Series[float], rows: pd.DataFrame) -> Columns:
     stored = {"b": 1.0, "trans_a": 0.0, "trans_b": 1.0, "accumulate_dtype": "fp32"}
     return {"kind": "gemm", "engine": "matrix", "m": rows["num_tokens"], "n": n, "k": k, **stored}
 
 
-def _traffic(kind: str, numel: pd.Series[float], reads: pd.Series[float] | int, row: pd.Series[float] | float,
+def _streamed(kind: str, numel: pd.Series[float], reads: pd.Series[float] | int, row: pd.Series[float] | float,
              extra: pd.Series[float] | float = 0.0) -> Columns:  # fmt: skip
     """Give the columns of an op that reads so many numbers for each that it writes; `extra`: read once."""
     read, written = ITEM * (numel * reads + extra), ITEM * numel
@@ -60,33 +60,33 @@ def _traffic(kind: str, numel: pd.Series[float], reads: pd.Series[float] | int, 
 
 def _turned(rows: pd.DataFrame) -> Columns:
     heads = (rows["n_head"] + rows["n_kv_head"]) / rows[_WORKERS]
-    turned = _traffic("pointwise", rows["num_tokens"] * heads * rows["head_dim"], 1, float("nan"))
+    turned = _streamed("pointwise", rows["num_tokens"] * heads * rows["head_dim"], 1, float("nan"))
     return {
         **turned,
         "op": "positions",
     }  # what a model's configuration calls it: another op of this traffic is faster
 
 
-def _pieces(rows: pd.DataFrame) -> Mapping[str, Callable[[], Columns]]:
+def _makers(rows: pd.DataFrame) -> Mapping[str, Callable[[], Columns]]:
     """Give what makes the columns of each piece."""
     tokens, wide, workers = rows["num_tokens"], rows["n_embd"], rows[_WORKERS]
     inner, gated = rows["n_expanded_embd"] / workers, 1 + rows["gated"]
     heads = (rows["n_head"] + 2 * rows["n_kv_head"]) / workers * rows["head_dim"]
 
     def norm() -> Columns:
-        return {**_traffic("norm", tokens * wide, 1, wide, wide), "inputs": 2.0}
+        return {**_streamed("norm", tokens * wide, 1, wide, wide), "inputs": 2.0}
 
     return {
-        "emb": lambda: {**_traffic("embedding", tokens * wide, 1, wide), "inputs": 2.0},
+        "emb": lambda: {**_streamed("embedding", tokens * wide, 1, wide), "inputs": 2.0},
         "input_layernorm": norm,
         _SECOND_NORM: norm,
-        "attn_pre_proj": lambda: _product(heads, wide, rows),
+        "attn_pre_proj": lambda: _projection(heads, wide, rows),
         "attn_rope": lambda: _turned(rows),
-        "attn_post_proj": lambda: _product(wide, wide / workers, rows),
-        "mlp_up_proj": lambda: _product(gated * inner, wide, rows),
-        "mlp_act": lambda: {**_traffic("pointwise", tokens * inner, gated, float("nan")), "op": "activation"},
-        "mlp_down_proj": lambda: _product(wide, inner, rows),
-        "add": lambda: _traffic("pointwise", tokens * wide, 2, float("nan")),
+        "attn_post_proj": lambda: _projection(wide, wide / workers, rows),
+        "mlp_up_proj": lambda: _projection(gated * inner, wide, rows),
+        "mlp_act": lambda: {**_streamed("pointwise", tokens * inner, gated, float("nan")), "op": "activation"},
+        "mlp_down_proj": lambda: _projection(wide, inner, rows),
+        "add": lambda: _streamed("pointwise", tokens * wide, 2, float("nan")),
     }
 
 
@@ -96,7 +96,7 @@ _SHORT = "less than 3 us, in whole microseconds"
 _MASKED = "several kernels in one time: a worker masks the words that others hold"
 
 
-def _left_out(piece: str, rows: pd.DataFrame, seconds: pd.Series[float], *, second: bool) -> pd.Series[str]:
+def _why_left_out(piece: str, rows: pd.DataFrame, seconds: pd.Series[float], *, second: bool) -> pd.Series[str]:
     """Say of each row why it is no timing of one op; "" where it is one."""
     why = seconds.map(lambda _: "")
     least, most = (rows[one.format(piece)] / 1e3 for one in (_LEAST, _MOST))
@@ -121,7 +121,7 @@ def read_vidur(path: Path) -> ImportedTimings:
 
     Raises FomkitError when a column lacks or a size is none.
     """
-    return _collectives(path) if "devices_per_node" in read_header(path) else _layers(path)
+    return _vidur_collectives(path) if "devices_per_node" in read_header(path) else _layer_pieces(path)
 
 
 def _read_layers(path: Path, pieces: list[str]) -> pd.DataFrame:
@@ -142,7 +142,7 @@ def _read_layers(path: Path, pieces: list[str]) -> pd.DataFrame:
     return rows.assign(head_dim=rows["n_embd"] / rows["n_head"], gated=1.0 * (rows["use_gated_mlp"] == "True"))
 
 
-def _layers(path: Path) -> ImportedTimings:
+def _layer_pieces(path: Path) -> ImportedTimings:
     import pandas as pd
 
     header = set(read_header(path))
@@ -154,11 +154,11 @@ def _layers(path: Path) -> ImportedTimings:
             str(path), f"has the time of no piece. Expected columns such as {_MEDIAN.format('add')}."
         )
     rows, parts, counts = _read_layers(path, pieces), [], list[SectionCount]()
-    for piece, make in _pieces(rows).items():
+    for piece, make in _makers(rows).items():
         if piece not in pieces:
             continue
         seconds = rows[_MEDIAN.format(piece)] / 1e3
-        why = _left_out(piece, rows, seconds, second=_SECOND_NORM in pieces)
+        why = _why_left_out(piece, rows, seconds, second=_SECOND_NORM in pieces)
         columns = {"time_s": seconds, "library": "Sarathi-Serve", "harness": HARNESS, "note": piece, **make()}
         kept = why == ""
         parts.append(pd.DataFrame(columns, rows.index)[kept])
@@ -189,7 +189,7 @@ _COLLECTIVES = (
 )
 
 
-def _collectives(path: Path) -> ImportedTimings:
+def _vidur_collectives(path: Path) -> ImportedTimings:
     words = [name for name in read_header(path) if name.startswith("time_stats.") and name.endswith(".median")]
     if len(words) != 1:
         raise FomkitError(
@@ -238,7 +238,7 @@ def recognise_vtrain(path: Path) -> bool:
     return read_header(path) == VTRAIN_HEADER
 
 
-def _reduced(path: Path) -> Iterator[_Reduced]:
+def _printed_times(path: Path) -> Iterator[_Reduced]:
     rows = read_rows(path)
     next(rows)
     for line, cells in rows:
@@ -259,7 +259,7 @@ def read_vtrain(path: Path) -> ImportedTimings:
     """
     import pandas as pd
 
-    found = list(_reduced(path))
+    found = list(_printed_times(path))
     middle = sorted(one.factor for one in found)[len(found) // 2] if found else 0.0
     ranks = round(2 / (2 - middle)) if 0.9 < middle < 1.999 else 0
     if ranks < 2 or abs(2 * (ranks - 1) / ranks / middle - 1) > TOLERANCE:
