@@ -125,7 +125,7 @@ bias | bias | share | system none none | validate | median error with sign
 lines.total | total | share | system none none | validate | error of the sum of all times
 hit_rate | hits | share | system none none | show validate | of intervals that contain the truth
 hit_rates | hits | share | system none none | validate | the same at other levels | level
-brier | Brier score | ratio | system lower arithmetic | validate |
+brier | Brier score | ratio | system lower none | validate |
     squared difference between the chance of reaching a threshold and what came true | threshold over the truth
 wrong_verdicts | wrong verdicts | share | system lower none | validate |
     of values alone, held against the same thresholds | threshold over the truth
