@@ -126,6 +126,15 @@ mean | mean | share | system lower arithmetic | show validate | mean error witho
 bias | bias | share | system none none | validate | median error with sign
 lines.total | total | share | system none none | validate | error of the sum of all times
 hit_rate | hits | share | system none none | show validate | of intervals that contain the truth
+hit_rates | hits | share | system none none | validate | the same at other levels | level
+brier | Brier score | ratio | system lower none | validate |
+    squared difference between the chance of reaching a threshold and what came true | threshold over the truth
+wrong_verdicts | wrong verdicts | share | system lower none | validate |
+    of values alone, held against the same thresholds | threshold over the truth
+medians | medians | share | system lower none | validate | of each sheet, machine or table | table
+headlines | found | mixed | system none none | validate | a figure of the short answer
+headlines.target | target | mixed | system none none | validate | range that it shall be in
+history.figures | earlier | mixed | system none none | validate | a figure of an earlier version | headline
 interval_score | score | ratio | system lower none | validate |
     interval score of log times: width and misses together (Gneiting and Raftery 2007)
 constant_score | constant | ratio | system lower none | validate |

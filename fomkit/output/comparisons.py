@@ -291,29 +291,33 @@ _LEVELS = {"op": "single ops", "model": "whole models", "ratio": "ratios of two 
 
 
 def _line(line: Entry) -> list[str]:
-    constant = line["constant_score"]
+    constant, score, width = line["constant_score"], line["interval_score"], line["half_width"]
     peers = (f"{name} {100 * median:.0f} ({100 * mean:.1f})" for name, (median, mean) in line["peers"].items())
     return [
         line["machine"], line["what"], f"{line['cases']:,}", _percent(line["median"]), _percent(line["mean"]),
         _signed(line["bias"]), _signed(line["total"]), _percent(line["hit_rate"], 0),
-        f"{line['interval_score']:.2f}", "" if constant is None else f"{constant:.2f}",
-        f"×{line['half_width']:.2f}", ", ".join(peers),
+        "" if score is None else f"{score:.2f}", "" if constant is None else f"{constant:.2f}",
+        "" if width is None else f"×{width:.2f}", ", ".join(peers),
     ]  # fmt: skip
 
 
-def _validated_figure(value: float | None, figure: str) -> str:
+def validated_figure(value: float | None, figure: str) -> str:
+    """Write a judged figure: a share in percent, a factor or a score as it is."""
     if value is None:
         return "unknown"
+    if figure == "brier":
+        return f"{value:.3f}"
     return f"×{value:.3g}" if figure in _FACTORS else _percent(value)
 
 
-def _range(ends: tuple[float, float], figure: str) -> str:
+def aim_range(ends: tuple[float, float], figure: str) -> str:
+    """Write the range of a target or of a tolerance."""
     least, most = ends
     if most >= 1.0 and figure not in _FACTORS:
-        return f"≥ {_validated_figure(least, figure)}"
+        return f"≥ {validated_figure(least, figure)}"
     if least <= (1.0 if figure in _FACTORS else 0.0):
-        return f"≤ {_validated_figure(most, figure)}"
-    return f"{_validated_figure(least, figure)} to {_validated_figure(most, figure)}"
+        return f"≤ {validated_figure(most, figure)}"
+    return f"{validated_figure(least, figure)} to {validated_figure(most, figure)}"
 
 
 def _add_aims(page: Page, aims: list[Entry]) -> None:
@@ -322,9 +326,9 @@ def _add_aims(page: Page, aims: list[Entry]) -> None:
     table = table_of_numbers(_AIM)
     for aim in aims:
         figure = aim["figure"]
-        ranges = (_range(aim[name], figure) for name in ("target", "tolerance"))
+        ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
         words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
-        cells = (*words, _validated_figure(aim["value"], figure), *ranges, _verdict(aim, "REGRESSED"))
+        cells = (*words, validated_figure(aim["value"], figure), *ranges, _verdict(aim, "REGRESSED"))
         table.add_row(*cells, style="" if aim["met"] else "bold")
     page.table(table)
 
@@ -335,7 +339,8 @@ def _value(value: float, unit: str) -> str:
     return f"{100 * value:.2f} %" if unit == "share" else f"{format_number(value / BINARY['Gi'])} GiB"
 
 
-def _published_cells(one: Entry) -> list[str]:
+def published_cells(one: Entry) -> list[str]:
+    """Write a published figure beside the projected one."""
     unit, span = one["unit"], one["projected"]
     low, value, high = (_value(span[end], unit) for end in ("low", "value", "high"))
     return [
@@ -348,7 +353,7 @@ def add_published(page: Page, entries: Iterable[Entry]) -> None:
     """Add the table of all, and where the published figures are from."""
     known = list(entries)
     page.line("Megatron-LM as published: steps and activations of many devices", "bold")
-    page.rows_of_numbers(_PUBLISHED, map(_published_cells, known))
+    page.rows_of_numbers(_PUBLISHED, map(published_cells, known))
     page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in known))}")
 
 

@@ -1,14 +1,16 @@
-"""Scores on single ops: DeepBench's sheets, EIE's fully connected layers, machines without timings.
+"""Scores on single ops: DeepBench's sheets, EIE's and Vidur's layers, machines without timings, shipped tables.
 
 Sheets are scored one by one, with their medians, beside what simple predictors reach with whole shape groups left
 out (from the notes on the data). EIE's are dense products that somebody else timed on a machine of ours. Of some
-machines it is asked what facts and other machines' tables know, as if nobody had timed their chip.
+machines it is asked what facts and other machines' tables know, as if nobody had timed their chip. Vidur timed
+the pieces of decoder layers as a serving engine runs them (`fomkit.readers.tables.simulators`): they are predicted
+by what ships for the board, which has nothing of them, and by its facts with the pieces of other models imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,10 +18,12 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.ops.tables import DIMENSIONS
+from fomkit.files.csv import read_header
+from fomkit.ops.tables import DIMENSIONS, TIMINGS
 from fomkit.plan.op_tables import predict_ops
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.rates import op_seconds
+from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.foreign import read_columns
@@ -27,6 +31,7 @@ from fomkit.validation import scores
 from fomkit.validation.deepbench_folds import Sheet, cross_validated_cases, few_rows_cases, parts
 from fomkit.validation.graphs import without_timings
 from fomkit.validation.scores import Cases, Errors, Score, cases_of_table, constant_band, join_cases, score
+from fomkit.validation.shape_coverage import cross_validation_errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,7 +81,8 @@ def median_line(
         name: float(np.median([abs(getattr(line, name)) for line in lines])) for name in columns
     }
     cases = sum(line.cases for line in lines)
-    return Score(comparison, "op", machine, what, cases, **values, peers=peers)
+    medians = {line.machine: line.median for line in lines}
+    return Score(comparison, "op", machine, what, cases, **values, peers=peers, medians=medians)
 
 
 def _medians(lines: Iterable[Score], comparison: str) -> list[Score]:
@@ -212,3 +218,92 @@ def held_out_scores(level: float) -> list[Score]:
             lines.setdefault(what, []).append(line)
     together = [score(join_cases(everything), HELD_OUT, "op", "all", "all", interval=level)] if everything else []
     return [*map(_middle, lines.values()), *(line for found in lines.values() for line in found), *together]
+
+
+BEFORE, AFTER = "Vidur's pieces before import", "Vidur's pieces, other models imported"
+TABLES, OF_TABLES = "left out of its own table", "median of tables"
+PIECES: Mapping[str, str] = {
+    "input_layernorm": "norm", "post_attention_layernorm": "norm", "attn_rope": "positions",
+    "mlp_act": "activation", "add": "addition", "emb": "embedding", "attn_pre_proj": "projections",
+    "attn_post_proj": "projections", "mlp_up_proj": "projections", "mlp_down_proj": "projections",
+}  # fmt: skip
+"""Their pieces by what they are here."""
+FOUR = ("norm", "positions", "activation", "addition")
+"""What no other table has in such numbers; all of them together are a line."""
+_ASKED = ("op", "kind", "dtype", "engine", "pass_name", *(column.name for column in DIMENSIONS))
+
+
+def read_pieces() -> pd.DataFrame:
+    """Read the rows that come with fomkit; ``what`` says which of `PIECES` each is."""
+    path = shipped_folder("validation") / "vidur" / "pieces.csv.gz"
+    texts = ("machine", "model", "piece", "kind", "op", "dtype", "engine", "pass_name", "source_file")
+    rows = read_columns(path, texts, [name for name in read_header(path) if name not in texts])
+    return rows.assign(what=rows["piece"].map(PIECES)).reset_index(drop=True)
+
+
+def _piece_cases(rows: pd.DataFrame, machine: Machine, level: float) -> dict[str, Cases]:
+    """Predict rows of one board, by what they are."""
+    ops = rows[[name for name in _ASKED if name in rows.columns]].dropna(axis=1, how="all")
+    timed = predict_ops(ops.reset_index(drop=True), machine, interval=level).ops
+    truth = rows["time_s"].to_numpy(np.float64)
+    found = dict[str, Cases]()
+    for what in dict.fromkeys(rows["what"]):
+        here = (rows["what"] == what).to_numpy()
+        found[what] = cases_of_table(timed[here], truth[here])
+    return found
+
+
+def _piece_lines(
+    parts: Sequence[Mapping[str, Cases]], comparison: str, machine: str, level: float
+) -> Iterator[Score]:
+    """Score each piece of a board, and the four that other tables lack together."""
+    whats = list(dict.fromkeys(what for part in parts for what in part))
+    joined = {what: join_cases([part[what] for part in parts if what in part]) for what in whats}
+    four = join_cases([joined[what] for what in FOUR if what in joined])
+    for what, cases in ((", ".join(FOUR), four), *joined.items()):
+        yield score(cases, comparison, "op", machine, what, interval=level)
+
+
+def _knowing(machine: Machine, rows: pd.DataFrame) -> Machine:
+    """Give a board with these rows as its only timings."""
+    columns = {column.name: rows[column.name] if column.name in rows.columns else
+               float("nan") if column.dtype == "number" else "" for column in TIMINGS}  # fmt: skip
+    timings = pd.DataFrame(columns, rows.index).assign(harness="Vidur", library="Sarathi-Serve", harness_s=0.0)
+    return replace(machine, timings=timings.reset_index(drop=True), fits={}, timings_key="")
+
+
+def piece_scores(level: float) -> list[Score]:
+    """Score the pieces of each board before an import, and with those of other models imported.
+
+    Models are left out by every second name; a size that another model has, too, is then a row of the table.
+    """
+    lines = list[Score]()
+    for name, rows in read_pieces().groupby("machine", sort=True):
+        machine = load_machine(str(name))
+        lines += _piece_lines([_piece_cases(rows, machine, level)], BEFORE, str(name), level)
+        # Fits of products are the long ones, and other tables have products.
+        traffic = rows[rows["what"] != "projections"]
+        models = sorted(set(traffic["model"]))
+        folds: list[Mapping[str, Cases]] = []
+        for fold in (0, 1):
+            out = traffic["model"].isin(models[fold::2])
+            folds.append(_piece_cases(traffic[out], _knowing(machine, traffic[~out]), level))
+        lines += _piece_lines(folds, AFTER, str(name), level)
+    return lines
+
+
+def table_scores() -> list[Score]:
+    """Give the errors that fits of shipped tables keep of their own rows, each predicted without its shape group.
+
+    A line is of the tables of one family, ``medians`` has each. Intervals were set by just these errors, so hits
+    and widths are unknown.
+    """
+    lines, nan = dict[str, list[Score]](), float("nan")
+    names = {path.name.split(".")[0] for path in shipped_folder("machine_profiles").glob("*.timings.csv*")}
+    for name in sorted(names):
+        for family, fit in with_fits(load_machine(name)).fits.items():
+            errors = cross_validation_errors([fit]) if isinstance(fit, Mapping) else None
+            if errors is not None:
+                of = (errors.ops, errors.median, errors.mean, nan, nan, nan, nan, nan, nan)
+                lines.setdefault(family, []).append(Score(TABLES, "op", name, family, *of))
+    return [median_line(lines[family], TABLES, family, {}, OF_TABLES) for family in sorted(lines)]

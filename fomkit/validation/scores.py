@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL, Span
+from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
 from fomkit.readers.tables.foreign import read_columns
 
 if TYPE_CHECKING:
@@ -112,6 +112,11 @@ class Score:
     `constant_score`: the interval score of a band of two constant factors around the same values, taken from the
       other folds.
     `peers`: other predictors on the same cases: median and mean absolute error.
+    `hit_rates`: the same share at other levels, by level, each interval restated as a log-normal.
+    `brier`: of the probability of reaching a threshold, by the threshold over the truth: the mean squared
+      difference to what came true (Brier, Monthly Weather Review 78, 1950); empty where nobody asks.
+    `wrong_verdicts`: share of the values alone that say the wrong thing of the same thresholds.
+    `medians`: of a line of medians, the median of each sheet, machine or table.
     """
 
     comparison: str
@@ -128,6 +133,10 @@ class Score:
     half_width: float
     constant_score: float
     peers: Mapping[str, Errors] = field(default_factory=dict)
+    hit_rates: Mapping[str, float] = field(default_factory=dict)
+    brier: Mapping[str, float] = field(default_factory=dict)
+    wrong_verdicts: Mapping[str, float] = field(default_factory=dict)
+    medians: Mapping[str, float] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:
         """Give the line as plain content; unknown is None."""
@@ -172,6 +181,24 @@ def errors_of(truth: Vector, value: Vector) -> Errors:
     return Errors(float(np.median(error)), float(error.mean()))
 
 
+LEVELS = (0.5, 0.95, 0.99)
+"""Levels besides the asked one at which hits are counted."""
+
+
+def hits_at(cases: Cases, interval: float) -> dict[str, float]:
+    """Count hits at `LEVELS`.
+
+    `interval`: level of the cases' own ends.
+
+    >>> two = make_cases(*map(np.array, ([1.0, 2.0], [1.0, 1.0], [0.5, 0.5], [1.7, 1.7])))
+    >>> hits_at(two, 0.8)
+    {'50%': 0.5, '95%': 1.0, '99%': 1.0}
+    """
+    outside, z = -cases.log_error, half_width(interval)
+    ends = np.where(outside > 0, np.log(cases.high / cases.value), np.log(cases.value / cases.low))
+    return {f"{level:.0%}": float((np.abs(outside) <= ends * half_width(level) / z).mean()) for level in LEVELS}
+
+
 def score(
     cases: Cases,
     comparison: str,
@@ -206,12 +233,15 @@ def score(
         half_width=float(np.median(np.sqrt(cases.high / cases.low))),
         constant_score=float(cases.constant_score.mean()),
         peers=dict(peers or {}),
+        hit_rates=hits_at(cases, interval),
     )
 
 
 INTERVAL_GAIN = "interval_gain"
 """How far the interval score lies below that of one constant band, as a share."""
-FIGURES = ("median", "mean", "bias", "total", "hit_rate", "half_width", INTERVAL_GAIN)
+BRIER = "brier"
+"""The mean of the Brier scores of all thresholds."""
+FIGURES = ("median", "mean", "bias", "total", "hit_rate", "half_width", INTERVAL_GAIN, BRIER)
 _KEYS = ("comparison", "level", "machine", "what", "figure")
 _ENDS = ("target_least", "target_most", "tolerance_least", "tolerance_most")
 
@@ -281,6 +311,8 @@ def figure_of(line: Score, figure: str) -> float:
     """Give one column of a line, without its sign where it has one."""
     if figure == INTERVAL_GAIN:
         return 1 - line.interval_score / line.constant_score
+    if figure == BRIER:
+        return float(np.mean([*line.brier.values()])) if line.brier else float("nan")
     return abs(float(getattr(line, figure)))
 
 

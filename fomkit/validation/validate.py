@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN, SEEDS, read_
 from fomkit.validation.deepbench_scores import FEW, GROUPED, HELD_OUT, MOST, choose_sheets, dense_layer_scores
 from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.graphs import LabelFolder, shipped
+from fomkit.validation.merits import merit_notes, merit_scores
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
 from fomkit.validation.scores import Cases, Level, Score, Verdict, cases_of_spans, check_aims, join_cases, score
 
@@ -141,6 +143,70 @@ def megatron_scores(figures: list[Compared], level: float = DEFAULT_LEVEL) -> li
 
 SCHEMA = "fomkit/validate/1"
 POOLED = "pooled"
+_HEADING = re.compile(r"^## (.+?)(?: <!-- (.+) -->)?$", re.MULTILINE)
+
+
+class SetText(NamedTuple):
+    """What is said of a set of comparisons: its title, the comparison that it is of, the text.
+
+    ``title`` is "" of what stands before all; ``set`` is "" of a chapter that no comparison is behind.
+    """
+
+    title: str
+    set: str
+    text: str
+
+
+def read_sets(path: Path) -> list[SetText]:
+    """Read the texts of the sets: a heading each, with the name of the comparison in a comment behind it."""
+    first, *others = _HEADING.split(path.read_text(encoding="utf-8"))
+    rest = zip(others[::3], others[1::3], others[2::3], strict=True)
+    return [SetText("", "", first.strip()), *(SetText(title, of or "", text.strip()) for title, of, text in rest)]
+
+
+class Headline(NamedTuple):
+    """A figure of the short answer: which it is, in words, and what was found.
+
+    `name`: its column in ``history.csv``; `target`: None where no aim is of it; `peers`: errors of other tools.
+    """
+
+    name: str
+    words: str
+    figure: str
+    value: float
+    cases: int
+    target: scores.Range | None
+    peers: Mapping[str, float]
+
+    def content(self) -> dict[str, object]:
+        """Give it as plain content."""
+        return {**self._asdict(), "peers": dict(self.peers)}
+
+
+def _short_answer(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
+    """Find the figures of the short answer; those whose line did not run are left out."""
+    known = {(line.comparison, str(line.level), line.machine, line.what): line for line in lines}
+    targets = {aim[:5]: aim.target for aim in aims}
+    for row in _lines(shipped_folder("validation") / "headlines.csv"):
+        key = (row["comparison"], row["level"], row["machine"], row["what"])
+        if (line := known.get(key)) is not None:
+            figure = row["figure"]
+            peers = {
+                name: getattr(errors, figure) for name, errors in line.peers.items() if figure in errors._fields
+            }
+            value = scores.figure_of(line, figure)
+            yield Headline(
+                row["name"], row["words"], figure, value, line.cases, targets.get((*key, figure)), peers
+            )
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """Read the figures of earlier versions; one that nobody knows is left out."""
+    return [
+        {"date": row.pop("date"), "version": row.pop("version"),
+         "figures": {name: float(cell) for name, cell in row.items() if cell}}
+        for row in _lines(path)
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -150,6 +216,7 @@ class Validation:
     `published`: figures of many devices that somebody published, beside the projected ones.
     `not_scored` (str, int, str): what is not scored, how often, and why.
     `notes`: splits, folds and rules.
+    `headlines`: the short answer, each figure with its target and what other tools reach.
     """
 
     lines: tuple[Score, ...]
@@ -159,6 +226,7 @@ class Validation:
     notes: tuple[str, ...]
     level: float
     full: bool
+    headlines: tuple[Headline, ...] = ()
 
     @property
     def regressed(self) -> bool:
@@ -178,6 +246,10 @@ class Validation:
             "published": [one.content() for one in self.published],
             "aims": [verdict.content() for verdict in self.verdicts],
             "not_scored": [{"what": what, "count": count, "reason": why} for what, count, why in self.not_scored],
+            "published_as": NAME,
+            "sets": [told._asdict() for told in read_sets(shipped_folder("validation") / "sets.md")],
+            "headlines": [one.content() for one in self.headlines],
+            "history": read_history(shipped_folder("validation") / "history.csv"),
         }
 
 
@@ -237,10 +309,14 @@ def validate(
     scored = deepbench_scores.score_sheets(chosen, level, full=full, whole=sheets is None)
     found = compare_labels(folder, level)
     pooled = _pooled(scored.cases if sheets is None else [], found, folder, level)
-    apart = [*deepbench_scores.held_out_scores(level), *dense_layer_scores(level)] if sheets is None else []
-    lines = (*scored.lines, *apart, *found.scores, *pooled)
+    apart = [*deepbench_scores.held_out_scores(level), *deepbench_scores.table_scores()] if sheets is None else []
+    merits = [*merit_scores(found, folder, level)]
+    layers = [*dense_layer_scores(level), *deepbench_scores.piece_scores(level)] if sheets is None else []
+    lines = (*scored.lines, *apart, *layers, *found.scores, *merits, *pooled)
     published = tuple(megatron_figures(level))
     scored_lines = (*lines, *megatron_scores([*published], level))
-    verdicts = tuple(check_aims(scored_lines, scores.read_aims(tables / "aims.csv")))
-    notes = (*_data_notes(full), *found.notes)
-    return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full)
+    aims = scores.read_aims(tables / "aims.csv")
+    verdicts = tuple(check_aims(scored_lines, aims))
+    notes = (*_data_notes(full), *merit_notes(merits), *found.notes)
+    headlines = tuple(_short_answer(scored_lines, aims))
+    return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full, headlines)

@@ -362,14 +362,29 @@ def measure_input(
     return _measure(InputSpec(Path(source), target, plan, workers, batch, add, name))
 
 
+def _page(found: Answer) -> str:
+    """Write the comparisons as a page."""
+    from fomkit.output.accuracy import accuracy_page
+
+    return accuracy_page(dict(found.content))
+
+
+def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
+    if asked["here"] and output is not None and output.suffix == ".md":
+        raise FomkitError(str(output), "a page is of public comparisons, and --here is none. Use .json or .csv.")
+
+
 @command(
     "validating",
     arguments={},
     spelled={"sheets": ("--sheet",)},
     metavar={"data": "DIR", "sheets": "NAME"},
     unanswered=lambda content: bool(content["regressed"]),
+    before=_check_page,
+    writes={".md": _page},
     examples=(
         "fomkit validate",
+        "fomkit validate -o accuracy.md",
         "fomkit validate --data ../shared/data/neusight --json -o validation.json",
         "fomkit validate --sheet 'v100 fp32/vector'",
         "fomkit validate --here --quick",

@@ -15,6 +15,7 @@ from fomkit.readers.tables.deepbench import read_deepbench, recognise_deepbench
 from fomkit.readers.tables.foreign import ImportedTimings, read_timings_table, recognise_timings_table
 from fomkit.readers.tables.links import read_deepbench_log, recognise_deepbench_log
 from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
+from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_vidur, recognise_vtrain
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ READERS: Mapping[str, Reader] = {
     "deepbench-log": Reader(
         "text of DeepBench's NCCL all-reduce", recognise_deepbench_log, read_deepbench_log, "run"
     ),
+    "vidur": Reader("Vidur's table of a layer's pieces or of a collective (.csv)", recognise_vidur, read_vidur),
+    "vtrain": Reader("vTrain's table of all-reduces (.csv)", recognise_vtrain, read_vtrain),
     "timings": Reader("table of timings (.csv: kind, time_s, …)", recognise_timings_table, read_timings_table),
 }
 

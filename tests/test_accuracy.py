@@ -1,0 +1,191 @@
+"""docs/accuracy.md is what the command writes, and the sets that are scored beside DeepBench's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from terminal import in_this_process
+
+from fomkit.core.interval import Span
+from fomkit.output.accuracy import accuracy_page, chapter
+from fomkit.profiles.locate import shipped_folder
+from fomkit.validation import deepbench_scores as ops
+from fomkit.validation import merits, validate
+from fomkit.validation.graphs import LabelFolder, shipped
+from fomkit.validation.neusight import FACTS, OTHER, OWN, Outcome, compare_labels
+from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, read_aims, score
+
+VALIDATION = shipped_folder("validation")
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
+SETS = {ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME, OWN, OTHER, FACTS,
+        merits.NAME, validate.NAME, validate.POOLED}  # fmt: skip
+
+
+def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] = ()) -> dict[str, Any]:
+    """Give the content of a run that had these lines only."""
+    found = tuple(lines)
+    verdicts = check_aims((*found, *(validate.megatron_scores([*published]) if published else ())),
+                          read_aims(VALIDATION / "aims.csv"))  # fmt: skip
+    return validate.Validation(found, tuple(verdicts), published, (), (), 0.8, full=False).content()
+
+
+def label_lines() -> list[Score]:
+    """Score whole models, and suites of them."""
+    folder = LabelFolder(shipped())
+    found = compare_labels(folder, 0.8)
+    return [*found.scores, *merits.merit_scores(found, folder, 0.8)]
+
+
+# --- the page ----------------------------------------------------------------------------------------------------
+
+
+def test_every_set_has_its_text_and_its_chapter() -> None:
+    texts = validate.read_sets(VALIDATION / "sets.md")
+    assert {one.set for one in texts if one.set} == SETS
+    assert texts[0].title == ""
+    for one in texts:
+        assert one.text in PAGE
+        assert len(one.text) > 80
+        assert not one.title or f"\n## {one.title}\n" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("sets", "content"),
+    [
+        ({validate.NAME}, lambda: content_of((), tuple(validate.megatron_figures()))),
+        ({ops.NAME}, lambda: content_of(ops.dense_layer_scores())),
+        ({ops.BEFORE, ops.AFTER}, lambda: content_of(ops.piece_scores(0.8))),
+        pytest.param({OWN, OTHER, FACTS, merits.NAME}, lambda: content_of(label_lines()), marks=pytest.mark.slow),
+        pytest.param({ops.TABLES}, lambda: content_of(ops.table_scores()), marks=pytest.mark.slow),
+    ],
+)
+def test_the_committed_page_is_what_the_command_writes(sets: set[str], content: Callable[[], Any]) -> None:
+    """Each of these sets, scored anew; write the page with: fomkit validate -o docs/accuracy.md."""
+    found = content()
+    for name in sets:
+        parts = list(chapter(name, found))
+        assert parts
+        for part in parts:
+            assert part in PAGE, name
+
+
+def test_the_short_answer_and_history_name_the_same_figures() -> None:
+    headlines = validate._lines(VALIDATION / "headlines.csv")
+    header = (VALIDATION / "history.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert header == ["date", "version", *(row["name"] for row in headlines)]
+    first = PAGE.index("\n## ")
+    for row in headlines:
+        assert 0 < PAGE.index(f"| {row['words']} |") < first
+    history = PAGE[PAGE.index("\n## History\n") :]
+    for row in validate.read_history(VALIDATION / "history.csv"):
+        assert f"| {row['date']}, {row['version']} |" in history
+        assert 0 < min(row["figures"].values()) < max(row["figures"].values()) < 1
+    assert "| this page, " in history
+
+
+def test_a_page_of_few_lines_has_their_chapters_only() -> None:
+    line = score(make_cases(*map(np.array, ([1.0, 2.0], [1.1, 2.0], [0.9, 1.0], [1.2, 3.0]))), OWN, "op", "m", "x")
+    page = accuracy_page(content_of([line]))
+    assert "| m: x | 2 | 5.0 | 5.0 | +5.0 | 100 | 100 / 100 / 100 | ×1.44 | – |" in page
+    assert "## Whole models, from the device's own table\n" in page
+    assert "## Figures of merit" not in page
+    assert "## History" not in page
+    assert "## What it ran on\n" in page
+
+
+def test_the_page_of_here_is_refused_before_anything_is_timed(tmp_path: Path) -> None:
+    done = in_this_process("validate", "--here", "-o", "a.md", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "a.md: a page is of public comparisons, and --here is none" in done.stderr
+
+
+# --- figures of merit --------------------------------------------------------------------------------------------
+
+
+def outcomes(factor: float, spread: float, *, predicted: float = 1.0) -> list[Outcome]:
+    """Five models, measured as 1 to 5 times a factor, predicted as that times another, with a spread."""
+    return [
+        Outcome({"graph": f"g{size}", "option": "", "mode": "inference", "forward": size * factor},
+                {"step": Span(size * factor * predicted, size * factor * predicted / spread,
+                              size * factor * predicted * spread)})
+        for size in range(1, 6)
+    ]  # fmt: skip
+
+
+def test_suites_are_three_to_five_lines_and_always_the_same() -> None:
+    drawn = merits._drawn_suites([f"g{size}" for size in range(9)], "a / b")
+    assert drawn == merits._drawn_suites([f"g{size}" for size in range(9)], "a / b")
+    assert drawn != merits._drawn_suites([f"g{size}" for size in range(9)], "b / a")
+    assert len(set(drawn)) == merits.DRAWS
+    assert {len(set(suite)) for suite in drawn} <= {3, 4, 5}
+    assert merits._drawn_suites(["g1", "g2"], "a / b") == []
+
+
+def test_the_measured_figure_of_merit_is_hit_where_the_prediction_is_right_and_missed_where_it_is_not() -> None:
+    """The target takes half the time: 2; twice too long a prediction makes 1, with an interval of 1.5 times."""
+    right = list(merits.rated_suites({"a": outcomes(1.0, 1.5), "b": outcomes(0.5, 1.5)}, merits.BOTH))
+    assert [round(one.truth, 9) for one in right] == [2.0] * merits.DRAWS
+    assert all(one.span.value == pytest.approx(2.0) for one in right)
+    # Lines go together on a machine, the two machines do not.
+    assert right[0].span.high / 2 == pytest.approx(math.exp(math.hypot(math.log(1.5), math.log(1.5))))
+    wrong = {"a": outcomes(1.0, 1.5), "b": outcomes(0.5, 1.5, predicted=2.0)}
+    both = list(merits.rated_suites(wrong, merits.TARGET_ALONE))
+    assert len(both) == 2 * merits.DRAWS
+    missed, held = both[: merits.DRAWS], both[merits.DRAWS :]
+    assert all(one.span.value == pytest.approx(1.0) for one in missed)
+    assert all(one.span.high == pytest.approx(1.5) for one in missed)
+    assert all(one.span.value == pytest.approx(one.truth) for one in held)
+
+
+def test_brier_scores_punish_a_sure_wrong_verdict() -> None:
+    sure = [merits.Rated(1.0, Span(2.0, 1.99, 2.01))]
+    unsure = [merits.Rated(1.0, Span(2.0, 0.5, 8.0))]
+    for ratio in ("1.05", "1.25"):
+        assert merits.brier_scores(sure)[0][ratio] == pytest.approx(1.0)
+        assert merits.brier_scores(unsure)[0][ratio] < merits.brier_scores(sure)[0][ratio]
+        assert merits.brier_scores(sure)[1][ratio] == 1.0
+    assert merits.brier_scores(sure)[0]["0.8"] == pytest.approx(0.0)
+
+
+# --- pieces and tables -------------------------------------------------------------------------------------------
+
+
+def test_pieces_are_predicted_without_the_rows_of_their_own_model() -> None:
+    """What is imported is of the other models alone, and none of a product, so the table is the facts' own."""
+    rows = ops.read_pieces()
+    assert len(rows) > 2500
+    assert set(rows["what"]) == set(ops.PIECES.values())
+    known = rows[(rows["machine"] == "h100-sxm") & (rows["model"] == "phi-2") & (rows["kind"] != "gemm")]
+    machine = ops._knowing(ops.load_machine("h100-sxm"), known)
+    assert len(machine.timings) == len(known)
+    assert set(machine.timings["harness"]) == {"Vidur"}
+    assert not machine.fits
+    assert rows["time_s"].min() >= 10e-6
+
+
+def test_hits_at_a_level_widen_the_interval_as_a_log_normal() -> None:
+    """80 % is 1.2816 deviations, 95 % 1.96: ends of 1.2 times reach 1.3216 times there."""
+    cases = make_cases(*(np.array([one] * 2) for one in (1.0, 1.0, 1 / 1.2, 1.2)))
+    for factor, held in ((1.32, 1.0), (1.33, 0.0)):
+        moved = make_cases(cases.truth * factor, cases.value, cases.low, cases.high)
+        assert hits_at(moved, 0.8)["95%"] == held
+    assert hits_at(make_cases(cases.truth * 1.32, cases.value, cases.low, cases.high), 0.95)["95%"] == 0.0
+
+
+def test_the_shipped_pieces_are_what_the_converter_makes(shared: Path, root: Path) -> None:
+    import gzip
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("tables", root / "benchmarks" / "validation_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    converter = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(converter)
+    known = (VALIDATION / "vidur" / "pieces.csv.gz").read_bytes()
+    assert gzip.decompress(known) == gzip.decompress(converter.vidur_table(shared))
+    assert len(known) < 1_000_000
