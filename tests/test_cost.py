@@ -142,6 +142,9 @@ def test_layers_of_a_stack_amortise() -> None:
     assert amortised_share([0.155, 0.181], together) == pytest.approx(0.01)
     assert amortised_share([0.155, 0.181], 10) == pytest.approx(0.048, abs=5e-4)
     assert found.content["once"]["together"]["once_share"] == pytest.approx(0.336)
+    # The lecture's P1B3 trains for 20 epochs of 8,001 steps.
+    assert scheduler.lengths.epochs.value == pytest.approx(20 * scheduler.lengths.times.value)
+    assert scheduler.lengths.steps.value == pytest.approx(20 * 8001 * scheduler.lengths.times.value)
 
 
 # --- what is paid once -----------------------------------------------------------------------------------------

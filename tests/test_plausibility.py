@@ -17,8 +17,10 @@ from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
+from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
+from fomkit.prediction.claims import utilisation_at
 from fomkit.profiles import machines
 from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.machines import load_machine
@@ -58,6 +60,15 @@ KINDS = ("gemm", "context_attention", "generation_attention", "nccl", "attention
 
 def fact(value: float) -> Fact:
     return Fact(value, value, value, "published", "a datasheet")
+
+
+def test_where_no_machine_is_like_one_its_own_peak_is_what_timings_are_held_against() -> None:
+    """Nobody states a bandwidth, so no machine is known to be as well balanced."""
+    of = with_fits(load_machine("v100"))
+    alone = replace(of, device=replace(of.device, byte_per_s=None))
+    timings, first = add_costs(of.timings.head(5)), np.arange(5)
+    assert (utilisation_at(timings, alone, first) == 1).all()
+    assert (utilisation_at(timings, of, first) < 1).all()
 
 
 def board(

@@ -16,6 +16,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Overhead
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.files.op_csv import empty_table
+from fomkit.plan import shapes
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import check_covered, coverage
 from fomkit.plan.run import roll_up_run, steps_per_epoch
@@ -205,3 +206,16 @@ def test_what_a_profile_says_may_be_repeated() -> None:
     assert (said.run_time, said.deviations) == (known.run_time, known.deviations)
     with pytest.raises(FomkitError, match=r"unit: is 'thing', and kepler says"):
         fomkit.estimate(replace(fomkit.model("p1b3"), name="kepler", unit=Unit("drug", 2)), "v100", unit="thing")
+
+
+def test_a_long_table_is_priced_as_a_short_one(monkeypatch) -> None:
+    """Rows that differ in their place alone are gathered first where a table is long."""
+    model, machine = fomkit.model("gpt2"), fomkit.machine("v100")
+    found = []
+    for few in (len(model.ops), 1):
+        monkeypatch.setattr(shapes, "FEW", few)
+        # A table of its own: what was worked out of another stays with that.
+        found.append(fomkit.estimate(replace(model, ops=model.ops.copy()), machine))
+    short, long = found
+    assert long.step == short.step
+    pd.testing.assert_frame_equal(long.ops, short.ops)

@@ -51,6 +51,16 @@ def run(*words: str) -> tuple[int, str]:
     return done.exit_code, done.output if done.exception is None else f"{done.output}{done.exception}"
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_what_zero_keeps_elsewhere_a_replica_does_not_hold(machine, zero):
+    """ResNet-50 with momentum: state, gradients and parameters are equally large; each stage shares one more."""
+    model = load_model("resnet50")
+    whole, shared = (
+        stepper_of(model, machine, Layout(zero=stage), Options()).at(8, 8 * 32).memory_byte for stage in (0, zero)
+    )
+    assert whole - shared == pytest.approx(zero * 4 * model.parameters_trainable * 7 / 8, rel=1e-3)
+
+
 def test_published_steps_of_megatron(megatron):
     """No constant is fitted to these four; the tolerance is the issue's aim."""
     assert len(megatron) == 4

@@ -61,18 +61,21 @@ def _check_header(
             raise FomkitError(where, f"the column {shown(name)} is not a column of {kind}. {advice} {own}")
 
 
+def _dtype(cells: list[float | str], number: bool) -> str:
+    return "float64" if number and not any(isinstance(cell, str) for cell in cells) else "object"
+
+
 def _numbers(
     path: Path, lines: Sequence[int], name: str, column: Sequence[str], *, expressions: bool
-) -> tuple[list[float | str], str]:
-    """Read the cells of a number column, and say their dtype; sizes repeat, so each distinct text is read once."""
+) -> list[float | str]:
+    """Read the cells of a number column; sizes repeat, so each distinct text is read once."""
     known: dict[str, float | str] = {}
     for text in dict.fromkeys(column):
         try:
             known[text] = parse_number(rearm(text), "", name, expressions=expressions)
         except FomkitError as error:
             raise FomkitError(f"{path}:{lines[column.index(text)]}", error.what) from None
-    dtype = "object" if any(isinstance(cell, str) for cell in known.values()) else "float64"
-    return [known[text] for text in column], dtype
+    return [known[text] for text in column]
 
 
 def read_numbered_table(
@@ -105,12 +108,12 @@ def read_numbered_table(
     index = pd.Index(lines, dtype="int64", name=LINE)
     columns = {}
     for name, column in zip(header, zip(*body, strict=True), strict=True):
-        values, dtype = list[float | str](column), "object"
+        values: list[float | str] = list(column)
         if name in numbers:
-            values, dtype = _numbers(path, lines, name, column, expressions=name in symbolic)
+            values = _numbers(path, lines, name, column, expressions=name in symbolic)
         elif name in known:
             values = [*map(rearm, column)]
-        columns[name] = pd.Series(values, index, dtype=dtype)
+        columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))
     return pd.DataFrame(columns)
 
 
@@ -239,10 +242,8 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, str):
-        return disarm(value)
-    return format_number(value if type(value) is float else float(str(value)))
+def _cell(one: object) -> str:
+    return disarm(one) if isinstance(one, str) else format_number(one if type(one) is float else float(str(one)))
 
 
 def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) -> str:
@@ -252,8 +253,7 @@ def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) ->
     """
     order = [name for name in (*extra, *column_names(table)) if name in data.columns]
     used = [name for name in order if data[name].notna().any() and (data[name] != "").any()]
-    rows = data[used].itertuples(index=False, name=None)
-    return format_rows(used, ([_cell(value) for value in row] for row in rows))
+    return format_rows(used, ([*map(_cell, row)] for row in data[used].itertuples(index=False, name=None)))
 
 
 def format_as_given(data: pd.DataFrame, table: str) -> str:
@@ -286,8 +286,7 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], table: str, extra: Collecti
             values = [one if isinstance(one, str) else math.nan if one is None else float(one) for one in values]
         else:
             values = ["" if one is None else one for one in values]
-        is_float = name in numbers and not any(isinstance(one, str) for one in values)
-        columns[name] = pd.Series(values, dtype="float64" if is_float else "object")
+        columns[name] = pd.Series(values, dtype=_dtype(values, name in numbers))
     return pd.DataFrame(columns)
 
 

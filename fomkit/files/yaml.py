@@ -98,27 +98,22 @@ def _scalar(node: yaml.ScalarNode, where: str) -> object:
 
 
 class _Strict(yaml.SafeLoader):
-    """Refuses anchors, aliases, tags and deep nesting at the event that brings them."""
+    """Refuses anchors, aliases, tags and deep nesting at the event that brings them; its name is the file's."""
 
-    def __init__(self, text: str, path: Path) -> None:
-        super().__init__(text)
-        self.path, self.depth = path, 0
+    depth = 0
 
     def get_event(self) -> yaml.Event:
-        """Give the next event if it is allowed."""
         event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise self._refused(event, "anchors and aliases are not allowed here. Write the value out.")
-        if (tag := getattr(event, "tag", None)) is not None:
-            raise self._refused(event, f"the tag {tag} is not allowed here. Write a plain value.")
         self.depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if self.depth > MAX_DEPTH:
-            raise self._refused(event, f"nested more than {MAX_DEPTH} deep. A profile needs no more than 6.")
+        anchor, tag = (getattr(event, name, None) for name in ("anchor", "tag"))
+        refused = (
+            (anchor is not None, "anchors and aliases are not allowed here. Write the value out."),
+            (tag is not None, f"the tag {tag} is not allowed here. Write a plain value."),
+            (self.depth > MAX_DEPTH, f"nested more than {MAX_DEPTH} deep. A profile needs no more than 6."),
+        )
+        for what in (what for is_so, what in refused if is_so):
+            raise FomkitError(f"{self.name}:{event.start_mark.line + 1}" if event.start_mark else self.name, what)
         return event
-
-    def _refused(self, event: yaml.Event, what: str) -> FomkitError:
-        line = f":{event.start_mark.line + 1}" if event.start_mark else ""
-        return FomkitError(f"{self.path}{line}", what)
 
 
 def _build(node: yaml.Node, path: Path, keys: Path_, lines: dict[Path_, int]) -> object:
@@ -165,7 +160,9 @@ def load_document(path: Path) -> Document:
     """
     text = read_text(path, MAX_YAML_BYTE)
     try:
-        node = _Strict(text, path).get_single_node()
+        loader = _Strict(text)
+        loader.name = str(path)
+        node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise FomkitError(f"{path}{line}", _problem(error)) from error

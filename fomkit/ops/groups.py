@@ -207,11 +207,8 @@ def _intensity(flop: Array, byte: Array) -> float:
 def identities(ops: pd.DataFrame) -> pd.Series[int]:
     """Give each distinct op a number; ops differ in name, sizes, number format, engine or pass."""
     codes = np.zeros(len(ops), np.int64)
-    for name in _IDENTITY:
-        if name in ops.columns:
-            own, values = pd.factorize(ops[name].to_numpy(), use_na_sentinel=False)
-            if len(values) > 1:
-                codes, _ = pd.factorize(codes * len(values) + own)
+    for name in filter(ops.columns.__contains__, _IDENTITY):
+        codes = pd.factorize(codes * len(ops) + pd.factorize(ops[name].to_numpy(), use_na_sentinel=False)[0])[0]
     return pd.Series(codes, ops.index)
 
 

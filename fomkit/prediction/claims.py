@@ -266,7 +266,7 @@ def _penalty(device: Device, slip: Slip) -> float:
         rate *= slip.factor if slip.of == "bandwidth" else 1.0
         ridge = peak.rate.value * (slip.factor if place in slip.peaks else 1.0) / rate
         least, most = ridges(peak)
-        found.append(max(math.log(least / ridge), math.log(ridge / most), 0.0))
+        found.append(max(math.log(least / ridge), math.log(ridge / most)))
     return max(found)
 
 

@@ -240,9 +240,8 @@ def _packed(value: Any, parts: list[bytes]) -> Any:
         of = [value.dtype.str, value.shape, sum(map(len, parts))]
         parts.append(value.tobytes() + bytes(-value.nbytes % 8))
     elif isinstance(value, np.ndarray) and value.dtype == object:
-        cells = value.tolist()
-        shown = [*map(repr, cells)]
-        words = dict(zip(shown, cells, strict=True))
+        shown = [*map(repr, value.tolist())]
+        words = dict(zip(shown, value.tolist(), strict=True))
         places = {text: place for place, text in enumerate(words)}
         codes = np.array([places[text] for text in shown], np.int32)
         form, of = "words", [_packed(list(words.values()), parts), _packed(codes, parts)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.scenarios import prepare_study, scenarios
 from fomkit.plan.shapes import step_ops, times_at
 from fomkit.prediction import interpolate, monotone, prior
-from fomkit.prediction.estimates import Rows, one_word
+from fomkit.prediction.estimates import Rows, as_rows, one_word
 from fomkit.profiles.evidence import with_fits
 
 MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
@@ -170,6 +171,18 @@ def test_between_two_powers_of_two_each_rung_is_what_was_told_of_it(octave: int,
     times = monotone._climbed(told, np.ones_like(told), np.array([64.0]), np.array([octave]))
     found = monotone._between_steps(times, np.zeros(1, np.intp), np.array([float(size)]))
     assert found == pytest.approx([float(size)])
+
+
+def test_between_falls_that_were_timed_no_time_falls() -> None:
+    """Timings show a fall from 2 to 4 rows and one from 32 to 64, and nothing of what is between."""
+    at, axis = np.zeros(2, np.intp), np.full(2, monotone.SIDES.index("m"))
+    falls = monotone.Falls(at, at, axis, np.log([2.0, 32.0]), np.log([4.0, 64.0]), np.array([-0.5, -0.25]))
+    rows = as_rows(add_costs(table(gemm(512, 512, 512))))
+    no_fit = cast(Any, None)  # what timings show is no fit's to say
+    known = monotone.Surroundings(rows, falls, no_fit, no_fit, lambda _, places: np.ones(len(places), bool), {})
+    ((ends, fallen),) = monotone._shown(rows, axis[:1], known)
+    assert np.exp(ends) == pytest.approx([2, 4, 32, 64])
+    assert fallen == pytest.approx([0.0, -0.5, -0.5, -0.75])
 
 
 def test_products_of_two_number_formats_take_what_each_takes_alone() -> None:

@@ -17,6 +17,7 @@ from fomkit.core.machine import Device, Peak
 from fomkit.ops.check import check_table
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import BOUNDS, TIME_SOURCES, TIMES
+from fomkit.plan.options import check_options
 from fomkit.prediction import prior
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Timed, as_rows
@@ -226,6 +227,8 @@ def test_intervals_widen_with_their_level(v100):
 def test_an_impossible_interval_is_refused(interval):
     with pytest.raises(FomkitError, match="Give a share between 0 and 1"):
         add_times(add_costs(table(gemm(8, 8, 8))), machine(), interval=interval)
+    with pytest.raises(FomkitError, match="Give a share between 0 and 1"):
+        check_options(interval=interval)
 
 
 def test_a_table_without_costs_is_refused():

@@ -13,7 +13,7 @@ import fomkit
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction import interpolate
-from fomkit.prediction.gp import GROWTH, Hyper, bounded
+from fomkit.prediction.gp import EXPONENTIAL, GROWTH, QUANTILE_LEVEL, Hyper, bounded
 from fomkit.profiles.evidence import with_fits
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -51,6 +51,14 @@ def test_one_strange_error_does_not_make_the_tail() -> None:
     assert bounded(end_at, 0.95) == 1.0
     assert bounded(end_at, 0.99) == pytest.approx(GROWTH[0.99])
     assert bounded(lambda level: -end_at(level), 0.99) == pytest.approx(-GROWTH[0.99])
+
+
+def test_tails_are_a_little_heavier_than_exponential_ones() -> None:
+    levels = (QUANTILE_LEVEL, *EXPONENTIAL)
+    for before, level in pairwise(levels):
+        by_formula = math.log(1 - level) / math.log(1 - before)
+        assert EXPONENTIAL[level] == pytest.approx(by_formula, abs=0.006)
+        assert 1.05 < GROWTH[level] / by_formula < 1.2
 
 
 def test_bounded_ends_never_shrink_with_the_level() -> None:
