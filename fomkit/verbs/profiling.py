@@ -105,9 +105,8 @@ def profile(
     arguments : sequence of str, optional
         With --script, after '--': the program's own.
     script : bool
-        The file is a training program: it really runs, on the CPU, and is stopped after its third step or a few
-        more, of which one is taken. A file that makes a Trainer of transformers or Lightning, or an Accelerator,
-        is one.
+        The file is a training program, as one with a Trainer of transformers or Lightning, or an Accelerator,
+        always is: it really runs, on the CPU, until its third step or a few more; one of them is taken.
     mode : str
         A training step, or the forward pass; of a config.json also prefill, the same of a prompt, and decode, one
         token after a cache.

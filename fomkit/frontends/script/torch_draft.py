@@ -118,7 +118,7 @@ def _length_notes(taken: Taken) -> Iterator[str]:
         yield f"the number of epochs is not known: {length.origin}"
     else:
         yield f"{length.epochs} epoch{'s' * (length.epochs > 1)}, {length.origin}"
-    if length.accumulates and length.accumulates != taken.seen.backwards:
+    if length.accumulates and len(taken.steps_by) == 1 and length.accumulates != taken.seen.backwards:
         yield (
             f"{DOUBTFUL}: the step that was taken has {taken.seen.backwards} backward passes, and its trainer was "
             f"told {length.accumulates}"

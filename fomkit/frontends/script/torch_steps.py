@@ -224,15 +224,15 @@ class StepWatch:
         found = self._take(self._now)
         self._works.append((found.seen.is_clean, rough_work(found.step.ops)))
         if self.taken is None or found.seen.is_clean or not self.taken.seen.is_clean:
-            self.taken = found
+            others = at_other_batches(found.seen, self._recent) if found.seen.is_clean else ""
+            self.taken = replace(found, others=others)
         taken_is_clean = self.taken.seen.is_clean
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
         waits = self._idle() and self._steps < PATIENCE
         if self.rounds >= WANTED_ROUND and (taken_is_clean or is_late) and not waits:
             works = tuple(work for is_clean, work in self._works if is_clean == taken_is_clean)
-            others = at_other_batches(self.taken.seen, self._recent) if taken_is_clean else ""
-            self.taken = replace(self.taken, works=works, others=others)
-            self.is_over, self._is_stopped = True, isinstance(others, str)
+            self.taken = replace(self.taken, works=works)
+            self.is_over, self._is_stopped = True, isinstance(self.taken.others, str)
             self._now = None
             self._on_taken(self.taken, self._is_stopped)
 
