@@ -195,6 +195,7 @@ def test_bad_input_is_one_message(tmp_path: Path) -> None:
         (("--measured", path, "--baseline", "nope"), "no row of the machine 'nope'"),
         (("--measured", path, "-o", "x.png"), "ending"),
         (("--measured", path, "--grid", "--latency", "7"), "no unit"),
+        (("--measured", path, "--precision", "bf16"), "is for --grid"),
         (("--measured", "absent.csv",), "no table of measurements"),
     ):  # fmt: skip
         error = run(*arguments).exception
@@ -243,6 +244,8 @@ def test_one_network_in_two_frameworks_is_one_row(tmp_path: Path) -> None:
         if (one["framework"], one["mode"]) == ("keras/tensorflow", "infer")
     ]
     assert (only["basis"], only["batch"], only["latency_s"]["value"]) == ("measured", 2, 0.004)
+    tpu = json.loads(run("nt3", "nt3-keras", "--grid", "-t", "tpu-v5e", "--precision", "bf16", "--json").stdout)
+    assert {one["basis"] for one in tpu["cells"]} == {"modelled"}
     assert only["sample_per_s"]["value"] == pytest.approx(500)
 
 

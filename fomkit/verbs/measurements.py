@@ -99,8 +99,7 @@ def compare(
 ) -> Answer:  # fmt: skip
     """Put what fomkit projects beside what somebody measured, cell by cell.
 
-    Each cell says what a device model may claim of it (its time, only its ratio, or neither and why), and whether
-    the measurement agrees.
+    Each cell says what a device model may claim (a time, a ratio, or neither and why), and whether both agree.
 
     Parameters
     ----------
@@ -117,8 +116,7 @@ def compare(
     host_from : name, path or profile, optional
         Carry the host's part of this machine to the others.
     grid : bool
-        Rates by model, machine, framework and mode instead of the comparison; profiles of one network by several
-        frameworks, such as nt3 and nt3-keras, are one row.
+        Rates by model, machine, framework and mode instead; nt3 and nt3-keras, one network, are one row.
     latency : str or float
         Most that inference may take, with --grid; a number is in s.
     precision : str, optional
@@ -146,11 +144,8 @@ def compare(
     host = None if host_from is None else machine.name(host_from)
     if not grid:
         _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
-    asked = {*targets, base, host}
     chosen = [row for row in rows if not named or row.model in (*named, like)]
-    found = _counted([row for row in chosen if not targets or row.machine in asked])
-    if precision is not None and not grid:
-        raise FomkitError("precision", "is for --grid. A row of a table of measurements states its own.")
+    found = _counted([row for row in chosen if not targets or row.machine in (*targets, base, host)])
     options = options_of(interval=interval, precision=precision)
     if grid:
         return _rates_within(*found, options, model, machine, named, targets, latency)
@@ -162,6 +157,8 @@ def _cell_by_cell(
     machine: _Named[Machine], baseline: str, calibrate_on: str | None, host_from: str | None,
 ) -> Answer:  # fmt: skip
     """Put projections beside the rows, cell by cell."""
+    if options.precision is not None:
+        raise FomkitError("precision", "is for --grid. A row of a table of measurements states its own.")
     from fomkit.output.comparisons import format_compare
     from fomkit.validation.cells import make_cells
     from fomkit.validation.grid import compare_content

@@ -39,9 +39,12 @@ WHY = {
 
 def profile_of(name: str) -> ModelProfile:
     """Profile the Keras source of a network, in this process and without data."""
+    import keras
+
     from fomkit.frontends.keras.profile import check_workload, weights_without_data
     from fomkit.frontends.model_file import run_file, take_workload
 
+    keras.utils.clear_session()  # layers are numbered from the start, as in a process of their own
     source = MODELS / "src" / "candle_keras" / f"{name}_keras.py"
     with weights_without_data():
         workload = take_workload(run_file(source), str(source), check_workload)
@@ -110,19 +113,9 @@ def test_a_shipped_profile_is_what_its_source_gives(profiles: dict[str, ModelPro
     fresh, shipped = profiles[name.removesuffix("-keras")], load_model(name)
     assert fresh.order is not None
     assert shipped.order is not None
-    assert format_table(fresh.ops.assign(code_line=""), "OPS") == format_table(
-        shipped.ops.assign(code_line=""), "OPS"
-    )
+    # The line that made a layer is noted where files are profiled, in a child.
+    ours, theirs = (format_table(one.ops.assign(code_line=""), "OPS") for one in (fresh, shipped))
+    assert ours == theirs
     assert format_table(fresh.order, "ORDER") == format_table(shipped.order, "ORDER")
-    said = (
-        "name",
-        "data",
-        "run",
-        "sizes",
-        "optimizer",
-        "parameters_total",
-        "unsupported",
-        "missing",
-        "traced_with",
-    )
+    said = ("name", "data", "run", "sizes", "optimizer", "parameters_total", "unsupported", "missing")
     assert [getattr(fresh, one) for one in said] == [getattr(shipped, one) for one in said]

@@ -1,4 +1,4 @@
-"""P2B1 in Keras: the CANDLE autoencoder of lipid membranes, two wide convolutions, dense layers to 8 values and back.
+"""P2B1 in Keras: the CANDLE autoencoder of lipid membranes, wide convolutions, dense layers to 8 values and back.
 
 The network of candle/p2b1.py; its facts and their source stand there.
 """

@@ -1,4 +1,4 @@
-"""UNO in Keras: the CANDLE network of drug response over several screens, towers of dense layers for cell and drugs.
+"""UNO in Keras: the CANDLE network of drug response over several screens, towers for cell and drugs.
 
 The network of candle/uno.py; its facts and their source stand there.
 """
