@@ -262,6 +262,7 @@ def test_formats_of_scaled_blocks_are_priced_by_fp8_rows_at_their_own_rate(llama
     products = nvfp4.ops["dtype"].eq("nvfp4")
     assert set(nvfp4.ops["time_source"][products]) == {"transferred"}
     assert mxfp8.step.value == pytest.approx(fp8.step.value, rel=0.01)
+    assert mxfp8.step.high / mxfp8.step.low > 1.3 * fp8.step.high / fp8.step.low  # blocks were timed apart
     assert 0.55 < nvfp4.step.value / fp8.step.value < 0.75
     assert nvfp4.step.high > fp8.step.value  # the interval reaches to what fp8 itself takes
 

@@ -281,7 +281,7 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     ratio = bounds(own, machine).floor_s / bounds(there, machine).floor_s
     words = own.text("dtype").cells()
     rate = np.array([siblings(machine)[word].rate for word in words])
-    blocks = (rate == 1) & [ITEM_BYTE[word] % 1 > 0 for word in words]  # with the bytes of their scales
+    blocks = (rate == 1) & np.array([ITEM_BYTE[word] % 1 > 0 for word in words], bool)  # with bytes of scales
     ratio = np.where(rate == 1, 1.0, np.where(np.isnan(ratio), 1 / rate, ratio))
     z = half_width(interval)
     spread = np.exp(np.hypot(z * np.where(blocks, BLOCK_SPREAD, FORMAT_SPREAD), np.log(ratio)))
