@@ -267,6 +267,19 @@ def test_formats_of_scaled_blocks_are_priced_by_fp8_rows_at_their_own_rate(llama
     assert nvfp4.step.high > fp8.step.value  # the interval reaches to what fp8 itself takes
 
 
+def test_experts_in_fp8_are_priced_by_their_rows_in_bf16() -> None:
+    wide, low = (
+        fomkit.estimate("mixtral-8x7b", "h200-sxm", mode="prefill", precision=one, sizes={"seq": 2048})
+        for one in ("bf16", "fp8")
+    )
+    (at,) = low.ops.index[low.ops["kind"] == "experts"]
+    assert low.ops["time_source"][at] == "transferred"
+    assert 0.4 < low.ops["time_s"][at] / wide.ops["time_s"][at] < 0.6
+    # Timed in fp8 of scaled blocks, eight of ten of the longest took 0.33 to 0.82 of bf16: inside.
+    assert low.ops["low_s"][at] < 0.33 * wide.ops["time_s"][at]
+    assert low.ops["high_s"][at] > 0.82 * wide.ops["time_s"][at]
+
+
 def test_the_input_stays_as_it_is() -> None:
     ops = step()
     before = ops.copy(deep=True)
