@@ -33,10 +33,9 @@ def estimate(
     model: str | Path | ModelProfile | Any, machine: str | Path | Machine, *, inputs: Any = None,
     batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
     interval: float = DEFAULT_LEVEL, scope: Scope | None = None, last_batch: LastBatch | None = None,
-    allow_uncovered: bool = False, nodes: int | Literal["fill"] | None = None,
+    allow_uncovered: bool = False, nodes: int | Literal["fill"] | None = None, mode: Mode | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
-    epochs: int | None = None, samples: int | None = None, unit: str = "", mode: Mode | None = None,
-    fusion: Fusion | None = None,
+    epochs: int | None = None, samples: int | None = None, unit: str = "", fusion: Fusion | None = None,
 ) -> Estimate:  # fmt: skip
     """Estimate one model on one machine.
 
@@ -44,9 +43,7 @@ def estimate(
     ----------
     model, machine : name, path or profile
         A model may also be a ``model.py`` or an ONNX file, which is profiled first and kept by its content, or a
-        ``torch.nn.Module`` or ``keras.Model`` in memory.
-    inputs
-        Of a module in memory, as `fomkit.Workload` takes them.
+        ``torch.nn.Module`` or ``keras.Model`` in memory, with ``inputs`` as `fomkit.Workload` takes them.
     batch : int, optional
         Samples in one step; default: the profile's.
     sizes : mapping, optional
@@ -68,18 +65,13 @@ def estimate(
         As of `fomkit.scaling`.
     epochs, samples, unit : optional
         Of a run and of an epoch, and what one run makes, where the profile does not say.
-    mode : str, optional
-        Its training step (train), forward pass (infer), a prompt (prefill) or one token after a cache (decode),
-        from the file or the sizes that it is made of; default: the profile's.
-    fusion : str, optional
-        By sizes: ops one by one (eager), chains as one kernel (compiled), or kernels of libraries (vendor, as
-        profiles are). Of a trace with its order: as it ran (eager), or with its chains joined (compiled).
+    mode, fusion : str, optional
+        The step (train, infer, prefill, decode) and which ops are one kernel, as `estimate_all` takes them.
 
     Raises
     ------
     FomkitError
-        When a profile is unknown, work has no time, a layout does not divide, or a link that it needs is not
-        stated.
+        When a profile is unknown, work has no time, a layout does not divide, or a link of it is not stated.
 
     Examples
     --------
@@ -93,11 +85,7 @@ def estimate(
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     spread = spread_as(nodes, layout, links, node_devices)
     check_counts(epochs=epochs, samples=samples)
-    if mode is None and fusion is None:
-        known = as_model(model, inputs, batch)
-    else:
-        known = in_mode(model, mode, fusion, batch, sizes)
-    profile = stated_run(known, epochs, samples, unit)
+    profile = stated_run(in_mode(model, mode, fusion, batch, sizes, inputs), epochs, samples, unit)
     target = spread.on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
