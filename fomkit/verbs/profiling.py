@@ -59,11 +59,11 @@ _WITHOUT_DATA = {
 )
 def profile(
     source: str | Path | Workload | Any, *, arguments: Sequence[str] | None = None, script: bool = False,
-    mode: Mode = "train", fusion: Fusion = "vendor", batch: int | None = None,
-    sizes: Mapping[str, int] | None = None, optimizer: str | Any = None, name: str | None = None,
-    measure: Literal["step", "ops"] | None = None, threads: int | None = None,
+    mode: Mode = "train", fusion: Fusion = "vendor", batch: int | None = None, name: str | None = None,
+    sizes: Mapping[str, int] | None = None, optimizer: str | Any = None,
+    measure: Literal["step", "ops"] | None = None, threads: int | None = None, inputs: Any = None,
     precision: Literal["bf16"] | None = None, time_limit: float = 300.0, memory_limit: float | None = None,
-    inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None, tell: Callable[[str], None] = lambda _: None,
+    loss: Callable[[Any, Any], Any] | None = None, tell: Callable[[str], None] = lambda _: None,
 ) -> ModelProfile:  # fmt: skip
     """Trace a PyTorch or Keras model by shapes alone: no data, no accelerator, no memory for weights.
 
