@@ -17,6 +17,7 @@ from fomkit.frontends.config.profile import profile_config
 from fomkit.frontends.fusion import EAGER, ONE_KERNEL, Fusion, join_chains, moved_byte
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
+from fomkit.verbs import profiling
 
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 SHORT = 2
@@ -132,6 +133,7 @@ def test_a_fusion_is_chosen_where_the_ops_allow_it() -> None:
             fomkit.estimate(name, "h100-sxm", fusion=fusion)
     with pytest.raises(FomkitError, match=r"fusion eager is of a config\.json"):
         fomkit.profile("model_profiles/src/vgg16.py", fusion="eager")
+    assert get_args(profiling.Fusion) == FUSIONS
     prompt = replace(fomkit.model("llama3-8b-decode"), name="in memory")
     with pytest.raises(FomkitError, match=r"in memory: no config\.json"):
         fomkit.estimate(prompt, "h100-sxm", fusion="eager")

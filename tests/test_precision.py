@@ -262,8 +262,22 @@ def test_formats_of_scaled_blocks_are_priced_by_fp8_rows_at_their_own_rate(llama
     products = nvfp4.ops["dtype"].eq("nvfp4")
     assert set(nvfp4.ops["time_source"][products]) == {"transferred"}
     assert mxfp8.step.value == pytest.approx(fp8.step.value, rel=0.01)
+    assert mxfp8.step.high / mxfp8.step.low > 1.3 * fp8.step.high / fp8.step.low  # blocks were timed apart
     assert 0.55 < nvfp4.step.value / fp8.step.value < 0.75
     assert nvfp4.step.high > fp8.step.value  # the interval reaches to what fp8 itself takes
+
+
+def test_experts_in_fp8_are_priced_by_their_rows_in_bf16() -> None:
+    wide, low = (
+        fomkit.estimate("mixtral-8x7b", "h200-sxm", mode="prefill", precision=one, sizes={"seq": 2048})
+        for one in ("bf16", "fp8")
+    )
+    (at,) = low.ops.index[low.ops["kind"] == "experts"]
+    assert low.ops["time_source"][at] == "transferred"
+    assert 0.4 < low.ops["time_s"][at] / wide.ops["time_s"][at] < 0.6
+    # Timed in fp8 of scaled blocks, eight of ten of the longest took 0.33 to 0.82 of bf16: inside.
+    assert low.ops["low_s"][at] < 0.33 * wide.ops["time_s"][at]
+    assert low.ops["high_s"][at] > 0.82 * wide.ops["time_s"][at]
 
 
 def test_the_input_stays_as_it_is() -> None:

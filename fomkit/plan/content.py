@@ -9,6 +9,7 @@ import numpy as np
 
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.machine import Fact, Machine, Price
+from fomkit.core.model import CACHE, OF_SIZES
 from fomkit.core.units import UNITS, format_quantity
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import TABLES, uses_of
@@ -252,8 +253,18 @@ def conditions_content(estimate: Estimate) -> dict[str, dict[str, str]]:
     return {name: {"is": how, "what": what} for name, (how, what) in found.items()}
 
 
+def token_per_s(estimate: Estimate) -> Span | None:
+    """Give the tokens that one device trains on, reads or makes; None but of a transformer by its sizes [1/s]."""
+    sizes, job = estimate.sizes, estimate.job
+    if estimate.model.traced_with.get("device") != OF_SIZES or not sizes.keys() & {CACHE, "seq"}:
+        return None
+    samples, devices = (sizes["batch"], 1) if job is None else (job.samples, job.devices)
+    return estimate.step.per(samples * (1 if CACHE in sizes else sizes["seq"]) / devices)
+
+
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> dict[str, Any]:
     """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
+    tokens = token_per_s(estimate)
     content: dict[str, Any] = {
         "model": estimate.model.name,
         "target": estimate.machine.name,
@@ -270,7 +281,7 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> d
         "step_s": span_content(estimate.step),
         "epoch_s": span_content(estimate.run_time.epoch_s),
         "run_s": span_content(estimate.run_time.run_s),
-        **({} if estimate.token_per_s is None else {"token_per_s": span_content(estimate.token_per_s)}),
+        **({} if tokens is None else {"token_per_s": span_content(tokens)}),
         "unit_per_day": span_content(estimate.unit_per_day),
         "energy_j": energy_content(estimate),
         "terms": _terms(estimate),

@@ -17,7 +17,7 @@ import numpy as np
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope
-from fomkit.core.model import CACHE, OF_SIZES, LastBatch, ModelProfile
+from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.ops.check import check_table
 from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precision, restate_ops
 from fomkit.ops.pricing import add_costs
@@ -215,15 +215,6 @@ class Estimate(Shown):
         if self.job is not None or self.formats.name not in DEFAULTS:
             return self.job.precision if self.job is not None else self.formats.name
         return name_precision(self.formats, self.timed.products() if "timed" in self.detail.made else self.ops)
-
-    @property
-    def token_per_s(self) -> Span | None:
-        """The tokens that one device trains on, reads or makes; None but of a transformer by its sizes [1/s]."""
-        sizes = self.sizes
-        if self.model.traced_with.get("device") != OF_SIZES or not sizes.keys() & {CACHE, "seq"}:
-            return None
-        samples, devices = (sizes["batch"], 1) if self.job is None else (self.job.samples, self.job.devices)
-        return self.step.per(samples * (1 if CACHE in sizes else sizes["seq"]) / devices)
 
     @property
     def plot(self) -> Plots:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fomkit.core.measurement import Measurement
     from fomkit.plan.estimate import Estimate
     from fomkit.plan.op_tables import Prediction
-    from fomkit.verbs.compare import Comparison, Spread
+    from fomkit.verbs.compare import Comparison
     from fomkit.whatif.advice.advise import Advice
 
 
@@ -33,10 +33,9 @@ def estimate(
     model: str | Path | ModelProfile | Any, machine: str | Path | Machine, *, inputs: Any = None,
     batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
     interval: float = DEFAULT_LEVEL, scope: Scope | None = None, last_batch: LastBatch | None = None,
-    allow_uncovered: bool = False, nodes: int | Literal["fill"] | None = None,
+    allow_uncovered: bool = False, nodes: int | Literal["fill"] | None = None, mode: Mode | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
-    epochs: int | None = None, samples: int | None = None, unit: str = "", mode: Mode | None = None,
-    fusion: Fusion | None = None,
+    epochs: int | None = None, samples: int | None = None, unit: str = "", fusion: Fusion | None = None,
 ) -> Estimate:  # fmt: skip
     """Estimate one model on one machine.
 
@@ -68,18 +67,13 @@ def estimate(
         As of `fomkit.scaling`.
     epochs, samples, unit : optional
         Of a run and of an epoch, and what one run makes, where the profile does not say.
-    mode : str, optional
-        Its training step (train), forward pass (infer), a prompt (prefill) or one token after a cache (decode),
-        from the file or the sizes that it is made of; default: the profile's.
-    fusion : str, optional
-        By sizes: ops one by one (eager), chains as one kernel (compiled), or kernels of libraries (vendor, as
-        profiles are). Of a trace with its order: as it ran (eager), or with its chains joined (compiled).
+    mode, fusion : str, optional
+        The step (train, infer, prefill, decode) and which ops are one kernel, as `estimate_all` takes them.
 
     Raises
     ------
     FomkitError
-        When a profile is unknown, work has no time, a layout does not divide, or a link that it needs is not
-        stated.
+        When a profile is unknown, work has no time, a layout does not divide, or a link of it is not stated.
 
     Examples
     --------
@@ -91,14 +85,9 @@ def estimate(
     from fomkit.verbs.compare import spread_as
 
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
-    spread = spread_as(nodes, layout, links, node_devices)
     check_counts(epochs=epochs, samples=samples)
-    if mode is None and fusion is None:
-        known = as_model(model, inputs, batch)
-    else:
-        known = in_mode(model, mode, fusion, batch, sizes)
-    profile = stated_run(known, epochs, samples, unit)
-    target = spread.on(as_machine(machine))
+    profile = stated_run(in_mode(model, mode, fusion, batch, sizes, inputs), epochs, samples, unit)
+    target = (spread := spread_as(nodes, layout, links, node_devices)).on(as_machine(machine))
     return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
 
 
@@ -157,11 +146,10 @@ def estimate_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None = None, *, measurements: str | Path | None = None,
     batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
-    scope: Scope | None = None, nodes: int | Literal["fill"] | None = None,
+    scope: Scope | None = None, nodes: int | Literal["fill"] | None = None, mode: Mode | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     interval: float = DEFAULT_LEVEL, last_batch: LastBatch | None = None, allow_uncovered: bool = False,
-    epochs: int | None = None, samples: int | None = None, unit: str = "", mode: Mode | None = None,
-    fusion: Fusion | None = None,
+    epochs: int | None = None, samples: int | None = None, unit: str = "", fusion: Fusion | None = None,
 ) -> Comparison:  # fmt: skip
     """Estimate steps, runs and units of work per day.
 
@@ -186,11 +174,9 @@ def estimate_all(
     unit : str, optional
         What one run makes, where the profile does not say; default: a trained model.
     mode : str, optional
-        The step to estimate, where a file or sizes beside the profile tell it: training, a forward pass, one over
-        a prompt, or one token after a cache; default: the profile's.
+        Training, forward pass, prompt, or a token after a cache, by its file or sizes; default: the profile's.
     fusion : str, optional
-        Of a transformer by its sizes: ops one by one (eager), chains joined (compiled), kernels of libraries
-        (vendor, as profiles are). Of a trace with its order: as it ran (eager), or with chains joined (compiled).
+        Ops one by one (eager), chains joined (compiled), or as libraries run them; default: the profile's.
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`, for all of them.
 
@@ -211,25 +197,31 @@ def estimate_all(
     >>> [one.model.name for one in both.estimates], sorted(both.merits[0].weights)
     (['p1b3', 'tc1'], ['p1b3', 'tc1'])
     """
-    from fomkit.plan.run import stated_run
-    from fomkit.verbs.compare import spread_as
-
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
-    spread = spread_as(nodes, layout, links, node_devices)
     check_counts(epochs=epochs, samples=samples)
-    stated = partial(stated_run, epochs=epochs, samples=samples, unit=unit)
-    load = partial(in_mode, mode=mode, fusion=fusion, batch=batch, sizes=sizes)
-    return _compare_all(models, machines, baseline, measurements, options, spread, lambda one: stated(load(one)))
+    spread = (nodes, layout, links, node_devices)
+    load = partial(_loaded, of_step=(mode, fusion, batch, sizes), of_run=(epochs, samples, unit))
+    return _compare_all(models, machines, baseline, measurements, options, spread, load)
+
+
+def _loaded(
+    model: str | Path | ModelProfile, of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str]
+) -> ModelProfile:
+    """Take a model as `in_mode` does, with what was stated of its run."""
+    from fomkit.plan.run import stated_run
+
+    return stated_run(in_mode(model, *of_step), *of_run)
 
 
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
-    baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options, spread: Spread,
+    baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options,
+    spread: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
     loaded: Callable[[str | Path | ModelProfile], ModelProfile],
 ) -> Comparison:  # fmt: skip
     """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
     from fomkit.profiles.locate import locate
-    from fomkit.verbs.compare import compare
+    from fomkit.verbs.compare import compare, spread_as
 
     check_lists(models=models, machines=machines)
     if measurements is not None and baseline is None:
@@ -252,7 +244,7 @@ def _compare_all(
     base = None if baseline is None else as_machine(baseline, "baseline")
     profiles = [loaded(model) for model in named]
     found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
-                    measured=known, spread=spread)  # fmt: skip
+                    measured=known, spread=spread_as(*spread))  # fmt: skip
     if measurements is None:
         return found
     from fomkit.verbs.from_measurements import from_measurements, measured_content

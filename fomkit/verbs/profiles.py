@@ -97,14 +97,14 @@ def as_model(
 
 def in_mode(
     given: str | Path | ModelProfile | Any, mode: Mode | None = None, fusion: Fusion | None = None,
-    batch: int | None = None, sizes: Mapping[str, int] | None = None,
+    batch: int | None = None, sizes: Mapping[str, int] | None = None, inputs: Any = None,
 ) -> ModelProfile:  # fmt: skip
     """Take a model in a mode: the profile of this step, or one made of the file or the sizes that it is made from.
 
     `mode`: None takes it as it is. Of a name that is the profile itself, where it is of the mode, else NAME-MODE
     beside it, else what NAME.config.json beside it says; of a file what it is traced as. `fusion`: by sizes which
     ops are one kernel; of a trace ``eager`` is how it ran, and ``compiled`` joins its chains. `batch`, `sizes`: of
-    what is made.
+    what is made; `inputs`: as of `as_model`.
 
     Raises FomkitError where nothing says what the model does in this mode, or with so many kernels.
     """
@@ -113,11 +113,11 @@ def in_mode(
 
     is_file = isinstance(given, str | Path) and Path(given).suffix in TRACED
     by_sizes = is_file and Path(str(given)).suffix == ".json"
-    if is_file and (mode is not None or by_sizes):
+    if is_file and inputs is None and (mode is not None or (by_sizes and fusion is not None)):
         of_kernels: dict[str, Any] = {"fusion": fusion or "vendor"} if by_sizes else {}
         found = profile(given, mode=mode or "train", batch=batch, sizes=sizes, **of_kernels)
     else:
-        found = as_model(given)
+        found = as_model(given, inputs, batch)
         own = "decode" if CACHE in found.sizes else found.traced_with.get("mode", "train")
         fills_a_cache = found.order is not None and bool(found.order["module"].eq(CACHE).any())
         by_sizes = found.traced_with.get("device") == OF_SIZES

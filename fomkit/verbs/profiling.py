@@ -83,13 +83,11 @@ _WITHOUT_DATA = {
 )
 def profile(
     source: str | Path | Workload | Any, *, arguments: Sequence[str] | None = None, script: bool = False,
-    mode: Mode = "train", batch: int | None = None,
-    sizes: Mapping[str, int] | None = None, optimizer: str | Any = None, name: str | None = None,
-    measure: Literal["step", "ops"] | None = None, threads: int | None = None,
-    precision: Literal["bf16"] | None = None, fusion: Fusion = "vendor", time_limit: float = 300.0,
-    memory_limit: float | None = None,
-    inputs: Any = None, loss: Callable[[Any, Any], Any] | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    mode: Mode = "train", fusion: Fusion = "vendor", batch: int | None = None, name: str | None = None,
+    sizes: Mapping[str, int] | None = None, optimizer: str | Any = None,
+    measure: Literal["step", "ops"] | None = None, threads: int | None = None, inputs: Any = None,
+    precision: Literal["bf16"] | None = None, time_limit: float = 300.0, memory_limit: float | None = None,
+    loss: Callable[[Any, Any], Any] | None = None, tell: Callable[[str], None] = lambda _: None,
 ) -> ModelProfile:  # fmt: skip
     """Trace a PyTorch or Keras model by shapes alone: no data, no accelerator, no memory for weights.
 
@@ -105,11 +103,10 @@ def profile(
     arguments : sequence of str, optional
         With --script, after '--': the program's own.
     script : bool
-        The file is a training program, as one with a Trainer of transformers or Lightning, or an Accelerator,
-        always is: it really runs, on the CPU, until its third step or a few more; one of them is taken.
+        The file is a training program, as one that makes a Trainer or an Accelerator always is: it really runs,
+        on the CPU, and is stopped after a few steps.
     mode : str
-        A training step, or the forward pass; of a config.json also prefill, the same of a prompt, and decode, one
-        token after a cache.
+        A training step, or the forward pass; of a config.json also prefill, and decode, one token after a cache.
     batch : int, optional
         Samples in the step; default: the file's own.
     sizes : mapping, optional
@@ -119,15 +116,14 @@ def profile(
     name : str, optional
         Name of the profile; default: that of the file.
     measure : str, optional
-        Run it for real, too, with its weights: time the plain step again and again, without a profiler, its energy
-        read where there is a counter; or its ops as well, by the profiler.
+        Run it for real, too, with its weights: time the plain step, without a profiler, its energy read where
+        there is a counter; or its ops as well, by the profiler.
     threads : int, optional
         With --measure: threads on the CPU; default: the framework's own number.
     precision : str, optional
         With --measure step: time it under torch.autocast to this format; default: as it is.
     fusion : str
-        Of a config.json: norms, activations, positions, attention and update as one kernel each, as libraries run
-        them (vendor), with adding to the stream and the norm after it as one (compiled), or op by op (eager).
+        Of a config.json: ops one by one (eager), chains joined (compiled), or as libraries run them (vendor).
     time_limit : float
         Seconds that one attempt may take.
     memory_limit : float, optional
@@ -141,8 +137,8 @@ def profile(
     FomkitError
         When the file fails, hangs or lacks something.
     """
-    asked = _Asked(arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads,
-                   precision or "", fusion, time_limit, memory_limit)  # fmt: skip
+    asked = _Asked(arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads, precision or "",
+                   fusion, time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
         return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
     return _of_module(source, inputs, loss, asked)
