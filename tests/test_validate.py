@@ -26,7 +26,7 @@ from fomkit.validation import graphs
 from fomkit.validation import scores as scoring
 from fomkit.validation.calls import scored_calls
 from fomkit.validation.deepbench_scores import NAME as DENSE
-from fomkit.validation.deepbench_scores import SheetScores, dense_layer_scores, score_sheets
+from fomkit.validation.deepbench_scores import SheetScores, dense_layer_scores, median_line, score_sheets
 from fomkit.validation.framework import FORWARD, accumulate, backward
 from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped
 from fomkit.validation.labels import GraphRow, read_single_calls, read_whole_models
@@ -322,6 +322,12 @@ def test_figures_are_not_past_their_tolerance() -> None:
     assert neusight.mean == pytest.approx(0.083, abs=0.001)
 
 
+def score_one(value: float) -> scoring.Score:
+    """Score one prediction of 1 s."""
+    cases = make_cases(*(np.array([one]) for one in (1.0, value, 0.8, 1.2)))
+    return scoring.score(cases, "made up", "op", f"sheet {value}", "gemm")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("sheets_are_scored_once")
 def test_the_command_prints_writes_and_fails_past_a_tolerance(tmp_path: Path) -> None:
@@ -337,6 +343,9 @@ def test_the_command_prints_writes_and_fails_past_a_tolerance(tmp_path: Path) ->
     of_steps = [one for one in content["published"] if one["unit"] == "s"]
     assert [one["published"] for one in of_steps] == [1.42, 1.10, 18.13, 13.75]
     assert "Megatron-LM as published" in done.output
+    # Medians over sheets stand where all sheets ran.
+    two = [score_one(1.1), score_one(0.9)]
+    content["lines"].append(median_line(two, "made up", "gemm", {}).content())
     known, unknown = sorted_out(content, "validate")
     assert not unknown
     assert known == {one.name for one in METRICS if "validate" in one.by.split()}
