@@ -212,6 +212,7 @@ class View(NamedTuple):
     `tiles`: more features, for a table of more than `LIMIT` rows.
     `any_op`: true where the traffic decides the time, so that timings of one op teach what another takes.
     `parts`: names what other kernels run, of which a fit of the rest tells nothing; "" for the rest.
+    `along`: the size along which time goes straight between two timed ops that share the columns of ``exact``.
     """
 
     features: Callable[[Table], Matrix]
@@ -221,6 +222,7 @@ class View(NamedTuple):
     tiles: Callable[[Table], Matrix] | None = None
     any_op: bool = False
     parts: Callable[[Table], Texts] | None = None
+    along: str = ""
 
 
 def _storage(rows: Table) -> list[Matrix]:
@@ -316,7 +318,11 @@ VIEWS: Mapping[str, View] = {
     "copy": _TRAFFIC,
     "optimizer": View(_update_features, roofline_terms, ("numel",), exact=("rule", "impl")),
     "collective": View(
-        _collective_features, _collective_terms, ("message_byte",), exact=("collective", "ranks", "link")
+        _collective_features,
+        _collective_terms,
+        ("message_byte",),
+        ("collective", "ranks", "link"),
+        along="message_byte",
     ),
 }
 """The kinds that can be fitted."""

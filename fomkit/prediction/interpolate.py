@@ -45,6 +45,10 @@ LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 
 ENOUGH = 5 * ERRORS
 """Scored ops from which eight are a neighbourhood."""
 
+STRAIGHT, SERIES = 4.0, 10
+"""How many times as large the next timed size may be for time to go straight in between (`View.along`), and the
+fewest timed sizes: of fewer, the process hears from other numbers of ranks as well."""
+
 NONE = np.empty(0)
 OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")
 """What is stored of a fit that other machines' tables enter."""
@@ -165,11 +169,43 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), describe, falls, {})
 
 
+def _straight(family: Family, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
+    """Give ln(time) (n) by straight lines between timed sizes that lie near each other, elsewhere ``log_s``.
+
+    Where a library stays with its algorithm, a start and a rate hold from one size to the next. Below the least
+    size its time holds, above the largest the line of the last two.
+    """
+    view = VIEWS[kind]
+    if not view.along:
+        return log_s
+    names = list(view.exact)
+    series = pd.concat([rows.frame(names)[names], family.training[names]]).groupby(names, dropna=False).ngroup()
+    own, timed = np.split(series.to_numpy(), [len(rows)])
+    wanted, sizes = rows.number(view.along), family.rows.number(view.along)
+    seconds, found = family.training["_time_s"].to_numpy(np.float64), log_s.copy()
+    for one in np.unique(own[np.isin(own, timed)]).tolist():
+        at = np.flatnonzero(timed == one)
+        if len(at) < SERIES:
+            continue
+        at, asked = at[np.argsort(sizes[at])], np.flatnonzero(own == one)
+        size = np.maximum(wanted[asked], sizes[at[0]])
+        above = np.clip(np.searchsorted(sizes[at], size), 1, len(at) - 1)
+        low, high = at[above - 1], at[above]
+        share = (size - sizes[low]) / np.maximum(sizes[high] - sizes[low], 1.0)
+        line_s = seconds[low] + share * np.maximum(seconds[high] - seconds[low], np.where(share > 1, 0.0, -np.inf))
+        reach = np.maximum(sizes[high], size) / np.minimum(sizes[low], wanted[asked])
+        near = asked[(reach <= STRAIGHT) & (low != high)]
+        found[near] = np.log(line_s)[np.isin(asked, near)]
+    return found
+
+
 def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
     """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
     query = see(family.fit, rows, kind, len(family.training))
     correction = gp.posterior(family.fitted, query)
-    return log_mean(family.fit, rows, VIEWS[kind].terms(as_rows(rows))) + correction.mean, correction
+    rows = as_rows(rows)
+    log_s = log_mean(family.fit, rows, VIEWS[kind].terms(rows)) + correction.mean
+    return _straight(family, rows, kind, log_s), correction
 
 
 def _nearest(distance: Matrix) -> Flags:
@@ -256,7 +292,7 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
     return found
 
 
-def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
+def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
     """Predict rows by a fit: ``query`` is what the fit sees of them (`see`)."""
     fit, count = family.fit, len(family.training)
     spread, mean, apart, anywhere = np.empty((4, len(rows)))
@@ -269,7 +305,7 @@ def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval:
         if len(fit.elsewhere):
             nearest[block] = tried.argmin(1)
             apart[block] = tried.min(1)
-    log_s = log_mean(fit, rows, terms) + mean
+    log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + mean)
     far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     told = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
@@ -288,7 +324,7 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
 
     def predict(query: Rows) -> Answers:
         features = see(family.fit, query, "gemm", len(family.training))
-        found = _answers(query, VIEWS["gemm"].terms(query), features, family, interval)
+        found = _answers(query, "gemm", VIEWS["gemm"].terms(query), features, family, interval)
         found = with_vectors(query, features, found, family, machine, interval)
         return with_facts(query, found, family, machine, interval)
 
@@ -362,7 +398,7 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
                 yield (
                     _products(served, family, machine, interval)
                     if kind == "gemm"
-                    else _answers(served, terms[own], query, family, interval)
+                    else _answers(served, kind, terms[own], query, family, interval)
                 )
 
 
