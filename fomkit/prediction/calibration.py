@@ -186,7 +186,7 @@ def _fit_rows(
         mean = mean * np.exp(found.offset)
         return Fit(mean, found.hyper, found.target, *blank, np.empty(0), found.elsewhere, found.noise)
     fit = Fit(fit_mean(terms, seconds), Hyper(np.empty(0), 0.0, 0.0), np.empty(0), *blank)
-    if kind == "gemm" and chip is not None and len(rows) > LIMIT:
+    if chip is not None and len(rows) > LIMIT:
         some = np.arange(0, len(rows), -(-len(rows) // FORM_ROWS))
         form = fit_form(tiled(rows.iloc[some], chip), chip, seconds[some])
         fit = fit._replace(form=np.array([*chip, *form]))
@@ -339,9 +339,9 @@ def fit_timings(
     """Fit every family of a table of timings that has enough rows.
 
     `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `others`: by family, what
-    other machines' tables tell; `chips`: what products in tiles run on (`fomkit.prediction.tiles.chips_of`).
-    Gives a dict: family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always
-    gives the same fits.
+    other machines' tables tell; `chips`: by family, what products in tiles run on (`tiles.chips_of`). Gives a
+    dict: family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the
+    same fits.
     Raises FomkitError when the table has no costs.
     """
     if not {"flop", "byte"} <= set(timings.columns):
@@ -355,9 +355,7 @@ def fit_timings(
     # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):
         fits: dict[str, Any] = {
-            str(name): _fit_family(
-                rows, name.kind, (others or {}).get(str(name)), (chips or {}).get(f"{name.dtype}/{name.engine}")
-            )
+            str(name): _fit_family(rows, name.kind, (others or {}).get(str(name)), (chips or {}).get(str(name)))
             for name, rows in tables.items()
         }
     return {**fits, "rates": _rates(tables)} if tables else {}

@@ -95,10 +95,10 @@ class Tiled(NamedTuple):
 
 
 def chips_of(device: Device) -> dict[str, Chip]:
-    """Give what the form needs by number format and engine, as ``bf16/matrix``; empty where it is not stated."""
+    """Give what the form needs by family of products, as ``gemm/bf16/matrix``; empty where it is not stated."""
     byte_per_s = device.byte_per_s
     known = {} if byte_per_s is None else {
-        f"{peak.dtype}/{peak.engine}": chip_of(device, peak.rate.value, byte_per_s.value)
+        f"gemm/{peak.dtype}/{peak.engine}": chip_of(device, peak.rate.value, byte_per_s.value)
         for peak in device.peaks if peak.engine == "matrix"
     }  # fmt: skip
     return {name: chip for name, chip in known.items() if chip is not None}
@@ -257,7 +257,7 @@ def attention_parts(rows: Table) -> Texts:
 
 
 def attention_features(rows: Table) -> Matrix:
-    """Give the features of attention (n × 8)."""
+    """Give the features of attention (n × 9)."""
     batch, heads, kv_heads, q_len, kv_len, head_dim = _logs(
         rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
     )
@@ -266,7 +266,9 @@ def attention_features(rows: Table) -> Matrix:
     queries = numbers(rows, "q_len", 1.0)
     tiles = np.clip(batch + heads + np.log2(np.ceil(queries / TILE)), *FEW_TILES)
     last = np.log2(queries / (np.ceil(queries / (2 * TILE)) * (2 * TILE)))
-    return np.column_stack([batch + heads, batch + kv_heads, kv_len, head_dim, cache, work, tiles, last])
+    # Libraries pack heads into tiles: their number times the batch does not tell what they do.
+    sizes = [batch + heads, batch + kv_heads, heads, kv_len, head_dim, cache, work]
+    return np.column_stack([*sizes, tiles, last])
 
 
 def attention_terms(rows: Table) -> Matrix:
