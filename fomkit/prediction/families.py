@@ -296,18 +296,14 @@ def _rnn_terms(rows: Table) -> Matrix:
 _CONV_SHAPE = (
     "in_channels", "out_channels", *_KERNEL, "depth", "height", "width", *_STRIDE, "groups",
 )  # fmt: skip
+_HEADS, _SERIES = ("heads", "kv_heads", "head_dim"), ("collective", "ranks", "link")
 _TRAFFIC = View(_traffic_features, roofline_terms, ("numel",), any_op=True)
 VIEWS: Mapping[str, View] = {
     "gemm": View(_gemm_features, _gemm_terms, ("k",), tiles=product_tiles),
     "sparse_gemm": View(_sparse_features, roofline_terms, ("m", "k", "density")),
     "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
-    "attention": View(
-        tiles.attention_features,
-        tiles.attention_terms,
-        ("heads", "kv_heads", "head_dim"),
-        parts=tiles.attention_parts,
-    ),
+    "attention": View(tiles.attention_features, tiles.attention_terms, _HEADS, parts=tiles.attention_parts),
     "experts": View(tiles.expert_features, tiles.expert_terms, ("n", "k")),
     "pointwise": _TRAFFIC,
     "reduction": _TRAFFIC,
@@ -318,11 +314,7 @@ VIEWS: Mapping[str, View] = {
     "copy": _TRAFFIC,
     "optimizer": View(_update_features, roofline_terms, ("numel",), exact=("rule", "impl")),
     "collective": View(
-        _collective_features,
-        _collective_terms,
-        ("message_byte",),
-        ("collective", "ranks", "link"),
-        along="message_byte",
+        _collective_features, _collective_terms, ("message_byte",), exact=_SERIES, along="message_byte"
     ),
 }
 """The kinds that can be fitted."""
