@@ -27,6 +27,7 @@ from fomkit.prediction.calibration import FEWEST, fit_timings, shape_groups
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, training_rows
 from fomkit.prediction.rates import rates
+from fomkit.prediction.tiles import chips_of
 from fomkit.profiles.evidence import shipped_typical_tables
 from fomkit.profiles.machines import load_machine
 
@@ -75,7 +76,9 @@ def predicted(machine: Machine, name: FamilyName, rows: pd.DataFrame, folds: int
     for number in np.unique(fold):
         known, query = rows[fold != number], rows[fold == number]
         typical = machine.typical or shipped_typical_tables()
-        part = replace(machine, timings=known, fits=fit_timings(known), typical=typical)
+        part = replace(
+            machine, timings=known, fits=fit_timings(known, chips=chips_of(machine.device)), typical=typical
+        )
         times = interpolate.estimate(query, part, 0.8)
         found.append(
             pd.DataFrame(

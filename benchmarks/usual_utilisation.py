@@ -27,11 +27,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares
 
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
+from fomkit.prediction.calibration import fit_form
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
@@ -73,9 +73,6 @@ SISTERS = ("gb200",)
 """Chips of another machine here under another power limit: but for products in tiles, which choose what they hear,
 their surfaces would say the same twice."""
 DEVICE_ALONE = (HARNESS,)
-HELD = 0.2
-"""How firmly constants of a form are held, in ln(time) for a factor of e: one machine's form serves another's
-products, so what its table leaves open shall be as everywhere."""
 FEWEST, FEWEST_THIN, REACH, SAMPLE_ROWS = 20, 4, 2.0, 200
 PROBABILITIES = (np.arange(20) + 0.5) / 20
 ROOT = Path(__file__).parent.parent
@@ -98,18 +95,6 @@ class Table(NamedTuple):
     form: Form | tuple[()] = ()
 
 
-def fitted_form(products: Tiled, chip: Chip, time_s: np.ndarray) -> Form:
-    """The form nearest to timings, robust to outliers; each constant is held to its default by a factor of e."""
-    start = np.log(Form())
-
-    def errors(logged: np.ndarray) -> np.ndarray:
-        wrong = np.log(tile_seconds(Form(*np.exp(logged)), products, chip)) - np.log(time_s)
-        return np.concatenate([wrong, np.sqrt(len(time_s)) * HELD * (logged - start)])
-
-    found = least_squares(errors, start, loss="soft_l1", f_scale=0.2, max_nfev=60).x
-    return Form(*(float(f"{value:.3g}") for value in np.exp(found)))
-
-
 def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
     """Products as tiles of their result."""
     rows = costed[
@@ -121,7 +106,7 @@ def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
         if chip is None or len(timed) < FEWEST:
             continue
         products, time_s = tiled(timed, chip), timed["own_s"].to_numpy()
-        form = fitted_form(products, chip, time_s)
+        form = fit_form(products, chip, time_s)
         features = np.rint(products.features * FEATURE_DIGITS) / FEATURE_DIGITS
         reached = np.log(tile_seconds(form, products, chip) / time_s)
         yield Table(machine, dtype, "matrix", features, reached, products, chip, form)

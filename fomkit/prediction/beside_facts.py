@@ -13,7 +13,9 @@ from fomkit.prediction import gp, prior
 from fomkit.prediction.estimates import Answers, Rows, cached, numbers
 from fomkit.prediction.families import aligned
 from fomkit.prediction.gp import Matrix, Places
+from fomkit.prediction.rates import bounds
 from fomkit.prediction.tiles import mix, thinness
+from fomkit.prediction.typical import SHORTEST_S
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 ERRORS = 8
 """Left-out errors from which the spread of a prediction is taken: those of the nearest scored ops."""
+
+MIN_CORRELATION = 0.5
+"""Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
 
 FAR, LITTLE = 20.0, 0.01
 """Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
@@ -45,8 +50,64 @@ class Known(Protocol):
         """The same as a table, with ``_time_s``."""
 
     @property
+    def fitted(self) -> gp.Precomputed:
+        """What the process knows of them."""
+
+    @property
     def fit(self) -> Any:
         """Mean, and left-out errors."""
+
+
+def _untimed(rows: Rows, features: Matrix, family: Known) -> Matrix:
+    """Give how little the table says of thin products (n): 1 far from every timed product, 0 among them.
+
+    Of a product with one row or column only such products speak: it runs by another kernel.
+    """
+    known, query = thinness(family.rows), thinness(rows)
+    scaled = features / family.fit.hyper.length
+    apart, length = np.full(len(rows), np.inf), np.ones(scaled.shape[1])
+    for alike, timed in ((query == 1, known == 1), (query < 1, known >= 0)):
+        if alike.any() and timed.any():
+            apart[alike] = gp.distances(scaled[alike], family.fitted.scaled[timed], length).min(1)
+    near = gp.correlation(np.minimum(apart, FAR)) / MIN_CORRELATION
+    return np.asarray(query * np.maximum(1 - near, 0.0), np.float64)
+
+
+def with_vectors(
+    rows: Rows, query: Matrix, found: Answers, family: Known, machine: Machine, interval: float
+) -> Answers:
+    """Draw thin products far from every timed one to what such products reach of the bandwidth elsewhere."""
+    share, thin = np.zeros(len(rows)), thinness(rows)
+    at = np.flatnonzero(thin > 0)
+    if len(at):
+        # Of what is read at once nothing streams: a start is all there is, and the table knows its own.
+        at = at[(thin[at] == 1) | (bounds(rows.take(at), machine).floor_s > SHORTEST_S)]
+    if len(at):
+        share[at] = _untimed(rows.take(at), query[at], family)
+    at = np.flatnonzero(share > LITTLE)
+    from_rates = prior.estimate(rows.take(at), machine, interval) if len(at) else None
+    if from_rates is None or not len(from_rates):
+        return found
+    at = at[np.isin(rows.index[at], from_rates.index)]
+    # Several rows run by the kernels of large products, of which the table knows what a start costs.
+    start_s = np.where(thin[at] < 1, family.fit.mean[0], 0.0)
+    times = found.times.copy()
+    elsewhere = np.log(np.maximum(from_rates.times, start_s))
+    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
+    mostly = np.flatnonzero(share[at] > 0.5)
+    source, bound = (
+        one.replaced(at[mostly], other.taken(mostly))
+        for one, other in ((found.source, from_rates.source), (found.limit, from_rates.limit))
+    )
+    places = {int(place): number for number, place in enumerate(at.tolist())}
+
+    def evidence(place: int) -> str:
+        if place not in places:
+            return found.evidence(place)
+        words = f"as products of a matrix and a vector by {share[place]:.0%}: {from_rates.evidence(places[place])}"
+        return f"{words}; {found.evidence(place)}"
+
+    return Answers(rows.index, times, source, bound, evidence)
 
 
 def _octaves(rows: Rows, known: Rows) -> Matrix:
@@ -130,7 +191,7 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
         return found
     apart = _octaves(rows, family.rows)
     few, thin = apart.shape[1] <= FEW, thinness(rows)
-    # `_with_vectors` tells thin products apart already, unless all are far off; of few rows none is near.
+    # `with_vectors` tells thin products apart already, unless all are far off; of few rows none is near.
     known = np.where(thin > 0, 8.0, 2.0 if few else 1.0) * KNOWN_OCTAVES
     share = np.clip(apart.min(1) / known - 1, 0.0, 1.0)
     if not few and not (share > LITTLE).any():

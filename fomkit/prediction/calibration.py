@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.linalg.lapack import dpotrs
-from scipy.optimize import minimize
+from scipy.optimize import least_squares, minimize
 from threadpoolctl import threadpool_limits
 
 from fomkit.core.errors import FomkitError
@@ -23,6 +23,7 @@ from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, distances
 from fomkit.prediction.interpolate import Fit
+from fomkit.prediction.tiles import Chip, Form, Tiled, tile_seconds, tiled
 
 FEWEST = 8
 """Distinct ops from which a family is fitted; fewer cannot tell a fixed cost, two rates and a spread apart."""
@@ -35,6 +36,13 @@ LENGTH_WIDTH = 0.5
 
 HUBER = 0.3
 """Log error from which a row pulls the calibrated roofline with constant force."""
+
+HELD = 0.2
+"""How firmly constants of a form are held, in ln(time) for a factor of e: one machine's form serves another's
+products, so what its table leaves open shall be as everywhere."""
+
+FORM_ROWS = 2000
+"""Products that tell a form's eight constants: of more, an even part."""
 
 
 class CrossValidation(NamedTuple):
@@ -87,6 +95,21 @@ def fit_mean(terms: Matrix, seconds: Matrix, usual: Matrix | None = None) -> Mat
     found = minimize(loss, start, jac=True, method="L-BFGS-B")
     every[met] = np.exp(found.x)
     return every
+
+
+def fit_form(products: Tiled, chip: Chip, seconds: Matrix) -> Form:
+    """Fit the form of products in tiles to times, robust to outliers; each constant is held to its default.
+
+    Constants have three digits.
+    """
+    start, logs = np.log(Form()), np.log(seconds)
+
+    def errors(logged: Matrix) -> Matrix:
+        wrong = np.log(tile_seconds(Form(*np.exp(logged)), products, chip)) - logs
+        return np.concatenate([wrong, np.sqrt(len(seconds)) * HELD * (logged - start)])
+
+    found = least_squares(errors, start, loss="soft_l1", f_scale=0.2, max_nfev=60).x
+    return Form(*(float(f"{value:.3g}") for value in np.exp(found)))
 
 
 def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> tuple[float, Matrix]:
@@ -143,7 +166,9 @@ def fit_hyper(features: Matrix, target: Matrix, noise: Matrix, usual: Matrix | N
     return Hyper(values[:count], float(values[count]), float(values[-1]))
 
 
-def _fit_rows(rows: pd.DataFrame, kind: str, others: Others | None = None, left_out: int = -1) -> Fit:
+def _fit_rows(
+    rows: pd.DataFrame, kind: str, others: Others | None = None, left_out: int = -1, chip: Chip | None = None
+) -> Fit:
     view = VIEWS[kind]
     seconds = rows["_time_s"].to_numpy(np.float64)
     terms = view.terms(as_rows(rows))
@@ -160,12 +185,17 @@ def _fit_rows(rows: pd.DataFrame, kind: str, others: Others | None = None, left_
         found = condition(others, left_out, hidden, features, target, noise)
         mean = mean * np.exp(found.offset)
         return Fit(mean, found.hyper, found.target, *blank, np.empty(0), found.elsewhere, found.noise)
-    mean = fit_mean(terms, seconds)
-    residual = np.log(seconds / (terms @ mean))
+    fit = Fit(fit_mean(terms, seconds), Hyper(np.empty(0), 0.0, 0.0), np.empty(0), *blank)
+    if chip is not None and len(rows) > LIMIT:
+        some = np.arange(0, len(rows), -(-len(rows) // FORM_ROWS))
+        form = fit_form(tiled(rows.iloc[some], chip), chip, seconds[some])
+        fit = fit._replace(form=np.array([*chip, *form]))
+    residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
     # Above the limit every so-manieth row: lengths need no more to be known well.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
-    hyper = fit_hyper(look_at(rows, kind, len(rows))[part], residual[part], interpolate.row_noise(rows)[part])
-    return Fit(mean, hyper, residual, *blank)
+    features = interpolate.see(fit, rows.iloc[part], kind, len(rows))
+    hyper = fit_hyper(features, residual[part], interpolate.row_noise(rows)[part])
+    return fit._replace(hyper=hyper, residual=residual)
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
@@ -185,12 +215,18 @@ def shape_folds(rows: pd.DataFrame, kind: str, folds: int, others: Others | None
 
 
 def predict_folds(
-    rows: pd.DataFrame, kind: str, fold: Indices, query: Places, others: Others | None = None
+    rows: pd.DataFrame,
+    kind: str,
+    fold: Indices,
+    query: Places,
+    others: Others | None = None,
+    chip: Chip | None = None,
 ) -> CrossValidation:
     """Predict some rows from rows of other folds only, everything fitted anew without them.
 
     `rows`: training rows with their costs; `fold` (n,): round in which a row is left out; `query` (m,): positions
-    of the rows to predict; `others`: what other machines tell, of whose ops the same are left out.
+    of the rows to predict; `others`: what other machines tell, of whose ops the same are left out; `chip`: what
+    products in tiles run on.
     """
     rounds, tried = fold[query], rows.iloc[query]
     log_s, apart = np.empty(len(query)), np.empty((len(query), len(query)))
@@ -198,10 +234,10 @@ def predict_folds(
     for number in np.unique(rounds).tolist():
         out = rounds == number
         known = rows[fold != number].reset_index(drop=True)
-        fits[number] = fit = _fit_rows(known, kind, others, number)
+        fits[number] = fit = _fit_rows(known, kind, others, number, chip)
         family = interpolate.ready(fit, known, kind)
         log_s[out], correction = interpolate.predict_log_time(family, tried[out], kind)
-        features = look_at(tried, kind, len(known))
+        features = interpolate.see(fit, tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
         parts.append((out, correction))
     # Errors of the same round are of the same shape group, which no one asks for twice.
@@ -217,11 +253,15 @@ def predict_folds(
 
 
 def cross_validate(
-    rows: pd.DataFrame, kind: str, folds: int = FOLDS, others: Others | None = None
+    rows: pd.DataFrame,
+    kind: str,
+    folds: int = FOLDS,
+    others: Others | None = None,
+    chip: Chip | None = None,
 ) -> CrossValidation:
     """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most."""
     fold = shape_folds(rows, kind, folds, others)
-    return predict_folds(rows, kind, fold, interpolate.cross_validated_rows(len(rows)), others)
+    return predict_folds(rows, kind, fold, interpolate.cross_validated_rows(len(rows)), others, chip)
 
 
 def _quantiles(errors: Matrix) -> Matrix:
@@ -256,14 +296,15 @@ def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
         "left_out_quantiles": fit.quantiles.tolist(),
         "left_out_log_error": fit.errors.tolist(),
         **({} if not len(fit.row_noise) else shared),
+        **({} if not len(fit.form) else {"form": fit.form.tolist()}),
     }
 
 
-def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None) -> dict[str, Any]:
+def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip | None) -> dict[str, Any]:
     others = others if others and others.tell_more(look_at(rows, kind, 1)) else None
-    found = cross_validate(rows, kind, others=others)
+    found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
-    fit = _fit_rows(rows, kind, others)
+    fit = _fit_rows(rows, kind, others, chip=chip)
     fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {
@@ -290,12 +331,17 @@ def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
     return {"flop_per_s": flop_per_s, "byte_per_s": max(byte_per_s, default=None)}
 
 
-def fit_timings(timings: pd.DataFrame, others: Mapping[str, Others] | None = None) -> dict[str, Any]:
+def fit_timings(
+    timings: pd.DataFrame,
+    others: Mapping[str, Others] | None = None,
+    chips: Mapping[str, Chip] | None = None,
+) -> dict[str, Any]:
     """Fit every family of a table of timings that has enough rows.
 
     `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `others`: by family, what
-    other machines' tables tell. Gives a dict: family name
-    to parameters, and ``rates``; plain lists and numbers, for JSON. The same timings always give the same fits.
+    other machines' tables tell; `chips`: by family, what products in tiles run on (`tiles.chips_of`). Gives a
+    dict: family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the
+    same fits.
     Raises FomkitError when the table has no costs.
     """
     if not {"flop", "byte"} <= set(timings.columns):
@@ -309,6 +355,7 @@ def fit_timings(timings: pd.DataFrame, others: Mapping[str, Others] | None = Non
     # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):
         fits: dict[str, Any] = {
-            str(name): _fit_family(rows, name.kind, (others or {}).get(str(name))) for name, rows in tables.items()
+            str(name): _fit_family(rows, name.kind, (others or {}).get(str(name)), (chips or {}).get(str(name)))
+            for name, rows in tables.items()
         }
     return {**fits, "rates": _rates(tables)} if tables else {}

@@ -23,9 +23,9 @@ from fomkit.prediction import donors, estimates, exact, interpolate, prior, tran
 from fomkit.prediction.donors import original, rescale_answers, stated
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, as_rows, cached, numbers
 from fomkit.prediction.exact import hits, row_major, settle, settle_engines
-from fomkit.prediction.families import families, fitted, look_at, same_ops, servable, training_rows
+from fomkit.prediction.families import families, fitted, same_ops, servable, training_rows
 from fomkit.prediction.gp import Indices, Matrix, Places, distances
-from fomkit.prediction.interpolate import as_fit
+from fomkit.prediction.interpolate import as_fit, see
 from fomkit.prediction.prior import name_bounds
 from fomkit.prediction.rates import own_times
 from fomkit.prediction.transfer import BASELINE, in_another_format
@@ -292,8 +292,9 @@ def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Ne
             continue
         training = training_rows(machine.timings, name)
         chosen = chosen[fitted(chosen, training, name.kind)]
-        known, query = (look_at(table, name.kind, len(training)) for table in (training, chosen))
-        apart = distances(query, known, as_fit(stored).hyper.length)
+        fit = as_fit(stored)
+        known, query = (see(fit, table, name.kind, len(training)) for table in (training, chosen))
+        apart = distances(query, known, fit.hyper.length)
         nearest = np.argsort(apart, axis=1, kind="stable")[:, :MOST]
         timings = list(estimates.records(training))
         for index, far, places in zip(chosen.index.tolist(), apart, nearest, strict=True):

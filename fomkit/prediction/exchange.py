@@ -24,9 +24,9 @@ from fomkit.prediction.links import Collective, Ends, Taken
 if TYPE_CHECKING:
     from fomkit.core.job import Algorithm
 
-MEASURED = (0.91, 1.06)
+MEASURED = (0.94, 1.09)
 """Ends of the interval of a measured collective over its value: deciles of sizes left out one at a time of the
-three NCCL tables that ship (a100-sxm, h200-sxm, l40s)."""
+six NCCL tables that ship with fomkit."""
 _FROM_QUARTILES = half_width(links.DECILES) / half_width(0.5)
 
 
@@ -90,7 +90,7 @@ def table_time(
 ) -> Taken | None:
     """Give a collective's time from a table of such inside a node; None where it has none of so many ranks.
 
-    Between two sizes the logarithm goes straight; above the largest its rate holds, below the least its time. The
+    Between two sizes time goes straight; above the largest its rate holds, below the least its time. The
     interval is that of the repeats where the table has their quartiles, with that of sizes left out where the
     size itself was not timed.
 
@@ -103,7 +103,8 @@ def table_time(
         return None
     at, known = log(message_byte), np.log(curve.size)
     below, above = (float(np.interp(at, known, ends)) for ends in (curve.below, curve.above))
-    value = exp(float(np.interp(at, known, curve.middle))) * max(1.0, message_byte / float(curve.size[-1]))
+    value = float(np.interp(message_byte, curve.size, np.exp(curve.middle)))
+    value *= max(1.0, message_byte / float(curve.size[-1]))
     ends = _apart((below, above), between=not bool((curve.size == message_byte).any()))
     return Taken(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
 

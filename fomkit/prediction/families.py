@@ -212,6 +212,7 @@ class View(NamedTuple):
     `tiles`: more features, for a table of more than `LIMIT` rows.
     `any_op`: true where the traffic decides the time, so that timings of one op teach what another takes.
     `parts`: names what other kernels run, of which a fit of the rest tells nothing; "" for the rest.
+    `along`: the size along which time goes straight between two timed ops that share the columns of ``exact``.
     """
 
     features: Callable[[Table], Matrix]
@@ -221,6 +222,7 @@ class View(NamedTuple):
     tiles: Callable[[Table], Matrix] | None = None
     any_op: bool = False
     parts: Callable[[Table], Texts] | None = None
+    along: str = ""
 
 
 def _storage(rows: Table) -> list[Matrix]:
@@ -294,18 +296,14 @@ def _rnn_terms(rows: Table) -> Matrix:
 _CONV_SHAPE = (
     "in_channels", "out_channels", *_KERNEL, "depth", "height", "width", *_STRIDE, "groups",
 )  # fmt: skip
+_HEADS, _SERIES = ("heads", "kv_heads", "head_dim"), ("collective", "ranks", "link")
 _TRAFFIC = View(_traffic_features, roofline_terms, ("numel",), any_op=True)
 VIEWS: Mapping[str, View] = {
     "gemm": View(_gemm_features, _gemm_terms, ("k",), tiles=product_tiles),
     "sparse_gemm": View(_sparse_features, roofline_terms, ("m", "k", "density")),
     "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
-    "attention": View(
-        tiles.attention_features,
-        tiles.attention_terms,
-        ("heads", "kv_heads", "head_dim"),
-        parts=tiles.attention_parts,
-    ),
+    "attention": View(tiles.attention_features, tiles.attention_terms, _HEADS, parts=tiles.attention_parts),
     "experts": View(tiles.expert_features, tiles.expert_terms, ("n", "k")),
     "pointwise": _TRAFFIC,
     "reduction": _TRAFFIC,
@@ -316,7 +314,7 @@ VIEWS: Mapping[str, View] = {
     "copy": _TRAFFIC,
     "optimizer": View(_update_features, roofline_terms, ("numel",), exact=("rule", "impl")),
     "collective": View(
-        _collective_features, _collective_terms, ("message_byte",), exact=("collective", "ranks", "link")
+        _collective_features, _collective_terms, ("message_byte",), exact=_SERIES, along="message_byte"
     ),
 }
 """The kinds that can be fitted."""

@@ -16,8 +16,8 @@ from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
-from fomkit.prediction import gp, prior
-from fomkit.prediction.beside_facts import ERRORS, FAR, LITTLE, with_facts
+from fomkit.prediction import gp
+from fomkit.prediction.beside_facts import ERRORS, MIN_CORRELATION, with_facts, with_vectors
 from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, join_answers
 from fomkit.prediction.families import (
     VIEWS,
@@ -31,9 +31,7 @@ from fomkit.prediction.families import (
 )
 from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.monotone import Falls, Surroundings, never_falling, timed_falls
-from fomkit.prediction.rates import bounds
-from fomkit.prediction.tiles import mix, thinness
-from fomkit.prediction.typical import SHORTEST_S
+from fomkit.prediction.tiles import Chip, Form, tile_seconds, tiled, waves
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -47,9 +45,9 @@ LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 
 ENOUGH = 5 * ERRORS
 """Scored ops from which eight are a neighbourhood."""
 
-MIN_CORRELATION = 0.5
-"""Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
-
+STRAIGHT, SERIES = 4.0, 10
+"""How many times as large the next timed size may be for time to go straight in between (`View.along`), and the
+fewest timed sizes: of fewer, the process hears from other numbers of ranks as well."""
 
 NONE = np.empty(0)
 OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")
@@ -66,6 +64,8 @@ class Fit(NamedTuple):
     `spread`: the process's standard deviation of each of these; empty where other machines tell nothing.
     `elsewhere` (e, p): features of ops that only others timed; their ``residual`` follows that of the own rows.
     `row_noise` (n + e,): variance of each of all these rows; empty where there is only what the clock gives.
+    `form` (12,): of many products on a chip of stated processors: the fields of `Chip`, and those of the `Form`
+      that takes the mean's place; else empty.
     """
 
     mean: Matrix
@@ -76,6 +76,7 @@ class Fit(NamedTuple):
     spread: Matrix = NONE
     elsewhere: Matrix = NONE
     row_noise: Matrix = NONE
+    form: Matrix = NONE
 
 
 def as_fit(stored: Mapping[str, Any]) -> Fit:
@@ -85,7 +86,7 @@ def as_fit(stored: Mapping[str, Any]) -> Fit:
     residual, quantiles, errors = (np.array(stored[name], np.float64) for name in names)
     return Fit(
         np.array(stored["mean"]), hyper, residual, quantiles, errors,
-        *(np.array(stored.get(name, ()), np.float64) for name in OF_OTHERS),
+        *(np.array(stored.get(name, ()), np.float64) for name in (*OF_OTHERS, "form")),
     )  # fmt: skip
 
 
@@ -128,10 +129,24 @@ def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
     return {name: float(known[0]) for name, known in sizes.items() if len(known) and (known == known[0]).all()}
 
 
+def see(fit: Fit, rows: Table, kind: str, row_count: int) -> Matrix:
+    """Give the features of rows, as this fit of so many training rows looks at them."""
+    features = look_at(rows, kind, row_count)
+    return np.column_stack([features, waves(as_rows(rows), fit.form[0])]) if len(fit.form) else features
+
+
+def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
+    """Give ln(time) of COSTED rows of these terms, which the process corrects."""
+    if not len(fit.form):
+        return np.asarray(np.log(terms @ fit.mean), np.float64)
+    chip, form = Chip(*fit.form[:4].tolist()), Form(*fit.form[4:].tolist())
+    return np.asarray(np.log(tile_seconds(form, tiled(rows, chip), chip)), np.float64)
+
+
 def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     """Prepare a fit for queries."""
     rows = as_rows(training)
-    known = look_at(rows, kind, len(training))
+    known = see(fit, rows, kind, len(training))
     names = [name for name in ("kind", *KINDS[kind].dimensions) if name in training.columns]
 
     @cache
@@ -154,11 +169,43 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), describe, falls, {})
 
 
+def _straight(family: Family, rows: Rows, kind: str, log_s: Matrix) -> Matrix:
+    """Give ln(time) (n) by straight lines between timed sizes that lie near each other, elsewhere ``log_s``.
+
+    Where a library stays with its algorithm, a start and a rate hold from one size to the next. Below the least
+    size its time holds, above the largest the line of the last two.
+    """
+    view = VIEWS[kind]
+    if not view.along:
+        return log_s
+    names = list(view.exact)
+    series = pd.concat([rows.frame(names)[names], family.training[names]]).groupby(names, dropna=False).ngroup()
+    own, timed = np.split(series.to_numpy(), [len(rows)])
+    wanted, sizes = rows.number(view.along), family.rows.number(view.along)
+    seconds, found = family.training["_time_s"].to_numpy(np.float64), log_s.copy()
+    for one in np.unique(own[np.isin(own, timed)]).tolist():
+        at = np.flatnonzero(timed == one)
+        if len(at) < SERIES:
+            continue
+        at, asked = at[np.argsort(sizes[at])], np.flatnonzero(own == one)
+        size = np.maximum(wanted[asked], sizes[at[0]])
+        above = np.clip(np.searchsorted(sizes[at], size), 1, len(at) - 1)
+        low, high = at[above - 1], at[above]
+        share = (size - sizes[low]) / np.maximum(sizes[high] - sizes[low], 1.0)
+        line_s = seconds[low] + share * np.maximum(seconds[high] - seconds[low], np.where(share > 1, 0.0, -np.inf))
+        reach = np.maximum(sizes[high], size) / np.minimum(sizes[low], wanted[asked])
+        near = asked[(reach <= STRAIGHT) & (low != high)]
+        found[near] = np.log(line_s)[np.isin(asked, near)]
+    return found
+
+
 def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
     """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
-    query = look_at(rows, kind, len(family.training))
+    query = see(family.fit, rows, kind, len(family.training))
     correction = gp.posterior(family.fitted, query)
-    return np.log(VIEWS[kind].terms(as_rows(rows)) @ family.fit.mean) + correction.mean, correction
+    rows = as_rows(rows)
+    log_s = log_mean(family.fit, rows, VIEWS[kind].terms(rows)) + correction.mean
+    return _straight(family, rows, kind, log_s), correction
 
 
 def _nearest(distance: Matrix) -> Flags:
@@ -245,8 +292,8 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
     return found
 
 
-def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
-    """Predict rows by a fit: ``query`` is what `look_at` sees of them."""
+def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
+    """Predict rows by a fit: ``query`` is what the fit sees of them (`see`)."""
     fit, count = family.fit, len(family.training)
     spread, mean, apart, anywhere = np.empty((4, len(rows)))
     nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
@@ -258,7 +305,7 @@ def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval:
         if len(fit.elsewhere):
             nearest[block] = tried.argmin(1)
             apart[block] = tried.min(1)
-    log_s = np.log(terms @ fit.mean) + mean
+    log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + mean)
     far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     told = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
@@ -272,65 +319,13 @@ def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval:
     return Answers(rows.index, np.exp(np.stack([log_s, log_s + low, log_s + high])), source, "measured", evidence)
 
 
-def _untimed(rows: Rows, features: Matrix, family: Family) -> Matrix:
-    """Give how little the table says of thin products (n): 1 far from every timed product, 0 among them.
-
-    Of a product with one row or column only such products speak: it runs by another kernel.
-    """
-    known, query = thinness(family.rows), thinness(rows)
-    scaled = features / family.fit.hyper.length
-    apart, length = np.full(len(rows), np.inf), np.ones(scaled.shape[1])
-    for alike, timed in ((query == 1, known == 1), (query < 1, known >= 0)):
-        if alike.any() and timed.any():
-            apart[alike] = gp.distances(scaled[alike], family.fitted.scaled[timed], length).min(1)
-    near = gp.correlation(np.minimum(apart, FAR)) / MIN_CORRELATION
-    return np.asarray(query * np.maximum(1 - near, 0.0), np.float64)
-
-
-def _with_vectors(
-    rows: Rows, query: Matrix, found: Answers, family: Family, machine: Machine, interval: float
-) -> Answers:
-    """Draw thin products far from every timed one to what such products reach of the bandwidth elsewhere."""
-    share, thin = np.zeros(len(rows)), thinness(rows)
-    at = np.flatnonzero(thin > 0)
-    if len(at):
-        # Of what is read at once nothing streams: a start is all there is, and the table knows its own.
-        at = at[(thin[at] == 1) | (bounds(rows.take(at), machine).floor_s > SHORTEST_S)]
-    if len(at):
-        share[at] = _untimed(rows.take(at), query[at], family)
-    at = np.flatnonzero(share > LITTLE)
-    from_rates = prior.estimate(rows.take(at), machine, interval) if len(at) else None
-    if from_rates is None or not len(from_rates):
-        return found
-    at = at[np.isin(rows.index[at], from_rates.index)]
-    # Several rows run by the kernels of large products, of which the table knows what a start costs.
-    start_s = np.where(thin[at] < 1, family.fit.mean[0], 0.0)
-    times = found.times.copy()
-    elsewhere = np.log(np.maximum(from_rates.times, start_s))
-    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
-    mostly = np.flatnonzero(share[at] > 0.5)
-    source, bound = (
-        one.replaced(at[mostly], other.taken(mostly))
-        for one, other in ((found.source, from_rates.source), (found.limit, from_rates.limit))
-    )
-    places = {int(place): number for number, place in enumerate(at.tolist())}
-
-    def evidence(place: int) -> str:
-        if place not in places:
-            return found.evidence(place)
-        words = f"as products of a matrix and a vector by {share[place]:.0%}: {from_rates.evidence(places[place])}"
-        return f"{words}; {found.evidence(place)}"
-
-    return Answers(rows.index, times, source, bound, evidence)
-
-
 def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> Answers:
     """Price products by a fit, those far from every timed one by what is usual, so that none falls unshown."""
 
     def predict(query: Rows) -> Answers:
-        features = look_at(query, "gemm", len(family.training))
-        found = _answers(query, VIEWS["gemm"].terms(query), features, family, interval)
-        found = _with_vectors(query, features, found, family, machine, interval)
+        features = see(family.fit, query, "gemm", len(family.training))
+        found = _answers(query, "gemm", VIEWS["gemm"].terms(query), features, family, interval)
+        found = with_vectors(query, features, found, family, machine, interval)
         return with_facts(query, found, family, machine, interval)
 
     def near(query: Rows, places: Places) -> Flags:
@@ -403,7 +398,7 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
                 yield (
                     _products(served, family, machine, interval)
                     if kind == "gemm"
-                    else _answers(served, terms[own], query, family, interval)
+                    else _answers(served, kind, terms[own], query, family, interval)
                 )
 
 

@@ -99,6 +99,16 @@ class Tiled(NamedTuple):
     features: Matrix
 
 
+def chips_of(device: Device) -> dict[str, Chip]:
+    """Give what the form needs by family of products, as ``gemm/bf16/matrix``; empty where it is not stated."""
+    byte_per_s = device.byte_per_s
+    known = {} if byte_per_s is None else {
+        f"gemm/{peak.dtype}/{peak.engine}": chip_of(device, peak.rate.value, byte_per_s.value)
+        for peak in device.peaks if peak.engine == "matrix"
+    }  # fmt: skip
+    return {name: chip for name, chip in known.items() if chip is not None}
+
+
 def chip_of(device: Device, flop_per_s: float, byte_per_s: float) -> Chip | None:
     """Give what the form needs; None where processors or cache are not stated."""
     if device.units is None or device.cache_byte is None:
@@ -128,7 +138,7 @@ def tiled(rows: Table, chip: Chip) -> Tiled:
     split = best % len(SPLITS)
     weight, other = item * b * n * k, b * (item * m * k + np.maximum(item, 2.0) * m * n)
     quantised = np.where(item < NARROW_BYTE, (2 + item) * b * m * k, 0.0)
-    compute_s, memory_s = numbers(rows, "flop") / chip.flop_per_s, numbers(rows, "byte") / chip.byte_per_s
+    compute_s, memory_s = 2 * b * m * n * k / chip.flop_per_s, numbers(rows, "byte") / chip.byte_per_s
     wave = b * np.ceil(m / 128) * np.ceil(n / 128) / chip.units
     held = (TURNS * weight + other) / chip.cache_byte
     looks = [
@@ -159,6 +169,22 @@ def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
     together = sum((1e6 * part) ** form.power for part in parts) ** (1 / form.power) / 1e6
     quantising = form.quantising * products.quantised_byte * ((1 - kept) * slow + kept * fast)
     return np.asarray(form.start_s + together + products.joining_s + quantising, np.float64)
+
+
+WASTE_TILES = ((128, 128), (64, 64), (128, 256), (256, 128))
+"""Rows and columns of the tiles of which a fit of many timed products is told how full the last wave is."""
+
+
+def waves(rows: Table, units: float) -> Matrix:
+    """Give features of products on so many processors (n × 5): waves of tiles, and what the last of each wastes.
+
+    >>> import pandas as pd
+    >>> waves(pd.DataFrame({"m": [1280.0], "n": [1280.0]}), 100).tolist()
+    [[0.0, 0.0, 0.0, 1.0, 1.0]]
+    """
+    b, m, n = (numbers(rows, name, 1.0) for name in ("b", "m", "n"))
+    counts = np.stack([b * np.ceil(m / high) * np.ceil(n / wide) / units for high, wide in WASTE_TILES], 1)
+    return np.asarray(np.log2(np.column_stack([counts[:, 0], np.ceil(counts) / counts])), np.float64)
 
 
 def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
@@ -237,7 +263,7 @@ def attention_parts(rows: Table) -> Texts:
 
 
 def attention_features(rows: Table) -> Matrix:
-    """Give the features of attention (n × 8)."""
+    """Give the features of attention (n × 9)."""
     batch, heads, kv_heads, q_len, kv_len, head_dim = _logs(
         rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
     )
@@ -246,7 +272,9 @@ def attention_features(rows: Table) -> Matrix:
     queries = numbers(rows, "q_len", 1.0)
     tiles = np.clip(batch + heads + np.log2(np.ceil(queries / TILE)), *FEW_TILES)
     last = np.log2(queries / (np.ceil(queries / (2 * TILE)) * (2 * TILE)))
-    return np.column_stack([batch + heads, batch + kv_heads, kv_len, head_dim, cache, work, tiles, last])
+    # Libraries pack heads into tiles: their number times the batch does not tell what they do.
+    sizes = [batch + heads, batch + kv_heads, heads, kv_len, head_dim, cache, work]
+    return np.column_stack([*sizes, tiles, last])
 
 
 def attention_terms(rows: Table) -> Matrix:

@@ -43,7 +43,7 @@ from fomkit.prediction.donors import Others, as_others
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import FamilyName
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
-from fomkit.prediction.tiles import Form
+from fomkit.prediction.tiles import Form, chips_of
 from fomkit.profiles.locate import cache_folder, file_key, is_shipped, kept, shipped_folder
 from fomkit.profiles.machines import as_loaded, fit_key, load_fits, save_fits, table_key
 
@@ -240,7 +240,7 @@ def fit(machine: Machine) -> dict[str, object]:
     from fomkit.prediction.calibration import fit_timings
 
     built = machine.as_built()
-    return fit_timings(add_costs(built.timings), others_of(built))
+    return fit_timings(add_costs(built.timings), others_of(built), chips_of(built.device))
 
 
 def make_fits(machine: Machine, path: Path) -> dict[str, object]:

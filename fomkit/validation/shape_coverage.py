@@ -13,7 +13,7 @@ from fomkit.core.machine import Machine
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
 from fomkit.ops.tables import COSTS, DIMENSIONS
 from fomkit.prediction import interpolate
-from fomkit.prediction.families import FamilyName, families, look_at, training_rows
+from fomkit.prediction.families import FamilyName, families, training_rows
 from fomkit.prediction.gp import distances
 
 Ends = tuple[float, float]
@@ -73,7 +73,7 @@ def _ends(values: pd.Series) -> Ends | None:
 def _spacing(rows: pd.DataFrame, fit: interpolate.Fit, kind: str) -> Ends | None:
     if len(rows) < 2:
         return None
-    features = look_at(rows, kind, len(rows))
+    features = interpolate.see(fit, rows, kind, len(rows))
     nearest = np.empty(len(rows))
     for start in range(0, len(rows), _BLOCK):
         part = slice(start, start + _BLOCK)

@@ -285,3 +285,24 @@ def test_sparse_products_stored_otherwise_are_other_ops():
 def test_products_without_elements_and_messages_without_length_are_no_ops(row):
     with pytest.raises(FomkitError, match="Expected a finite number above 0"):
         timed(machine(), row)
+
+
+def alpha_beta(sizes: list[float]) -> pd.DataFrame:
+    rows = [reduce(size, ranks, time_s=1e-5 * ranks + size / 1e10) for size in sizes for ranks in (2, 4)]
+    return timings(*rows).assign(harness="x", op="")
+
+
+SIZES = [4.0**power for power in range(5, 18)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "straight"), [(SIZES, True), (SIZES[3:9], False), ([*SIZES[:6], *SIZES[7:]], False)]
+)
+def test_between_sizes_of_a_long_series_time_goes_straight(sizes, straight):
+    """Of few sizes it goes by the process, which hears from other numbers of ranks, and so across a wide gap."""
+    rows = alpha_beta(sizes)
+    known = machine(table=rows, fits=fit_timings(add_costs(rows)))
+    between = np.array([1.5, 3.0]) * SIZES[5]
+    found = timed(known, *(reduce(size, 4) for size in between))
+    assert np.allclose(found["time_s"], between / 1e10 + 4e-5, rtol=1e-9) == straight
+    assert set(found["time_source"]) == {"interpolated"}

@@ -9,8 +9,11 @@ import pandas as pd
 import pytest
 
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction import prior
+from fomkit.prediction import calibration, families, prior
+from fomkit.prediction.calibration import cross_validate, fit_timings
 from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.families import FamilyName, training_rows
+from fomkit.prediction.interpolate import as_fit, see
 from fomkit.prediction.tiles import JOIN_S, Chip, Form, chip_of, tile_seconds, tiled
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
@@ -124,3 +127,32 @@ def test_who_does_not_state_processors_is_told_by_the_floor_and_says_so() -> Non
     answers = prior.estimate(as_rows(products((512, 512, 512))), bare, 0.8)
     assert "processors and cache are not stated" in answers.evidence(0)
     assert "launch" in answers.evidence(0)
+
+
+def of_a_library(count: int) -> pd.DataFrame:
+    """Products of random sizes on `CHIP` that take what another form than the usual says."""
+    sizes = 2.0 ** np.random.default_rng(3).uniform([2, 7, 7], [12, 13, 13], (count, 3))
+    rows = products(*np.round(sizes / 16) * 16 + [1, 0, 0])
+    return rows.assign(time_s=tile_seconds(Form(6e-6, 1.5, 1.3), tiled(rows, CHIP), CHIP))
+
+
+def test_a_large_table_of_products_is_fitted_around_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (calibration, families):
+        monkeypatch.setattr(module, "LIMIT", 120)
+    rows = training_rows(of_a_library(200), FamilyName("gemm", "bf16", "matrix", ""))
+    wrong = [np.abs(cross_validate(rows, "gemm", folds=3, chip=chip).log_error) for chip in (None, CHIP)]
+    assert np.median(wrong[1]) < 0.3 * np.median(wrong[0])
+    # What is stored says as much, and the waves are seen at every query.
+    fits = fit_timings(rows, chips={"gemm/bf16/matrix": CHIP})
+    fit = as_fit(fits["gemm/bf16/matrix"])
+    assert fit.form[:4].tolist() == [*CHIP]
+    assert fit.form[4] == pytest.approx(6e-6, rel=0.1)
+    assert len(fit.hyper.length) == see(fit, rows, "gemm", len(rows)).shape[1]
+
+
+@pytest.mark.parametrize(("count", "chip"), [(100, "gemm/bf16/matrix"), (130, "gemm/fp8/matrix")])
+def test_a_small_table_or_one_of_an_unknown_chip_has_no_form(
+    monkeypatch: pytest.MonkeyPatch, count: int, chip: str
+) -> None:
+    monkeypatch.setattr(calibration, "LIMIT", 120)
+    assert "form" not in fit_timings(of_a_library(count), chips={chip: CHIP})["gemm/bf16/matrix"]
