@@ -184,12 +184,13 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
     `errors` (n,).
     """
-    size, count = np.abs(errors), min(ERRORS, distance.shape[1])
-    places = np.nonzero(_nearest(distance))[1].reshape(-1, count)
+    size, count = np.abs(errors), distance.shape[1]
+    at = np.flatnonzero(_nearest(distance)).reshape(len(distance), -1)
     # A distance below a tenth of a length says no more: both ops are nearly the same.
-    weight = 1 / (np.take_along_axis(distance, places, 1) + 0.1) ** 3
-    typical = (weight * size[places]).sum(1) / weight.sum(1)
-    return np.asarray(typical + 0.1 * np.abs(errors).mean() + 1e-6)
+    off = distance.ravel()[at] + 0.1
+    weight = 1 / (off * off * off)
+    typical = np.einsum("ij,ij->i", weight, size[at % count]) / weight.sum(1)
+    return np.asarray(typical + 0.1 * size.mean() + 1e-6)
 
 
 def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = NONE) -> Matrix:
