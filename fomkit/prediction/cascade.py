@@ -155,7 +155,7 @@ def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estim
         answers = estimate(query, machine, interval)
         if len(answers):
             found.append(answers)
-            pending &= ~np.isin(rows.index, answers.index)
+            pending[estimates.places_of(answers.index, rows.index)] = False
     return estimates.join_answers(found)
 
 

@@ -104,6 +104,7 @@ class Family(NamedTuple):
 
     `rows`: those of ``training``.
     `alike`: the value of each size that all timed ops share.
+    `ends`: what the ends of its intervals are made of (`ends_of`), by their level.
     `describe`: writes the sizes of a timed op, by its place.
     `falls`: finds the falls that its timings of products show.
     `rungs`: what was told of products before, by what else it depends on, with the device that this names.
@@ -114,9 +115,10 @@ class Family(NamedTuple):
     rows: Rows
     fitted: gp.Precomputed
     alike: Mapping[str, float]
+    ends: Callable[[float], Matrix]
     describe: Callable[[int], str]
     falls: Callable[[], Falls]
-    rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[bytes, float], Any]]]
+    rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[Any, ...], Any]]]
 
 
 def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
@@ -151,7 +153,8 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
         known = np.concatenate([known, fit.elsewhere.reshape(-1, known.shape[1])])
         noise = fit.row_noise - fit.hyper.noise
     precomputed = gp.precompute(known, fit.residual, noise, fit.hyper)
-    return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), describe, falls, {})
+    ends = cache(partial(ends_of, fit))
+    return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), ends, describe, falls, {})
 
 
 def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
@@ -216,26 +219,33 @@ def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: M
     return np.asarray(errors_nearby(apart, errors) ** share * own ** (1 - share))
 
 
-def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
-    """Give how far the ends of an interval lie from ln(time), below and above, for ops of this standard deviation.
+def ends_of(fit: Fit, interval: float) -> Matrix:
+    """Give what both ends of an interval are made of (2 × 4), below and above; see `widths`.
 
-    Beyond `QUANTILE_LEVEL` they grow as `gp` allows, and where that is more than any left-out op of the family was
-    ever off, no faster than a normal distribution's.
+    These are the ends in standard deviations, bounded as `gp` allows, the farthest that any left-out op of the
+    family was ever off, and the ends up to `QUANTILE_LEVEL`, grown as a normal distribution's and as they are.
     """
     levels = (interval, min(interval, gp.QUANTILE_LEVEL))
     most, quantile_z = (half_width(level) for level in levels)
-    normal = most / quantile_z
     found = []
     for side in (-1.0, 1.0):
 
         def end_at(level: float, side: float = side) -> float:
             return max(side * float(np.interp(0.5 + side * level / 2, LEVELS, fit.quantiles)), 0.0)
 
-        seen = float((-side * fit.errors).max(initial=0.0))
-        quantile_end = end_at(levels[1]) * spread
-        width = np.minimum(gp.bounded(end_at, interval) * spread, np.maximum(seen, normal * quantile_end))
-        found.append(side * np.maximum(width, quantile_end))
-    return found[0], found[1]
+        seen, least = float((-side * fit.errors).max(initial=0.0)), end_at(levels[1])
+        found.append((gp.bounded(end_at, interval), seen, most / quantile_z * least, least))
+    return np.array(found)
+
+
+def widths(ends: Matrix, spread: Matrix) -> Matrix:
+    """Give how far the ends of an interval lie from ln(time) (2, q), for ops of this standard deviation (q).
+
+    Beyond `QUANTILE_LEVEL` they grow as `gp` allows, and where that is more than any left-out op of the family was
+    ever off, no faster than a normal distribution's.
+    """
+    bounded, seen, normal, least = ends.T[:, :, None]
+    return np.asarray(np.maximum(np.minimum(bounded * spread, np.maximum(seen, normal * spread)), least * spread))
 
 
 def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
@@ -268,9 +278,9 @@ def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval:
         other = f"; other machines timed an op at distance {anywhere[place]:.2g}"
         return words + (other if anywhere[place] < apart[place] else "")
 
-    low, high = ends_of(fit, spread, interval)
+    below, above = widths(family.ends(interval), spread)
     source = Words(far.astype(np.intp) + told, ("interpolated", "extrapolated", "transferred"))
-    return Answers(rows.index, np.exp(np.stack([log_s, log_s + low, log_s + high])), source, "measured", evidence)
+    return Answers(rows.index, np.exp(np.stack([log_s, log_s - below, log_s + above])), source, "measured", evidence)
 
 
 def _untimed(rows: Rows, features: Matrix, family: Family) -> Matrix:
@@ -409,17 +419,20 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
 
 
 @cache
-def _threads() -> ThreadpoolController:
+def _threads() -> ThreadpoolController | None:
+    """Find the libraries that start threads, which takes milliseconds; None where there are none."""
+    if all(os.environ.get(f"{library}_NUM_THREADS") == "1" for library in ("OMP", "OPENBLAS", "MKL")):
+        return None
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    found = ThreadpoolController()
+    return found if any(library["num_threads"] > 1 for library in found.info()) else None
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Keep libraries from starting threads; to find them takes milliseconds, once, unless none may have any."""
-    if all(os.environ.get(f"{library}_NUM_THREADS") == "1" for library in ("OMP", "OPENBLAS", "MKL")):
-        return nullcontext()
-    limited: AbstractContextManager[object] = _threads().limit(limits=1)
+    """Keep libraries from starting threads."""
+    threads = _threads()
+    limited: AbstractContextManager[object] = nullcontext() if threads is None else threads.limit(limits=1)
     return limited
 
 
