@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -178,6 +178,14 @@ class StepOps:
         passes = self.ops.columns.text("pass_name")
         return np.array([word.partition("_")[0] for word in passes.words], object)[passes.codes]
 
+    @cached_property
+    def recurrent(self) -> dict[int, dict[str, Any]]:
+        """The recurrent layers by their row, at some sizes, as they were asked for."""
+        rows = np.flatnonzero(self.ops.columns.text("kind").are("rnn")).tolist()
+        cells = self.rows.iloc[rows].to_dict("records")
+        asked = [self.replaced[row].asked if row in self.replaced else {} for row in rows]
+        return {row: {**one, **other} for row, one, other in zip(rows, cells, asked, strict=True)}
+
     def executions(self, sizes: Sizes) -> Array:
         """Give the executions of each op at all sizes (n, u)."""
         found = np.repeat(self.counts[:, None], many_of(sizes), 1)
@@ -340,23 +348,32 @@ def _parts(step: StepOps, sizes: Sizes) -> Rows | None:
     return parts.take(parts.number("count") != 0)  # what a loop does between its steps, when there is only one
 
 
+@lru_cache(maxsize=32)
+def _texts_of(
+    texts: tuple[tuple[tuple[str, str], ...], ...], names: tuple[str, ...]
+) -> tuple[Columns, Sequence[CostGroup]]:
+    """Give the columns of words of some rows, with empty ones of numbers, and the rows that one formula prices."""
+    table = pd.DataFrame([dict(one) for one in texts]).assign(**dict.fromkeys(names, np.nan))
+    return Columns(table), cost_groups(table)
+
+
 def _calls(step: StepOps, rows: Rows) -> Rows | None:
     """Make the library calls of recurrent layers at all sizes; ``of`` is the layer's place among ``rows``."""
     many, found = len(rows) // len(step.rows), list[dict[str, Any]]()
-    for row in np.flatnonzero(step.ops.columns.text("kind").are("rnn")).tolist():
-        layer = {str(name): cell for name, cell in step.rows.iloc[row].items()}
-        layer |= step.replaced[row].asked if row in step.replaced else {}
-        own = step.ops.cells.columns
-        layer |= {name: rows.number(name).reshape(-1, many)[row] for name in own}
-        found += [{**call, "of": float(row)} for call in recurrent_calls(layer)]
+    for row, layer in step.recurrent.items():
+        own = {name: rows.number(name).reshape(-1, many)[row] for name in step.ops.cells.columns}
+        found += [{**call, "of": float(row)} for call in recurrent_calls({**layer, **own})]
     if not found:
         return None
-    # A column is sized where one of its cells is an array; the others are repeated.
-    cells = pd.DataFrame([{name: np.ravel(cell)[0] for name, cell in call.items()} for call in found])
-    names = [name for name in cells.columns if cells[name].dtype.kind == "f"]
-    sized = {name: np.stack([np.broadcast_to(call.get(name, np.nan), many) for call in found]) for name in names}
-    costs = cost_columns(cells, ("flop", "byte", "launches", "least_flop"), sized, (many,))
-    calls = repeated(Columns(cells), many, **sized, **costs)
+    texts = tuple(tuple((name, cell) for name, cell in call.items() if isinstance(cell, str)) for call in found)
+    names = dict.fromkeys(name for call in found for name, cell in call.items() if not isinstance(cell, str))
+    columns, groups = _texts_of(texts, tuple(names))
+    sized = {name: np.full((len(found), many), np.nan) for name in names}
+    for at, call in enumerate(found):
+        for name in names.keys() & call.keys():
+            sized[name][at] = call[name]
+    costs = cost_columns(columns.table, ("flop", "byte", "launches", "least_flop"), sized, (many,), groups)
+    calls = repeated(columns, many, **sized, **costs)
     calls = calls.assign(of=calls.number("of") * many + calls.index % many)
     return calls.take(calls.number("count") != 0)
 
