@@ -24,7 +24,7 @@ GROWING = ("b", "m", "k")
 STEPS = 8
 """Rungs in an octave; below as many rows each number of them is one."""
 CACHE_SIZE = 100_000
-"""Ladders and lines that are kept for the next batch."""
+"""Rungs, ladders and lines that are kept for the next batch."""
 MOVED = 1e-3
 """Change of a time that is told in its evidence."""
 
@@ -69,7 +69,7 @@ class Surroundings(NamedTuple):
     `predict`: what it says of rows.
     `trust`: 1 over the variance of what it says of rows, up to a factor.
     `is_covered`: tells which rows lie near the timings at these places.
-    `found`: what was told of ladders and lines before, kept for the next batch.
+    `found`: what was told of rungs, ladders and lines before, kept for the next batch.
     """
 
     timed: Rows
@@ -255,11 +255,17 @@ def _ladders(
     sizes, octaves = _rungs(size, most)
     needed = ~np.isnan(sizes)
     of, rung = np.nonzero(needed)
-    line, length = lines(rows, axes)[1][of], sizes[of, rung]
-    one, back = alike([line, length])
-    tried = resized(rows.take(of[one]), axes[of[one]], length[one])
+    _, line, names = lines(rows, axes)
+    one, back = alike([line[of], sizes[of, rung]])
+    on, length = of[one], sizes[of, rung][one]
+
+    def predicted(at: Places) -> Iterable[tuple[float, float]]:
+        tried = resized(rows.take(on[at]), axes[on[at]], length[at])
+        return zip(np.log(known.predict(tried).time_s).tolist(), known.trust(tried).tolist(), strict=True)
+
+    keys = [(names[number], rung_size) for number, rung_size in zip(line[on].tolist(), length.tolist(), strict=True)]
     log_s, weight = np.full((2, *sizes.shape), np.nan)
-    log_s[needed], weight[needed] = np.log(known.predict(tried).time_s)[back], known.trust(tried)[back]
+    log_s[needed], weight[needed] = np.array(_cached_values(keys, known, predicted))[back].T
     for number, (ends, fall) in enumerate(shown):
         log_s[number] -= np.interp(np.log(sizes[number]), ends, fall)
     return _climbed(log_s, weight, most, octaves)
