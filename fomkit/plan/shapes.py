@@ -22,7 +22,7 @@ from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import Ops, StepRows
 from fomkit.prediction.cascade import prepared, price, with_answers
-from fomkit.prediction.estimates import Answers, Columns, Rows, places_of, repeated
+from fomkit.prediction.estimates import Answers, Columns, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.prediction.gp import FEW, alike
 from fomkit.prediction.rates import fresh_seconds, with_fresh
@@ -182,7 +182,7 @@ class StepOps:
     def recurrent(self) -> dict[int, dict[str, Any]]:
         """The recurrent layers by their row, at some sizes, as they were asked for."""
         rows = np.flatnonzero(self.ops.columns.text("kind").are("rnn")).tolist()
-        cells = self.rows.iloc[rows].to_dict("records")
+        cells = [record for _, record in records(self.rows.iloc[rows])]
         asked = [self.replaced[row].asked if row in self.replaced else {} for row in rows]
         return {row: {**one, **other} for row, one, other in zip(rows, cells, asked, strict=True)}
 

@@ -326,8 +326,7 @@ class Surfaces(NamedTuple):
     """All machines' surfaces of one kind of work, side by side.
 
     `length` (p,): of the features.
-    `scaled` (n, p), `squares` (n,): features in lengths and their squared norms: rows of all surfaces one after the
-      other.
+    `scaled` (n, p), `squares` (n,): features in lengths and their squared norms, one surface after the other.
     `weights` (n, surfaces): those of each surface's own rows, times the variance; 0 at the rows of others.
     `line`: the same where there is one feature.
     """

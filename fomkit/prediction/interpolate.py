@@ -280,7 +280,8 @@ def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval:
 
     below, above = widths(family.ends(interval), spread)
     source = Words(far.astype(np.intp) + told, ("interpolated", "extrapolated", "transferred"))
-    return Answers(rows.index, np.exp(np.stack([log_s, log_s - below, log_s + above])), source, "measured", evidence)
+    times = np.exp(np.stack([log_s, log_s - below, log_s + above]))
+    return Answers(rows.index, times, source, "measured", evidence)
 
 
 def _untimed(rows: Rows, features: Matrix, family: Family) -> Matrix:

@@ -263,7 +263,7 @@ def _ladders(
         tried = resized(rows.take(on[at]), axes[on[at]], length[at])
         return zip(np.log(known.predict(tried).time_s).tolist(), known.trust(tried).tolist(), strict=True)
 
-    keys = [(names[number], rung_size) for number, rung_size in zip(line[on].tolist(), length.tolist(), strict=True)]
+    keys = [(names[number], one_size) for number, one_size in zip(line[on].tolist(), length.tolist(), strict=True)]
     log_s, weight = np.full((2, *sizes.shape), np.nan)
     log_s[needed], weight[needed] = np.array(_cached_values(keys, known, predicted))[back].T
     for number, (ends, fall) in enumerate(shown):

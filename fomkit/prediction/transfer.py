@@ -260,9 +260,7 @@ def in_another_format(rows: Table, machine: Machine) -> Rows:
     return chosen.assign(dtype=estimates.words_of(known.codes, other))
 
 
-@estimates.opened_by(
-    lambda rows, machine: are(rows, "engine", "matrix") & are(rows, "dtype", *siblings(machine))
-)
+@estimates.opened_by(lambda rows, machine: are(rows, "engine", "matrix") & are(rows, "dtype", *siblings(machine)))
 def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict fp16 ops of a matrix engine that timed bf16, and the other way around, with a wider interval.
 
