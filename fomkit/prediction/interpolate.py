@@ -104,7 +104,6 @@ class Family(NamedTuple):
 
     `rows`: those of ``training``.
     `alike`: the value of each size that all timed ops share.
-    `ends`: what the ends of its intervals are made of (`ends_of`), by their level.
     `describe`: writes the sizes of a timed op, by its place.
     `falls`: finds the falls that its timings of products show.
     `rungs`: what was told of products before, by what else it depends on, with the device that this names.
@@ -115,7 +114,6 @@ class Family(NamedTuple):
     rows: Rows
     fitted: gp.Precomputed
     alike: Mapping[str, float]
-    ends: Callable[[float], Matrix]
     describe: Callable[[int], str]
     falls: Callable[[], Falls]
     rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[Any, ...], Any]]]
@@ -153,8 +151,7 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
         known = np.concatenate([known, fit.elsewhere.reshape(-1, known.shape[1])])
         noise = fit.row_noise - fit.hyper.noise
     precomputed = gp.precompute(known, fit.residual, noise, fit.hyper)
-    ends = cache(partial(ends_of, fit))
-    return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), ends, describe, falls, {})
+    return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), describe, falls, {})
 
 
 def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp.Posterior]:
@@ -188,7 +185,7 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     `errors` (n,).
     """
     size, count = np.abs(errors), distance.shape[1]
-    at = np.flatnonzero(_nearest(distance)).reshape(len(distance), -1)
+    at = np.flatnonzero(_nearest(distance)).reshape(-1, min(ERRORS, count))
     # A distance below a tenth of a length says no more: both ops are nearly the same.
     off = distance.ravel()[at] + 0.1
     weight = 1 / (off * off * off)
@@ -219,33 +216,26 @@ def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: M
     return np.asarray(errors_nearby(apart, errors) ** share * own ** (1 - share))
 
 
-def ends_of(fit: Fit, interval: float) -> Matrix:
-    """Give what both ends of an interval are made of (2 × 4), below and above; see `widths`.
+def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
+    """Give how far the ends of an interval lie from ln(time), below and above, for ops of this standard deviation.
 
-    These are the ends in standard deviations, bounded as `gp` allows, the farthest that any left-out op of the
-    family was ever off, and the ends up to `QUANTILE_LEVEL`, grown as a normal distribution's and as they are.
+    Beyond `QUANTILE_LEVEL` they grow as `gp` allows, and where that is more than any left-out op of the family was
+    ever off, no faster than a normal distribution's.
     """
     levels = (interval, min(interval, gp.QUANTILE_LEVEL))
     most, quantile_z = (half_width(level) for level in levels)
+    normal = most / quantile_z
     found = []
     for side in (-1.0, 1.0):
 
         def end_at(level: float, side: float = side) -> float:
             return max(side * float(np.interp(0.5 + side * level / 2, LEVELS, fit.quantiles)), 0.0)
 
-        seen, least = float((-side * fit.errors).max(initial=0.0)), end_at(levels[1])
-        found.append((gp.bounded(end_at, interval), seen, most / quantile_z * least, least))
-    return np.array(found)
-
-
-def widths(ends: Matrix, spread: Matrix) -> Matrix:
-    """Give how far the ends of an interval lie from ln(time) (2, q), for ops of this standard deviation (q).
-
-    Beyond `QUANTILE_LEVEL` they grow as `gp` allows, and where that is more than any left-out op of the family was
-    ever off, no faster than a normal distribution's.
-    """
-    bounded, seen, normal, least = ends.T[:, :, None]
-    return np.asarray(np.maximum(np.minimum(bounded * spread, np.maximum(seen, normal * spread)), least * spread))
+        seen = float((-side * fit.errors).max(initial=0.0))
+        quantile_end = end_at(levels[1]) * spread
+        width = np.minimum(gp.bounded(end_at, interval) * spread, np.maximum(seen, normal * quantile_end))
+        found.append(side * np.maximum(width, quantile_end))
+    return found[0], found[1]
 
 
 def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
@@ -278,10 +268,9 @@ def _answers(rows: Rows, terms: Matrix, query: Matrix, family: Family, interval:
         other = f"; other machines timed an op at distance {anywhere[place]:.2g}"
         return words + (other if anywhere[place] < apart[place] else "")
 
-    below, above = widths(family.ends(interval), spread)
+    low, high = ends_of(fit, spread, interval)
     source = Words(far.astype(np.intp) + told, ("interpolated", "extrapolated", "transferred"))
-    times = np.exp(np.stack([log_s, log_s - below, log_s + above]))
-    return Answers(rows.index, times, source, "measured", evidence)
+    return Answers(rows.index, np.exp(np.stack([log_s, log_s + low, log_s + high])), source, "measured", evidence)
 
 
 def _untimed(rows: Rows, features: Matrix, family: Family) -> Matrix:
