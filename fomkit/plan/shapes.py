@@ -128,18 +128,11 @@ class SizedOps:
             table = self.rows.iloc[np.repeat(np.arange(len(self.rows)), 2)].assign(**both)
             check_table(table.drop(columns=["of", *_WORK], errors="ignore"), "OPS", self.where)
 
-        def least_flop() -> Array:
-            found = cost_columns(self.rows, ("least_flop",), {**self._fixed, **sized}, (many,), self.groups)
-            return found["least_flop"].ravel()
+        def costs(*names: str) -> dict[str, Array]:
+            return cost_columns(self.rows, names, {**self._fixed, **sized}, (many,), self.groups)
 
-        costs = cost_columns(self.rows, _WORK, {**self._fixed, **sized}, (many,), self.groups)
-        return repeated(self.columns, many, **sized, **costs, least_flop=least_flop)
-
-
-def _sized(
-    rows: pd.DataFrame, expressions: Mapping[str, Mapping[int, str]], factor: Array, where: str
-) -> SizedOps:
-    return SizedOps(Columns(rows), _cells(expressions, factor), cost_groups(rows), where)
+        return repeated(self.columns, many, **sized, **costs(*_WORK),
+                        least_flop=lambda: costs("least_flop")["least_flop"].ravel())  # fmt: skip
 
 
 class Replaced(NamedTuple):
@@ -181,10 +174,8 @@ class StepOps:
     @cached_property
     def recurrent(self) -> dict[int, dict[str, Any]]:
         """The recurrent layers by their row, at some sizes, as they were asked for."""
-        rows = np.flatnonzero(self.ops.columns.text("kind").are("rnn")).tolist()
-        cells = [record for _, record in records(self.rows.iloc[rows])]
-        asked = [self.replaced[row].asked if row in self.replaced else {} for row in rows]
-        return {row: {**one, **other} for row, one, other in zip(rows, cells, asked, strict=True)}
+        layers = records(self.rows[self.ops.columns.text("kind").are("rnn")])
+        return {row: {**one, **(self.replaced[row].asked if row in self.replaced else {})} for row, one in layers}
 
     def executions(self, sizes: Sizes) -> Array:
         """Give the executions of each op at all sizes (n, u)."""
@@ -282,7 +273,7 @@ def step_ops(
     }
     rows = _told(restated.iloc[first]).assign(count=1.0)
     return StepOps(
-        ops=_sized(rows, expressions, factor[first], model.name),
+        ops=SizedOps(Columns(rows), _cells(expressions, factor[first]), cost_groups(rows), model.name),
         counts=np.bincount(new, counts, len(first)).astype(np.float64),
         sized_counts=tuple((int(new[place]), text, int(times[place])) for place, text in texts_of.items()),
         parts=_parts_of(model, formats, sizes, {int(keep[at]): int(new[at]) for at in first if at < len(keep)}),
@@ -330,7 +321,7 @@ def _parts_of(
         return None
     _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
     rows = _told(restated).assign(of=parts["of"].map(new))
-    return _sized(rows, _symbols(parts), factor, f"{model.name}, parts")
+    return SizedOps(Columns(rows), _cells(_symbols(parts), factor), cost_groups(rows), f"{model.name}, parts")
 
 
 def has_sized_update(ops: pd.DataFrame, symbols: Mapping[str, Mapping[int, str]] | None = None) -> bool:
@@ -349,11 +340,9 @@ def _parts(step: StepOps, sizes: Sizes) -> Rows | None:
 
 
 @lru_cache(maxsize=32)
-def _texts_of(
-    texts: tuple[tuple[tuple[str, str], ...], ...], names: tuple[str, ...]
-) -> tuple[Columns, Sequence[CostGroup]]:
-    """Give the columns of words of some rows, with empty ones of numbers, and the rows that one formula prices."""
-    table = pd.DataFrame([dict(one) for one in texts]).assign(**dict.fromkeys(names, np.nan))
+def _worded(words: tuple[Any, ...], numbers: tuple[str, ...]) -> tuple[Columns, Sequence[CostGroup]]:
+    """Give rows of these words, with empty columns of numbers, and those that one formula prices."""
+    table = pd.DataFrame([dict(row) for row in words]).assign(**dict.fromkeys(numbers, np.nan))
     return Columns(table), cost_groups(table)
 
 
@@ -365,13 +354,10 @@ def _calls(step: StepOps, rows: Rows) -> Rows | None:
         found += [{**call, "of": float(row)} for call in recurrent_calls({**layer, **own})]
     if not found:
         return None
-    texts = tuple(tuple((name, cell) for name, cell in call.items() if isinstance(cell, str)) for call in found)
+    words = tuple(tuple((name, cell) for name, cell in call.items() if isinstance(cell, str)) for call in found)
     names = dict.fromkeys(name for call in found for name, cell in call.items() if not isinstance(cell, str))
-    columns, groups = _texts_of(texts, tuple(names))
-    sized = {name: np.full((len(found), many), np.nan) for name in names}
-    for at, call in enumerate(found):
-        for name in names.keys() & call.keys():
-            sized[name][at] = call[name]
+    (columns, groups), ones = _worded(words, tuple(names)), np.ones(many)
+    sized = {name: np.array([call.get(name, np.nan) * ones for call in found]) for name in names}
     costs = cost_columns(columns.table, ("flop", "byte", "launches", "least_flop"), sized, (many,), groups)
     calls = repeated(columns, many, **sized, **costs)
     calls = calls.assign(of=calls.number("of") * many + calls.index % many)

@@ -326,8 +326,9 @@ class Surfaces(NamedTuple):
     """All machines' surfaces of one kind of work, side by side.
 
     `length` (p,): of the features.
-    `scaled` (n, p), `squares` (n,): features in lengths and their squared norms, one surface after the other.
-    `weights` (n, surfaces): those of each surface's own rows, times the variance; 0 at the rows of others.
+    `scaled`, `squares`, `weight` (n, p): features in lengths, their squared norms and the weights: rows of all
+      surfaces one after the other.
+    `own` (n, surfaces): the variance at the rows of each surface, 0 at those of others.
     `line`: the same where there is one feature.
     """
 
@@ -335,7 +336,8 @@ class Surfaces(NamedTuple):
     known: tuple[Surface, ...]
     scaled: Matrix
     squares: Matrix
-    weights: Matrix
+    weight: Matrix
+    own: Matrix
     line: Line | None
 
 
@@ -362,7 +364,7 @@ def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
     weight = rows[:, 0] / WEIGHT_DIGITS
     line = line_of(scaled[:, 0], weight, np.cumsum([0, *counts[:-1]])) if len(length) == 1 else None
     own = np.repeat(SURFACE_VARIANCE * np.eye(len(known)), counts, 0)
-    return Surfaces(length, tuple(known), scaled, (scaled * scaled).sum(1), weight[:, None] * own, line)
+    return Surfaces(length, tuple(known), scaled, (scaled * scaled).sum(1), weight, own, line)
 
 
 @lru_cache(maxsize=64)
@@ -379,7 +381,7 @@ def heights(found: Surfaces, features: Matrix) -> Matrix:
     mean = np.array([one.mean for one in found.known])[:, None]
     if found.line is not None:
         return np.asarray(SURFACE_VARIANCE * found.line.at(np.sqrt(3.0) * features[:, 0] / found.length[0]) + mean)
-    predicted = np.empty((len(found.known), len(features)))
+    predicted, weights = np.empty((len(found.known), len(features))), found.weight[:, None] * found.own
     for block, distance in apart(features / found.length, found.scaled, found.squares):
-        predicted[:, block] = (correlation(distance) @ found.weights).T
+        predicted[:, block] = (correlation(distance) @ weights).T
     return np.asarray(predicted + mean)
