@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import Ops, StepRows
 from fomkit.prediction.cascade import prepared, price, with_answers
-from fomkit.prediction.estimates import Answers, Columns, Rows, places_of, repeated
+from fomkit.prediction.estimates import Answers, Columns, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.prediction.gp import FEW, alike
 from fomkit.prediction.rates import fresh_seconds, with_fresh
@@ -128,18 +128,11 @@ class SizedOps:
             table = self.rows.iloc[np.repeat(np.arange(len(self.rows)), 2)].assign(**both)
             check_table(table.drop(columns=["of", *_WORK], errors="ignore"), "OPS", self.where)
 
-        def least_flop() -> Array:
-            found = cost_columns(self.rows, ("least_flop",), {**self._fixed, **sized}, (many,), self.groups)
-            return found["least_flop"].ravel()
+        def costs(*names: str) -> dict[str, Array]:
+            return cost_columns(self.rows, names, {**self._fixed, **sized}, (many,), self.groups)
 
-        costs = cost_columns(self.rows, _WORK, {**self._fixed, **sized}, (many,), self.groups)
-        return repeated(self.columns, many, **sized, **costs, least_flop=least_flop)
-
-
-def _sized(
-    rows: pd.DataFrame, expressions: Mapping[str, Mapping[int, str]], factor: Array, where: str
-) -> SizedOps:
-    return SizedOps(Columns(rows), _cells(expressions, factor), cost_groups(rows), where)
+        return repeated(self.columns, many, **sized, **costs(*_WORK),
+                        least_flop=lambda: costs("least_flop")["least_flop"].ravel())  # fmt: skip
 
 
 class Replaced(NamedTuple):
@@ -177,6 +170,12 @@ class StepOps:
         """Forward, backward or update: the pass of each op."""
         passes = self.ops.columns.text("pass_name")
         return np.array([word.partition("_")[0] for word in passes.words], object)[passes.codes]
+
+    @cached_property
+    def recurrent(self) -> dict[int, dict[str, Any]]:
+        """The recurrent layers by their row, at some sizes, as they were asked for."""
+        layers = records(self.rows[self.ops.columns.text("kind").are("rnn")])
+        return {row: {**one, **(self.replaced[row].asked if row in self.replaced else {})} for row, one in layers}
 
     def executions(self, sizes: Sizes) -> Array:
         """Give the executions of each op at all sizes (n, u)."""
@@ -274,7 +273,7 @@ def step_ops(
     }
     rows = _told(restated.iloc[first]).assign(count=1.0)
     return StepOps(
-        ops=_sized(rows, expressions, factor[first], model.name),
+        ops=SizedOps(Columns(rows), _cells(expressions, factor[first]), cost_groups(rows), model.name),
         counts=np.bincount(new, counts, len(first)).astype(np.float64),
         sized_counts=tuple((int(new[place]), text, int(times[place])) for place, text in texts_of.items()),
         parts=_parts_of(model, formats, sizes, {int(keep[at]): int(new[at]) for at in first if at < len(keep)}),
@@ -322,7 +321,7 @@ def _parts_of(
         return None
     _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
     rows = _told(restated).assign(of=parts["of"].map(new))
-    return _sized(rows, _symbols(parts), factor, f"{model.name}, parts")
+    return SizedOps(Columns(rows), _cells(_symbols(parts), factor), cost_groups(rows), f"{model.name}, parts")
 
 
 def has_sized_update(ops: pd.DataFrame, symbols: Mapping[str, Mapping[int, str]] | None = None) -> bool:
@@ -340,23 +339,27 @@ def _parts(step: StepOps, sizes: Sizes) -> Rows | None:
     return parts.take(parts.number("count") != 0)  # what a loop does between its steps, when there is only one
 
 
+@lru_cache(maxsize=32)
+def _worded(words: tuple[Any, ...], numbers: tuple[str, ...]) -> tuple[Columns, Sequence[CostGroup]]:
+    """Give rows of these words, with empty columns of numbers, and those that one formula prices."""
+    table = pd.DataFrame([dict(row) for row in words]).assign(**dict.fromkeys(numbers, np.nan))
+    return Columns(table), cost_groups(table)
+
+
 def _calls(step: StepOps, rows: Rows) -> Rows | None:
     """Make the library calls of recurrent layers at all sizes; ``of`` is the layer's place among ``rows``."""
     many, found = len(rows) // len(step.rows), list[dict[str, Any]]()
-    for row in np.flatnonzero(step.ops.columns.text("kind").are("rnn")).tolist():
-        layer = {str(name): cell for name, cell in step.rows.iloc[row].items()}
-        layer |= step.replaced[row].asked if row in step.replaced else {}
-        own = step.ops.cells.columns
-        layer |= {name: rows.number(name).reshape(-1, many)[row] for name in own}
-        found += [{**call, "of": float(row)} for call in recurrent_calls(layer)]
+    for row, layer in step.recurrent.items():
+        own = {name: rows.number(name).reshape(-1, many)[row] for name in step.ops.cells.columns}
+        found += [{**call, "of": float(row)} for call in recurrent_calls({**layer, **own})]
     if not found:
         return None
-    # A column is sized where one of its cells is an array; the others are repeated.
-    cells = pd.DataFrame([{name: np.ravel(cell)[0] for name, cell in call.items()} for call in found])
-    names = [name for name in cells.columns if cells[name].dtype.kind == "f"]
-    sized = {name: np.stack([np.broadcast_to(call.get(name, np.nan), many) for call in found]) for name in names}
-    costs = cost_columns(cells, ("flop", "byte", "launches", "least_flop"), sized, (many,))
-    calls = repeated(Columns(cells), many, **sized, **costs)
+    words = tuple(tuple((name, cell) for name, cell in call.items() if isinstance(cell, str)) for call in found)
+    names = dict.fromkeys(name for call in found for name, cell in call.items() if not isinstance(cell, str))
+    (columns, groups), ones = _worded(words, tuple(names)), np.ones(many)
+    sized = {name: np.array([call.get(name, np.nan) * ones for call in found]) for name in names}
+    costs = cost_columns(columns.table, ("flop", "byte", "launches", "least_flop"), sized, (many,), groups)
+    calls = repeated(columns, many, **sized, **costs)
     calls = calls.assign(of=calls.number("of") * many + calls.index % many)
     return calls.take(calls.number("count") != 0)
 

@@ -132,17 +132,12 @@ def device_times(ops: Ops, uses: Uses, level: float) -> Array:
     `uses`: what use in a step adds to the error of single kernels (`fomkit.plan.coverage`); `level`: the level of
     the intervals. Gives an array (3, s): value and ends [s].
     """
-    value, below, above = np.zeros((3, ops.seconds.shape[2]))
-    words = np.array(ops.kinds, object)
-    for kind in dict.fromkeys(ops.kinds):
-        at = np.flatnonzero(words == kind)
-        for source in np.flatnonzero(np.bincount(ops.sources[at].ravel())):
-            own = ops.sources[at] == source
-            family = ops.seconds[:, at] if own.all() else ops.seconds[:, at] * own
-            total, low, high = family.sum(1)
-            value += total
-            below += (total - low) ** 2
-            above += (high - total) ** 2
+    number = {kind: at for at, kind in enumerate(dict.fromkeys(ops.kinds))}
+    kinds, many = np.array([number[kind] for kind in ops.kinds], np.intp), ops.seconds.shape[2]
+    families = (kinds[:, None] * len(SOURCES) + ops.sources) * many + np.arange(many)
+    count = len(number) * len(SOURCES) * many
+    sums = [np.bincount(families.ravel(), one.ravel(), count).reshape(-1, many) for one in ops.seconds]
+    value, below, above = sums[0].sum(0), *(((sums[0] - end) ** 2).sum(0) for end in sums[1:])
     for less, more in ops.use_widths(uses, level):
         below += less**2
         above += more**2

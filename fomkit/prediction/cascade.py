@@ -18,6 +18,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
+from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
@@ -155,7 +156,7 @@ def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estim
         answers = estimate(query, machine, interval)
         if len(answers):
             found.append(answers)
-            pending &= ~np.isin(rows.index, answers.index)
+            pending[estimates.places_of(answers.index, rows.index)] = False
     return estimates.join_answers(found)
 
 
@@ -276,12 +277,13 @@ class Neighbour(NamedTuple):
 
 def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
     for kind in sorted(set(rows["kind"])):
-        pairs = hits(rows, machine.timings, kind).assign(kind=kind)
-        for index, same in pairs.groupby("_at"):
-            yield (
-                int(str(index)),
-                [Neighbour(dict(row), row["_time_s"], 0.0) for _, row in estimates.records(same)],
-            )
+        chosen = rows[rows["kind"] == kind]
+        places, number = hits(chosen, machine.timings, kind)
+        of_op = [name for name in (*KINDS[kind].columns, "op", "pass_name") if name in chosen.columns]
+        for (index, row), at in zip(estimates.records(chosen[of_op]), number.tolist(), strict=True):
+            timed = [record for _, record in estimates.records(machine.timings.iloc[list(places[at])])]
+            if timed:
+                yield index, [Neighbour({**one, **row}, one["_time_s"], 0.0) for one in timed]
 
 
 def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:

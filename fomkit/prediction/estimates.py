@@ -171,13 +171,14 @@ class Rows:
 
     def filled(self, column: str, default: float) -> Matrix:
         """Give a column of numbers, ``default`` where it is empty or absent."""
-        values, note = self.number(column), f"gaps of {column}"
         if column in self._given:
+            values = self.number(column)
             return np.where(np.isnan(values), default, values)
-        if note not in self._read:
-            whole = self._read[column] if column in self._read else self._columns.number(column)
-            self._read[note] = bool(np.isnan(whole).any())
-        return np.where(np.isnan(values), default, values) if self._read[note] else values
+        name = f"{column} or {default}"
+        if name not in self._read:
+            whole = Rows(self._columns, None, {}, self._read, self._many).number(column)
+            self._read[name] = _unchanging(np.where(np.isnan(whole), default, whole))
+        return self._chosen(self._read[name])
 
     def text(self, column: str) -> Words:
         """Give a column of words."""

@@ -8,9 +8,9 @@ it takes the one that it has.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pandas as pd
@@ -21,15 +21,9 @@ from fomkit.core.units import format_quantity
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
 from fomkit.prediction import estimates
-from fomkit.prediction.estimates import Answers, Record, Rows, Table, are, numbers
-from fomkit.prediction.gp import Flags, Matrix
+from fomkit.prediction.estimates import Answers, Rows, Table, Words, are, numbers
+from fomkit.prediction.gp import Flags, Matrix, Places, alike
 from fomkit.prediction.rates import own_times
-
-_OF_A_HIT = (
-    "_time_s", "_step_s", "_p25_s", "_p75_s", "harness_s", "source_file", "source_sheet", "source_row",
-    "basis", "party",
-)  # fmt: skip
-"""What an answer reads of the timings that it rests on."""
 
 MEASURED = ("", "measured")
 """The words of ``basis`` in a row that somebody measured; one that names none is such."""
@@ -138,17 +132,6 @@ def _prepare(timings: pd.DataFrame) -> pd.DataFrame:
     return own_times(timings).assign(**quartiles)
 
 
-def _agree(rows: pd.DataFrame, column: str, is_text: bool) -> Flags:
-    """Tell where both sides of a joined table are known and equal, or one of them is unknown."""
-    ours, theirs = (rows[name] if name in rows.columns else None for name in (column, f"{column}_timed"))
-    if ours is None or theirs is None:
-        return np.ones(len(rows), bool)
-    if is_text:
-        ours, theirs = ours.astype("str").fillna(""), theirs.astype("str").fillna("")
-        return np.asarray((ours == theirs) | (ours == "") | (theirs == ""))
-    return np.asarray((ours == theirs) | ours.isna() | theirs.isna())
-
-
 def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, Matrix]:
     same = timings[timings["kind"] == kind]
     return {name: np.unique(numbers(same, name)) for name in KINDS[kind].dimensions if name in _NUMBERS}
@@ -166,27 +149,49 @@ def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
     return rows.take(at)
 
 
-def hits(rows: Table, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """Join the rows of one kind with the timings of the same op, one line per pair; ``_at`` is the row's index."""
-    rows, keys = estimates.as_rows(rows), ["dtype", "engine", *KINDS[kind].dimensions]
-    optional = [name for name in KINDS[kind].optional if rows.has(name)]
-    free = [*optional, "op"] if kind in PASS_FREE_KINDS else [*optional, "pass_name", "op"]
-    ours = rows.take(are(rows, "kind", kind)).frame([*keys, *free]).rename_axis("_at").reset_index()
+def _cells(rows: Rows, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Walk over some columns row by row; what is empty is NaN or ""."""
+    columns = [(rows.number(name) if name in _NUMBERS else rows.text(name).cells()).tolist() for name in names]
+    return zip(*columns, strict=True)
 
-    def of_kind() -> pd.DataFrame:
-        names = [name for name in (*keys, *free, *_OF_A_HIT) if name in timings.columns]
-        return timings.loc[timings["kind"] == kind, names].rename(columns={name: f"{name}_timed" for name in free})
 
-    theirs = estimates.cached(timings, None, f"timings of {kind} {free}", of_kind)
-    pairs = ours.merge(theirs, on=keys, how="inner", suffixes=("", "_timed"))
-    agree = np.ones(len(pairs), bool)
-    for name in free:
-        agree &= _agree(pairs, name, name not in _NUMBERS)
-    pairs = pairs[agree]
-    # A timing that names the op says more than one for any op of the kind.
-    named = pd.Series(~are(pairs, "op_timed", ""), pairs.index)
-    best = named.groupby(pairs["_at"]).transform("any")
-    return pairs[named | ~best]
+Timing = tuple[int, tuple[Any, ...]]
+"""The place of a timing in its table, and its cells that an op need not state."""
+
+
+def _by_op(timings: pd.DataFrame, kind: str, keys: Sequence[str], free: Sequence[str]) -> dict[Any, list[Timing]]:
+    known, found = estimates.as_rows(timings), dict[Any, list[Timing]]()
+    places = np.flatnonzero(are(known, "kind", kind))
+    rows = known.take(places)
+    for place, key, cells in zip(places.tolist(), _cells(rows, keys), _cells(rows, free), strict=True):
+        found.setdefault(key, []).append((place, cells))
+    return found
+
+
+def _agree(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+    """Tell whether cells are equal wherever both sides state them."""
+    pairs = zip(ours, theirs, strict=True)
+    return all(one == other or "" in (one, other) or one != one or other != other for one, other in pairs)
+
+
+def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int, ...]], Places]:
+    """Find the timings of the same op: their places, for each distinct one, and each row's number among these.
+
+    `rows`: of one kind.
+    """
+    rows, keys = estimates.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
+    free = (*KINDS[kind].optional, *(() if kind in PASS_FREE_KINDS else ("pass_name",)), "op")
+    known = estimates.cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))
+    first, number = alike(
+        [rows.number(name) if name in _NUMBERS else rows.text(name).codes for name in (*keys, *free)]
+    )
+    distinct, found = rows.take(first), []
+    for key, cells in zip(_cells(distinct, keys), _cells(distinct, free), strict=True):
+        same = [(place, theirs[-1]) for place, theirs in known.get(key, ()) if _agree(cells, theirs)]
+        # A timing that names the op says more than one for any op of the kind.
+        named = [place for place, op in same if op]
+        found.append(tuple(named or [place for place, _ in same]))
+    return found, number
 
 
 def _repeatability(timings: pd.DataFrame, kind: str) -> float:
@@ -203,7 +208,7 @@ def _repeatability(timings: pd.DataFrame, kind: str) -> float:
     return 1.4826 * float(repeated.median()) if len(repeated) else 0.0
 
 
-def _source(first: Record, count: int) -> str:
+def _source(first: pd.Series[Any], count: int) -> str:
     """Tell where an answer is from: its first row's place in the table, and of how many rows it is the median."""
     place = [str(first[name]) for name in ("source_file", "source_sheet") if pd.notna(first.get(name))]
     if pd.notna(first.get("source_row")):
@@ -215,47 +220,65 @@ def _source(first: Record, count: int) -> str:
     return f"{text}, less {format_quantity(harness_s, 'time_s')} of the harness" if harness_s > 0 else text
 
 
-def is_measured(timings: pd.DataFrame) -> Flags:
+def is_measured(timings: Table) -> Flags:
     """Tell which timings somebody measured; a row that names no basis is one."""
-    return are(timings, "basis", *MEASURED) if "basis" in timings.columns else np.ones(len(timings), bool)
+    return are(timings, "basis", *MEASURED)
 
 
-def _stated_basis(first: Record) -> str:
-    """Name basis and party of a figure that nobody measured; "" of a measured one."""
-    basis, party = ("" if pd.isna(first.get(name)) else str(first[name]) for name in ("basis", "party"))
+def _stated_basis(known: Rows) -> str:
+    """Name basis and party of the first figure, where nobody measured it; "" of a measured one."""
+    basis, party = (known.text(name).at(0) for name in ("basis", "party"))
     return "" if basis in MEASURED else ", ".join(filter(None, (basis, party)))
 
 
-def _answers(pairs: pd.DataFrame, spread: float, interval: float) -> Answers:
-    """Give the median over each row's hits, one answer for each row that has any."""
-    z = half_width(interval)
-    own = is_measured(pairs)
-    pairs = pairs[own | ~pd.Series(own, pairs.index).groupby(pairs["_at"]).transform("any")]
-    hits_of = pairs.groupby("_at")
-    counts, numbers_of = hits_of.size().to_numpy(), hits_of[["_time_s", "_p25_s", "_p75_s"]]
-    time_s, p25_s, p75_s = numbers_of.median().to_numpy(np.float64).T
-    repeated = (numbers_of.count().to_numpy()[:, 1:] == counts[:, None]).all(1)
-    quartiles, typical = z / half_width(0.5), math.exp(z * spread)
-    with np.errstate(invalid="ignore"):
-        below = np.where(repeated, np.maximum(time_s / p25_s, 1.0) ** quartiles, typical)
-        above = np.where(repeated, np.maximum(p75_s / time_s, 1.0) ** quartiles, typical)
+class _Hit(NamedTuple):
+    """What timings of one op say of it: value and ends [s], the first of them, and of how many it is told."""
+
+    times: tuple[float, float, float]
+    first: int
+    rows: int
+    stated: str
+
+
+def _hit(known: Rows, spread: float, interval: float) -> _Hit:
+    own = is_measured(known)
+    known = known.take(own) if own.any() else known
+    z, names = half_width(interval), ("_time_s", "_p25_s", "_p75_s")
+    seconds = np.stack([known.number(name) for name in names])
+    time_s, p25_s, p75_s = np.median(seconds, 1)
+    below = above = math.exp(z * spread)
+    if not np.isnan(p25_s + p75_s):
+        with np.errstate(divide="ignore"):
+            below, above = (max(one, 1.0) ** (z / half_width(0.5)) for one in (time_s / p25_s, p75_s / time_s))
     # Hits may differ in what the row leaves open, as a transposition; the interval holds them all.
-    low_s = np.minimum(time_s / below, hits_of["_time_s"].min().to_numpy())
-    high_s = np.maximum(time_s * above, hits_of["_time_s"].max().to_numpy()) + hits_of["_step_s"].max().to_numpy()
-    first = [row for _, row in estimates.records(pairs.drop_duplicates("_at").sort_values("_at"))]
-    stated_bases = [_stated_basis(row) for row in first]
+    least, most = seconds[0].min(), seconds[0].max()
+    times = (time_s, min(time_s / below, least), max(time_s * above, most) + known.number("_step_s").max())
+    return _Hit(times, int(known.index[0]), len(known), _stated_basis(known))
+
+
+def _answers(
+    rows: Rows, found: list[tuple[int, ...]], number: Places, timings: pd.DataFrame, spread: float, interval: float
+) -> Answers:
+    """Give the median over each row's hits, one answer for each row that has any."""
+    met = estimates.cached(timings, None, f"hits at {interval}", dict[tuple[int, ...], _Hit])
+    known = estimates.cached(
+        timings, None, "rows by place", lambda: estimates.as_rows(timings.reset_index(drop=True))
+    )
+    for places in found:
+        if places and places not in met:
+            met[places] = _hit(known.take(np.array(places)), spread, interval)
+    at = np.flatnonzero(np.array([bool(places) for places in found])[number])
+    distinct = [met.get(places) for places in found]
+    of = [distinct[one] for one in number[at].tolist()]
 
     def evidence(place: int) -> str:
-        text = _source(first[place], int(counts[place]))
-        return f"stated, not measured ({stated_bases[place]}): {text}" if stated_bases[place] else text
+        one = of[place]
+        text = _source(timings.iloc[one.first], one.rows)
+        return f"stated, not measured ({one.stated}): {text}" if one.stated else text
 
-    return Answers(
-        hits_of.size().index.to_numpy(np.int64),
-        np.stack([time_s, low_s, high_s]),
-        np.array(["assumed" if one else "measured" for one in stated_bases], object),
-        "measured",
-        evidence,
-    )
+    times = np.array([one.times for one in of]).reshape(-1, 3).T
+    stated = np.array([bool(one.stated) for one in of], np.intp)
+    return Answers(rows.index[at], times, Words(stated, ("measured", "assumed")), "measured", evidence)
 
 
 @estimates.opened_by(lambda rows, machine: are(rows, "kind", *estimates.timed_kinds(machine.timings)))
@@ -276,10 +299,10 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
         candidates = _candidates(rows, timings, kind)
         if not len(candidates):
             continue
-        pairs = hits(candidates, timings, kind)
-        if len(pairs):
+        places, number = hits(candidates, timings, kind)
+        if any(places):
             spread = estimates.cached(
                 timings, None, f"repeatability of {kind}", partial(_repeatability, timings, kind)
             )
-            found.append(_answers(pairs, spread, interval))
+            found.append(_answers(candidates, places, number, timings, spread, interval))
     return estimates.join_answers(found)

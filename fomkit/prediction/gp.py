@@ -328,7 +328,7 @@ class Surfaces(NamedTuple):
     `length` (p,): of the features.
     `scaled`, `squares`, `weight` (n, p): features in lengths, their squared norms and the weights: rows of all
       surfaces one after the other.
-    `starts`: the first row of each.
+    `own` (n, surfaces): the variance at the rows of each surface, 0 at those of others.
     `line`: the same where there is one feature.
     """
 
@@ -337,7 +337,7 @@ class Surfaces(NamedTuple):
     scaled: Matrix
     squares: Matrix
     weight: Matrix
-    starts: Places
+    own: Matrix
     line: Line | None
 
 
@@ -358,12 +358,13 @@ def surface_rows(features: Matrix, weight: Matrix) -> NDArray[np.int32]:
 
 def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
     """Put surfaces of one kind of work side by side, in lengths."""
-    starts = np.cumsum([0, *(len(one.rows) for one in known[:-1])])
+    counts = [len(one.rows) for one in known]
     rows = np.concatenate([one.rows for one in known]).astype(np.float64)
     scaled = rows[:, 1:] / FEATURE_DIGITS / length
     weight = rows[:, 0] / WEIGHT_DIGITS
-    line = line_of(scaled[:, 0], weight, starts) if len(length) == 1 else None
-    return Surfaces(length, tuple(known), scaled, (scaled * scaled).sum(1), weight, starts, line)
+    line = line_of(scaled[:, 0], weight, np.cumsum([0, *counts[:-1]])) if len(length) == 1 else None
+    own = np.repeat(SURFACE_VARIANCE * np.eye(len(known)), counts, 0)
+    return Surfaces(length, tuple(known), scaled, (scaled * scaled).sum(1), weight, own, line)
 
 
 @lru_cache(maxsize=64)
@@ -380,10 +381,7 @@ def heights(found: Surfaces, features: Matrix) -> Matrix:
     mean = np.array([one.mean for one in found.known])[:, None]
     if found.line is not None:
         return np.asarray(SURFACE_VARIANCE * found.line.at(np.sqrt(3.0) * features[:, 0] / found.length[0]) + mean)
-    predicted = np.empty((len(found.known), len(features)))
+    predicted, weights = np.empty((len(found.known), len(features))), found.weight[:, None] * found.own
     for block, distance in apart(features / found.length, found.scaled, found.squares):
-        shared = correlation(distance)
-        shared *= SURFACE_VARIANCE
-        shared *= found.weight
-        predicted[:, block] = np.add.reduceat(shared, found.starts, axis=1).T
+        predicted[:, block] = (correlation(distance) @ weights).T
     return np.asarray(predicted + mean)

@@ -117,7 +117,7 @@ class Family(NamedTuple):
     alike: Mapping[str, float]
     describe: Callable[[int], str]
     falls: Callable[[], Falls]
-    rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[bytes, float], Any]]]
+    rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[Any, ...], Any]]]
 
 
 def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
@@ -231,12 +231,13 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
     `errors` (n,).
     """
-    size, count = np.abs(errors), min(ERRORS, distance.shape[1])
-    places = np.nonzero(_nearest(distance))[1].reshape(-1, count)
+    size, count = np.abs(errors), distance.shape[1]
+    at = np.flatnonzero(_nearest(distance)).reshape(-1, min(ERRORS, count))
     # A distance below a tenth of a length says no more: both ops are nearly the same.
-    weight = 1 / (np.take_along_axis(distance, places, 1) + 0.1) ** 3
-    typical = (weight * size[places]).sum(1) / weight.sum(1)
-    return np.asarray(typical + 0.1 * np.abs(errors).mean() + 1e-6)
+    off = distance.ravel()[at] + 0.1
+    weight = 1 / (off * off * off)
+    typical = np.einsum("ij,ij->i", weight, size[at % count]) / weight.sum(1)
+    return np.asarray(typical + 0.1 * size.mean() + 1e-6)
 
 
 def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = NONE) -> Matrix:
@@ -403,17 +404,20 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
 
 
 @cache
-def _threads() -> ThreadpoolController:
+def _threads() -> ThreadpoolController | None:
+    """Find the libraries that start threads, which takes milliseconds; None where there are none."""
+    if all(os.environ.get(f"{library}_NUM_THREADS") == "1" for library in ("OMP", "OPENBLAS", "MKL")):
+        return None
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    found = ThreadpoolController()
+    return found if any(library["num_threads"] > 1 for library in found.info()) else None
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Keep libraries from starting threads; to find them takes milliseconds, once, unless none may have any."""
-    if all(os.environ.get(f"{library}_NUM_THREADS") == "1" for library in ("OMP", "OPENBLAS", "MKL")):
-        return nullcontext()
-    limited: AbstractContextManager[object] = _threads().limit(limits=1)
+    """Keep libraries from starting threads."""
+    threads = _threads()
+    limited: AbstractContextManager[object] = nullcontext() if threads is None else threads.limit(limits=1)
     return limited
 
 

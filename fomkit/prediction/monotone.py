@@ -9,7 +9,7 @@ timed: both are moved, each the less the nearer it is (isotonic regression, weig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -24,9 +24,7 @@ GROWING = ("b", "m", "k")
 STEPS = 8
 """Rungs in an octave; below as many rows each number of them is one."""
 CACHE_SIZE = 100_000
-"""Rungs that are kept for the next batch."""
-SHOWN, TIMED = -1.0, -2.0
-"""In place of a size, the names of what timings show of a line, and of those that lie on it."""
+"""Rungs, ladders and lines that are kept for the next batch."""
 MOVED = 1e-3
 """Change of a time that is told in its evidence."""
 
@@ -71,7 +69,7 @@ class Surroundings(NamedTuple):
     `predict`: what it says of rows.
     `trust`: 1 over the variance of what it says of rows, up to a factor.
     `is_covered`: tells which rows lie near the timings at these places.
-    `found`: what was told and shown of lines before, kept for the next batch.
+    `found`: what was told of rungs, ladders and lines before, kept for the next batch.
     """
 
     timed: Rows
@@ -79,7 +77,7 @@ class Surroundings(NamedTuple):
     predict: Callable[[Rows], Answers]
     trust: Callable[[Rows], Matrix]
     is_covered: Callable[[Rows, Places], Flags]
-    found: dict[tuple[bytes, float], Any]
+    found: dict[tuple[Any, ...], Any]
 
 
 def growing_axes(rows: Rows) -> Places:
@@ -109,8 +107,7 @@ def resized(rows: Rows, axes: Places, sizes: Matrix) -> Rows:
 
 def lines(rows: Rows, axes: Places) -> tuple[Places, Places, list[bytes]]:
     """Give the first of each line of products that differ along their axis alone, each's line, and their names."""
-    names = (*SIDES, "trans_a", "trans_b")
-    cells = [np.nan_to_num(numbers(rows, name), nan=-2.0) for name in names]
+    cells = [numbers(rows, name, -2.0) for name in (*SIDES, "trans_a", "trans_b")]
     cells = [np.where(axes == at, -1.0, column) for at, column in enumerate(cells)]
     # Times of one number format and engine say nothing of another's.
     texts = (rows.text(name) for name in ("pass_name", "dtype", "engine") if rows.has(name))
@@ -239,7 +236,7 @@ def _timed_on_a_line(query: Rows, axis: str, timed: Rows) -> tuple[Matrix, Matri
 
 
 def _cached_values(
-    keys: list[tuple[bytes, float]], known: Surroundings, make: Callable[[Any], Sequence[Any]]
+    keys: Sequence[tuple[Any, ...]], known: Surroundings, make: Callable[[Any], Iterable[Any]]
 ) -> list[Any]:
     """Give what is known by each key, asking for the places of those that are not kept yet."""
     if len(known.found) > CACHE_SIZE:
@@ -250,42 +247,55 @@ def _cached_values(
     return [known.found[key] for key in keys]
 
 
+def _ladders(
+    rows: Rows, axes: Places, size: Matrix, shown: Sequence[tuple[Matrix, Matrix]], known: Surroundings
+) -> Matrix:
+    """Give the times at the steps of each product's octave, less what ``shown`` timings let its line fall."""
+    most = np.array([numbers(known.timed, name, 1.0).max() for name in SIDES])[axes]
+    sizes, octaves = _rungs(size, most)
+    needed = ~np.isnan(sizes)
+    of, rung = np.nonzero(needed)
+    _, line, names = lines(rows, axes)
+    one, back = alike([line[of], sizes[of, rung]])
+    on, length = of[one], sizes[of, rung][one]
+
+    def predicted(at: Places) -> Iterable[tuple[float, float]]:
+        tried = resized(rows.take(on[at]), axes[on[at]], length[at])
+        return zip(np.log(known.predict(tried).time_s).tolist(), known.trust(tried).tolist(), strict=True)
+
+    keys = [(names[number], one_size) for number, one_size in zip(line[on].tolist(), length.tolist(), strict=True)]
+    log_s, weight = np.full((2, *sizes.shape), np.nan)
+    log_s[needed], weight[needed] = np.array(_cached_values(keys, known, predicted))[back].T
+    for number, (ends, fall) in enumerate(shown):
+        log_s[number] -= np.interp(np.log(sizes[number]), ends, fall)
+    return _climbed(log_s, weight, most, octaves)
+
+
 def _times(rows: Rows, axes: Places, size: Matrix, known: Surroundings) -> Matrix:
     """Give the times of products by the ladders that they climb; those of one octave of a line share theirs."""
     first, line, names = lines(rows, axes)
     start = 2.0 ** np.floor(np.log2(size))
     one, ladder = alike([line, start, size > start])
-    most = np.array([numbers(known.timed, name, 1.0).max() for name in SIDES])[axes[one]]
-    sizes, octaves = _rungs(size[one], most)
-    needed = ~np.isnan(sizes)
-    of, rung = np.nonzero(needed)
-    pair, back = alike([line[one[of]], sizes[of, rung]])
-    on, length = line[one[of[pair]]], sizes[of[pair], rung[pair]]
 
-    def predicted(at: Places) -> list[tuple[float, float]]:
-        base = first[on[at]]
-        tried = resized(rows.take(base), axes[base], length[at])
-        return list(zip(np.log(known.predict(tried).time_s).tolist(), known.trust(tried).tolist(), strict=True))
+    def beside(at: Places) -> Iterable[tuple[Any, ...]]:
+        base = first[at]
+        timed = [_timed_on_a_line(rows.take(place[None]), SIDES[axes[place]], known.timed) for place in base]
+        return zip(_shown(rows.take(base), axes[base], known), timed, strict=True)
 
-    def shown_of(at: Places) -> list[tuple[Matrix, Matrix]]:
-        return _shown(rows.take(first[at]), axes[first[at]], known)
+    of_lines = _cached_values([(name,) for name in names], known, beside)
 
-    keys = [(names[at], one) for at, one in zip(on.tolist(), length.tolist(), strict=True)]
-    mapped, trust = np.array(_cached_values(keys, known, predicted)).reshape(-1, 2).T
-    may = np.empty(len(rows))
-    for number, (ends, fall) in enumerate(_cached_values([(name, SHOWN) for name in names], known, shown_of)):
-        mapped[on == number] -= np.interp(np.log(length[on == number]), ends, fall)
-        may[line == number] = np.interp(np.log(size[line == number]), ends, fall)
-    log_s, weight = np.full((2, *sizes.shape), np.nan)
-    log_s[needed], weight[needed] = mapped[back], trust[back]
-    time_s = _between_steps(_climbed(log_s, weight, most, octaves), ladder, size) * np.exp(may)
+    def climbed(at: Places) -> Matrix:
+        base = one[at]
+        shown = [of_lines[number][0] for number in line[base].tolist()]
+        return _ladders(rows.take(base), axes[base], size[base], shown, known)
 
-    def timed_of(at: Places) -> list[tuple[Matrix, Matrix] | None]:
-        return [_timed_on_a_line(rows.take(first[[one]]), SIDES[axes[first[one]]], known.timed) for one in at]
-
-    for number, timed in enumerate(_cached_values([(name, TIMED) for name in names], known, timed_of)):
+    cells = (line[one].tolist(), start[one].tolist(), (size > start)[one].tolist())
+    keys = [(names[number], *octave) for number, *octave in zip(*cells, strict=True)]
+    time_s = _between_steps(np.array(_cached_values(keys, known, climbed)), ladder, size)
+    for number, ((ends, fall), timed) in enumerate(of_lines):
+        own = line == number
+        time_s[own] *= np.exp(np.interp(np.log(size[own]), ends, fall))
         if timed is not None:
-            own = line == number
             time_s[own] = _within_timings(time_s[own], size[own], *timed)
     return time_s
 

@@ -54,7 +54,7 @@ def _starts(
 ) -> tuple[Matrix, tuple[float, float, float]]:
     """Give the launches that are added to each row, and what one costs with its ends [s]."""
     ends = (0.0, 0.0, 0.0) if launch is None else (launch.value, launch.low, launch.high)
-    return np.where(utilisation.started, 0.0, np.nan_to_num(numbers(rows, "launches"))), ends
+    return np.where(utilisation.started, 0.0, numbers(rows, "launches", 0.0)), ends
 
 
 def _never_falling(rows: Rows, places: Places, machine: Machine, interval: float, stepped: bool) -> Matrix:
@@ -199,7 +199,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     lifted = times.time_s < least_s
     seconds = np.maximum(times.times, least_s)
     launch = machine.device.launch_s
-    starts_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)
+    starts_s = numbers(rows, "launches", 0.0) * (launch.value if launch is not None else 0.0)
     names = found.names
     bound = choose_words(starts_s > found.floor_s, "launch", names)
     of_table = stated & times.source.are(*_OF_A_TABLE)

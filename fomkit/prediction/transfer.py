@@ -264,7 +264,7 @@ def in_another_format(rows: Table, machine: Machine) -> Rows:
     return chosen.assign(dtype=estimates.words_of(known.codes, other))
 
 
-@estimates.opened_by(lambda rows, machine: np.isin(rows.index, in_another_format(rows, machine).index))
+@estimates.opened_by(lambda rows, machine: are(rows, "engine", "matrix") & are(rows, "dtype", *siblings(machine)))
 def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict ops of a matrix engine by timings of a format that it multiplies alike, with a wider interval.
 

@@ -245,9 +245,10 @@ def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     above = np.minimum((reached < 0.5).sum(0), len(predictions) - 1)
     below = np.maximum(above - 1, 0)
     at = np.arange(predictions.shape[1])
-    gap = reached[above, at] - reached[below, at]
-    share = np.clip(np.where(gap > 0, (0.5 - reached[below, at]) / np.where(gap > 0, gap, 1.0), 1.0), 0.0, 1.0)
-    return np.asarray(values[below, at] + share * (values[above, at] - values[below, at]), np.float64)
+    first, value = reached[below, at], values[below, at]
+    gap = reached[above, at] - first  # of one and the same no share matters
+    share = np.clip((0.5 - first) / np.where(gap > 0, gap, 1.0), 0.0, 1.0)
+    return np.asarray(value + share * (values[above, at] - value), np.float64)
 
 
 def median_and_spread(
