@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.terminal import UNFIT, format_interval, mark_of
+
+if TYPE_CHECKING:
+    from fomkit.plan.content import Range
 
 MOST_NOTES = 5
 """Notes that stand in a comparison's short text."""
@@ -34,7 +38,7 @@ def _compared(span: Entry | None, quantity: str) -> str:
     return format_quantity(span["value"], "time_s")
 
 
-def _compared_interval(span: Entry, quantity: str) -> str:
+def _compared_interval(span: Range, quantity: str) -> str:
     return format_interval(span, None if quantity == "sample_per_s" else "time_s")
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.terminal import UNFIT, format_interval, format_plain
+
+if TYPE_CHECKING:
+    from fomkit.plan.content import Ends
 
 MEASUREMENTS = 8
 """Measurements that are printed."""
@@ -163,7 +167,7 @@ def _goal_text(content: Entry) -> str:
     return f"{title_of(name)} {bound} {format_figure(goal['asked'], name)}, probability {goal['probability']:g}"
 
 
-def _goal_cells(then: Entry, probability: float, name: str) -> list[str]:
+def _goal_cells(then: Ends, probability: float, name: str) -> list[str]:
     """Write a figure after a change, its interval and the chance of the goal."""
     interval = format_interval(then, DIMENSIONS.get(name))
     return [format_figure(then["value"], name), interval, _probability(probability)]

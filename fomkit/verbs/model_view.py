@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from fomkit import __version__
 from fomkit.bench.measured_run import run_content
@@ -34,7 +34,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+Activations = TypedDict("Activations", {
+    "input_byte": float, "feature_maps_byte": float, "feature_maps_in_place_byte": float, "copies_byte": float,
+    "with_copies_byte": float,
+})  # fmt: skip
+Census = TypedDict("Census", {
+    "samples": int | None, "types": list[dict[str, str | float]], "total": dict[str, float],
+    "all_operations": float, "activations": Activations, "largest_im2col_byte": float, "not_counted": list[str],
+    "outside_layers_flop": float,
+})  # fmt: skip
+
+
+def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> Census | None:
     """Count a model's layers by type, in the forward pass of one sample; None where nobody recorded the layers.
 
     A profile that is fixed at its batch is counted at that batch, and ``samples`` says so.
