@@ -338,7 +338,12 @@ def content_schema(name: str) -> Entry:
     found = [_schema_of(one, (), OF_VERB.get(name, name)) for one in _literal_contents()[name]]
     for one in found:
         one["properties"]["schema"] = {"const": f"fomkit/{name}/1"}
-    return {"$schema": DRAFT, "title": f"fomkit/{name}/1", **_any_of(found), "$defs": {"figure": _FIGURE, "ends": _ENDS}}
+    return {
+        "$schema": DRAFT,
+        "title": f"fomkit/{name}/1",
+        **_any_of(found),
+        "$defs": {"figure": _FIGURE, "ends": _ENDS},
+    }
 
 
 def schemas() -> Mapping[str, Entry]:

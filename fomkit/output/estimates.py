@@ -12,6 +12,7 @@ from fomkit.output.terminal import format_coverage, format_interval, merit_cavea
 
 if TYPE_CHECKING:
     from fomkit.plan.evidence import ExplainedOp, Explanation, Near, Rest
+    from fomkit.plan.op_tables import Totals
     from fomkit.verbs.compare import Study
     from fomkit.verbs.from_measurements import MeasuredWays, OfBaseline, OfWays, Row, Way
 
@@ -262,7 +263,7 @@ def _rows(rows: Sequence[object], word: str) -> str:
     return f"{word}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
 
 
-def format_prediction(content: Entry, name: str) -> str:
+def format_prediction(content: Totals, name: str) -> str:
     """Write what became of the rows of a table: how many, by what evidence, their time, and what has none."""
     total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
     lines = [f"{name} on {content['target']}: {content['rows']:,} rows, {priced:,} priced"]

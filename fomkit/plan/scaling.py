@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import sqrt
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -16,7 +16,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.parallel.traffic import Bucket, waited
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Ends, span_content
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.replica_step import OneDevice, ReplicaStep
@@ -294,8 +294,21 @@ def _room(point: Point) -> Span:
     return reference.wall_s.scaled(room / reference.wall_s.value)
 
 
-def _whole(scaling: Scaling, curve: Curve) -> list[dict[str, Any]]:
-    stepper, found = scaling.stepper, []
+NeededEnds = TypedDict("NeededEnds", {"value": float | None, "low": float | None, "high": float | None})
+Whole = TypedDict("Whole", {"replicas": int, "tier": str, "needed_byte_per_s": NeededEnds})
+OfLayer = TypedDict("OfLayer", {"module": str, "gradient_byte": float, "time_s": Ends,
+                                "needed_byte_per_s": NeededEnds})  # fmt: skip
+LayersAt = TypedDict("LayersAt", {"replicas": int, "layers": list[OfLayer]})
+LeastBandwidth = TypedDict("LeastBandwidth", {"gradient_byte": float, "algorithm": str, "whole": list[Whole],
+                                              "layers_at": LayersAt})  # fmt: skip
+
+
+def _ends(needed: Needed) -> NeededEnds:
+    return {"value": needed.value, "low": needed.low, "high": needed.high}
+
+
+def _whole(scaling: Scaling, curve: Curve) -> list[Whole]:
+    stepper, found = scaling.stepper, list[Whole]()
     for point in curve.points:
         step = point.step
         if step.replicas < 2:
@@ -306,16 +319,16 @@ def _whole(scaling: Scaling, curve: Curve) -> list[dict[str, Any]]:
             return stepper.replicas_wait(step.devices, step.samples, scaling.network.at_rate(tier, rate), end)
 
         needed = _needed(taken_s, _room(point))
-        found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": needed._asdict()})
+        found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": _ends(needed)})
     return found
 
 
-def _layers(scaling: Scaling, ranks: int) -> list[dict[str, Any]]:
+def _layers(scaling: Scaling, ranks: int) -> list[OfLayer]:
     """Take each layer for the whole model: its gradients, its time, and nothing for starting."""
     stepper = scaling.stepper
     if not isinstance(stepper, ReplicaStep):
         return []
-    network, found = scaling.network, list[dict[str, Any]]()
+    network, found = scaling.network, list[OfLayer]()
     group, layout = network.group(ranks), replace(scaling.spec.layout, overlap=False, staleness=0)
     for row in stepper.pieces(scaling.spec.layout.microbatch or scaling.batch).to_dict("records"):
         time = Span(row["time_s"], row["low_s"], row["high_s"], network.level)
@@ -325,18 +338,13 @@ def _layers(scaling: Scaling, ranks: int) -> list[dict[str, Any]]:
             return waited(layout, quick, group, [Bucket(byte, 0.0)], (0.0, 0.0), 1.0, end).exposed_s
 
         if time.value > 0:
-            found.append(
-                {
-                    "module": str(row["module"]),
-                    "gradient_byte": row["byte"],
-                    "time_s": span_content(time),
-                    "needed_byte_per_s": _needed(taken_s, time.scaled(ranks - 1))._asdict(),
-                }
-            )
+            needed = _ends(_needed(taken_s, time.scaled(ranks - 1)))
+            found.append({"module": str(row["module"]), "gradient_byte": row["byte"],
+                          "time_s": span_content(time), "needed_byte_per_s": needed})  # fmt: skip
     return sorted(found, key=lambda one: one["needed_byte_per_s"]["value"] or 0.0, reverse=True)[:LAYERS]
 
 
-def bandwidth_content(scaling: Scaling) -> dict[str, Any] | None:
+def bandwidth_content(scaling: Scaling) -> LeastBandwidth | None:
     """Answer which bandwidth replicas need to gain anything, each with a batch of its own, without overlap.
 
     The rate is that of the links that join the replicas, as a link states it; at it the step as priced, its layout

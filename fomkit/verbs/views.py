@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from fomkit.plan.estimate import Estimate
     from fomkit.verbs.cost import Cost
+    from fomkit.whatif.advice.advise import Advice
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.workbook.review import Review
 
@@ -92,7 +93,7 @@ class Plots:
         return draw_memory(memory_table(self.estimate), None if capacity is None else capacity.value)
 
 
-def _advice(found: Any) -> Answer:
+def _advice(found: Advice) -> Answer:
     from fomkit.output.advice import format_advice, lines_of_findings
 
     return Answer(found.content, lines_of_findings(found.content), format_advice)

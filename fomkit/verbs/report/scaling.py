@@ -18,7 +18,7 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.verbs.report.words import figure, frame_table, number, parameter, share
-from fomkit.verbs.scaling import scaling_content
+from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.whatif.cases import OneModel
 from fomkit.whatif.sensitivity import Sensitivity
 from fomkit.whatif.sensitivity import sensitivity as work_out
@@ -46,7 +46,7 @@ def _doubled(most: int) -> list[int]:
     return found
 
 
-def _points(contents: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def _points(contents: Sequence[ScalingContent]) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
@@ -73,7 +73,7 @@ def _groups(machine: Machine, nodes: Sequence[int] | None) -> list[tuple[Machine
     return [*((with_links(machine, (), part), [1]) for part in parts), (machine, _doubled(most))]
 
 
-def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[dict[str, Any]]:
+def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[ScalingContent]:
     """Scale over each group of devices, strong steps all of one batch."""
     batch = estimate.sizes.get("batch")
     whole = None if batch is None else batch * (estimate.machine.node_devices or 1)
