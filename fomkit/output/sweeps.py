@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fomkit.plan.job import System
     from fomkit.plan.scaling import NeededEnds
     from fomkit.verbs.scaling import PointContent, Reference, ScalingContent
+    from fomkit.whatif.sweep_result import AxisContent, SweepContent
 
 
 def _seconds(span: Ends | None) -> str:
@@ -225,7 +226,7 @@ def _cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
     return f"{_shown(point[name], unit)}{ends}"
 
 
-def _varied(entry: Entry) -> str:
+def _varied(entry: AxisContent) -> str:
     low, high = (_shown(entry[end], entry["unit"]) for end in ("least", "most"))
     if entry["least"] == entry["most"]:
         return f"{entry['name']} {low}"
@@ -234,7 +235,7 @@ def _varied(entry: Entry) -> str:
     return f"{entry['name']} {low} to {high}{of}{spacing}"
 
 
-def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
+def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     """Write a sweep (``fomkit/sweep/1``) as text."""
     page = Page(screen)
     seed = "" if content["seed"] is None else f", seed {content['seed']}"
@@ -261,12 +262,12 @@ def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _moving(content: Entry) -> list[str]:
+def _moving(content: SweepContent) -> list[str]:
     """Name the parameters with more than one value."""
     return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
 
 
-def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
+def _best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     names = _moving(content)
     page.line("")
     if content["too_large"]:
@@ -275,7 +276,7 @@ def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
         some = "" if content["not_checked"] == content["points"] else f"{content['not_checked']:,} of the "
         page.line(f"whether {some}points fit was not checked, because {content['why_not_checked']}", "yellow")
     for one, best in zip(content["objectives"], content["best"], strict=True):
-        point = best["point"]
+        point: Entry | None = best["point"]
         if point is None:
             page.line(f"best {_WORDS[one['column']]}: no point fits the device's memory")
             continue
@@ -285,7 +286,7 @@ def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
         page.line(f"best {_WORDS[one['column']]}: {_cell(point, one['column'], units)}{where}{unsure}", "bold")
 
 
-def _front(page: Page, content: Entry, units: Mapping[str, str]) -> None:
+def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     front, points = content["front"], content["front"]["points"]
     columns = [objective["column"] for objective in content["objectives"]]
     if len(columns) < 2 or not points:

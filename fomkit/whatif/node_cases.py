@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_independent
@@ -25,8 +24,8 @@ from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif import parameters as varied
-from fomkit.whatif.cases import Figures, OneModel, OnMachine, Point, Subject
-from fomkit.whatif.measurements import OUT, measure_command, measurement, ranked
+from fomkit.whatif.cases import Figures, OneModel, OnMachine, Point, Subject, Title
+from fomkit.whatif.measurements import OUT, ToMeasure, measure_command, measurement, ranked
 from fomkit.whatif.suite_cases import OfSuite
 
 
@@ -42,7 +41,7 @@ class OnNodes(OnMachine):
     tries = 48  # each value is a step of its own
 
     @property
-    def title(self) -> dict[str, Any]:
+    def title(self) -> Title:
         """Name model, target, nodes and layout, and what nobody stated."""
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": choose_sizes(self.model, self.options.wanted_sizes), "nodes": self.nodes,
@@ -111,7 +110,7 @@ class OnNodes(OnMachine):
         job, step, _ = self._step(point)
         return step_fit(job.machine, step).message
 
-    def measurements(self) -> dict[str, Any]:
+    def measurements(self) -> ToMeasure:
         """Rank a step on one device and the collectives by how much narrower the step's interval would be."""
         step = self._step({})[1]
         if self.model.transformer is not None:
