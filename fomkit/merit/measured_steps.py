@@ -83,11 +83,9 @@ def quantity_of(estimated: Estimate, quantity: str) -> Span | None:
         batch = estimated.sizes.get("batch")
         return estimated.step.per(float(batch)) if batch else None
     known = {
-        "step_s": estimated.step,
-        "latency_s": estimated.step,
-        "epoch_s": estimated.run_time.epoch_s,
+        "step_s": estimated.step, "latency_s": estimated.step, "epoch_s": estimated.run_time.epoch_s,
         "run_s": estimated.run_time.run_s,
-    }
+    }  # fmt: skip
     return known[quantity]
 
 

@@ -177,11 +177,10 @@ def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
     ops = estimate.ops[estimate.ops["time_s"].notna()]
     spent = pd.DataFrame(
         {
-            "pass": ops["pass_name"].astype("str").str.split("_").str[0],
-            "part": ops[by].astype("str"),
+            "pass": ops["pass_name"].astype("str").str.split("_").str[0], "part": ops[by].astype("str"),
             "time_s": ops["time_s"].to_numpy(np.float64) * ops["count"].to_numpy(np.float64),
         }
-    )
+    )  # fmt: skip
     sums = spent.groupby(["pass", "part"], sort=False)[["time_s"]].sum().reset_index()
     sums = sums.sort_values("time_s", ascending=False, kind="stable")
     order = {name: place for place, name in enumerate(("forward", "backward", "update"))}

@@ -113,10 +113,9 @@ class Point:
         step, reference = self.step, self.reference
         ideal = reference.compute_s.value * step.samples / reference.samples * reference.devices / step.devices
         lost = {
-            "communication": step.exposed_s.value,
-            "pipeline": step.bubble_s.value,
+            "communication": step.exposed_s.value, "pipeline": step.bubble_s.value,
             "batch": step.compute_s.value - ideal,
-        }
+        }  # fmt: skip
         return {name: seconds / step.wall_s.value for name, seconds in lost.items()}
 
     @property

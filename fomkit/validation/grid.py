@@ -274,8 +274,7 @@ def compare_content(
         "cells": [_row(one, calibrated, hosted) for one in all_verdicts],
         "notes": [*notes, *conflict_notes([one.cell for one in all_verdicts])],
         "summary": {
-            "absolute": _summary(absolute),
-            "ratio": _summary(ratios),
+            "absolute": _summary(absolute), "ratio": _summary(ratios),
             "calibrated": _extended_summary(calibrated, all_verdicts),
             "with_host_term": _extended_summary(hosted, all_verdicts),
         },
@@ -292,18 +291,10 @@ def grid_content(
         "notes": list(notes),
         "cells": [
             {
-                "model": cell.model,
-                "machine": cell.machine,
-                "framework": cell.framework,
-                "mode": cell.mode,
-                "batch": cell.batch,
-                "sample_per_s": span_content(cell.sample_per_s),
-                "latency_s": span_content(cell.latency_s),
-                "basis": cell.basis or None,
-                "why": cell.why or None,
-                "excludes": list(cell.excludes),
-                "fits": cell.fits,
-                "explained": cell.explained,
+                "model": cell.model, "machine": cell.machine, "framework": cell.framework, "mode": cell.mode,
+                "batch": cell.batch, "sample_per_s": span_content(cell.sample_per_s),
+                "latency_s": span_content(cell.latency_s), "basis": cell.basis or None, "why": cell.why or None,
+                "excludes": list(cell.excludes), "fits": cell.fits, "explained": cell.explained,
             }
             for cell in cells
         ],

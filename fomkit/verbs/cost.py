@@ -287,13 +287,10 @@ def _energy_and_carbon(one: Cost) -> tuple[Spending | None, Carbon | None]:
     if found is None:
         return None, carbon
     return {
-        "run": span_content(energies["run"]),
-        "unit": span_content(energies["unit"]),
-        "scope": scope,
-        "basis": found.method.basis if found.method else None,
-        "missing": list(missing),
+        "run": span_content(energies["run"]), "unit": span_content(energies["unit"]), "scope": scope,
+        "basis": found.method.basis if found.method else None, "missing": list(missing),
         "notes": list(found.notes),
-    }, carbon
+    }, carbon  # fmt: skip
 
 
 def _to_target_content(one: Cost) -> Reaching | None:

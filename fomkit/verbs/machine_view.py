@@ -123,14 +123,12 @@ def _peaks(machine: Machine) -> list[Peak]:
     memory = machine.device.byte_per_s
     return [
         {
-            "dtype": peak.dtype,
-            "engine": peak.engine,
-            "accumulate_dtype": peak.accumulate_dtype or None,
+            "dtype": peak.dtype, "engine": peak.engine, "accumulate_dtype": peak.accumulate_dtype or None,
             "flop_per_s": fact_content(peak.rate),
             "ridge_point": None if memory is None else peak.rate.value / memory.value,
         }
         for peak in machine.device.peaks
-    ]
+    ]  # fmt: skip
 
 
 def _energy(energy: Energy | None) -> EnergyStated | None:
@@ -248,10 +246,9 @@ def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | Non
     machine = replace(machine, timings=row_major(machine.timings))
     found = list(coverage_by_family(machine, add_costs(machine.timings), _reference(reference)))
     return {
-        "reference_models": [model.name for model in reference],
-        "families": [_family(family) for family in found],
+        "reference_models": [model.name for model in reference], "families": [_family(family) for family in found],
         "kinds": _kinds(found, machine.fits),
-    }
+    }  # fmt: skip
 
 
 def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView:
@@ -323,12 +320,11 @@ def _modules(use: Use) -> list[OfModule]:
     sums = sums.assign(byte=sums.sum(axis="columns")).sort_values("byte", ascending=False, kind="stable")
     return [
         {
-            "module": str(module),
-            "byte": float(row["byte"]),
+            "module": str(module), "byte": float(row["byte"]),
             "roles": {str(role): float(byte) for role, byte in row.items() if role != "byte" and byte},
         }
         for module, row in sums.iterrows()
-    ]
+    ]  # fmt: skip
 
 
 def _live(use: Use) -> list[Live]:

@@ -79,10 +79,9 @@ def _verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str
         return {"threshold": threshold, "probability": None, "verdict": NOT_GIVEN, "why": withheld}
     probability = probability_above(value, threshold)
     return {
-        "threshold": threshold,
-        "probability": probability if has_interval else None,
+        "threshold": threshold, "probability": probability if has_interval else None,
         "verdict": verdict(probability, PROPOSAL),
-    }
+    }  # fmt: skip
 
 
 def _rated_content(line: RatedLine) -> Rated:
@@ -149,13 +148,9 @@ def _calibration(found: Calibration) -> Calibrated:
         "measured_lines": of, "inside": inside,
         "lines": [
             {
-                "name": one.name,
-                "baseline_step_s": span_content(one.measured),
-                "rest_s": span_content(one.rest),
-                "step_s": span_content(one.step),
-                "unit_per_day": span_content(one.unit_per_day),
-                "measured_step_s": span_content(one.found),
-                "inside": one.inside,
+                "name": one.name, "baseline_step_s": span_content(one.measured), "rest_s": span_content(one.rest),
+                "step_s": span_content(one.step), "unit_per_day": span_content(one.unit_per_day),
+                "measured_step_s": span_content(one.found), "inside": one.inside,
             }
             for one in found.lines
         ],
@@ -349,10 +344,9 @@ def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
     scopes = {each.energy_scope for each in phases}
     energy_scope = next(iter(scopes)) if len(scopes) == 1 else None
     of_each: dict[Sum, list[Span | None]] = {
-        "days": [each.days for each in phases],
-        "money": [each.money for each in phases],
+        "days": [each.days for each in phases], "money": [each.money for each in phases],
         "energy_j": [each.energy_j if energy_scope else None for each in phases],
-    }
+    }  # fmt: skip
     sums = {name: add_known(spans) for name, spans in of_each.items()}
     return {
         "target": cost.machine.name, "scope": scope, "interval": cost.options.interval,

@@ -218,23 +218,15 @@ class Sensitivity(Shown):
 
         rows = [
             {
-                "parameter": effect.parameter.name,
-                "of": effect.parameter.of,
-                "unit": effect.parameter.unit,
-                "value": effect.parameter.value,
-                "low": effect.low,
-                "high": effect.high,
-                "has_interval": effect.parameter.has_interval,
-                "varied": effect.parameter.varied,
+                "parameter": effect.parameter.name, "of": effect.parameter.of, "unit": effect.parameter.unit,
+                "value": effect.parameter.value, "low": effect.low, "high": effect.high,
+                "has_interval": effect.parameter.has_interval, "varied": effect.parameter.varied,
                 "at_low": None if effect.at_low is None else effect.at_low.value,
-                "at_high": None if effect.at_high is None else effect.at_high.value,
-                "swing": effect.swing,
-                "elasticity": effect.elasticity[self.figure],
-                "smooth": effect.smooth,
-                "kink": effect.kink,
+                "at_high": None if effect.at_high is None else effect.at_high.value, "swing": effect.swing,
+                "elasticity": effect.elasticity[self.figure], "smooth": effect.smooth, "kink": effect.kink,
             }
             for effect in self.effects
-        ]
+        ]  # fmt: skip
         return pd.DataFrame(rows)
 
     def chart(self) -> alt.LayerChart:
@@ -254,9 +246,7 @@ def _effect(effect: Effect) -> EffectContent:
         "elasticity": dict(effect.elasticity), "at_half_step": effect.at_half_step, "below": effect.below,
         "above": effect.above, "smooth": effect.smooth, "kink": effect.kink, "step": effect.step,
         "varied": {
-            "from": effect.low,
-            "to": effect.high,
-            "has_interval": parameter.has_interval,
+            "from": effect.low, "to": effect.high, "has_interval": parameter.has_interval,
             "said": parameter.varied,
         },
         "at_low": span_content(effect.at_low), "at_high": span_content(effect.at_high), "swing": effect.swing,

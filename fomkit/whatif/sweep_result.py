@@ -269,10 +269,7 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
         "ranges": {name: {"least": low, "most": high} for name, (low, high) in tally.ranges.items()
                    if name not in sweep.names},
         "best": [{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
-        "front": {
-            "size": len(front),
-            "points": list(points_content(front.head(FRONT_LISTED))),
-        },
+        "front": {"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
         "absent": dict(sweep.absent), "assumed": _assumed(sweep),
         "notes": list(verdict_on(without_implausible(sweep.machine))),
     }  # fmt: skip

@@ -270,10 +270,9 @@ def _least(case: Case) -> Least | None:
     least_s = float((np.fmin(ops["floor_s"], ops["time_s"]) * ops["count"]).sum())
     unbounded = beats_its_floor(ops) | ops["floor_s"].isna()
     return {
-        "device_s": least_s,
-        "share_of_device": least_s / case.device_s,
+        "device_s": least_s, "share_of_device": least_s / case.device_s,
         "share_without_bound": float(ops.loc[unbounded, "seconds"].sum()) / case.device_s,
-    }
+    }  # fmt: skip
 
 
 def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
@@ -294,28 +293,14 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
     best = _best(findings)
     return Advice(
         {
-            "schema": SCHEMA,
-            "fomkit": __version__,
-            "model": model.name,
-            "title": model.title,
-            "target": machine.name,
-            "sizes": dict(before.sizes),
-            "precision": before.precision,
-            "interval": options.interval,
-            "interval_covers": INTERVAL_MEANING,
-            "step_s": span_content(before.step),
-            "device_s": span_content(before.step_time.device_s),
-            "unit_per_day": span_content(before.unit_per_day),
-            "unit": model.unit.name,
-            "coverage": dict(before.coverage),
-            "excludes": list(before.excludes),
-            "use": use_content(case),
-            "memory": memory_carriers(case),
-            "best": None if best is None else findings.index(best),
-            "least": _least(case),
+            "schema": SCHEMA, "fomkit": __version__, "model": model.name, "title": model.title,
+            "target": machine.name, "sizes": dict(before.sizes), "precision": before.precision,
+            "interval": options.interval, "interval_covers": INTERVAL_MEANING, "step_s": span_content(before.step),
+            "device_s": span_content(before.step_time.device_s), "unit_per_day": span_content(before.unit_per_day),
+            "unit": model.unit.name, "coverage": dict(before.coverage), "excludes": list(before.excludes),
+            "use": use_content(case), "memory": memory_carriers(case),
+            "best": None if best is None else findings.index(best), "least": _least(case),
             "overlap": "findings overlap: what one saves another cannot save again, so no sum is given",
-            "findings": findings,
-            "deviations": list(before.deviations),
-            "conditions": conditions_content(before),
+            "findings": findings, "deviations": list(before.deviations), "conditions": conditions_content(before),
         }
-    )
+    )  # fmt: skip

@@ -112,22 +112,15 @@ def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | N
         near = nearest_timings(own.iloc[:1].reset_index(drop=True), case.fitted).get(0, [])
         found.append(
             {
-                "rows": own.index.tolist(),
-                "op": str(row["op"]),
-                "sizes": _label(row),
-                "pass_name": str(row["pass_name"]),
-                "dtype": str(row["dtype"]),
-                "engine": str(row["engine"]),
-                "executions": float(own["count"].sum()),
-                "step_time_s": float(own["seconds"].sum()),
+                "rows": own.index.tolist(), "op": str(row["op"]), "sizes": _label(row),
+                "pass_name": str(row["pass_name"]), "dtype": str(row["dtype"]), "engine": str(row["engine"]),
+                "executions": float(own["count"].sum()), "step_time_s": float(own["seconds"].sum()),
                 "floor_s": _sum(own["floor_s"] * own["count"]),
                 "after_s": None if after_s is None else _sum(own["after_s"]),
-                "time_source": str(row["time_source"]),
-                "bound": str(row["bound"]),
-                "evidence": str(row["evidence"]),
-                "nearest": [neighbour_content(one) for one in near[:1]],
+                "time_source": str(row["time_source"]), "bound": str(row["bound"]),
+                "evidence": str(row["evidence"]), "nearest": [neighbour_content(one) for one in near[:1]],
             }
-        )
+        )  # fmt: skip
     return tuple(sorted(found, key=is_slower))
 
 
