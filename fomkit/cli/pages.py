@@ -1,8 +1,8 @@
 """Pages of docs/ made from the program: ``python -m fomkit.cli.pages api`` (or commands, glossary, metrics).
 
 ``python -m fomkit.cli.pages schemas`` writes docs/schema/: JSON Schema of our YAML files, from the records that
-check them, and of each verb's JSON. Which keys it always has is read in the code that makes it, from its literal
-dicts; what a figure is says the table of metrics. Other keys may come.
+check them, and of each verb's JSON, from the type of what makes it, else from its literal dicts; what a figure is
+says the table of metrics. Other keys may come.
 """
 
 from __future__ import annotations

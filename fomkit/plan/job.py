@@ -14,7 +14,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import parse_quantity
 from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
-from fomkit.plan.content import Ends, span_content
+from fomkit.plan.content import Condition, Ends, conditions_content, span_content
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_per_day, steps_per_epoch
@@ -183,6 +183,15 @@ class NodesJob:
         step = self.stepper.at(devices, batch * self.layout.replicas(devices))
         run = run_of_step(self.model, self.machine, step)
         return step, run_on_nodes(self.model, self.machine, run, nodes, Service())
+
+    def conditions(self, nodes: int) -> dict[str, Condition]:
+        """Say what its step on so many nodes, which need not be there, varies with: modelled, stated or left out.
+
+        Raises FomkitError as `time_job` does.
+        """
+        options = replace(self.options, batch=self.at(nodes)[0].samples, scope=None)
+        machine = replace(self.machine, system_nodes=None)
+        return conditions_content(time_job(self.model, machine, Job(nodes, self.layout), options))
 
 
 def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> int:

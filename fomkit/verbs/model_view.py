@@ -24,7 +24,7 @@ from fomkit.ops.groups import GROUPINGS, Grouping, Sums, add_up, fewest, group_l
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, resize_ops, sizes_used
 from fomkit.ops.views import SEPARATORS, TYPE_COLUMNS, has_lines, layer_census, split_by_line, tree_labels
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Condition, conditions_content, span_content
 from fomkit.plan.coverage import Uses, coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
@@ -126,16 +126,20 @@ class _Step:
         return self.uses is not None and not isnan(self.total.traced_s)
 
 
-def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def _ops(
+    model: ModelProfile, machine: Machine | None, options: Options
+) -> tuple[pd.DataFrame, tuple[str, ...], dict[str, Condition] | None]:
     if machine is not None:
         found = estimate(model, machine, options)
         ops, stale = _traced_at(found.ops, model, found.sizes)
-        return ops, (*found.formats.message.splitlines(), *found.deviations, *stale)
+        said = (*found.formats.message.splitlines(), *found.deviations, *stale)
+        return ops, said, conditions_content(found)
     sizes = choose_sizes(model, options.wanted_sizes)
     numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
     ops, stale = _traced_at(add_costs(numeric), model, sizes)
-    return (ops.assign(time_s=ops["traced_time_s"]) if _is_traced(ops) else ops), (*model.caveats, *stale)
+    ops = ops.assign(time_s=ops["traced_time_s"]) if _is_traced(ops) else ops
+    return ops, (*model.caveats, *stale), None
 
 
 def _is_traced(ops: pd.DataFrame) -> bool:
@@ -258,7 +262,7 @@ def show_model(
     ``fomkit/show/1``. Raises FomkitError when a size cannot be had, the measure is not known, or the profile has
     no lines of code to show.
     """
-    ops, notes = _ops(model, machine, options)
+    ops, notes, conditions = _ops(model, machine, options)
     ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
     distinct = identities(ops)
     total = add_up(ops, distinct)
@@ -292,6 +296,7 @@ def show_model(
         "unsupported": list(model.unsupported),
         "deviations": list(notes),
         "view": {name: value for name, value in asdict(view).items() if value},
+        **({} if conditions is None else {"conditions": conditions}),
     }
 
 

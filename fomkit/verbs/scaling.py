@@ -16,8 +16,8 @@ from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
-from fomkit.plan.content import Ends, Targeted, curve_content, span_content
-from fomkit.plan.job import Service, System, parse_service, run_of_step, run_on_nodes
+from fomkit.plan.content import Condition, Ends, Targeted, curve_content, span_content
+from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.options import check_counts, options_of
 from fomkit.plan.run import RunTime, no_run, run_notes, time_to_target
 from fomkit.plan.scaling import (
@@ -93,6 +93,7 @@ ScalingContent = TypedDict("ScalingContent", {
     "unit": str, "references": list[Reference], "points": list[PointContent], "not_estimated": list[Refused],
     "does_not_fit": list[str], "least_bandwidth": LeastBandwidth | None, "to_target": Targeted | None,
     "stack": Stack | None, "excludes": list[str], "no_run": str, "notes": list[str], "assumed": list[str],
+    "conditions": dict[str, Condition],
 })  # fmt: skip
 
 
@@ -173,6 +174,13 @@ def _assumed(scaling: Scaling) -> list[str]:
     return found
 
 
+def _conditions(scaling: Scaling) -> dict[str, Condition]:
+    """Say what a step on the fewest nodes varies with; empty where there is no step."""
+    nodes = min((point.nodes for curve in scaling.curves for point in curve.points), default=0)
+    job = NodesJob(scaling.model, scaling.machine, scaling.spec.layout, scaling.spec.options)
+    return job.conditions(nodes) if nodes else {}
+
+
 def _does_not_fit(scaling: Scaling) -> list[str]:
     """Say of each curve at which numbers of nodes no device holds its step."""
     capacity, found = scaling.machine.device.capacity_byte, []
@@ -220,6 +228,7 @@ def scaling_content(
         "excludes": list(dict.fromkeys(name for step in steps for name in step.excludes)),
         "no_run": no_run(scaling.model), "notes": _notes(scaling, steps),
         "assumed": [*_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
+        "conditions": _conditions(scaling),
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from fomkit.core.figure_table import title_of
 from fomkit.core.interval import Span, probability_above, reached_with
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
+from fomkit.plan.content import Condition, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
@@ -35,7 +36,8 @@ Title = TypedDict("Title", {
     "unit": NotRequired[str], "sizes": NotRequired[dict[str, int]], "precision": NotRequired[str],
     "scope": NotRequired[str], "nodes": NotRequired[int], "layout": NotRequired[Mapping[str, object]],
     "lines_that_stay": NotRequired[list[str]], "excludes": list[str], "little_explained": NotRequired[list[str]],
-    "does_not_fit": str, "notes": list[str],
+    "does_not_fit": str, "notes": list[str], "conditions": NotRequired[dict[str, Condition]],
+    "line_conditions": NotRequired[dict[str, dict[str, Condition]]],
 })  # fmt: skip
 
 
@@ -234,7 +236,7 @@ class OneModel(OnMachine):
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope,
                 "excludes": sorted(one.excludes), "does_not_fit": one.fit.message,
-                "notes": list(verdict_on(one.machine))}  # fmt: skip
+                "notes": list(verdict_on(one.machine)), "conditions": conditions_content(one)}  # fmt: skip
 
     @cached_property
     def estimate(self) -> Estimate:

@@ -16,6 +16,7 @@ from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import Load
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
+from fomkit.plan.content import Condition
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob, SystemRun
 from fomkit.plan.options import Options, change_machine, choose_sizes
@@ -46,12 +47,17 @@ class OnNodes(OnMachine):
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": choose_sizes(self.model, self.options.wanted_sizes), "nodes": self.nodes,
                 "layout": vars(self.layout), "excludes": self._excludes,
-                "does_not_fit": self.unfit({}), "notes": list(verdict_on(self._fitted))}  # fmt: skip
+                "does_not_fit": self.unfit({}), "notes": list(verdict_on(self._fitted)),
+                "conditions": self._conditions}  # fmt: skip
 
     @cached_property
     def _excludes(self) -> list[str]:
         _, step, run = self._step({})
         return sorted({*step.excludes, *(() if run is None else run.time.excludes)})
+
+    @cached_property
+    def _conditions(self) -> dict[str, Condition]:
+        return self._step({})[0].conditions(self.nodes)
 
     @cached_property
     def _peaks(self) -> frozenset[str] | None:

@@ -13,6 +13,7 @@ from fomkit.core.suite import Conditions, Suite, SuiteLine
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, fixed_conditions
 from fomkit.merit.suites import SuiteResult, merit_of, run_suite
+from fomkit.plan.content import conditions_content
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import LINKS, Options, change_machine
 from fomkit.profiles.evidence import verdict_on
@@ -62,6 +63,7 @@ class OfSuite(OnMachine):
     def title(self) -> Title:
         """Name suite, machines and scope, the lines that no rate moves, and what nobody stated."""
         still = [one.line.name for one in self.result.target if one.kind != "estimated"]
+        behind = {one.line.name: one.estimate or one.job for one in self.result.target}
         return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
                 "scope": self.suite.scope, "lines_that_stay": still,
                 "excludes": list(self.result.excludes),
@@ -69,7 +71,10 @@ class OfSuite(OnMachine):
                 "does_not_fit": "; ".join(self.result.unfit),
                 "notes": list(dict.fromkeys(
                     text for estimate in self.result.estimates for text in verdict_on(estimate.machine)
-                ))}  # fmt: skip
+                )),
+                "line_conditions": {
+                    name: conditions_content(one) for name, one in behind.items() if one is not None
+                }}  # fmt: skip
 
     @cached_property
     def result(self) -> SuiteResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -13,7 +13,10 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import Shown
 from fomkit.ops.precision import choose_formats
-from fomkit.plan.content import INTERVAL_MEANING
+from fomkit.plan.content import INTERVAL_MEANING, Condition, conditions_content
+from fomkit.plan.estimate import estimate
+from fomkit.plan.job import NodesJob
+from fomkit.plan.options import NODES
 from fomkit.profiles.evidence import verdict_on, without_implausible
 from fomkit.whatif.sweep import Sweep
 from fomkit.whatif.sweep_axes import POWER, PRICE, Axis
@@ -208,7 +211,7 @@ SweepContent = TypedDict("SweepContent", {
     "too_large": int | None, "not_checked": int, "why_not_checked": str | None, "excludes": list[str],
     "price": PriceOf | None, "varied": list[AxisContent], "per": str, "unit": str,
     "objectives": list[ObjectiveContent], "ranges": dict[str, EndsOfRange], "best": list[Best], "front": Front,
-    "absent": dict[str, str], "assumed": list[str], "notes": list[str],
+    "absent": dict[str, str], "assumed": list[str], "notes": list[str], "conditions": dict[str, Condition],
 })  # fmt: skip
 
 
@@ -243,6 +246,22 @@ def _assumed(sweep: Sweep) -> list[str]:
     return [text for name, text in ASSUMED.items() if holds[name]]
 
 
+def _conditions(sweep: Sweep) -> dict[str, Condition]:
+    """Say what a time varies with, of the machine as it is and the least sizes, and what each point varies."""
+    whole = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
+    sizes = {name: size for name, size in whole.items() if name == "batch" or name in sweep.model.sizes}
+    options = replace(sweep.options, batch=None, sizes={**sweep.options.wanted_sizes, **sizes})
+    if sweep.on_nodes:
+        found = NodesJob(sweep.model, sweep.machine, sweep.layout, options).conditions(whole[NODES])
+    else:
+        found = conditions_content(estimate(sweep.model, sweep.machine, options))
+    if "byte_per_s" in sweep.names:
+        found["bandwidth"] = {"is": "modelled", "what": "that of each point, as it is varied here"}
+    if sizes:
+        found["sizes"] = {"is": "modelled", "what": f"each op at the {' and '.join(sizes)} of each point"}
+    return found
+
+
 def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
     """Put a sweep in the form of ``fomkit/sweep/1``, once its points went by."""
     front = tally.sorted_front()
@@ -272,6 +291,7 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
         "front": {"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
         "absent": dict(sweep.absent), "assumed": _assumed(sweep),
         "notes": list(verdict_on(without_implausible(sweep.machine))),
+        "conditions": _conditions(sweep),
     }  # fmt: skip
 
 
