@@ -14,6 +14,7 @@ from fomkit.output.terminal import energy_facts, format_interval
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Range, Stated
+    from fomkit.validation.shape_coverage import CrossValidationErrors, ShapeCoverage
     from fomkit.verbs import machine_view as view
 
 WIDE = 140
@@ -44,7 +45,7 @@ def format_machines(content: view.Machines, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _family(entry: view.Family | Mapping[str, object]) -> list[str]:
+def _family(entry: ShapeCoverage | Mapping[str, object]) -> list[str]:
     return [str(entry["kind"]), str(entry["dtype"]), str(entry["engine"]), str(entry["pass_name"] or "any")]
 
 
@@ -146,7 +147,7 @@ def _decades(ends: Sequence[float] | None) -> str:
     return "unknown" if ends is None or ends[0] <= 0 else f"{math.log10(ends[1] / ends[0]):.1f}"
 
 
-def _coverage_cells(family: view.Family, works: Sequence[_Work], wide: bool, spacings: int) -> Iterator[str]:
+def _coverage_cells(family: ShapeCoverage, works: Sequence[_Work], wide: bool, spacings: int) -> Iterator[str]:
     yield from (*_family(family), f"{family['ops']:,}")
     for name in works if wide else ():
         ends = family[name]
@@ -177,7 +178,7 @@ def _add_coverage(page: Page, coverage: view.Coverage) -> None:
         page.line(f"{kind}: {_covered([family for family in families if family['kind'] == kind])}")
 
 
-def _covered(families: Sequence[view.Family]) -> str:
+def _covered(families: Sequence[ShapeCoverage]) -> str:
     """Write the range of each size over the families of a kind, and how many reference ops lie beyond it."""
     sizes: dict[str, list[float]] = {}
     beyond: dict[str, int] = {}
@@ -195,7 +196,7 @@ def _covered(families: Sequence[view.Family]) -> str:
     return f"{varied}{f'; always {same}' if same else ''}{outside}"
 
 
-def _error_cells(errors: view.Errors | None) -> list[str]:
+def _error_cells(errors: CrossValidationErrors | None) -> list[str]:
     if errors is None:
         return ["", "not fitted", "", ""]
     rates = [f"{format_number(100 * errors[name], 3)} %" for name in ("median", "mean")]

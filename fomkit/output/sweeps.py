@@ -14,7 +14,7 @@ from fomkit.output.terminal import UNFIT, mark_of, seconds
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
     from fomkit.plan.job import System
-    from fomkit.plan.scaling import NeededEnds
+    from fomkit.plan.scaling import Needed
     from fomkit.verbs.scaling import PointContent, Reference, ScalingContent
     from fomkit.whatif.sweep_result import AxisContent, SweepContent
 
@@ -63,7 +63,7 @@ def _refused(page: Page, content: ScalingContent) -> None:
         page.line(f"no step at {', '.join(nodes)} nodes: {why}")
 
 
-def _needed(span: NeededEnds) -> str:
+def _needed(span: Needed) -> str:
     """Write a rate that is needed; where an end has none, none is enough there."""
     value, low, high = (span[name] for name in ("value", "low", "high"))
     if low is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import sqrt
-from typing import Literal, NamedTuple, Protocol, TypedDict
+from typing import Literal, Protocol, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -232,12 +232,8 @@ _CLOSE = 1e-12
 _TRIES = 200
 
 
-class Needed(NamedTuple):
-    """A rate that is needed with its interval [byte/s]; None where none is enough."""
-
-    value: float | None
-    low: float | None
-    high: float | None
+Needed = TypedDict("Needed", {"value": float | None, "low": float | None, "high": float | None})
+"""A rate that is needed with its interval [byte/s]; None where none is enough."""
 
 
 def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None:
@@ -281,8 +277,11 @@ NOT_OF_EXPERTS = (
 
 def _needed(taken_s: Callable[[str, float], float], room: Span) -> Needed:
     """Solve for the rate at both ends too: more room and a quicker exchange need less."""
-    ends = (("value", room.value), ("low", room.high), ("high", room.low))
-    return Needed(*(least_rate(partial(taken_s, end), room_s) for end, room_s in ends))
+
+    def rate(end: str, room_s: float) -> float | None:
+        return least_rate(partial(taken_s, end), room_s)
+
+    return {"value": rate("value", room.value), "low": rate("low", room.high), "high": rate("high", room.low)}
 
 
 def _room(point: Point) -> Span:
@@ -293,17 +292,12 @@ def _room(point: Point) -> Span:
     return reference.wall_s.scaled(room / reference.wall_s.value)
 
 
-NeededEnds = TypedDict("NeededEnds", {"value": float | None, "low": float | None, "high": float | None})
-Whole = TypedDict("Whole", {"replicas": int, "tier": str, "needed_byte_per_s": NeededEnds})
+Whole = TypedDict("Whole", {"replicas": int, "tier": str, "needed_byte_per_s": Needed})
 OfLayer = TypedDict("OfLayer", {"module": str, "gradient_byte": float, "time_s": Ends,
-                                "needed_byte_per_s": NeededEnds})  # fmt: skip
+                                "needed_byte_per_s": Needed})  # fmt: skip
 LayersAt = TypedDict("LayersAt", {"replicas": int, "layers": list[OfLayer]})
 LeastBandwidth = TypedDict("LeastBandwidth", {"gradient_byte": float, "algorithm": str, "whole": list[Whole],
                                               "layers_at": LayersAt})  # fmt: skip
-
-
-def _ends(needed: Needed) -> NeededEnds:
-    return {"value": needed.value, "low": needed.low, "high": needed.high}
 
 
 def _whole(scaling: Scaling, curve: Curve) -> list[Whole]:
@@ -318,7 +312,7 @@ def _whole(scaling: Scaling, curve: Curve) -> list[Whole]:
             return stepper.replicas_wait(step.devices, step.samples, scaling.network.at_rate(tier, rate), end)
 
         needed = _needed(taken_s, _room(point))
-        found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": _ends(needed)})
+        found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": needed})
     return found
 
 
@@ -337,7 +331,7 @@ def _layers(scaling: Scaling, ranks: int) -> list[OfLayer]:
             return waited(layout, quick, group, [Bucket(byte, 0.0)], (0.0, 0.0), 1.0, end).exposed_s
 
         if time.value > 0:
-            needed = _ends(_needed(taken_s, time.scaled(ranks - 1)))
+            needed = _needed(taken_s, time.scaled(ranks - 1))
             found.append({"module": str(row["module"]), "gradient_byte": row["byte"],
                           "time_s": span_content(time), "needed_byte_per_s": needed})  # fmt: skip
     return sorted(found, key=lambda one: one["needed_byte_per_s"]["value"] or 0.0, reverse=True)[:LAYERS]

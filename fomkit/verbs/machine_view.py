@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import isfinite, isnan
+from math import isnan
 from typing import TYPE_CHECKING, TypedDict
 
 from fomkit import __version__
@@ -23,6 +23,7 @@ from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.prediction.exact import row_major
+from fomkit.prediction.families import FamilyName
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
 from fomkit.profiles.locate import profile_names
 from fomkit.profiles.machines import load_machine
@@ -69,16 +70,10 @@ Tables = TypedDict("Tables", {
     "rows": int, "sections": list[dict[str, object]], "rows_of_one_op": int, "libraries": list[dict[str, object]],
     "sources": list[dict[str, object]], "corrected": int,
 })  # fmt: skip
-Errors = TypedDict("Errors", {"ops": int, "median": float, "mean": float, "hit_rate": float})
-Family = TypedDict("Family", {
-    "kind": str, "dtype": str, "engine": str, "pass_name": str, "part": str, "ops": int,
-    "sizes": Mapping[str, tuple[float, float]], "flop": tuple[float, float] | None,
-    "byte": tuple[float, float] | None, "time_s": tuple[float, float], "spacing": tuple[float, float] | None,
-    "errors": Errors | None, "reference": int, "near": int, "near_flop_share": float | None,
-    "outside": Mapping[str, int],
-})  # fmt: skip
-OfKind = TypedDict("OfKind", {"kind": str, "errors": Errors | None})
-Coverage = TypedDict("Coverage", {"reference_models": list[str], "families": list[Family], "kinds": list[OfKind]})
+OfKind = TypedDict("OfKind", {"kind": str, "errors": CrossValidationErrors | None})
+Coverage = TypedDict(
+    "Coverage", {"reference_models": list[str], "families": list[ShapeCoverage], "kinds": list[OfKind]}
+)
 MachineView = TypedDict("MachineView", {
     "schema": str, "fomkit": str, "is": str, "name": str, "title": str, "party": str, "device_of": str | None,
     "scopes": list[str], "facts": Facts, "timings": Tables | None, "coverage": Coverage | None,
@@ -204,31 +199,15 @@ def _tables(timings: pd.DataFrame) -> Tables:
     }  # fmt: skip
 
 
-def _errors(found: CrossValidationErrors | None) -> Errors | None:
-    if found is None:
-        return None
-    return {"ops": found.ops, "median": found.median, "mean": found.mean, "hit_rate": found.hit_rate}
-
-
-def _family(family: ShapeCoverage) -> Family:
-    name = family.name
-    return {
-        "kind": name.kind, "dtype": name.dtype, "engine": name.engine, "pass_name": name.pass_name,
-        "part": name.part, "ops": family.ops, "sizes": family.sizes, "flop": family.flop, "byte": family.byte,
-        "time_s": family.time_s, "spacing": family.spacing, "errors": _errors(family.errors),
-        "reference": family.reference, "near": family.near,
-        "near_flop_share": family.near_flop_share if isfinite(family.near_flop_share) else None,
-        "outside": family.outside,
-    }  # fmt: skip
-
-
 def _kinds(found: list[ShapeCoverage], fits: Mapping[str, object]) -> list[OfKind]:
     """Join the left-out errors of all families of a kind."""
     kinds = list[OfKind]()
-    for kind in dict.fromkeys(family.name.kind for family in found):
-        stored = [fits.get(str(family.name)) for family in found if family.name.kind == kind]
+    for kind in dict.fromkeys(family["kind"] for family in found):
+        names = [FamilyName(kind, one["dtype"], one["engine"], one["pass_name"], one["part"]) for one in found
+                 if one["kind"] == kind]  # fmt: skip
+        stored = [fits.get(str(name)) for name in names]
         fitted = [fit for fit in stored if isinstance(fit, Mapping)]
-        kinds.append({"kind": kind, "errors": _errors(cross_validation_errors(fitted))})
+        kinds.append({"kind": kind, "errors": cross_validation_errors(fitted)})
     return kinds
 
 
@@ -246,7 +225,7 @@ def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | Non
     machine = replace(machine, timings=row_major(machine.timings))
     found = list(coverage_by_family(machine, add_costs(machine.timings), _reference(reference)))
     return {
-        "reference_models": [model.name for model in reference], "families": [_family(family) for family in found],
+        "reference_models": [model.name for model in reference], "families": found,
         "kinds": _kinds(found, machine.fits),
     }  # fmt: skip
 
