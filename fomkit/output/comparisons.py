@@ -14,7 +14,7 @@ from fomkit.output.terminal import UNFIT, format_interval, mark_of
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
-    from fomkit.validation import grid
+    from fomkit.validation import grid, here
 
 MOST_NOTES = 5
 """Notes that stand in a comparison's short text."""
@@ -231,7 +231,7 @@ def _verdict(aim: Entry, past: str) -> str:
     return past if not aim["kept"] else "met" if aim["met"] else "missed"
 
 
-def _model_cells(model: Entry) -> Iterator[str]:
+def _model_cells(model: here.ModelContent) -> Iterator[str]:
     yield from (model["model"], f"{1e3 * model['timed_s']:.3g}")
     yield from (_percent(model["half_width"]), _signed(model["drift"]))
     for one in (model["exact"], model["unseen"]):
@@ -240,12 +240,12 @@ def _model_cells(model: Entry) -> Iterator[str]:
         yield from ("yes" if one["hit"] else "no", f"{one['interval_score']:.2f}")
 
 
-def _ratio_cells(ratio: Entry) -> list[str]:
+def _ratio_cells(ratio: here.RatioContent) -> list[str]:
     other = ratio["precision"] or f"{ratio['threads']} threads"
     return [ratio["model"], other, f"{ratio['timed']:.2f}", f"{ratio['projected']:.2f}", _signed(ratio["error"])]
 
 
-def format_proof(content: Entry, screen: Screen = PLAIN) -> str:
+def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/here/1`` as text.
 
     ± is half the 95 % interval of the median of the timed steps, drift how much longer they took after everything

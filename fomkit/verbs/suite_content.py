@@ -213,7 +213,7 @@ Accepted = TypedDict("Accepted", {
     "name": str, "required": bool, "committed": Ends | None, "committed_from": str, "basis": str,
     "excludes": list[str], "fits": bool | None, "party": str, "measured": Ends | None, "difference": float | None,
     "spread_stated": bool, "probability": float | None, "verdict": str, "contradictory": bool,
-    "modelled_share": float | None, "deviations": list[str], "rows": list[AcceptedRow],
+    "modelled_share": float, "deviations": list[str], "rows": list[AcceptedRow],
 })  # fmt: skip
 AcceptContent = TypedDict("AcceptContent", {
     "schema": str, "fomkit": str, "suite": str, "version": int, "machine": str, "interval": float,
