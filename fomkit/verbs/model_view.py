@@ -70,19 +70,15 @@ def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> Census | No
             {"layer": str(name), **{column: float(row[column]) for column in TYPE_COLUMNS}}
             for name, row in census.types.iterrows()
         ],
-        "total": total,
-        "all_operations": total["multiply_adds"] + total["other_operations"],
+        "total": total, "all_operations": total["multiply_adds"] + total["other_operations"],
         "activations": {
-            "input_byte": census.input_byte,
-            "feature_maps_byte": maps,
-            "feature_maps_in_place_byte": maps - census.in_place_byte,
-            "copies_byte": census.copy_byte,
+            "input_byte": census.input_byte, "feature_maps_byte": maps,
+            "feature_maps_in_place_byte": maps - census.in_place_byte, "copies_byte": census.copy_byte,
             "with_copies_byte": maps + census.copy_byte,
         },
-        "largest_im2col_byte": census.largest_im2col_byte,
-        "not_counted": list(census.idle),
+        "largest_im2col_byte": census.largest_im2col_byte, "not_counted": list(census.idle),
         "outside_layers_flop": census.elsewhere_flop,
-    }
+    }  # fmt: skip
 
 
 SCHEMA = "fomkit/show/1"
@@ -168,15 +164,11 @@ def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
     """Put the sums of some ops in the form of an entry of ``rows``."""
     sums = add_up(ops, step.distinct)
     content: dict[str, Any] = {
-        "count": sums.count,
-        "distinct_ops": sums.distinct,
-        "flop": _number(sums.flop),
-        "byte": _number(sums.byte),
-        "intensity": _number(sums.intensity),
-        "flop_share": _share(sums.flop, step.total.flop),
+        "count": sums.count, "distinct_ops": sums.distinct, "flop": _number(sums.flop), "byte": _number(sums.byte),
+        "intensity": _number(sums.intensity), "flop_share": _share(sums.flop, step.total.flop),
         "byte_share": _share(sums.byte, step.total.byte),
         "missing": {"flop": sums.flop_missing, "byte": sums.byte_missing},
-    }
+    }  # fmt: skip
     if "time_s" not in ops.columns:
         return content
     if step.beside:
@@ -276,28 +268,19 @@ def show_model(
         rows, top = _flat(step, measure, view.top)
     sizes = choose_sizes(model, options.wanted_sizes)
     return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "is": "model",
-        "name": model.name,
-        "title": model.title,
+        "schema": SCHEMA, "fomkit": __version__, "is": "model", "name": model.name, "title": model.title,
         "mode": model.traced_with.get("mode"),
-        "parameters": {"total": model.parameters_total, "trainable": model.parameters_trainable},
-        "sizes": sizes,
-        "by": {"name": view.by, "means": GROUPINGS[view.by], "separator": separator},
-        "measure": measure,
+        "parameters": {"total": model.parameters_total, "trainable": model.parameters_trainable}, "sizes": sizes,
+        "by": {"name": view.by, "means": GROUPINGS[view.by], "separator": separator}, "measure": measure,
         "target": None if machine is None else machine.name,
-        "interval": options.interval if machine is not None else None,
-        "rows": rows,
-        "total": {**_entry(step, ops), "at_least": model.at_least},
-        "top": top,
+        "interval": options.interval if machine is not None else None, "rows": rows,
+        "total": {**_entry(step, ops), "at_least": model.at_least}, "top": top,
         "measured": None if model.measured is None else run_content(model.measured),
         "layers": census_content(model, sizes) if view.by == "kind" else None,
-        "unsupported": list(model.unsupported),
-        "deviations": list(notes),
+        "unsupported": list(model.unsupported), "deviations": list(notes),
         "view": {name: value for name, value in asdict(view).items() if value},
         **({} if conditions is None else {"conditions": conditions}),
-    }
+    }  # fmt: skip
 
 
 STEP = "step"
@@ -360,7 +343,16 @@ def _sums_at(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, dict[st
     return {name: {key: float(rows[key].sum()) for key in QUANTITIES} for name, rows in groups.items()}
 
 
-def formulas_content(model: ModelProfile, options: Options) -> dict[str, Any]:
+Formula = TypedDict("Formula", {"formula": str, "value": float})
+FormulaRow = TypedDict("FormulaRow", {"pass_name": str, "flop": Formula | None, "byte": Formula | None,
+                                      "missing": dict[str, float]})  # fmt: skip
+Formulas = TypedDict("Formulas", {
+    "schema": str, "fomkit": str, "name": str, "title": str, "mode": str | None, "sizes": dict[str, int],
+    "free": list[str], "rows": list[FormulaRow], "at_least": bool, "unsupported": list[str],
+})  # fmt: skip
+
+
+def formulas_content(model: ModelProfile, options: Options) -> Formulas:
     """Write the work of one step, by pass, as formulas of its named sizes.
 
     `options`: a batch, or another size, that is chosen is put in as a number. Gives a dict: ``fomkit/formulas/1``.
@@ -381,24 +373,18 @@ def formulas_content(model: ModelProfile, options: Options) -> dict[str, Any]:
     }
     values = _sums_at(model, chosen)
     free: set[Any] = set()
-    rows = []
+    rows = list[FormulaRow]()
     for name, sums in _sums_on_symbols(model, sizes).items():
-        entry: dict[str, Any] = {"pass_name": name}
+        known: dict[str, Formula] = {}
         for key, whole in sums.items():
-            formula = whole.formula()
-            known = formula is not None
-            free |= formula.free_symbols if known else set()
-            entry[key] = {"formula": str(formula), "value": values[name][key]} if known else None
-        rows.append({**entry, "missing": {key: whole.missing for key, whole in sums.items()}})
+            if (formula := whole.formula()) is not None:
+                free |= formula.free_symbols
+                known[key] = {"formula": str(formula), "value": values[name][key]}
+        rows.append({"pass_name": name, "flop": known.get("flop"), "byte": known.get("byte"),
+                     "missing": {key: whole.missing for key, whole in sums.items()}})  # fmt: skip
     return {
-        "schema": "fomkit/formulas/1",
-        "fomkit": __version__,
-        "name": model.name,
-        "title": model.title,
-        "mode": model.traced_with.get("mode"),
-        "sizes": chosen,
-        "free": [name for name, size in sizes.items() if size in free],
-        "rows": rows,
-        "at_least": model.at_least,
+        "schema": "fomkit/formulas/1", "fomkit": __version__, "name": model.name, "title": model.title,
+        "mode": model.traced_with.get("mode"), "sizes": chosen,
+        "free": [name for name, size in sizes.items() if size in free], "rows": rows, "at_least": model.at_least,
         "unsupported": list(model.unsupported),
-    }
+    }  # fmt: skip
