@@ -250,7 +250,8 @@ def _schema_of_figure(metric: Metric, made: Entry) -> Entry:
     keyed = f" By {metric.keyed}." if metric.keyed else ""
     mean = "" if metric.mean == "none" else f" The mean over several is {metric.mean}."
     said = f"{metric.doc[:1].upper()}{metric.doc[1:]}.{keyed}{better}{mean}"
-    numbers = made if "properties" in made else {} if metric.unit == "mixed" else {"$ref": "#/$defs/figure"}
+    known = "properties" in made or "properties" in made.get("items", {})  # a list of entries is no figure
+    numbers = made if known else {} if metric.unit == "mixed" else {"$ref": "#/$defs/figure"}
     return {"title": f"{metric.title} [{metric.unit}]", "description": said, **numbers}
 
 

@@ -108,14 +108,8 @@ def fact_content(fact: Fact | None, scale: float = 1.0) -> Stated | None:
             "basis": fact.basis, "source": fact.source}  # fmt: skip
 
 
-@overload
-def price_content(price: Price) -> Priced: ...
-@overload
-def price_content(price: Price | None) -> Priced | None: ...
-def price_content(price: Price | None) -> Priced | None:
-    """Put a price in the form of the JSON output, by the hour; None where there is none."""
-    if price is None:
-        return None
+def price_content(price: Price) -> Priced:
+    """Put a price in the form of the JSON output, by the hour."""
     return {**fact_content(price.per_s, UNITS["time_s"]["h"]), "currency": price.currency, "per": price.per,
             "date": price.date}  # fmt: skip
 

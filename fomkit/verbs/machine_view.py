@@ -169,7 +169,8 @@ def _facts(machine: Machine) -> Facts:
              "share": fact_content(one.share)}
             for one in machine.overheads
         ],
-        "energy": _energy(machine.energy), "price": price_content(machine.price),
+        "energy": _energy(machine.energy),
+        "price": None if machine.price is None else price_content(machine.price),
     }  # fmt: skip
 
 

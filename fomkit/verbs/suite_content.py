@@ -350,7 +350,8 @@ def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
     sums = {name: add_known(spans) for name, spans in of_each.items()}
     return {
         "target": cost.machine.name, "scope": scope, "interval": cost.options.interval,
-        "price": price_content(cost.price), "currency": cost.price.currency if cost.price else None,
+        "price": None if cost.price is None else price_content(cost.price),
+        "currency": cost.price.currency if cost.price else None,
         "paid_units": paid_units(cost.price, cost.machine, scope) if cost.price else None,
         "phases": [_phase(each, grid) for each in phases], "days": span_content(sums["days"]),
         "money": span_content(sums["money"]), "energy_j": span_content(sums["energy_j"]),
