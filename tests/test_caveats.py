@@ -545,6 +545,34 @@ def test_conditions_of_a_run_on_several_devices_are_of_its_microbatch_and_its_li
     assert conditions_content(late)["occupancy"]["what"].endswith(wanted)
 
 
+def test_what_is_varied_says_the_conditions_that_the_estimate_says() -> None:
+    wanted = _conditions("p1b3", "titan")
+    assert fomkit.sensitivity("p1b3", "titan").content["conditions"] == wanted
+    assert fomkit.solve("p1b3", "titan", step="1 ms").content["conditions"] == wanted
+    assert fomkit.show("p1b3", machine="titan").content["conditions"] == wanted
+    assert "conditions" not in fomkit.show("p1b3").content  # no time, nothing that it varies with
+    swept = fomkit.sweep("p1b3", "titan", ["byte_per_s=0.1 TB/s,0.2 TB/s", "batch=50,100"])
+    told = swept.content["conditions"]
+    assert told["bandwidth"]["what"] == "that of each point, as it is varied here"
+    assert told["sizes"]["what"] == "each op at the batch of each point"
+    assert told.keys() == wanted.keys()
+    assert told["input"] == wanted["input"]
+    of_suite = fomkit.sensitivity(None, "titan", suite="candle").content["line_conditions"]
+    lines = suite_content(fomkit.fom("candle", "titan"))["lines"]
+    on = {one["name"]: one["machines"]["titan"] for one in lines}
+    assert of_suite == {name: one["conditions"] for name, one in on.items() if "conditions" in one}
+    assert of_suite
+
+
+def test_what_is_spread_over_nodes_says_the_conditions_of_its_step() -> None:
+    """A step of 2 nodes with a batch for each replica is that of an estimate with as many samples in all."""
+    link = ["system, 5 us, 25 GB/s, each"]
+    wanted = _conditions("p1b3", "a100-sxm", nodes=2, links=link, batch=100 * 16)
+    scaled = fomkit.scaling("p1b3", "a100-sxm", nodes="2..4", links=link).content["conditions"]
+    assert scaled == wanted
+    assert fomkit.sensitivity("p1b3", "a100-sxm", nodes=2, links=link).content["conditions"] == wanted
+
+
 def test_each_verb_with_an_estimate_says_its_conditions() -> None:
     wanted = _conditions("p1b3", "titan")
     assert fomkit.explain("p1b3", "titan").content["conditions"] == wanted

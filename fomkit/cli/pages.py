@@ -1,8 +1,8 @@
 """Pages of docs/ made from the program: ``python -m fomkit.cli.pages api`` (or commands, glossary, metrics).
 
 ``python -m fomkit.cli.pages schemas`` writes docs/schema/: JSON Schema of our YAML files, from the records that
-check them, and of each verb's JSON. Which keys it always has is read in the code that makes it, from its literal
-dicts; what a figure is says the table of metrics. Other keys may come.
+check them, and of each verb's JSON, from the type of what makes it, else from its literal dicts; what a figure is
+says the table of metrics. Other keys may come.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from typer.testing import CliRunner
 
@@ -24,15 +25,18 @@ from fomkit.cli.main import VERBS, app, verb_command
 from fomkit.core.figure import Metric
 from fomkit.core.figure_table import find_metric
 from fomkit.files.write import write_whole
+from fomkit.merit.measured_steps import Merit
 from fomkit.output.files import to_json
 from fomkit.output.glossary import glossary_page, metrics_page
 from fomkit.output.screen import Entry
+from fomkit.plan.content import Ends
 from fomkit.plan.transformer_step import RecipeRecord
 from fomkit.profiles.campaigns import CampaignFileRecord
 from fomkit.profiles.declared import LayoutRecord
 from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.records import ModelRecord, Record
 from fomkit.profiles.suites import SuiteRecord
+from fomkit.verbs.from_measurements import MeasuredWays
 
 _PAGE = """# Python
 
@@ -172,7 +176,7 @@ OF_VERB = {"campaign-cost": "campaign", "here": "validate", "grid": "compare", "
            "formulas": "show", "convolutions": "show"}  # fmt: skip
 """The verb whose figures they are, where the JSON has another name."""
 _NUMBER: Entry = {"type": ["number", "null"]}
-_ENDS = {"type": "object", "properties": dict.fromkeys(("value", "low", "high"), _NUMBER)}
+_ENDS: Entry = {"type": "object", "properties": dict.fromkeys(("value", "low", "high"), _NUMBER)}
 _FIGURE: Entry = {
     "description": "A number in SI units, null where unknown; with its ends; or several, by name or in a list.",
     "anyOf": [_NUMBER, _ENDS, {"type": "array"}],
@@ -214,11 +218,19 @@ def _parsed_package() -> Mapping[str, ast.Module]:
     return {name: ast.parse(path.read_text("utf-8")) for name, path in zip(names, paths, strict=True)}
 
 
+def _typed(module: str, node: ast.expr) -> Any:
+    """Give the TypedDict that an expression names; None where it is something else."""
+    kind = vars(import_module(module)).get(node.id) if isinstance(node, ast.Name) else None
+    return kind if is_typeddict(kind) else None
+
+
 def _returned_by(module: str, name: str) -> list[Made]:
     """Give what a function may return; nothing where it is none of ours, or it is open which."""
     known = [(where, node) for where, tree in _parsed_package().items() for node in tree.body
              if isinstance(node, ast.FunctionDef) and node.name == name]  # fmt: skip
     here = [one for one in known if one[0] == module] or known
+    if len(here) == 1 and here[0][1].returns is not None and _typed(here[0][0], here[0][1].returns):
+        return [(here[0][0], here[0][1].returns)]
     inside = list(ast.walk(here[0][1])) if len(here) == 1 else []
     named = {ast.unparse(one.target): one.value for one in inside if isinstance(one, ast.AnnAssign)}
     named |= {ast.unparse(one.targets[0]): one.value for one in inside if isinstance(one, ast.Assign)}
@@ -238,8 +250,37 @@ def _schema_of_figure(metric: Metric, made: Entry) -> Entry:
     keyed = f" By {metric.keyed}." if metric.keyed else ""
     mean = "" if metric.mean == "none" else f" The mean over several is {metric.mean}."
     said = f"{metric.doc[:1].upper()}{metric.doc[1:]}.{keyed}{better}{mean}"
-    numbers = made if "properties" in made else {} if metric.unit == "mixed" else {"$ref": "#/$defs/figure"}
+    known = "properties" in made or "properties" in made.get("items", {})  # a list of entries is no figure
+    numbers = made if known else {} if metric.unit == "mixed" else {"$ref": "#/$defs/figure"}
     return {"title": f"{metric.title} [{metric.unit}]", "description": said, **numbers}
+
+
+_PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_LATER = {"Merit": Merit, "MeasuredWays": MeasuredWays}
+"""Types that a module does not import before it needs them."""
+
+
+def _schema_of_type(kind: Any, path: tuple[str, ...], verb: str) -> Entry:
+    """Give the schema of the values of a type at a place of a verb's JSON; {} is anything."""
+    if kind is Ends:
+        return {"$ref": "#/$defs/ends"}
+    of, inner = get_origin(kind), [_schema_of_type(one, path, verb) for one in get_args(kind)]
+    if is_typeddict(kind):
+        properties = dict[str, Entry]()
+        for key, one in get_type_hints(kind, localns=_LATER).items():
+            metric, found = find_metric((*path, key), verb), _schema_of_type(one, (*path, key), verb)
+            properties[key] = found if metric is None or one is str else _schema_of_figure(metric, found)
+        required = [key for key in properties if key in kind.__required_keys__]
+        return {"type": "object", "properties": properties, "required": required}
+    if of is Literal:
+        return {"enum": list(get_args(kind))}
+    if of in (Union, UnionType):
+        return _any_of(inner)
+    if of in (list, tuple):
+        return {"type": "array", "items": inner[0]}
+    if of in (dict, Mapping):
+        return {"type": "object", "additionalProperties": inner[1]}
+    return {"type": _PLAIN[kind]} if kind in _PLAIN else {}
 
 
 def _schema_of(made: Made, path: tuple[str, ...], verb: str) -> Entry:
@@ -249,6 +290,8 @@ def _schema_of(made: Made, path: tuple[str, ...], verb: str) -> Entry:
     def inner(*nodes: ast.expr) -> list[Entry]:
         return [_schema_of((module, one), path, verb) for one in nodes]
 
+    if kind := _typed(module, node):
+        return _schema_of_type(kind, path, verb)
     if isinstance(node, ast.Dict):
         properties = dict[str, Entry]()
         for key, value in zip(node.keys, node.values, strict=True):
@@ -277,14 +320,17 @@ def _schema_of(made: Made, path: tuple[str, ...], verb: str) -> Entry:
 def _literal_contents() -> Mapping[str, Sequence[Made]]:
     """Give the literal dicts of the code that begin with a schema of ours, by its word."""
     found: dict[str, list[Made]] = {}
-    for module, tree in _parsed_package().items():
-        for node in ast.walk(tree):
+    functions = [(module, one) for module, tree in _parsed_package().items() for one in ast.walk(tree)
+                 if isinstance(one, ast.FunctionDef)]  # fmt: skip
+    for module, function in functions:
+        for node in ast.walk(function):
             if isinstance(node, ast.Dict) and node.keys and ast.unparse(node.keys[0] or node) == "'schema'":
-                said = node.values[0]
+                said, kind = node.values[0], function.returns
                 name = (
                     vars(import_module(module))[said.id] if isinstance(said, ast.Name) else ast.literal_eval(said)
                 )
-                found.setdefault(name.split("/")[1], []).append((module, node))
+                made = kind if kind is not None and _typed(module, kind) else node
+                found.setdefault(name.split("/")[1], []).append((module, made))
     return found
 
 
@@ -293,7 +339,12 @@ def content_schema(name: str) -> Entry:
     found = [_schema_of(one, (), OF_VERB.get(name, name)) for one in _literal_contents()[name]]
     for one in found:
         one["properties"]["schema"] = {"const": f"fomkit/{name}/1"}
-    return {"$schema": DRAFT, "title": f"fomkit/{name}/1", **_any_of(found), "$defs": {"figure": _FIGURE}}
+    return {
+        "$schema": DRAFT,
+        "title": f"fomkit/{name}/1",
+        **_any_of(found),
+        "$defs": {"figure": _FIGURE, "ends": _ENDS},
+    }
 
 
 def schemas() -> Mapping[str, Entry]:

@@ -108,10 +108,9 @@ def _in_no_way(result: object) -> Any:
 
 
 class View(NamedTuple):
-    """What gives a result's text (also by options), plain content, page for a notebook, and figure or figures."""
+    """What gives a result's text (also by options), page for a notebook, and figure or figures."""
 
     text: Callable[..., str]
-    content: Callable[[Any], dict[str, Any]] = _in_no_way
     html: Callable[[Any], str] = _in_no_way
     figure: Callable[[Any], Any] = _in_no_way
 

@@ -13,13 +13,13 @@ from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.measured_steps import explained_share, mismatch, quantity_of
 from fomkit.ops.groups import fewest, shape_label
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Range, span_content
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.run import no_run
 
 Term = tuple[str, float, str]
 """A term of an equation: its sign, "" of the first, its number, a whole one as it stands, and its unit."""
-Interval = Callable[[Mapping[str, float] | None, str | None], str]
+Interval = Callable[[Range | None, str | None], str]
 """Writes the ends of a span in a dimension."""
 DOMINANT_SHARE = 0.95
 NAMED_OPS = 6

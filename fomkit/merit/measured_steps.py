@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -19,7 +19,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.rated_lines import Load, RatedLine, fixed_conditions, under_conditions
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Ends, span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 
@@ -83,11 +83,9 @@ def quantity_of(estimated: Estimate, quantity: str) -> Span | None:
         batch = estimated.sizes.get("batch")
         return estimated.step.per(float(batch)) if batch else None
     known = {
-        "step_s": estimated.step,
-        "latency_s": estimated.step,
-        "epoch_s": estimated.run_time.epoch_s,
+        "step_s": estimated.step, "latency_s": estimated.step, "epoch_s": estimated.run_time.epoch_s,
         "run_s": estimated.run_time.run_s,
-    }
+    }  # fmt: skip
     return known[quantity]
 
 
@@ -323,13 +321,23 @@ def little_explained(found: Sequence[Explained], names: Container[str]) -> tuple
     return tuple(one for one in found if one.share < ENOUGH and one.line in names)
 
 
+Merit = TypedDict("Merit", {
+    "value": float, "low": float | None, "high": float | None, "mean": str, "scope": str, "baseline": str,
+    "target": str, "weights": dict[str, float], "worst_basis": str, "excludes": list[str],
+    "does_not_fit": list[str], "little_explained": list[str], "explained_shares": dict[str, float],
+    "measured_runs": dict[str, str], "other_means": dict[str, float], "ratios": dict[str, Ends],
+    "rates": dict[str, float], "unit_per_day": dict[str, dict[str, Ends]],
+    "value_with_rates_cut_to_whole_units": float | None,
+})  # fmt: skip
+
+
 def merit_content(
     merit: FigureOfMerit,
     worst_basis: str,
     excludes: Sequence[str] = (),
     unfit: Sequence[str] = (),
     explained: Sequence[Explained] = (),
-) -> dict[str, Any]:
+) -> Merit:
     """Put a figure of merit in the form of the ``fom`` block.
 
     `excludes`: what its rates leave out because nobody stated it; `unfit`: its work that no device holds, each
@@ -337,7 +345,9 @@ def merit_content(
     """
     held = [one for one in explained if one.line in merit.ratios]
     return {
-        **(span_content(merit.value) or {}),
+        "value": merit.value.value,
+        "low": merit.value.low,
+        "high": merit.value.high,
         "mean": merit.mean,
         "scope": merit.target.scope,
         "baseline": merit.baseline.machine,

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, named_sizes
+
+if TYPE_CHECKING:
+    from fomkit.plan.content import Ends
+    from fomkit.whatif.advice import advise
+    from fomkit.whatif.advice.slow_ops import SlowOp
 
 WIDTH = 80
 """Columns that sentences are broken at; a narrower terminal breaks them earlier."""
@@ -38,7 +44,7 @@ def _mebibyte(byte: float) -> str:
     return f"{amount:,.{0 if amount >= 9.5 else 1}f} MiB"
 
 
-def _times(span: Entry) -> str:
+def _times(span: Ends) -> str:
     ends = f" ({_time(span['low'])} to {_time(span['high'])})" if span["low"] != span["high"] else ""
     return f"{_time(span['value'])}{ends}"
 
@@ -49,7 +55,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}" if abs(share) >= 0.095 or share == 0 else f"{100 * share:.1f}"
 
 
-def _shares(span: Entry) -> str:
+def _shares(span: Ends) -> str:
     low, high = _percent(span["low"]), _percent(span["high"])
     return f"{_percent(span['value'])}%" + (f" ({low} to {high}%)" if low != high else "")
 
@@ -61,12 +67,12 @@ def _wrapped(page: Page, text: str, width: int, first: str = "", then: str = "",
     page.lines(wrapper.wrap(text), style)
 
 
-def _rate(engine: Entry) -> str:
+def _rate(engine: advise.Engine | advise.Fastest) -> str:
     return format_quantity(engine["flop_per_s"], "flop_per_s", 3)
 
 
-def _of_the_peak(use: Entry, step: Entry, named: str) -> str:
-    at_peak, now, share = _time(use["at_peak_s"]), _time(step["value"]), _shares(use["peak_fraction"])
+def _of_the_peak(use: advise.Use, fraction: Ends, step: Ends, named: str) -> str:
+    at_peak, now, share = _time(use["at_peak_s"] or 0.0), _time(step["value"]), _shares(fraction)
     if use["above_peak"] is None:
         used = f"it uses {share} of the peak ({named})"
         return f"At the stated peak its products would take {at_peak} of the {now}: {used}."
@@ -76,7 +82,7 @@ def _of_the_peak(use: Entry, step: Entry, named: str) -> str:
     )
 
 
-def _use(content: Entry) -> Iterator[str]:
+def _use(content: advise.AdviceContent) -> Iterator[str]:
     use, step = content["use"], content["step_s"]
     fastest, engines = use["fastest"], use["engines"]
     slower = fastest is not None and (fastest["dtype"], fastest["engine"]) not in {
@@ -87,15 +93,15 @@ def _use(content: Entry) -> Iterator[str]:
         named = " and ".join(
             f"{engine['dtype']} on the {engine['engine']} engine, {_rate(engine)}" for engine in engines[:2]
         )
-        yield _of_the_peak(use, step, named)
-        if slower:
+        yield _of_the_peak(use, use["peak_fraction"], step, named)
+        if slower and fastest is not None and fastest["peak_fraction"] is not None:
             of = f"Of the machine's fastest engine ({fastest['dtype']}, {_rate(fastest)}) that is"
             yield f"{of} {_shares(fastest['peak_fraction'])}."
     shares = [f"{_shares(span)} {_WAITS[name]}" for name, span in use["bounds"].items() if span["value"] >= 0.005]
     yield f"The step spends {', '.join(shares)}."
 
 
-def _memory(memory: Entry) -> Iterator[str]:
+def _memory(memory: advise.Carriers) -> Iterator[str]:
     room = memory["capacity_byte"]
     if memory["known"] == "nothing":
         yield "Unknown: the profile has no order of its ops ('fomkit profile' records one)."
@@ -118,7 +124,7 @@ def _memory(memory: Entry) -> Iterator[str]:
         yield "This is in the formats of the trace, which are wider than those asked for."
 
 
-def _bound(least: Entry) -> str:
+def _bound(least: advise.Least) -> str:
     saved, unbounded = 1 - least["share_of_device"], least["share_without_bound"]
     if not unbounded:
         return (
@@ -132,7 +138,7 @@ def _bound(least: Entry) -> str:
     )
 
 
-def _best(content: Entry) -> Iterator[str]:
+def _best(content: advise.AdviceContent) -> Iterator[str]:
     room, peak = content["memory"]["capacity_byte"], content["memory"]["peak_byte"]
     if room is not None and peak is not None and peak > room:
         yield "First make the step fit the memory (1.)."
@@ -141,25 +147,26 @@ def _best(content: Entry) -> Iterator[str]:
     else:
         found = content["findings"][content["best"]]
         yield f"{found['do'].split(';')[0].rstrip('.')}."
-        sure = _SURETIES[found["surety"]]
-        yield f"{sure[0].upper()}{sure[1:]}: {_stake(found['stake'], content)}."
+        if found["stake"] is not None:
+            sure = _SURETIES[found["surety"] or ""]
+            yield f"{sure[0].upper()}{sure[1:]}: {_stake(found['stake'], content)}."
     if content["least"] is not None:
         yield _bound(content["least"])
 
 
-def _stake(stake: Entry, content: Entry) -> str:
+def _stake(stake: advise.Stake, content: advise.AdviceContent) -> str:
     at_most = "at most " if stake["at_most"] else ""
     text = f"{at_most}{_times(stake['time_s'])} of each step, {_shares(stake['share'])}"
-    gain = stake["unit_per_day"]
-    if gain is None:
+    gain, rate = stake["unit_per_day"], content["unit_per_day"]
+    if gain is None or rate is None:
         return text
-    now = content["unit_per_day"]["value"]
-    then = {name: format_number(now + more, 3) for name, more in gain.items()}
-    ends = f" ({then['low']} to {then['high']})" if then["low"] != then["high"] else ""
-    return f"{text}; {format_number(now, 3)} → {then['value']} a day{ends}"
+    now = rate["value"]
+    then, low, high = (format_number(now + gain[end], 3) for end in ("value", "low", "high"))
+    ends = f" ({low} to {high})" if low != high else ""
+    return f"{text}; {format_number(now, 3)} → {then} a day{ends}"
 
 
-def _op(entry: Entry) -> str:
+def _op(entry: SlowOp) -> str:
     then = ""
     if entry["after_s"] is not None:
         then = f" → {_time(entry['after_s'])}"
@@ -181,7 +188,7 @@ def _op(entry: Entry) -> str:
     return f"{entry['sizes']}, {entry['pass_name']}: {time}; {source_text}; {place} {rows}"
 
 
-def _finding(page: Page, number: str, entry: Entry, content: Entry, width: int) -> None:
+def _finding(page: Page, number: str, entry: advise.Found, content: advise.AdviceContent, width: int) -> None:
     page.line("")
     _wrapped(page, entry["says"], width, number, " " * len(number), "bold")
     lines = []
@@ -191,7 +198,7 @@ def _finding(page: Page, number: str, entry: Entry, content: Entry, width: int) 
         lines.append(("at stake", "unknown"))
     if entry["rejected"]:
         lines.append(("rejected", entry["rejected"]))
-    sure = _SURETIES.get(entry["surety"], "") if entry["state"] == "advice" else ""
+    sure = _SURETIES.get(entry["surety"] or "", "") if entry["state"] == "advice" else ""
     lines += [
         ("do", entry["do"]),
         ("how sure", f"{sure[:1].upper()}{sure[1:]}. {entry['sure']}" if sure else entry["sure"]),
@@ -204,7 +211,7 @@ def _finding(page: Page, number: str, entry: Entry, content: Entry, width: int) 
             _wrapped(page, text, width, f"  {name:<{_INDENT - 2}}", " " * _INDENT)
 
 
-def _head(content: Entry) -> str:
+def _head(content: advise.AdviceContent) -> str:
     step = content["step_s"]
     interval = f"{content['interval']:.0%} interval {_time(step['low'])} to {_time(step['high'])}"
     per_day = content["unit_per_day"]
@@ -213,7 +220,7 @@ def _head(content: Entry) -> str:
     return f"{where}: a step takes {_time(step['value'])} ({interval}){runs}"
 
 
-def format_advice(content: Entry, screen: Screen = PLAIN, *, tried: bool = False) -> str:
+def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, tried: bool = False) -> str:
     """Write ``fomkit/advise/1`` as text; ``tried`` lists what was rejected and what does not apply too."""
     page, width = Page(screen), min(screen.width, WIDTH)
     _wrapped(page, _head(content), width, style="bold")
@@ -242,7 +249,7 @@ def format_advice(content: Entry, screen: Screen = PLAIN, *, tried: bool = False
     return page.text()
 
 
-def _tried(page: Page, content: Entry, width: int) -> None:
+def _tried(page: Page, content: advise.AdviceContent, width: int) -> None:
     for finding in content["findings"]:
         if finding["state"] == "rejected":
             _finding(page, "- ", finding, content, width)
@@ -253,7 +260,7 @@ def _tried(page: Page, content: Entry, width: int) -> None:
             _wrapped(page, said, width, "- ", "  ")
 
 
-def lines_of_findings(content: Entry) -> list[Entry]:
+def lines_of_findings(content: advise.AdviceContent) -> list[Entry]:
     """Give the findings as rows of a table: each op in brief, its times left out."""
     return [
         {**finding, "ops": [f"{op['sizes']}, {op['pass_name']}" for op in finding["ops"]]}

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import starmap
+from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.terminal import UNFIT, format_interval, mark_of
+
+if TYPE_CHECKING:
+    from fomkit.plan.content import Ends
+    from fomkit.validation import grid, here
 
 MOST_NOTES = 5
 """Notes that stand in a comparison's short text."""
@@ -26,7 +32,7 @@ _SUMMARIES = {
 }
 
 
-def _compared(span: Entry | None, quantity: str) -> str:
+def _compared(span: Ends | None, quantity: str) -> str:
     if span is None:
         return "unknown"
     if quantity == "sample_per_s":
@@ -34,11 +40,11 @@ def _compared(span: Entry | None, quantity: str) -> str:
     return format_quantity(span["value"], "time_s")
 
 
-def _compared_interval(span: Entry, quantity: str) -> str:
+def _compared_interval(span: Ends | None, quantity: str) -> str:
     return format_interval(span, None if quantity == "sample_per_s" else "time_s")
 
 
-def _cells(cell: Entry) -> list[str]:
+def _cells(cell: grid.Judged) -> list[str]:
     quantity, error, ratio, of = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
     measured, projected = _compared(cell["measured"], quantity), "" if ratio is None else "unknown"
     if ratio is not None and of is not None:
@@ -51,8 +57,8 @@ def _cells(cell: Entry) -> list[str]:
     ]  # fmt: skip
 
 
-def _extended_line(cell: Entry, key: str) -> str:
-    one, quantity = cell[key], cell["quantity"]
+def _extended_line(cell: grid.Judged, one: grid.Told) -> str:
+    quantity = cell["quantity"]
     inside = "inside" if one["inside"] else "outside"
     return (
         f"  {cell['model']} on {cell['machine']}: {_compared(one, quantity)} "
@@ -61,7 +67,7 @@ def _extended_line(cell: Entry, key: str) -> str:
     )
 
 
-def _ratio_cell(cell: Entry | None) -> str:
+def _ratio_cell(cell: grid.Judged | None) -> str:
     """Write a measured ratio and the projected one, marked where it is claimed and does not hold."""
     if cell is None or cell["ratio"] is None:
         return ""
@@ -72,18 +78,18 @@ def _ratio_cell(cell: Entry | None) -> str:
     return f"{measured} | {format_number(of['value'], 3)}×{'*' if missed else ''}"
 
 
-def _share(cells: Iterable[Entry]) -> str:
+def _share(cells: Iterable[grid.Judged]) -> str:
     """Say how much of the measured times the device's work explains, from the least to the most."""
     shares = sorted(cell["explained"] for cell in cells if cell["claim"] and cell["explained"] is not None)
     ends = dict.fromkeys(f"{100 * share:.0f}" for share in (*shares[:1], *shares[-1:]))
     return f"{'–'.join(ends)}%" if ends else "unknown"
 
 
-def _add_overview(page: Page, content: Entry) -> None:
+def _add_overview(page: Page, content: grid.ComparedContent) -> None:
     """Add a row for each model and a line for each machine, where somebody measured a ratio."""
     cells = content["cells"]
     machines = list(dict.fromkeys(cell["machine"] for cell in cells if cell["ratio"] is not None))
-    models: dict[str, dict[str, Entry]] = {}
+    models: dict[str, dict[str, grid.Judged]] = {}
     for cell in cells:
         models.setdefault(cell["model"], {}).setdefault(cell["machine"], cell)
     page.rows_of_numbers(
@@ -112,7 +118,7 @@ def _add_overview(page: Page, content: Entry) -> None:
         )
 
 
-def format_compare(content: Entry, screen: Screen = PLAIN, *, cells: bool = False) -> str:
+def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cells: bool = False) -> str:
     """Write ratios by model and by machine and the means; with ``cells`` each cell with its claim and cause."""
     page = Page(screen)
     base = content["baseline"] or "none"
@@ -141,7 +147,7 @@ def format_compare(content: Entry, screen: Screen = PLAIN, *, cells: bool = Fals
     return page.text()
 
 
-def _add_cells(page: Page, content: Entry) -> None:
+def _add_cells(page: Page, content: grid.ComparedContent) -> None:
     """Add each cell with its claim and cause."""
     page.rows(
         ["model", "machine", figure("cells.measured"), figure("cells.projected"), "interval", figure("error"),
@@ -150,15 +156,17 @@ def _add_cells(page: Page, content: Entry) -> None:
     )  # fmt: skip
 
 
-def _add_summary(page: Page, content: Entry) -> None:
+def _add_summary(page: Page, content: grid.ComparedContent) -> None:
     """Add what was carried, then the means by name."""
-    titles = {"calibrated": "calibrated on another model:", "with_host_term": "with a host term carried:"}
-    for key, title in titles.items():
-        if extended := [cell for cell in content["cells"] if cell[key] is not None]:
-            page.line(title, "bold")
-            page.lines(_extended_line(cell, key) for cell in extended)
-    for key, found in content["summary"].items():
-        if found is not None:
+    cells, summary = content["cells"], content["summary"]
+    if told := [(one, one["calibrated"]) for one in cells if one["calibrated"] is not None]:
+        page.line("calibrated on another model:", "bold")
+        page.lines(starmap(_extended_line, told))
+    if told := [(one, one["with_host_term"]) for one in cells if one["with_host_term"] is not None]:
+        page.line("with a host term carried:", "bold")
+        page.lines(starmap(_extended_line, told))
+    for key in ("absolute", "ratio", "calibrated", "with_host_term"):
+        if (found := summary[key]) is not None:
             page.line(
                 f"{_SUMMARIES[key]}: {found['count']}; geometric mean of measured over projected "
                 f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
@@ -166,14 +174,14 @@ def _add_summary(page: Page, content: Entry) -> None:
             )
 
 
-def _doubt(cell: Entry) -> str:
+def _doubt(cell: grid.CellContent) -> str:
     """Say beside a modelled rate how much of a measured run it explains, where that is the smaller part."""
     share = cell["explained"]
     little = "" if share is None or share >= 1 / 2 else f", the device explains {share:.1%} of a measured run"
     return mark_of(cell) + little
 
 
-def format_grid(content: Entry, screen: Screen = PLAIN) -> str:
+def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
     """Write one row for each model and machine, one column for each framework and mode; empty cells say why."""
     page = Page(screen)
     limit = format_quantity(content["latency_limit_s"], "time_s", 3)
@@ -223,7 +231,7 @@ def _verdict(aim: Entry, past: str) -> str:
     return past if not aim["kept"] else "met" if aim["met"] else "missed"
 
 
-def _model_cells(model: Entry) -> Iterator[str]:
+def _model_cells(model: here.ModelContent) -> Iterator[str]:
     yield from (model["model"], f"{1e3 * model['timed_s']:.3g}")
     yield from (_percent(model["half_width"]), _signed(model["drift"]))
     for one in (model["exact"], model["unseen"]):
@@ -232,12 +240,12 @@ def _model_cells(model: Entry) -> Iterator[str]:
         yield from ("yes" if one["hit"] else "no", f"{one['interval_score']:.2f}")
 
 
-def _ratio_cells(ratio: Entry) -> list[str]:
+def _ratio_cells(ratio: here.RatioContent) -> list[str]:
     other = ratio["precision"] or f"{ratio['threads']} threads"
     return [ratio["model"], other, f"{ratio['timed']:.2f}", f"{ratio['projected']:.2f}", _signed(ratio["error"])]
 
 
-def format_proof(content: Entry, screen: Screen = PLAIN) -> str:
+def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/here/1`` as text.
 
     ± is half the 95 % interval of the median of the timed steps, drift how much longer they took after everything

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import format_quantity
-from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table
+from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.terminal import UNFIT, format_interval, format_plain
+
+if TYPE_CHECKING:
+    from fomkit.plan.content import Ends
+    from fomkit.whatif.parameters import NotVaried
+    from fomkit.whatif.sensitivity import EffectContent, SensitivityContent
+    from fomkit.whatif.solve import FrontierContent, SolveContent
 
 MEASUREMENTS = 8
 """Measurements that are printed."""
@@ -34,7 +41,7 @@ def format_figure(value: float, name: str) -> str:
     return format_plain(value, DIMENSIONS.get(name))
 
 
-def title_line(content: Entry) -> str:
+def title_line(content: SensitivityContent | SolveContent) -> str:
     """Name what was asked of and its main figure as it is."""
     if "suite" in content:
         of = f"{content['suite']}: {content['target']} over {content['baseline']}"
@@ -48,7 +55,7 @@ def title_line(content: Entry) -> str:
     return f"{of}: {title_of(name)} {format_figure(span['value'], name)} ({interval})"
 
 
-def bound_line(content: Entry) -> str:
+def bound_line(content: SensitivityContent | SolveContent) -> str:
     """Say what nobody stated, and what the main figure is because of it."""
     message = upper_bounds(content["excludes"])
     if message and content["figure"] not in ("unit_per_day", "fom"):
@@ -64,18 +71,18 @@ def bound_line(content: Entry) -> str:
     return "\n".join(lines)
 
 
-def _parameter_cells(one: Entry, name: str) -> list[str]:
+def _parameter_cells(one: EffectContent, name: str) -> list[str]:
     unit, varied, mark = one["unit"], one["varied"], "" if one["smooth"] else " *"
     setting, start, end = (format_setting(value, unit) for value in (one["setting"], varied["from"], varied["to"]))
     return [
         one["parameter"], setting, f"kink{mark}" if one["kink"] else f"{one['elasticity'][name]:+.3f}{mark}",
         f"{start} … {end}", varied["said"],
-        *(format_figure(one[at]["value"], name) if one[at] else "cannot be" for at in ("at_low", "at_high")),
+        *(format_figure(at["value"], name) if at else "cannot be" for at in (one["at_low"], one["at_high"])),
         f"{one['swing']:.1%}",
     ]  # fmt: skip
 
 
-def _parameters(content: Entry, page: Page) -> None:
+def _parameters(content: SensitivityContent, page: Page) -> None:
     for of, title in GROUPS.items():
         if found := [parameter for parameter in content["parameters"] if parameter["of"] == of]:
             page.rows(
@@ -85,7 +92,7 @@ def _parameters(content: Entry, page: Page) -> None:
             )  # fmt: skip
 
 
-def _by_why(entries: Iterable[Entry]) -> Iterator[tuple[str, str]]:
+def _by_why(entries: Iterable[NotVaried]) -> Iterator[tuple[str, str]]:
     """Give each reason with the parameters that it holds for."""
     found: dict[str, list[str]] = {}
     for one in entries:
@@ -93,14 +100,15 @@ def _by_why(entries: Iterable[Entry]) -> Iterator[tuple[str, str]]:
     return ((why, ", ".join(names)) for why, names in found.items())
 
 
-def _elasticity_lines(content: Entry) -> Iterator[str]:
+def _elasticity_lines(content: SensitivityContent) -> Iterator[str]:
     name = content["figure"]
     yield bound_line(content)
     yield f"elasticity: % of {title_of(name)} for 1 % of the parameter; swing: from end to end, of the figure now"
     for parameter in content["parameters"]:
         if not parameter["smooth"]:
-            sides = {"below": "below", "above": "above", "at_half_step": "over half the step"}
-            slopes = (f"{parameter[key]:+.3f} {side}" for key, side in sides.items() if parameter[key] is not None)
+            sides = {"below": parameter["below"], "above": parameter["above"],
+                     "over half the step": parameter["at_half_step"]}  # fmt: skip
+            slopes = (f"{slope:+.3f} {side}" for side, slope in sides.items() if slope is not None)
             yield f"* not smooth in {parameter['parameter']}: {', '.join(slopes)}"
         if parameter["why"]:
             yield f"{parameter['parameter']}: {parameter['why']}"
@@ -110,15 +118,15 @@ def _elasticity_lines(content: Entry) -> Iterator[str]:
         yield f"lines without an estimate on {content['target']}, which no rate moves: {', '.join(stay)}"
 
 
-def _measurements(content: Entry, page: Page) -> None:
+def _measurements(content: SensitivityContent, page: Page) -> None:
     found = [one for one in content.get("measurements", ()) if one["shrinks"] > 0]
-    key, what, dimension = ("fom", "FOM", None) if "suite" in content else ("step_s", "step", "time_s")
+    what, dimension = ("FOM", None) if "suite" in content else ("step", "time_s")
     if found:
         page.heading(f"to measure, best first: what would be left of the {what}'s interval")
         rows = []
         for one in found[:MEASUREMENTS]:
-            left = one[key]["low"] < one[key]["high"]
-            then = format_interval(one[key], dimension) if left else "nothing left"
+            span = one["fom"] if "suite" in content else one["step_s"]
+            then = format_interval(span, dimension) if span["low"] < span["high"] else "nothing left"
             rows.append([one["what"], one["kind"], then, f"{one['shrinks']:.1%}", one["command"] or "its machine"])
         page.rows(["measurement", "", f"{what} then", figure("shrinks"), "by"], rows)
     if content.get("no_spread_stated"):
@@ -128,7 +136,7 @@ def _measurements(content: Entry, page: Page) -> None:
         page.line(content["measurements_say"])
 
 
-def format_sensitivity(content: Entry, screen: Screen = PLAIN) -> str:
+def format_sensitivity(content: SensitivityContent, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/sensitivity/1``."""
     page = Page(screen)
     page.line(title_line(content), "bold")
@@ -157,19 +165,19 @@ def _probability(value: float) -> str:
     return ">99.9%" if 0.999 < value < 1 else "<0.1%" if 0 < value < 0.001 else f"{value:.1%}"
 
 
-def _goal_text(content: Entry) -> str:
+def _goal_text(content: SolveContent) -> str:
     goal, name = content["goal"], content["figure"]
     bound = "at most" if goal["at_most"] else "at least"
     return f"{title_of(name)} {bound} {format_figure(goal['asked'], name)}, probability {goal['probability']:g}"
 
 
-def _goal_cells(then: Entry, probability: float, name: str) -> list[str]:
+def _goal_cells(then: Ends, probability: float, name: str) -> list[str]:
     """Write a figure after a change, its interval and the chance of the goal."""
     interval = format_interval(then, DIMENSIONS.get(name))
     return [format_figure(then["value"], name), interval, _probability(probability)]
 
 
-def _changes(content: Entry, page: Page) -> None:
+def _changes(content: SolveContent, page: Page) -> None:
     table = new_table(
         ["change alone", figure("setting"), figure("needed"), figure("changes.factor"), figure("then"), "interval",
          figure("changes.probability"), ""]
@@ -177,7 +185,7 @@ def _changes(content: Entry, page: Page) -> None:
     for change in content["changes"]:
         unit, reached = change["unit"], change["reached"]
         needed, factor = "cannot" if change["proved"] else "not found", ""
-        if reached:
+        if change["needed"] is not None and change["factor"] is not None:
             needed, factor = format_setting(change["needed"], unit, 4), _factor(change["factor"])
         table.add_row(
             change["parameter"], format_setting(change["setting"], unit), needed, factor,
@@ -189,12 +197,11 @@ def _changes(content: Entry, page: Page) -> None:
     page.lines(
         f"{change['parameter']} {format_setting(change['needed'], change['unit'])}: {change['does_not_fit']}"
         for change in content["changes"]
-        if change["reached"] and change["does_not_fit"]
+        if change["needed"] is not None and change["does_not_fit"]
     )
 
 
-def _frontier(content: Entry, page: Page) -> None:
-    found = content["frontier"]
+def _frontier(content: SolveContent, found: FrontierContent, page: Page) -> None:
     names, points = found["parameters"], found["points"]
     page.heading(f"together: {', '.join(names)}; the least sum of |ln(factor)| first")
     if not found["reached"]:
@@ -212,7 +219,7 @@ def _frontier(content: Entry, page: Page) -> None:
         page.line(f"and {len(points) - POINTS} more; --json has all")
 
 
-def format_solution(content: Entry, screen: Screen = PLAIN) -> str:
+def format_solution(content: SolveContent, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/solve/1``."""
     page = Page(screen)
     page.line(title_line(content), "bold")
@@ -227,7 +234,7 @@ def format_solution(content: Entry, screen: Screen = PLAIN) -> str:
             _changes(content, page)
         page.lines(f"not tried: {names}: {why}" for why, names in _by_why(content["refused"]))
         if content["frontier"] is not None:
-            _frontier(content, page)
+            _frontier(content, content["frontier"], page)
         page.line(bound_line(content))
         most = f"no parameter is changed by more than {content['most_factor']:g} times"
         page.line(f"{most}; {'; '.join(content['assumed'])}")

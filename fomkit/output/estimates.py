@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes, new_table
-from fomkit.output.terminal import format_coverage, format_interval, merit_caveats, seconds
+from fomkit.output.terminal import format_coverage, format_interval, merit_caveats, merit_interval, seconds
 
-WAYS = {"predicted": "predicted", "measured_times_ratio": "measured × ratio"}
+if TYPE_CHECKING:
+    from fomkit.plan.evidence import ExplainedOp, Explanation, Near, Rest
+    from fomkit.plan.op_tables import Totals
+    from fomkit.verbs.compare import Study
+    from fomkit.verbs.from_measurements import MeasuredWays, OfBaseline, OfWays, Row, Way
+
+WAYS: Mapping[Literal["predicted", "measured_times_ratio"], str] = {
+    "predicted": "predicted", "measured_times_ratio": "measured × ratio"
+}  # fmt: skip
 _STYLES = {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}
 
 
-def with_ways(content: Entry) -> list[Entry]:
+def with_ways(content: Study) -> list[Entry]:
     """Give the models of a study with the second way beside those that have one, for a table of one row each."""
     ways = {(one["model"], one["target"]): one for one in content.get("from_measurements", {}).get("models", ())}
     found = (
@@ -23,7 +32,7 @@ def with_ways(content: Entry) -> list[Entry]:
     return [one if way is None else {**one, "from_measurements": way} for one, way in found]
 
 
-def _cells(way: Entry) -> list[str]:
+def _cells(way: Way) -> list[str]:
     step, run, rate = way["step_s"], way["run_s"], way["unit_per_day"]
     return [
         seconds(step["value"]), format_interval(step, "time_s"),
@@ -32,7 +41,7 @@ def _cells(way: Entry) -> list[str]:
     ]  # fmt: skip
 
 
-def _row(row: Entry) -> str:
+def _row(row: Row) -> str:
     spread = ""
     if row["step_s"]:
         ends = "no spread stated" if row["low"] is None else f"{row['low']:g} … {row['high']:g}"
@@ -41,7 +50,7 @@ def _row(row: Entry) -> str:
     return f"{row['row']}: {row['quantity']} {row['value']:g}{spread}: {row['said']}"
 
 
-def _baseline_lines(one: Entry) -> Iterator[str]:
+def _baseline_lines(one: OfBaseline) -> Iterator[str]:
     measured, predicted = one["measured_step_s"], one["predicted_step_s"]
     name = f"{one['model']} on {one['baseline']}"
     if measured is None:
@@ -57,7 +66,7 @@ def _baseline_lines(one: Entry) -> Iterator[str]:
     yield from (f"  set aside {_row(row)}" for row in one["set_aside"])
 
 
-def _way_lines(one: Entry) -> Iterator[tuple[str, str]]:
+def _way_lines(one: OfWays) -> Iterator[tuple[str, str]]:
     way, name = one["measured_times_ratio"], f"{one['model']} on {one['target']}"
     ratio = one["predicted_step_ratio"]
     yield (
@@ -74,7 +83,7 @@ def _way_lines(one: Entry) -> Iterator[tuple[str, str]]:
         yield f"  in the measured figure and added once more: {', '.join(way['counted_twice'])}", "yellow"
 
 
-def format_from_measurements(content: Entry, screen: Screen = PLAIN) -> str:
+def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> str:
     """Write both ways as a table, where they disagree, and every row of measurements about the baseline."""
     page = Page(screen)
     page.line(f"\nmeasured baseline × predicted ratio, from {content['file']}", "bold")
@@ -92,7 +101,7 @@ def format_from_measurements(content: Entry, screen: Screen = PLAIN) -> str:
     if content["rows_of_others"]:
         page.line(f"rows of other models or machines: {content['rows_of_others']:,}")
     for merit in content["foms"]:
-        value = f"{format_number(merit['value'])} ({format_interval(merit, None)})"
+        value = f"{format_number(merit['value'])} ({merit_interval(merit)})"
         of = f"FOM {merit['target']} over the measured {merit['baseline']} = {value}"
         page.line(f"{of}; measured times weigh the ratios and cancel in each", "bold")
         page.lines((f"  {note}" for note in merit_caveats(merit)), "yellow")
@@ -104,19 +113,21 @@ def format_from_measurements(content: Entry, screen: Screen = PLAIN) -> str:
 
 _BROAD = 110
 """Columns from which the table of ops has room for intervals."""
-_RATES: Mapping[str, tuple[str, str]] = {"flop": ("compute", "flop_per_s"), "byte": ("memory", "byte_per_s")}
+_RATES: Mapping[str, tuple[Literal["compute", "memory"], str]] = {
+    "flop": ("compute", "flop_per_s"), "byte": ("memory", "byte_per_s")
+}  # fmt: skip
 
 
 _seconds = partial(seconds, digits=3)
 
 
-def _source(near: Entry) -> str:
+def _source(near: Near) -> str:
     row = near["source_row"]
     places = [near["source_file"], near["source_sheet"], None if row is None else f"row {row:g}"]
     return ", ".join(str(place) for place in places if place is not None) or "source not stated"
 
 
-def _add_ops(page: Page, ops: list[Entry], rest: Entry) -> None:
+def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
     broad = page.screen.width >= _BROAD
     more = ["pass", figure("count"), figure("time_s", "each")] if broad else [figure("count")]
     last = ["interval", figure("share"), "time from"] if broad else [figure("share")]
@@ -141,7 +152,7 @@ def _times(text: str) -> str:
     return text.replace("*", " · ")
 
 
-def _cost(name: str, entry: Entry) -> str:
+def _cost(name: str, entry: ExplainedOp) -> str:
     cost, (term, rate) = entry["costs"][name], _RATES[name]
     if cost["value"] is None:
         return "unknown; no formula for this op"
@@ -152,7 +163,7 @@ def _cost(name: str, entry: Entry) -> str:
     return f"{worked}{format_quantity(cost['value'], name)}{at}{basis}"
 
 
-def _lines(entry: Entry) -> Iterator[tuple[str, str]]:
+def _lines(entry: ExplainedOp) -> Iterator[tuple[str, str]]:
     formats = f"{entry['dtype']} on the {entry['engine']} engine"
     places = f"{entry['modules']} place{'s' if entry['modules'] > 1 else ''} of the model"
     yield "", f"{entry['op']}, {entry['pass_name']}, {formats}, {entry['count']:,.0f} × from {places}"
@@ -174,7 +185,7 @@ def _lines(entry: Entry) -> Iterator[tuple[str, str]]:
         yield "floor", f"{_seconds(floor_s)} by {by}, {share}; bound: {entry['bound']}"
 
 
-def _add_op(page: Page, place: int, entry: Entry) -> None:
+def _add_op(page: Page, place: int, entry: ExplainedOp) -> None:
     from rich.table import Table
 
     page.heading(f"{place}. {entry['sizes']}")
@@ -184,14 +195,14 @@ def _add_op(page: Page, place: int, entry: Entry) -> None:
     page.table(grid)
 
 
-def _shorthands(ops: list[Entry]) -> Iterator[str]:
+def _shorthands(ops: Sequence[ExplainedOp]) -> Iterator[str]:
     costs = [cost for one in ops for cost in one["costs"].values()]
     if named := {name: text for cost in costs for name, text in cost.get("where", {}).items()}:
         yield from ("", "named parts of the formulas")
         yield from (f"  {name} = {_times(text)}" for name, text in named.items())
 
 
-def _add_measurements(page: Page, content: Entry) -> None:
+def _add_measurements(page: Page, content: Explanation) -> None:
     page.heading("to time on the machine, best first: what an exact timing would leave of the step's interval")
     broad = page.screen.width >= _BROAD
     more: list[Header] = ["pass", figure("executions"), "now"] if broad else []
@@ -209,7 +220,7 @@ def _add_measurements(page: Page, content: Entry) -> None:
     page.line("-o FILE.csv writes these as a table of ops; what a timing tells of similar ops is not counted")
 
 
-def _head(content: Entry) -> Iterator[str]:
+def _head(content: Explanation) -> Iterator[str]:
     step, device = content["step_s"], content["device_s"]
     interval = f"{content['interval']:.0%} interval {format_interval(step, 'time_s')}"
     took = f"{'at least ' if content['unpriced'] else ''}{seconds(step['value'])} ({interval})"
@@ -221,7 +232,7 @@ def _head(content: Entry) -> Iterator[str]:
     yield f"time from: {format_coverage(content['coverage'])}"
 
 
-def format_evidence(content: Entry, screen: Screen = PLAIN) -> str:
+def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/explain/1``."""
     page = Page(screen)
     page.lines(_head(content))
@@ -230,15 +241,15 @@ def format_evidence(content: Entry, screen: Screen = PLAIN) -> str:
         _add_op(page, place, one)
     page.lines(_shorthands(content["ops"]))
     _add_measurements(page, content)
-    for one in content["unpriced"]:
-        page.line(f"without a time: {one['op']} ({one['sizes']}), {one['count']:,.0f} ×")
+    for left in content["unpriced"]:
+        page.line(f"without a time: {left['op']} ({left['sizes']}), {left['count']:,.0f} ×")
     page.notes(content["deviations"])
     page.line("conditions that a time varies with:")
     page.lines(f"  {name}, {one['is']}: {one['what']}" for name, one in content["conditions"].items())
     return page.text()
 
 
-def measurement_rows(content: Entry) -> list[Entry]:
+def measurement_rows(content: Explanation) -> list[Entry]:
     """Give the ops to time as rows of a table of ops, best first, with how much each would tell."""
     return [{**measurement["line"], "shrinks": measurement["shrinks"]} for measurement in content["measurements"]]
 
@@ -252,7 +263,7 @@ def _rows(rows: Sequence[object], word: str) -> str:
     return f"{word}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
 
 
-def format_prediction(content: Entry, name: str) -> str:
+def format_prediction(content: Totals, name: str) -> str:
     """Write what became of the rows of a table: how many, by what evidence, their time, and what has none."""
     total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
     lines = [f"{name} on {content['target']}: {content['rows']:,} rows, {priced:,} priced"]

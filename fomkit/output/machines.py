@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
+from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.units import exact_quantity, format_mebibyte, format_number, format_quantity
 from fomkit.output.money import price_rate
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
 from fomkit.output.terminal import energy_facts, format_interval
+
+if TYPE_CHECKING:
+    from fomkit.plan.content import Range, Stated
+    from fomkit.validation.shape_coverage import CrossValidationErrors, ShapeCoverage
+    from fomkit.verbs import machine_view as view
 
 WIDE = 140
 """Width from which the families' least and largest work stand in the table."""
@@ -17,13 +23,14 @@ WIDE = 140
 NARROW = 100
 """Width below which the table does without bytes and the spread of the spacing."""
 
+_Work = Literal["flop", "byte"]
 _FAMILY = ("kind", "dtype", "engine", "pass")
 
 
-def format_machines(content: Entry, screen: Screen = PLAIN) -> str:
+def format_machines(content: view.Machines, screen: Screen = PLAIN) -> str:
     """List machines, the newest first: what each is known by, its memory, and the formats that it has peaks of."""
 
-    def shown(fact: Entry | None, dimension: str) -> str:
+    def shown(fact: Stated | None, dimension: str) -> str:
         return "" if fact is None else format_quantity(fact["value"], dimension)
 
     page = Page(screen)
@@ -38,11 +45,11 @@ def format_machines(content: Entry, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _family(entry: Entry) -> list[str]:
-    return [entry["kind"], entry["dtype"], entry["engine"], entry["pass_name"] or "any"]
+def _family(entry: ShapeCoverage | Mapping[str, object]) -> list[str]:
+    return [str(entry["kind"]), str(entry["dtype"]), str(entry["engine"]), str(entry["pass_name"] or "any")]
 
 
-def _facts(facts: Entry) -> Iterator[tuple[str, str, str, str, str]]:
+def _facts(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
     """Give each fact: its name, value with interval, ridge point, basis and source."""
     for peak in facts["peaks"]:
         sums = f", sums {peak['accumulate_dtype']}" if peak["accumulate_dtype"] else ""
@@ -50,20 +57,16 @@ def _facts(facts: Entry) -> Iterator[tuple[str, str, str, str, str]]:
         yield f"peak {peak['dtype']} {peak['engine']}{sums}", *_value(peak["flop_per_s"], "flop_per_s", ridge)
     if not facts["peaks"]:
         yield "peak", *_value(None, "flop_per_s")
-    for name, key, dimension in (
-        ("memory bandwidth", "byte_per_s", "byte_per_s"),
-        ("memory", "capacity_byte", "byte"),
-        ("launch of a kernel", "launch_s", "time_s"),
-        ("fresh pages", "fresh_byte_per_s", "byte_per_s"),
-        ("from the host", "host_byte_per_s", "byte_per_s"),
-    ):
-        if facts[key] is None and key in ("fresh_byte_per_s", "host_byte_per_s"):
-            continue  # few profiles state them, and few devices have both
-        yield name, *_value(facts[key], dimension)
+    yield "memory bandwidth", *_value(facts["byte_per_s"], "byte_per_s")
+    yield "memory", *_value(facts["capacity_byte"], "byte")
+    yield "launch of a kernel", *_value(facts["launch_s"], "time_s")
+    for name, rate in (("fresh pages", facts["fresh_byte_per_s"]), ("from the host", facts["host_byte_per_s"])):
+        if rate is not None:  # few profiles state them, and few devices have both
+            yield name, *_value(rate, "byte_per_s")
     yield from map(_link, facts["links"])
     for extra in facts["overheads"]:
-        fact = extra["time_s"] or extra["share"]
-        shown = _value(fact, "time_s") if extra["time_s"] else (f"{fact['value']:.1%}", "", *_from(fact))
+        share = extra["share"]
+        shown = (f"{share['value']:.1%}", "", *_from(share)) if share else _value(extra["time_s"], "time_s")
         yield f"{extra['name']}, per {extra['per']}", *shown
     for name, fact, dimension in energy_facts(facts["energy"]):
         yield name, *_value(fact, dimension)
@@ -71,26 +74,26 @@ def _facts(facts: Entry) -> Iterator[tuple[str, str, str, str, str]]:
         yield f"price per {price['per']}, {price['date']}", price_rate(price), "", *_from(price)
 
 
-def _link(link: Entry) -> tuple[str, str, str, str, str]:
+def _link(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
     parts = []
-    for key, ends, dimension in (
-        ("byte_per_s", "range_byte_per_s", "byte_per_s"),
-        ("alpha_s", "alpha_range_s", "time_s"),
+    for value, ends, dimension in (
+        (link["byte_per_s"], link["range_byte_per_s"], "byte_per_s"),
+        (link["alpha_s"], link["alpha_range_s"], "time_s"),
     ):
-        span = dict(zip(("low", "high"), link[ends], strict=True)) if link[ends] else None
+        span: Range | None = {"low": ends[0], "high": ends[1]} if ends else None
         shown = f" ({format_interval(span, dimension)})" if span else ""
-        parts.append(f"{format_quantity(link[key], dimension)}{shown}")
+        parts.append(f"{format_quantity(value, dimension)}{shown}")
     sizes = [format_quantity(one, "byte") for one in (link["least_byte"], link["most_byte"]) if one is not None]
     name = ", ".join(filter(None, ("link", link["tier"], link["channel"], " to ".join(sizes))))
     basis = link["basis"] if link["channel"] else ""
     return name, f"{parts[0]} {link['direction']}, {parts[1]}", "", basis, link["source"]
 
 
-def _from(fact: Entry) -> tuple[str, str]:
+def _from(fact: Stated) -> tuple[str, str]:
     return fact["basis"], fact["source"]
 
 
-def _value(fact: Entry | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:
+def _value(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:
     if fact is None:
         return "unknown", ridge, "", ""
     # Memories are sold in powers of two.
@@ -101,7 +104,7 @@ def _value(fact: Entry | None, dimension: str, ridge: str = "") -> tuple[str, st
     return text, ridge, *_from(fact)
 
 
-def _add_facts(page: Page, content: Entry) -> None:
+def _add_facts(page: Page, content: view.MachineView) -> None:
     facts = content["facts"]
     rows = list(_facts(facts))
     sources = {source: place for place, source in enumerate(dict.fromkeys(row[-1] for row in rows if row[-1]), 1)}
@@ -120,7 +123,7 @@ def _add_facts(page: Page, content: Entry) -> None:
     )
 
 
-def _listed(entries: Sequence[Entry]) -> str:
+def _listed(entries: Sequence[Mapping[str, object]]) -> str:
     words = [
         f"{' '.join(str(word) for name, word in entry.items() if name != 'rows' and word)} ({entry['rows']:,})"
         for entry in entries
@@ -128,7 +131,7 @@ def _listed(entries: Sequence[Entry]) -> str:
     return ", ".join(words) or "not said"
 
 
-def _add_tables(page: Page, tables: Entry) -> None:
+def _add_tables(page: Page, tables: view.Tables) -> None:
     page.heading(f"timings: {tables['rows']:,} rows", "")
     sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
     page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
@@ -144,7 +147,7 @@ def _decades(ends: Sequence[float] | None) -> str:
     return "unknown" if ends is None or ends[0] <= 0 else f"{math.log10(ends[1] / ends[0]):.1f}"
 
 
-def _coverage_cells(family: Entry, works: Sequence[str], wide: bool, spacings: int) -> Iterator[str]:
+def _coverage_cells(family: ShapeCoverage, works: Sequence[_Work], wide: bool, spacings: int) -> Iterator[str]:
     yield from (*_family(family), f"{family['ops']:,}")
     for name in works if wide else ():
         ends = family[name]
@@ -156,10 +159,11 @@ def _coverage_cells(family: Entry, works: Sequence[str], wide: bool, spacings: i
     yield f"{share:.0%}" if family["reference"] and share is not None else ""
 
 
-def _add_coverage(page: Page, coverage: Entry) -> None:
+def _add_coverage(page: Page, coverage: view.Coverage) -> None:
     page.heading("coverage of shape space, by family of timings that one fit serves", "")
     wide, narrow = page.screen.width >= WIDE, page.screen.width < NARROW
-    works, families = ("flop",) if narrow else ("flop", "byte"), coverage["families"]
+    works: Sequence[_Work] = ("flop",) if narrow else ("flop", "byte")
+    families = coverage["families"]
     page.rows_of_numbers(
         [*_FAMILY, figure("ops"), *(works if wide else ()), *((f"decades\nof {name}", "right") for name in works),
          figure("spacing"), figure("near"), figure("near_flop_share")],
@@ -174,13 +178,13 @@ def _add_coverage(page: Page, coverage: Entry) -> None:
         page.line(f"{kind}: {_covered([family for family in families if family['kind'] == kind])}")
 
 
-def _covered(families: Sequence[Entry]) -> str:
+def _covered(families: Sequence[ShapeCoverage]) -> str:
     """Write the range of each size over the families of a kind, and how many reference ops lie beyond it."""
     sizes: dict[str, list[float]] = {}
     beyond: dict[str, int] = {}
     for family in families:
-        for name, ends in family["sizes"].items():
-            sizes.setdefault(name, []).extend(ends)
+        for name, least_most in family["sizes"].items():
+            sizes.setdefault(name, []).extend(least_most)
         for name, count in family["outside"].items():
             beyond[name] = max(count, beyond.get(name, 0))
     ends = {name: (min(values), max(values)) for name, values in sizes.items()}
@@ -192,14 +196,14 @@ def _covered(families: Sequence[Entry]) -> str:
     return f"{varied}{f'; always {same}' if same else ''}{outside}"
 
 
-def _error_cells(errors: Entry | None) -> list[str]:
+def _error_cells(errors: CrossValidationErrors | None) -> list[str]:
     if errors is None:
         return ["", "not fitted", "", ""]
     rates = [f"{format_number(100 * errors[name], 3)} %" for name in ("median", "mean")]
     return [f"{errors['ops']:,}", *rates, f"{errors['hit_rate']:.0%}"]
 
 
-def _add_errors(page: Page, coverage: Entry) -> None:
+def _add_errors(page: Page, coverage: view.Coverage) -> None:
     page.heading("errors of ops whose whole shape group was left out of the table", "")
     columns = [figure("ops"), figure("median"), figure("mean"), figure("hit_rate", "80 % hits")]
     table = table_of_numbers([*_FAMILY, *columns])
@@ -212,7 +216,7 @@ def _add_errors(page: Page, coverage: Entry) -> None:
     page.line("hits: of intervals that the errors of the other rounds alone would give to the same predictions")
 
 
-def format_machine_view(content: Entry, screen: Screen = PLAIN) -> str:
+def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/show/1`` of a machine."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
@@ -244,7 +248,7 @@ def _cell(byte: float | None) -> str:
     return format_mebibyte(byte) if byte else ""
 
 
-def _roles(page: Page, content: Entry) -> None:
+def _roles(page: Page, content: view.Memory) -> None:
     passes, totals = content["passes"], content["totals"]
     table = new_table(["MiB", figure("totals"), *((f"peak of {name}", "right") for name in passes)])
     roles = [*dict.fromkeys([*totals, *(role for one in passes.values() for role in one["roles"])])]
@@ -258,7 +262,7 @@ def _roles(page: Page, content: Entry) -> None:
     page.table(table)
 
 
-def _modules(page: Page, content: Entry) -> None:
+def _modules(page: Page, content: view.Memory) -> None:
     rows, rest = content["modules"][:MODULES], content["modules"][MODULES:]
     mostly = [max(row["roles"], key=row["roles"].__getitem__) for row in rows]
     cells = [
@@ -270,8 +274,7 @@ def _modules(page: Page, content: Entry) -> None:
     page.rows(["module at the peak", figure("modules.byte", "MiB"), "mostly"], cells)
 
 
-def _room(content: Entry) -> str:
-    room, samples = content["target"], content["sizes"].get("batch")
+def _room(room: view.Room, samples: int | None) -> str:
     verdict = {True: "fits", False: "does not fit", None: "may fit"}[room["fits"]]
     at = "" if samples is None else f" at batch {samples}"
     line = f"{room['name']}: the step{at} {verdict} in {format_mebibyte(room['capacity_byte'])} MiB"
@@ -285,16 +288,16 @@ def _room(content: Entry) -> str:
     return f"{line}; the largest batch needs an order in which the batch has a name"
 
 
-def _layers(layers: Entry) -> str:
-    mib = {name: format_mebibyte(value) for name, value in layers.items() if name.endswith("_byte")}
+def _layers(layers: view.Layers) -> str:
+    gathered, largest = format_mebibyte(layers["im2col_byte"]), format_mebibyte(layers["largest_im2col_byte"])
+    maps, less = (format_mebibyte(layers[of]) for of in ("feature_maps_byte", "feature_maps_in_place_byte"))
     of = "one sample" if layers["samples"] == 1 else f"{layers['samples']} samples"
-    gathered = f"; im2col {mib['im2col_byte']} together, {mib['largest_im2col_byte']} for the largest"
-    less = f"{mib['feature_maps_in_place_byte']} where layers that work in place take none"
-    line = f"outputs of all layers for {of}, freed or not: {mib['feature_maps_byte']} MiB, {less}"
-    return f"{line}{gathered if layers['im2col_byte'] else ''}"
+    line = f"outputs of all layers for {of}, freed or not: {maps} MiB"
+    line = f"{line}, {less} where layers that work in place take none"
+    return f"{line}; im2col {gathered} together, {largest} for the largest" if layers["im2col_byte"] else line
 
 
-def format_memory(content: Entry, screen: Screen = PLAIN) -> str:
+def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     """Write the memory of a step as text."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; memory of one step at {named_sizes(content, '')}", "bold")
@@ -313,7 +316,7 @@ def format_memory(content: Entry, screen: Screen = PLAIN) -> str:
     if content["layers"] is not None:
         page.line(_layers(content["layers"]))
     if content["target"] is not None:
-        page.line(_room(content))
+        page.line(_room(content["target"], content["sizes"].get("batch")))
     page.line(f"not counted: {'; '.join(content['excludes'])}")
     if content["assumed"]:
         page.line(f"assumed: {'; '.join(content['assumed'])}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.estimates import measured_lines
 from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen, figure, fitting, named_sizes, table_of_numbers
 from fomkit.output.terminal import format_coverage, format_interval, seconds
+
+if TYPE_CHECKING:
+    from fomkit.verbs.model_view import Census, FormulaRow, Formulas
 
 WIDE = 100
 """Width from which other operations have a column of their own."""
@@ -25,7 +28,7 @@ def _cell(name: str, value: float) -> str:
     return format_mebibyte(value) if name.endswith("_byte") else f"{value:,.0f}"
 
 
-def _add_census(page: Page, census: Entry, batch: int | None) -> None:
+def _add_census(page: Page, census: Census, batch: int | None) -> None:
     """Add the table of layer types, as the classic networks' papers have it, and what it adds up to."""
     names = [name for name in _NAMES if name != "other_operations" or page.screen.width >= WIDE]
     samples = census["samples"]
@@ -33,30 +36,34 @@ def _add_census(page: Page, census: Entry, batch: int | None) -> None:
     page.line(f"layers by type, forward pass of {of}; weights, outputs and im2col in MiB")
     table = table_of_numbers(["layer", *map(figure, names)])
     for row in census["types"]:
-        table.add_row(row["layer"], *(_cell(name, row[name]) for name in names))
+        table.add_row(str(row["layer"]), *(_cell(name, float(row[name])) for name in names))
     table.add_section()
     table.add_row("total", *(_cell(name, census["total"][name]) for name in names), style="bold")
     page.table(table)
     page.lines(_sums(census, batch))
 
 
-def _sums(census: Entry, batch: int | None) -> list[str]:
+def _sums(census: Census, batch: int | None) -> list[str]:
     maps, total = census["activations"], census["total"]
-    mib = {name: format_mebibyte(value) for name, value in maps.items()}
-    each = f"{mib['copies_byte']} for one copy per reader of what several layers read, as in Caffe"
+    whole, data, less = (
+        format_mebibyte(maps[name]) for name in ("feature_maps_byte", "input_byte", "feature_maps_in_place_byte")
+    )
+    each = (
+        f"{format_mebibyte(maps['copies_byte'])} for one copy per reader of what several layers read, as in Caffe"
+    )
     copies = f"feature maps and {each}" if maps["copies_byte"] else "the feature maps"
     lines = [
         f"{census['all_operations']:,.0f} operations in all: multiply-adds, additions of biases, elements of "
         "pooling and local normalisation windows, one for any other output",
-        f"feature maps {mib['feature_maps_byte']} MiB: data {mib['input_byte']} and outputs "
-        f"{format_mebibyte(total['output_byte'])}; {mib['feature_maps_in_place_byte']} where layers that work in "
-        "place take none",
-        f"activations {mib['with_copies_byte']} MiB: {copies}",
+        f"feature maps {whole} MiB: data {data} and outputs {format_mebibyte(total['output_byte'])}; {less} where "
+        "layers that work in place take none",
+        f"activations {format_mebibyte(maps['with_copies_byte'])} MiB: {copies}",
     ]
     if census["samples"] == 1 and batch is not None and batch > 1:
-        names = ("feature_maps_byte", "feature_maps_in_place_byte")
-        full, less = (format_mebibyte(maps[name] * batch) for name in names)
-        lines.append(f"feature maps at batch {batch}: {full} MiB, {less} in place")
+        full, in_place = (
+            format_mebibyte(maps[name] * batch) for name in ("feature_maps_byte", "feature_maps_in_place_byte")
+        )
+        lines.append(f"feature maps at batch {batch}: {full} MiB, {in_place} in place")
     if census["largest_im2col_byte"]:
         lines.append(
             f"im2col, convolutions as plain products: {format_mebibyte(total['im2col_byte'])} MiB together, "
@@ -240,19 +247,19 @@ def format_model_view(content: Entry, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _formula_lines(row: Entry) -> list[str]:
+def _formula_lines(row: FormulaRow) -> list[str]:
     lines = [row["pass_name"]]
-    for name in ("flop", "byte"):
+    for name, found in (("flop", row["flop"]), ("byte", row["byte"])):
         least = "≥ " if row["missing"][name] else ""
-        if row[name] is None:
+        if found is None:
             lines.append(f"  {name}: missing")
         else:
-            value = format_quantity(row[name]["value"], name)
-            lines.append(f"  {name} = {row[name]['formula']}  ({least}{value})")
+            value = format_quantity(found["value"], name)
+            lines.append(f"  {name} = {found['formula']}  ({least}{value})")
     return lines
 
 
-def format_formulas(content: Entry, screen: Screen = PLAIN) -> str:
+def format_formulas(content: Formulas, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/formulas/1``."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}")
@@ -268,12 +275,13 @@ def format_formulas(content: Entry, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def formula_rows(content: Entry) -> Sequence[Entry]:
+def formula_rows(content: Formulas) -> Sequence[Entry]:
     """Give the formulas for a CSV file: a row for each pass, and for the step."""
     return [
-        {"pass_name": row["pass_name"], **{name: row[name] and row[name]["formula"] for name in ("flop", "byte")}}
+        {"pass_name": row["pass_name"], "flop": row["flop"] and row["flop"]["formula"],
+         "byte": row["byte"] and row["byte"]["formula"]}
         for row in content["rows"]
-    ]
+    ]  # fmt: skip
 
 
 def view_rows(content: Entry) -> Sequence[Entry]:

@@ -5,17 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import compress
+from typing import TYPE_CHECKING
 
 from fomkit.core.units import format_number, format_quantity
-from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure
+from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_energy, job_lines, mark_of, run_notes, seconds
+
+if TYPE_CHECKING:
+    from fomkit.plan.content import Ends, Priced
+    from fomkit.plan.footprint import Carbon
+    from fomkit.plan.stack import Paid, PaidOnce, Term
+    from fomkit.verbs.cost import CostContent
+    from fomkit.verbs.suite_content import CampaignCarbon, CampaignsContent, MachinePhases, Phase, Sum
 
 MANY_MONEY = 10_000.0
 """From here on cents are noise."""
 NO_PRICE = "money: no price; give --price, or 'price' in the machine's profile"
 
 
-def between(span: Entry | None, write: Callable[[float], str], unit: str = "") -> str:
+def between(span: Ends | None, write: Callable[[float], str], unit: str = "") -> str:
     """Write a span as ``value (low … high) unit``; what has no spread says nothing of it."""
     if span is None:
         return "unknown"
@@ -24,12 +32,12 @@ def between(span: Entry | None, write: Callable[[float], str], unit: str = "") -
     return f"{value}{ends}{' ' if unit else ''}{unit}"
 
 
-def format_time(span: Entry | None) -> str:
+def format_time(span: Ends | None) -> str:
     """Write a time with the ends of its interval."""
     return between(span, seconds)
 
 
-def format_money(span: Entry | None, currency: str) -> str:
+def format_money(span: Ends | None, currency: str) -> str:
     """Write money with the ends of its interval; from 10,000 on with four digits.
 
     >>> format_money({"value": 1112.63772, "low": 1112.63772, "high": 1112.63772}, "USD")
@@ -46,7 +54,7 @@ def format_money(span: Entry | None, currency: str) -> str:
     return between(span, write, currency)
 
 
-def price_rate(price: Entry) -> str:
+def price_rate(price: Priced) -> str:
     """Write the rate of a price with its ends.
 
     >>> price_rate({"value": 4.56, "low": 4.0, "high": 5.0, "currency": "USD"})
@@ -55,12 +63,12 @@ def price_rate(price: Entry) -> str:
     return between(price, lambda value: f"{value:.4g}", f"{price['currency']}/h")
 
 
-def price_text(price: Entry) -> str:
+def price_text(price: Priced) -> str:
     """Say what is paid: rate, what for, when, and whose figure it is."""
     return f"{price_rate(price)} per {price['per']}, {price['date']} ({price['source']})"
 
 
-def _length(span: Entry | None) -> str:
+def _length(span: Ends | None) -> str:
     """Write a number of runs, epochs or steps, rounded up: at one less the share is still larger."""
     if span is None:
         return ""
@@ -68,26 +76,27 @@ def _length(span: Entry | None) -> str:
     return f"{math.ceil(value):,}" if value >= 10 else format_number(value, 3)
 
 
-def _once_cells(row: Entry) -> Iterator[str]:
-    yield from (row["name"], format_time(row["once_s"]))
+def _once_cells(row: Paid | Term, name: str, source: str, grows: bool) -> Iterator[str]:
+    yield from (name, format_time(row["once_s"]))
     yield "" if row["once_share"] is None else f"{row['once_share']:.2%}"
-    for name in ("steps", "epochs", "times"):
-        yield "no length" if row.get("grows", False) else _length(row[f"{name}_for_one_percent"])
-    yield row["source"]
+    for key in ("steps_for_one_percent", "epochs_for_one_percent", "times_for_one_percent"):
+        yield "no length" if grows else _length(row[key])
+    yield source
 
 
-def _once(page: Page, once: Entry) -> None:
+def _once(page: Page, once: PaidOnce) -> None:
     if once["terms"]:
-        together = [{"name": "together", "source": "", **once["together"]}] if once["together"] else []
+        rows = [_once_cells(one, one["name"], one["source"], one["grows"]) for one in once["terms"]]
+        rows += [_once_cells(once["together"], "together", "", False)] if once["together"] else []
         page.heading("paid once a run, and how long a training must be for it to be 1 % beside the work")
         page.rows(
             ["paid once", figure("once_s"), figure("once_share", "of the run"), figure("steps_for_one_percent"),
              figure("epochs_for_one_percent"), figure("times_for_one_percent", "runs, 1 %"), "source"],
-            map(_once_cells, [*once["terms"], *together]),
+            rows,
         )  # fmt: skip
 
 
-def _cost_money(page: Page, content: Entry) -> None:
+def _cost_money(page: Page, content: CostContent) -> None:
     money = content["money"]
     if money is None:
         page.line(NO_PRICE)
@@ -105,7 +114,11 @@ def _cost_money(page: Page, content: Entry) -> None:
     page.lines(f"  {note}" for note in money["notes"])
 
 
-def _inference(page: Page, content: Entry) -> None:
+def _currency(content: CostContent) -> str:
+    return content["money"]["currency"] if content["money"] else ""
+
+
+def _inference(page: Page, content: CostContent) -> None:
     one = content["inference"]
     if one is None:
         why = "it is priced on one device" if "job" in content else "no op of the profile is of the forward pass"
@@ -114,14 +127,14 @@ def _inference(page: Page, content: Entry) -> None:
     rate = between(one["sample_per_s"], lambda value: format_number(value, 4), "samples/s")
     page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
     if one["money_per_million"] is not None:
-        million = format_money(one["money_per_million"], content["money"]["currency"])
+        million = format_money(one["money_per_million"], _currency(content))
         page.line(f"  a million samples cost {million}")
     if one["excludes"]:
         page.line(f"  not counted: {', '.join(one['excludes'])}")
     page.lines(f"  {message}" for message in one["deviations"])
 
 
-def _carbon(page: Page, content: Entry) -> None:
+def _carbon(page: Page, content: CostContent) -> None:
     energy, carbon = content["energy_j"], content["carbon"]
     if energy is not None and energy["run"] is not None:
         page.line(f"energy of a run: {format_energy(energy['run'])}, {energy['basis']}, scope {energy['scope']}")
@@ -129,13 +142,13 @@ def _carbon(page: Page, content: Entry) -> None:
         _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
 
 
-def _carbon_lines(page: Page, carbon: Entry, kg: Entry | None, what: str) -> None:
+def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: Ends | None, what: str) -> None:
     """Write a carbon and what it was made with, or why nobody knows it."""
-    if kg is None:
+    grid = carbon["kg_per_kwh"]
+    if kg is None or grid is None:
         page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
         return
     message = between(kg, lambda value: format_number(value, 3), "kg CO2e")
-    grid = carbon["kg_per_kwh"]
     parts = [f"{format_number(grid['value'], 3)} kg/kWh ({grid['source']})"]
     if carbon["to_wall"]:
         factor = carbon["to_wall"]
@@ -146,18 +159,18 @@ def _carbon_lines(page: Page, carbon: Entry, kg: Entry | None, what: str) -> Non
     page.lines(f"  {note}" for note in carbon["notes"])
 
 
-def _to_target(page: Page, content: Entry) -> None:
+def _to_target(page: Page, content: CostContent) -> None:
     one = content["to_target"]
     if one is None:
         return
-    cost = "" if one["money"] is None else f", {format_money(one['money'], content['money']['currency'])}"
+    cost = "" if one["money"] is None else f", {format_money(one['money'], _currency(content))}"
     epochs = between(one["epochs"], lambda value: format_number(value, 3), "epochs")
     goal = f"to {one['metric']} {one['target']:g} at batch {content['batch']:,}"
     page.line(f"{goal}: {epochs}, {format_time(one['to_target_s'])}{cost} ({one['source']})")
     page.lines(f"  {note}" for note in one["notes"])
 
 
-def _speedup(page: Page, content: Entry) -> None:
+def _speedup(page: Page, content: CostContent) -> None:
     one = content["speedup"]
     if one is None:
         return
@@ -168,7 +181,7 @@ def _speedup(page: Page, content: Entry) -> None:
         page.line(f"  naive: {factors} = {one['naive_product']:,.7g}, a {one['naive']}")
 
 
-def format_cost(content: Entry, screen: Screen = PLAIN) -> str:
+def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/cost/1`` as text."""
     page = Page(screen)
     batch = "batch unknown" if content["batch"] is None else f"batch {content['batch']:,}"
@@ -191,23 +204,24 @@ def format_cost(content: Entry, screen: Screen = PLAIN) -> str:
 LACKING = "unknown, because not all phases have days"
 
 
-def _days_of(span: Entry | None) -> str:
+def _days_of(span: Ends | None) -> str:
     return between(span, lambda value: format_number(value, 4))
 
 
-def _row(entry: Entry, currency: str | None) -> list[str]:
-    rate, run, energy, order = (entry[key] for key in ("unit_per_day", "run_s", "energy_j", "order_of_magnitude"))
+def _row(entry: Phase, currency: str | None) -> list[str]:
+    rate, run, energy = entry["unit_per_day"], entry["run_s"], entry["energy_j"]
+    order, basis = entry["order_of_magnitude"], (entry["basis"] if entry["days"] else "") or ""
     return [
         entry["name"] + mark_of(entry), entry["work"], entry["mode"], f"{entry['runs']:,.8g}", entry["runs_basis"],
         "" if run is None else seconds(run["value"]),
         "unknown" if rate is None else format_number(rate["value"], 4),
-        _days_of(entry["days"]), "" if order is None else str(order), entry["basis"] if entry["days"] else "",
+        _days_of(entry["days"]), "" if order is None else str(order), basis,
         "" if currency is None or entry["money"] is None else format_money(entry["money"], currency),
         "" if energy is None else format_quantity(energy["value"], "energy_j", 3),
     ]  # fmt: skip
 
 
-def _table(page: Page, entry: Entry) -> None:
+def _table(page: Page, entry: MachinePhases) -> None:
     """Draw the phases; columns that no phase fills are left out."""
     rows = [_row(phase, entry["currency"]) for phase in entry["phases"]]
     head: list[Header] = [
@@ -218,9 +232,11 @@ def _table(page: Page, entry: Entry) -> None:
     page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows))
 
 
-def _in_all(entry: Entry, name: str, write: Callable[[Entry], str]) -> str:
+def _in_all(entry: MachinePhases, name: Sum, write: Callable[[Ends], str]) -> str:
     """Write a sum: with no interval where a phase in it states no spread, and as a bound where a phase is one."""
     span, exact = entry[name], entry["no_spread"][name]
+    if span is None:
+        return LACKING
     if exact is None or not exact["phases"]:
         message = write(span)
     else:
@@ -232,13 +248,13 @@ def _in_all(entry: Entry, name: str, write: Callable[[Entry], str]) -> str:
     return f"{message}, a lower bound" if entry["lower_bound"] else message
 
 
-def _machine(page: Page, entry: Entry) -> None:
+def _machine(page: Page, entry: MachinePhases) -> None:
     page.heading(f"on {entry['target']}, scope {entry['scope']}")
     _table(page, entry)
     lacking = [f"no days of {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
     page.lines(lacking)
     page.line(f"days in all: {LACKING if lacking else _in_all(entry, 'days', _days_of)}")
-    shares = {phase["name"]: phase["explained"] for phase in entry["phases"]}
+    shares = {phase["name"]: phase["explained"] or 0.0 for phase in entry["phases"]}
     for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its days are"):
         page.line(message, "yellow")
     _campaign_money(page, entry)
@@ -249,18 +265,19 @@ def _machine(page: Page, entry: Entry) -> None:
         page.lines(f"{phase['name']}: {message}" for message in phase["deviations"])
 
 
-def _campaign_money(page: Page, entry: Entry) -> None:
+def _campaign_money(page: Page, entry: MachinePhases) -> None:
     if entry["price"] is None:
         page.line(NO_PRICE)
     elif entry["money"] is None:
         page.line(f"money in all: {LACKING}")
     else:
-        units = f"{entry['paid_units']:,} of them" if entry["paid_units"] > 1 else "all of it"
-        total = _in_all(entry, "money", lambda span: format_money(span, entry["currency"]))
+        paid, currency = entry["paid_units"] or 1, entry["currency"] or ""
+        units = f"{paid:,} of them" if paid > 1 else "all of it"
+        total = _in_all(entry, "money", lambda span: format_money(span, currency))
         page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
 
 
-def _why_no_energy(entry: Entry) -> str:
+def _why_no_energy(entry: MachinePhases) -> str:
     """Give each reason once, with the phases that it holds for."""
     phases: dict[str, list[str]] = {}
     for phase in entry["phases"]:
@@ -274,7 +291,7 @@ def _why_no_energy(entry: Entry) -> str:
     return f"unknown; the phases' figures are of the scopes {' and '.join(map(str, scopes))}, which do not add up"
 
 
-def _energy(page: Page, entry: Entry) -> None:
+def _energy(page: Page, entry: MachinePhases) -> None:
     if entry["energy_j"] is None:
         page.line(f"energy in all: {_why_no_energy(entry)}")
     else:
@@ -283,7 +300,7 @@ def _energy(page: Page, entry: Entry) -> None:
         _carbon_lines(page, entry["carbon"], entry["carbon"]["kg"], "in all")
 
 
-def format_campaign(content: Entry, screen: Screen = PLAIN) -> str:
+def format_campaign(content: CampaignsContent, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/campaign-cost/1`` as text."""
     page = Page(screen)
     page.line(f"{content['campaign']}: {content['title']}", "bold")

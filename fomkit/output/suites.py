@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_number
-from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
+from fomkit.output.screen import PLAIN, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_interval, mark_of, seconds, show_merit
+
+if TYPE_CHECKING:
+    from fomkit.verbs import suite_content as view
+    from fomkit.workbook.changes import Effect, Effects
+    from fomkit.workbook.review import Changed, Group, Move, ReviewContent, Talk
 
 _DIGITS = 8
 
@@ -17,12 +23,12 @@ def _number(value: float | None, digits: int = _DIGITS) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
 
 
-def _units(content: Entry) -> list[str]:
+def _units(content: view.SuiteContent) -> list[str]:
     """Name the units that the lines under a figure of merit count in."""
     return list(dict.fromkeys(line["unit"] for line in content["lines"] if line["ratio"] is not None))
 
 
-def _rated_cells(line: Entry, sides: tuple[str, str], *, with_unit: bool) -> Iterator[str]:
+def _rated_cells(line: view.LineContent, sides: tuple[str, str], *, with_unit: bool) -> Iterator[str]:
     on, required = line["machines"], "yes" if line["required"] else "no"
     yield from (line["name"], required, line["class"], line["basis"], line["party"])
     yield from (on[name]["from"] for name in sides)
@@ -32,7 +38,7 @@ def _rated_cells(line: Entry, sides: tuple[str, str], *, with_unit: bool) -> Ite
     yield "" if line["weight"] is None else f"{line['weight']:.1%}"
 
 
-def _add_lines(page: Page, content: Entry) -> None:
+def _add_lines(page: Page, content: view.SuiteContent) -> None:
     sides = (content["baseline"], content["target"])
     unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
     words = ("required", "class", "basis", "party", *(f"{name} from" for name in sides))
@@ -45,7 +51,7 @@ def _add_lines(page: Page, content: Entry) -> None:
     )
 
 
-def _verdict_line(threshold: Entry) -> str:
+def _verdict_line(threshold: view.Verdict) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
     if "why" in threshold:
         # Its lines are named above, with their shares; ``why`` names them in the JSON.
@@ -56,7 +62,7 @@ def _verdict_line(threshold: Entry) -> str:
     return f"  threshold {reached}: {threshold['verdict']}, P(FOM ≥ {reached}) = {probability:.0%}"
 
 
-def _first_lines(content: Entry, page: Page) -> None:
+def _first_lines(content: view.SuiteContent, page: Page) -> None:
     old, new = content["baseline"], content["target"]
     for name in (old, new):
         kinds = [line["machines"][name]["kind"] for line in content["lines"]]
@@ -76,15 +82,13 @@ def _first_lines(content: Entry, page: Page) -> None:
     for one in content["missing"]:
         left = "required" if one["required"] else "optional, left out of the mean"
         page.line(f"missing: {one['line']} on {one['machine']} ({left}): {one['why']}", "yellow")
-    for one in content["deviations"]:
-        where = f"{one['line']} on {one['machine']}"
-        page.line(f"deviation: {where}: {one['deviation']}; class optimized", "yellow")
+    for other in content["deviations"]:
+        where = f"{other['line']} on {other['machine']}"
+        page.line(f"deviation: {where}: {other['deviation']}; class optimized", "yellow")
 
 
-def _calibrated(page: Page, content: Entry) -> None:
+def _calibrated(page: Page, found: view.Calibrated, sides: tuple[str, str]) -> None:
     """Write the suite from what was measured on its baseline, beside what is projected and what was measured."""
-    sides = (content["baseline"], content["target"])
-    found = content["calibrated"]
     page.heading(f"from what was measured on {sides[0]}")
     ways = {"projected, the device's work alone": found["projected_fom"], "calibrated": found["fom"],
             "measured on both": found["measured_fom"]}  # fmt: skip
@@ -110,7 +114,7 @@ def _calibrated(page: Page, content: Entry) -> None:
     page.line(f"assumed: {found['carried']}")
 
 
-def format_suite(content: Entry, screen: Screen = PLAIN) -> str:
+def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
     """Write a suite's figure of merit, its lines and its notes."""
     page = Page(screen)
     page.line(f"{content['suite']}, version {content['version']}: {content['title']}")
@@ -124,8 +128,8 @@ def format_suite(content: Entry, screen: Screen = PLAIN) -> str:
         if content["threshold"] is not None:
             page.line(_verdict_line(content["threshold"]))
     _add_lines(page, content)
-    if "calibrated" in content:
-        _calibrated(page, content)
+    if calibrated := content.get("calibrated"):
+        _calibrated(page, calibrated, (content["baseline"], content["target"]))
     for campaign in content["campaigns"]:
         days = ", ".join(f"{name} {_number(value, 5)}" for name, value in campaign["days"].items())
         units = f"{campaign['units']:,.8g} units of {campaign['line']}"
@@ -146,10 +150,10 @@ def _figure(entry: object) -> str:
     return f"{entry:.6g}" if isinstance(entry, float) else str(entry)
 
 
-def _effect(content: Entry, threshold: float | None) -> Iterator[str]:
+def _effect(content: Effect, threshold: float | None) -> Iterator[str]:
     old, new = (format_number(content[when]) for when in ("old", "new"))
-    low, high = ([format_number(content[f"{when}_{end}"]) for when in ("old", "new")] for end in ("low", "high"))
-    was, now = (f"{least} … {most}" for least, most in zip(low, high, strict=True))
+    was = f"{format_number(content['old_low'])} … {format_number(content['old_high'])}"
+    now = f"{format_number(content['new_low'])} … {format_number(content['new_high'])}"
     if content["old"] == content["new"]:
         yield f"{content['figure']} {old} ({was} → {now})"
     else:
@@ -165,7 +169,7 @@ def _effect(content: Entry, threshold: float | None) -> Iterator[str]:
 
 
 def _effects(
-    effects: Sequence[Entry] | None, why_not: str, threshold: float | None, *, is_idle: bool = False
+    effects: Effects | None, why_not: str, threshold: float | None, *, is_idle: bool = False
 ) -> list[str]:
     if effects is None:
         return [f"cannot be computed: {why_not}"]
@@ -195,13 +199,13 @@ def _put(page: Page, label: str, lines: Sequence[str], style: str = "") -> None:
         page.line(f"{indent if number else label} {line}", style)
 
 
-def _put_effects(page: Page, label: str, content: Entry, threshold: float | None) -> None:
+def _put_effects(page: Page, label: str, content: Changed | Group, threshold: float | None) -> None:
     if content["alone"] is not None or content["not_computed"]:
         lines = _effects(content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"])
         _put(page, label, lines)
 
 
-def _change(page: Page, content: Entry, threshold: float | None) -> None:
+def _change(page: Page, content: Changed, threshold: float | None) -> None:
     moved = f"{_figure(content['old'])} → {_figure(content['new'])} {content['unit']}".rstrip()
     page.line(f"{content['where']}: {content['what']}: {moved}")
     source = f"; {content['source']}" if content["source"] else ""
@@ -209,7 +213,7 @@ def _change(page: Page, content: Entry, threshold: float | None) -> None:
     _put_effects(page, "  alone:", content, threshold)
 
 
-def _moves(word: str, moves: Sequence[Entry]) -> str:
+def _moves(word: str, moves: Sequence[Move]) -> str:
     shown = []
     for move in moves:
         old, new = (move[when] or "not said" for when in ("old", "new"))
@@ -218,15 +222,15 @@ def _moves(word: str, moves: Sequence[Entry]) -> str:
     return f"{word} {', '.join(shown)}"
 
 
-def _factor(content: Entry) -> str:
+def _factor(content: Group) -> str:
     low, high = content["factor_low"], content["factor_high"]
-    if low is None:
+    if low is None or high is None:
         return ""
     ends = [format_number(low), format_number(high)]
     return f" × {ends[0]}" if ends[0] == ends[1] else f" × {ends[0]} … {ends[1]}"
 
 
-def _group(page: Page, content: Entry, threshold: float | None) -> None:
+def _group(page: Page, content: Group, threshold: float | None) -> None:
     of = f"{content['machine']}, " if content["machine"] else ""
     where = f"{content['where'][0]} … {content['where'][-1].rpartition('!')[2]}"
     page.line(f"{where}: {of}{content['column']}: {content['count']} cells{_factor(content)}")
@@ -237,7 +241,7 @@ def _group(page: Page, content: Entry, threshold: float | None) -> None:
     _put_effects(page, "  together:", content, threshold)
 
 
-def _similarity_key(finding: Entry) -> tuple[str, ...]:
+def _similarity_key(finding: Talk) -> tuple[str, ...]:
     """Give what findings of one column have in common: all but the row's name and its figures."""
     found = _CELL.fullmatch(finding["where"])
     place = found.groups() if found else (finding["where"],)
@@ -245,8 +249,8 @@ def _similarity_key(finding: Entry) -> tuple[str, ...]:
     return finding["kind"], *place, _QUOTED.sub("", message.partition(": ")[2] or message)
 
 
-def _findings(page: Page, findings: Sequence[Entry]) -> None:
-    similar: dict[tuple[str, ...], list[Entry]] = {}
+def _findings(page: Page, findings: Sequence[Talk]) -> None:
+    similar: dict[tuple[str, ...], list[Talk]] = {}
     for finding in findings:
         similar.setdefault(_similarity_key(finding), []).append(finding)
     for some in similar.values():
@@ -256,7 +260,7 @@ def _findings(page: Page, findings: Sequence[Entry]) -> None:
             page.line(f"to talk about: {one['where']} ({one['kind']}): {one['said']}{more}", "yellow")
 
 
-def format_review(content: Entry, screen: Screen = PLAIN) -> str:
+def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
     """Write a review."""
     page, changed, findings = Page(screen), content["changes"], content["findings"]
     counts = f"{len(changed)} changed inputs, {len(findings)} findings"
@@ -276,7 +280,7 @@ def format_review(content: Entry, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _row(line: Entry) -> list[str]:
+def _row(line: view.Accepted) -> list[str]:
     committed, measured, probability = line["committed"], line["measured"], line["probability"]
     return [
         line["name"], "yes" if line["required"] else "no",
@@ -288,7 +292,7 @@ def _row(line: Entry) -> list[str]:
     ]  # fmt: skip
 
 
-def format_acceptance(content: Entry, screen: Screen = PLAIN) -> str:
+def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> str:
     """Write for each line what was committed, what was measured, and whether that is met."""
     page = Page(screen)
     of = f"{content['suite']}, version {content['version']}, on {content['machine']}"

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import starmap
+from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, mark_of, seconds
 
+if TYPE_CHECKING:
+    from fomkit.plan.content import Ends
+    from fomkit.plan.job import System
+    from fomkit.plan.scaling import Needed
+    from fomkit.verbs.scaling import PointContent, Reference, ScalingContent
+    from fomkit.whatif.sweep_result import AxisContent, SweepContent
 
-def _seconds(span: Entry) -> str:
-    return seconds(span["value"]) if span["value"] else "0"
+
+def _seconds(span: Ends | None) -> str:
+    return seconds(span["value"]) if span and span["value"] else "0"
 
 
-def _between(span: Entry) -> str:
+def _between(span: Ends) -> str:
     return f"{seconds(span['low'])} to {seconds(span['high'])}"
 
 
-def _share(span: Entry) -> str:
+def _share(span: Ends) -> str:
     ends = "" if span["low"] == span["high"] else f" ({span['low']:.1%} to {span['high']:.1%})"
     return f"{span['value']:.1%}{ends}"
 
 
-def _curve_cells(point: Entry) -> Iterator[str]:
+def _curve_cells(point: PointContent) -> Iterator[str]:
     yield from (f"{point[name]:,}" for name in ("nodes", "devices", "batch"))
     yield from (_seconds(point["step_s"]), _between(point["step_s"]))
     yield from (_seconds(point[name]) for name in ("busy_s", "exposed_s", "bubble_s"))
@@ -31,7 +40,7 @@ def _curve_cells(point: Entry) -> Iterator[str]:
     yield point["limit"] + mark_of(point)
 
 
-def _curve(page: Page, content: Entry, reference: Entry) -> None:
+def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
     mode, many = reference["mode"], "s" if reference["devices"] > 1 else ""
     points = [point for point in content["points"] if point["mode"] == mode]
     if not points:
@@ -48,13 +57,13 @@ def _curve(page: Page, content: Entry, reference: Entry) -> None:
     )  # fmt: skip
 
 
-def _refused(page: Page, content: Entry) -> None:
+def _refused(page: Page, content: ScalingContent) -> None:
     for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
         nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
         page.line(f"no step at {', '.join(nodes)} nodes: {why}")
 
 
-def _needed(span: Mapping[str, float | None]) -> str:
+def _needed(span: Needed) -> str:
     """Write a rate that is needed; where an end has none, none is enough there."""
     value, low, high = (span[name] for name in ("value", "low", "high"))
     if low is None:
@@ -64,7 +73,7 @@ def _needed(span: Mapping[str, float | None]) -> str:
     return f"{'none is enough' if value is None else format_quantity(value, 'byte_per_s')} ({least} to {most})"
 
 
-def _bandwidth(page: Page, content: Entry) -> None:
+def _bandwidth(page: Page, content: ScalingContent) -> None:
     found = content["least_bandwidth"]
     if found is None:
         return
@@ -87,40 +96,39 @@ def _bandwidth(page: Page, content: Entry) -> None:
     )  # fmt: skip
 
 
-def _memory(page: Page, content: Entry) -> None:
-    known = [point for point in content["points"] if point["peak_byte"] is not None]
+def _memory(page: Page, content: ScalingContent) -> None:
+    known = [(point["peak_byte"], point) for point in content["points"] if point["peak_byte"] is not None]
     if known and content["capacity_byte"] is not None:
-        most = max(known, key=lambda one: one["peak_byte"])
+        byte, most = max(known, key=lambda one: one[0])
         word = "holds" if most["fits"] else "does not hold"
         where = f"({most['mode']}, nodes {most['nodes']:,})"
-        peak = f"memory: at most {format_mebibyte(most['peak_byte'])} MiB a device"
+        peak = f"memory: at most {format_mebibyte(byte)} MiB a device"
         page.line(f"{peak} {where}; {content['target']} {word} it")
     elif not known:
         page.line("memory: unknown for this layout or profile")
     page.lines((f"{UNFIT} {message}" for message in content["does_not_fit"]), "yellow")
 
 
-def _to_target(page: Page, content: Entry) -> None:
+def _to_target(page: Page, content: ScalingContent) -> None:
     curve = content["to_target"]
     if curve is None:
         return
     page.heading(f"a training to {curve['metric']} {curve['target']:g} ({curve['source']})")
-    known = [point for point in content["points"] if point["to_target"]["to_target_s"] is not None]
-    if known:
-        spans = [one["to_target"]["to_target_s"] for one in known]
+    reached = [(point, point["to_target"]) for point in content["points"] if point["to_target"] is not None]
+    known = [(one, found["epochs"], found["to_target_s"]) for one, found in reached]
+    if any(epochs is not None for _, epochs, _ in known):
         page.rows(
             ["scaling", *map(figure, ("nodes", "batch", "epochs", "to_target_s", "interval"))],
-            ((one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}",
-              format_number(one["to_target"]["epochs"]["value"], 3), _seconds(span) + mark_of(one), _between(span))
-             for one, span in zip(known, spans, strict=True)),
+            ((one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}", format_number(epochs["value"], 3),
+              _seconds(span) + mark_of(one), _between(span))
+             for one, epochs, span in known if epochs is not None and span is not None),
         )  # fmt: skip
-    for point in content["points"]:
-        if point["to_target"]["why"]:
-            page.line(f"{point['mode']}, {point['nodes']:,} nodes: {point['to_target']['why']}")
+    for point, found in reached:
+        if found["why"]:
+            page.line(f"{point['mode']}, {point['nodes']:,} nodes: {found['why']}")
 
 
-def _system_cells(row: Entry) -> Iterator[str]:
-    system = row["system"]
+def _system_cells(row: PointContent, system: System) -> Iterator[str]:
     rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
     yield from (row["mode"], f"{row['nodes']:,}", _seconds(system["run_s"]), f"{system['runs_at_once']:,}")
     yield from (f"{system['useful_share']:.1%}", "" if every is None else seconds(every))
@@ -128,8 +136,8 @@ def _system_cells(row: Entry) -> Iterator[str]:
     yield "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}"
 
 
-def _system(page: Page, content: Entry) -> None:
-    rows = [point for point in content["points"] if point["system"] is not None]
+def _system(page: Page, content: ScalingContent) -> None:
+    rows = [(point, point["system"]) for point in content["points"] if point["system"] is not None]
     if not rows:
         why = content["no_run"] or "an epoch has fewer samples than a step"
         page.line(f"no {content['unit']}s a day: {why}")
@@ -138,13 +146,13 @@ def _system(page: Page, content: Entry) -> None:
     page.rows(
         ["scaling", figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
          figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")],
-        map(_system_cells, rows),
+        starmap(_system_cells, rows),
     )  # fmt: skip
-    if message := upper_bounds(rows[0]["system"]["excludes"]):
+    if message := upper_bounds(rows[0][1]["excludes"]):
         page.line(message)
 
 
-def _evidence(page: Page, content: Entry) -> None:
+def _evidence(page: Page, content: ScalingContent) -> None:
     """Say where the times are from, and what the steps are without."""
     points = content["points"]
     for one in {point["mode"]: point for point in points}.values():
@@ -156,22 +164,22 @@ def _evidence(page: Page, content: Entry) -> None:
     page.notes(content["notes"])
 
 
-def _stack(page: Page, content: Entry) -> None:
+def _stack(page: Page, content: ScalingContent) -> None:
     stack = content["stack"]
     if stack is None:
         return
     if stack["in_each_run"]:
-        times = [f"{one['name']} {seconds(one['once_s'])}" for one in stack["in_each_run"]]
+        times = [f"{one['name']} {seconds(one['once_s'] or 0.0)}" for one in stack["in_each_run"]]
         page.line(f"paid once, and in each run above: {', '.join(times)}")
     if not stack["layers"]:
         return
     parts = [f"{one['once_share']:.1%} of a job of {one['times']:,} times the work" for one in stack["longer"][1:]]
     names, share = ", ".join(layer["name"] for layer in stack["layers"]), stack["longer"][0]["once_share"]
-    least = f"1% at {format_number(stack['times_for_one_percent'])} times"
+    least = f"1% at {format_number(stack['times_for_one_percent'] or 0.0)} times"
     page.line(f"paid once a job: {names}, together {share:.1%}; {', '.join(parts)}; {least}")
 
 
-def format_scaling(content: Entry, screen: Screen = PLAIN) -> str:
+def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
     """Write scaling as text."""
     page = Page(screen)
     devices = f"{content['node_devices']} device{'s' if content['node_devices'] > 1 else ''}"
@@ -218,7 +226,7 @@ def _cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
     return f"{_shown(point[name], unit)}{ends}"
 
 
-def _varied(entry: Entry) -> str:
+def _varied(entry: AxisContent) -> str:
     low, high = (_shown(entry[end], entry["unit"]) for end in ("least", "most"))
     if entry["least"] == entry["most"]:
         return f"{entry['name']} {low}"
@@ -227,7 +235,7 @@ def _varied(entry: Entry) -> str:
     return f"{entry['name']} {low} to {high}{of}{spacing}"
 
 
-def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
+def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     """Write a sweep (``fomkit/sweep/1``) as text."""
     page = Page(screen)
     seed = "" if content["seed"] is None else f", seed {content['seed']}"
@@ -254,12 +262,12 @@ def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _moving(content: Entry) -> list[str]:
+def _moving(content: SweepContent) -> list[str]:
     """Name the parameters with more than one value."""
     return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
 
 
-def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
+def _best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     names = _moving(content)
     page.line("")
     if content["too_large"]:
@@ -268,7 +276,7 @@ def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
         some = "" if content["not_checked"] == content["points"] else f"{content['not_checked']:,} of the "
         page.line(f"whether {some}points fit was not checked, because {content['why_not_checked']}", "yellow")
     for one, best in zip(content["objectives"], content["best"], strict=True):
-        point = best["point"]
+        point: Entry | None = best["point"]
         if point is None:
             page.line(f"best {_WORDS[one['column']]}: no point fits the device's memory")
             continue
@@ -278,7 +286,7 @@ def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
         page.line(f"best {_WORDS[one['column']]}: {_cell(point, one['column'], units)}{where}{unsure}", "bold")
 
 
-def _front(page: Page, content: Entry, units: Mapping[str, str]) -> None:
+def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     front, points = content["front"], content["front"]["points"]
     columns = [objective["column"] for objective in content["objectives"]]
     if len(columns) < 2 or not points:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
 from fomkit.merit.fom import OF_RATES
 from fomkit.output.screen import PLAIN, Entry, Page, Screen
+
+if TYPE_CHECKING:
+    from fomkit.merit.measured_steps import Merit
+    from fomkit.plan.content import Ends, EnergyUsed, Estimated, Range, Stated
+    from fomkit.verbs.compare import Study
+    from fomkit.verbs.machine_view import EnergyStated
 
 
 def _joule(value: float) -> str:
@@ -16,7 +23,7 @@ def _joule(value: float) -> str:
     return f"{text} ({format_number(value / KWH_J, 3)} kWh)" if value >= KWH_J / 10 else text
 
 
-def format_energy(span: Mapping[str, float]) -> str:
+def format_energy(span: Ends) -> str:
     """Write an energy with the ends of its interval.
 
     >>> format_energy({"value": 12.0, "low": 9.5, "high": 15.0})
@@ -28,19 +35,19 @@ def format_energy(span: Mapping[str, float]) -> str:
     return f"{_joule(span['value'])} ({low} … {high})"
 
 
-def _limit(energy: Entry) -> str:
+def _limit(energy: EnergyUsed) -> str:
     if energy["step_at_most"] is None:
         return ""
     most = format_quantity(energy["step_at_most"], "energy_j", 3)
     return f"; at most {most} per step, from the chip's limit of {energy['limit_w']:g} W, which is no average"
 
 
-def _process(energy: Entry) -> str:
+def _process(energy: EnergyStated | EnergyUsed) -> str:
     """Name the process node that figures in joules are of."""
     return f", {exact_quantity(energy['process_m'], 'length_m')} process" if energy["process_m"] else ""
 
 
-def energy_facts(energy: Entry | None) -> Iterator[tuple[str, Entry, str]]:
+def energy_facts(energy: EnergyStated | None) -> Iterator[tuple[str, Stated, str]]:
     """Give each figure that a machine states of energy: name with scope or process node, fact and dimension."""
     if energy is None:
         return
@@ -53,58 +60,63 @@ def energy_facts(energy: Entry | None) -> Iterator[tuple[str, Entry, str]]:
         yield name, one["joule_per_flop"], "joule_per_flop"
     if energy["joule_per_byte"]:
         yield f"byte of memory{node}", energy["joule_per_byte"], "joule_per_byte"
-    for one in energy["average"]:
-        batch = f", batch {one['batch']}" if one["batch"] else ""
-        precision = f", {one['precision']}" if one["precision"] else ""
-        yield f"mean power, {one['workload']}{batch}{precision}, {one['scope']}", one["power_w"], "power_w"
+    for mean in energy["average"]:
+        batch = f", batch {mean['batch']}" if mean["batch"] else ""
+        precision = f", {mean['precision']}" if mean["precision"] else ""
+        yield f"mean power, {mean['workload']}{batch}{precision}, {mean['scope']}", mean["power_w"], "power_w"
     if energy["limit_w"]:
         yield "limit of a chip's power, no average", energy["limit_w"], "power_w"
 
 
-def format_terms(one: Entry) -> str:
-    """Write the terms of a step's energy, a line each, with their shares and where the figures come from."""
+def format_terms(one: Estimated) -> str:
+    """Write the terms of a step's energy, a line each, with their shares and where they come from; "" of none."""
     energy = one["energy_j"]
-    if energy["step"] is None:
-        return f"{energy_line(one)}\n"
+    if energy is None:
+        return ""
+    step = energy["step"]
+    if step is None:
+        return f"{energy_line(one, energy)}\n"
     devices = f", {energy['devices']} devices" if energy["devices"] > 1 else ""
-    lines = [f"energy of a step{devices}, by {energy['method'].replace('_', ' ')} ({energy['from']}):"]
+    lines = [f"energy of a step{devices}, by {str(energy['method']).replace('_', ' ')} ({energy['from']}):"]
     lines += [
-        f"  {name}: {format_energy(term)}, {term['value'] / energy['step']['value']:.1%}"
+        f"  {name}: {format_energy(term)}, {term['value'] / step['value']:.1%}"
         for name, term in energy["terms_step"].items()
     ]
     if _limit(energy):
         lines.append(f"  {_limit(energy).removeprefix('; ')}")
-    return "\n".join([*lines, f"  {energy_line(one)}", ""])
+    return "\n".join([*lines, f"  {energy_line(one, energy)}", ""])
 
 
-def energy_lines(models: Sequence[Entry]) -> list[str]:
+def energy_lines(models: Sequence[Estimated]) -> list[str]:
     """Write a line for each model with energy, and one for all that miss the same on a machine."""
-    missing: dict[tuple[str, ...], list[Entry]] = {}
+    missing: dict[tuple[str, ...], list[tuple[Estimated, EnergyUsed]]] = {}
+    lines = []
     for model in models:
         energy = model["energy_j"]
         if energy is not None and energy["step"] is None:
-            missing.setdefault((model["target"], *energy["missing"]), []).append(model)
-    lines = [energy_line(model) for model in models if model["energy_j"] is not None and model["energy_j"]["step"]]
+            missing.setdefault((model["target"], *energy["missing"]), []).append((model, energy))
+        elif energy is not None:
+            lines.append(energy_line(model, energy))
     for (target, *reasons), similar in missing.items():
         if len(similar) == 1:
-            lines.append(energy_line(similar[0]))
+            lines.append(energy_line(*similar[0]))
             continue
-        limit_w = similar[0]["energy_j"]["limit_w"]
+        limit_w = similar[0][1]["limit_w"]
         limit = f"; the chip's limit is {limit_w:g} W, which is no average" if limit_w else ""
         lines.append(f"energy: {len(similar)} models on {target}: missing, {'; '.join(reasons)}{limit}")
     return lines
 
 
-def energy_line(one: Entry) -> str:
+def energy_line(one: Estimated, energy: EnergyUsed) -> str:
     """Write what the step, run and unit of an entry of ``models`` take on a machine, or why nobody knows."""
-    energy, head = one["energy_j"], f"energy: {one['model']} on {one['target']}: "
+    head, run, unit = f"energy: {one['model']} on {one['target']}: ", energy["run"], energy["unit"]
     if energy["step"] is None:
         return f"{head}missing, {'; '.join(energy['missing'])}{_limit(energy)}"
     parts = [f"{format_energy(energy['step'])} per step"]
-    if energy["run"] is not None:
-        parts.append(f"{_joule(energy['run']['value'])} per run")
-        if energy["unit"] != energy["run"]:
-            parts.append(f"{_joule(energy['unit']['value'])} per {one['unit']}")
+    if run is not None:
+        parts.append(f"{_joule(run['value'])} per run")
+        if unit is not None and unit != run:
+            parts.append(f"{_joule(unit['value'])} per {one['unit']}")
     idle = f", {energy['idle_share']:.0%} of it idle power" if energy["idle_share"] is not None else ""
     notes = "".join(f"; {note}" for note in energy["notes"])
     return f"{head}{', '.join(parts)}; {energy['basis']}, scope {energy['scope']}{_process(energy)}{idle}{notes}"
@@ -135,7 +147,7 @@ def format_plain(value: float, dimension: str | None, digits: int = 4) -> str:
     return format_number(value, digits) if dimension is None else format_quantity(value, dimension, digits)
 
 
-def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> str:
+def format_interval(span: Range | None, dimension: str | None) -> str:
     """Write the ends of a span, in a unit or as plain numbers."""
     if span is None:
         return ""
@@ -151,7 +163,7 @@ def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> 
     return f"{low.rpartition(' ')[0] if same else low} … {high}"
 
 
-def _value(span: Mapping[str, float] | None, dimension: str | None) -> str:
+def _value(span: Ends | None, dimension: str | None) -> str:
     return "unknown" if span is None else format_plain(span["value"], dimension)
 
 
@@ -167,7 +179,7 @@ def format_coverage(shares: Mapping[str, float]) -> str:
     return ", ".join([*parts, *([f"without a time {unpriced:.0%} of the op executions"] if unpriced else [])])
 
 
-def _first_line(models: Sequence[Entry]) -> str:
+def _first_line(models: Sequence[Estimated]) -> str:
     """Say of each machine what its times rest on, by the mean over its models."""
     parts, kinds = [], set()
     for name in dict.fromkeys(model["target"] for model in models):
@@ -181,7 +193,7 @@ def _first_line(models: Sequence[Entry]) -> str:
     return f"{mixed}coverage, share of predicted time: {' | '.join(parts)}"
 
 
-def _cells(one: Entry) -> dict[str, str]:
+def _cells(one: Estimated) -> dict[str, str]:
     """Write one estimate as cells by column."""
     ratio = one.get("ratio")
     return {
@@ -205,7 +217,7 @@ FIRST_OUT = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "interva
 """Columns that a narrow terminal loses first, the step's interval before that of the rate. A ratio stays."""
 
 
-def _add_table(page: Page, models: Sequence[Entry]) -> None:
+def _add_table(page: Page, models: Sequence[Estimated]) -> None:
     order = list(dict.fromkeys(model["model"] for model in models))
     rows = [_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
     names = [name for name in rows[0] if name != _RATIO or any(row[_RATIO] for row in rows)]
@@ -225,7 +237,7 @@ def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
     return [f"{message} (--json has the runs)"]
 
 
-def merit_caveats(merit: Entry) -> list[str]:
+def merit_caveats(merit: Merit) -> list[str]:
     """Say what measured runs say of a figure of merit, what its rates leave out, and what no device holds."""
     little = {name: merit["explained_shares"][name] for name in merit["little_explained"]}
     lines = run_notes(little, "the value is")
@@ -234,9 +246,17 @@ def merit_caveats(merit: Entry) -> list[str]:
     return [*lines, *(f"{UNFIT} {message}" for message in merit["does_not_fit"])]
 
 
-def _mean_rates(merit: Entry, units: Sequence[str], digits: int) -> str:
+def merit_interval(merit: Merit) -> str:
+    """Write the interval of a figure of merit; "" where given times carry no spread."""
+    low, high = merit["low"], merit["high"]
+    return "" if low is None or high is None else format_interval({"low": low, "high": high}, None)
+
+
+def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
     """Write the harmonic mean rates of both machines, or why there are none: lines count in several units."""
-    rates = ", ".join(f"{merit[side]} {format_number(rate, digits)}" for side, rate in merit["rates"].items())
+    rates = ", ".join(
+        f"{merit[side]} {format_number(merit['rates'][side], digits)}" for side in ("baseline", "target")
+    )
     if not units:
         return f"harmonic mean rates: {rates}"
     listed = f"units differ from line to line ({', '.join(units)})"
@@ -247,14 +267,14 @@ def _mean_rates(merit: Entry, units: Sequence[str], digits: int) -> str:
     )
 
 
-def format_merit(merit: Entry, units: Sequence[str] = ()) -> list[str]:
+def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
     """Write a figure of merit: the value, its means, weights and both machines' rates.
 
     `units`: those that its lines count in, where there are several.
     """
     exact = merit["low"] is None
     digits = 8 if exact else 4
-    spread = "no interval: given times carry no spread" if exact else format_interval(merit, None)
+    spread = merit_interval(merit) or "no interval: given times carry no spread"
     others = {name: value for name, value in merit["other_means"].items() if not (units and name in OF_RATES)}
     other = ", ".join(f"{name} {format_number(value, digits)}" for name, value in others.items())
     weights = ", ".join(f"{line} {share:.1%}" for line, share in merit["weights"].items())
@@ -278,7 +298,7 @@ def format_merit(merit: Entry, units: Sequence[str] = ()) -> list[str]:
     return lines
 
 
-def show_merit(page: Page, merit: Entry, units: Sequence[str] = ()) -> None:
+def show_merit(page: Page, merit: Merit, units: Sequence[str] = ()) -> None:
     """Write a figure of merit with what it is not to be read without; `units`: those that its lines count in."""
     first, *others = format_merit(merit, units if len(units) > 1 else ())
     page.line(first, "bold")
@@ -286,7 +306,7 @@ def show_merit(page: Page, merit: Entry, units: Sequence[str] = ()) -> None:
     page.lines(others)
 
 
-def _precision_lines(models: Sequence[Entry]) -> list[str]:
+def _precision_lines(models: Sequence[Estimated]) -> list[str]:
     """Say what each precision in the table means and on which machines, once for all models that share it."""
     machines: dict[tuple[str, str], dict[str, None]] = {}
     for model in models:
@@ -319,7 +339,7 @@ FEW = 4
 """Estimates that a headline each is written of; more are read in the table."""
 
 
-def _period(span: Mapping[str, float]) -> tuple[str, str]:
+def _period(span: Ends) -> tuple[str, str]:
     """Write a time as people plan by it, and the ends of its interval in the same unit."""
     name, period = next((one for one in _PERIODS if span["value"] >= one[1]), _PERIODS[-1])
     value, low, high = (format_number(span[end] / period, 3) for end in ("value", "low", "high"))
@@ -327,10 +347,10 @@ def _period(span: Mapping[str, float]) -> tuple[str, str]:
     return f"{value} {name}", f" ({ends})"
 
 
-def _headline(one: Entry) -> str:
+def _headline(one: Estimated) -> str:
     """Write what people plan by: how long a run takes, how many a day, and how much faster that is."""
     rate, best = one["unit_per_day"], ", ".join(one["excludes"])
-    value, ends = _period(one["step_s"] if rate is None else one["run_s"])
+    value, ends = _period(one["run_s"] if rate is not None and one["run_s"] is not None else one["step_s"])
     if rate is None:
         told = f"{value} a step{ends}{mark_of(one)}"
     else:
@@ -350,14 +370,14 @@ def _headline(one: Entry) -> str:
     return f"{one['model']} on {one['target']}{place}: {told}{faster}"
 
 
-def _headlines(content: Entry) -> list[str]:
+def _headlines(content: Study) -> list[str]:
     """Write the answers that the table below holds, and an empty line; nothing where they are many."""
     over = {model["ratio"]["baseline"] for model in content["models"] if model.get("ratio")}
     asked = [model for model in content["models"] if model["target"] not in over]
     return [*map(_headline, asked), ""] if len(asked) <= FEW else []
 
 
-def format_estimates(content: Entry, screen: Screen = PLAIN) -> str:
+def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
     """Write a study: the answers, then as an aligned table, coverage first, with what it leaves out said below."""
     page, models = Page(screen), content["models"]
     page.lines(_headlines(content), "bold")

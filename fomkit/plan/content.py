@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, overload
 
 import numpy as np
 
@@ -25,33 +25,59 @@ if TYPE_CHECKING:
     from fomkit.plan.estimate import Estimate
 
 
-def _span(spent: Spent | None) -> dict[str, float] | None:
+Range = TypedDict("Range", {"low": float, "high": float})
+Ends = TypedDict("Ends", {"value": float, "low": float, "high": float})
+Stated = TypedDict("Stated", {"value": float, "low": float, "high": float, "basis": str, "source": str})
+Priced = TypedDict("Priced", {"value": float, "low": float, "high": float, "basis": str, "source": str,
+                              "currency": str, "per": str, "date": str})  # fmt: skip
+Targeted = TypedDict("Targeted", {"metric": str, "target": float, "covers": list[int], "source": str})
+EnergyUsed = TypedDict("EnergyUsed", {
+    "step": Ends | None, "epoch": Ends | None, "run": Ends | None, "unit": Ends | None, "scope": str | None,
+    "basis": str | None, "method": str | None, "from": str | None, "process_m": float | None, "devices": int,
+    "idle_share": float | None, "terms_step": dict[str, Ends], "step_at_most": float | None,
+    "limit_w": float | None, "missing": list[str], "notes": list[str],
+})  # fmt: skip
+Terms = TypedDict("Terms", {
+    "passes_s": dict[str, Ends], "device_s": Ends, "host_launch_s": Ends | None, "input_s": Ends | None,
+    "steps_per_epoch": int | None, "partial_step": bool, "validation_s": Ends | None, "start_up_s": Ends | None,
+})  # fmt: skip
+OfJob = TypedDict("OfJob", {
+    "devices": int, "nodes": int | None, "layout": str, "replicas": int, "batch": int, "microbatches": int,
+    "runs_at_once": int, "step_s": Ends, "compute_s": Ends, "busy_s": Ends, "exposed_s": Ends, "bubble_s": Ends,
+    "run_s": Ends | None, "coverage": dict[str, float], "notes": list[str],
+})  # fmt: skip
+Condition = TypedDict("Condition", {"is": Literal["modelled", "stated", "not considered"], "what": str})
+Compared = TypedDict("Compared", {"baseline": str, "of": str, "value": float, "low": float, "high": float})
+Estimated = TypedDict("Estimated", {
+    "model": str, "target": str, "evidence": str, "party": str, "device_of": NotRequired[str],
+    "token_per_s": NotRequired[Ends],
+    "batch": int | None, "sizes": dict[str, int], "precision": str, "precision_means": str, "scope": str,
+    "runs_at_once": int, "unit": str, "step_s": Ends, "epoch_s": Ends | None, "run_s": Ends | None,
+    "unit_per_day": Ends | None, "energy_j": EnergyUsed | None, "terms": Terms, "coverage": dict[str, float],
+    "bound": str, "fits": bool | None, "excludes": list[str], "deviations": list[str],
+    "conditions": dict[str, Condition], "job": NotRequired[OfJob], "ratio": NotRequired[Compared],
+})  # fmt: skip
+
+
+def _span(spent: Spent | None) -> Ends | None:
     return None if spent is None else span_content(spent.energy_j)
 
 
-def energy_content(estimate: Estimate) -> dict[str, Any] | None:
+def energy_content(estimate: Estimate) -> EnergyUsed | None:
     """Put the energy of an estimate in the form of the block ``energy_j``; None where the machine states none."""
-    found = energy_of_estimate(estimate)
+    found, stated = energy_of_estimate(estimate), estimate.machine.energy
     if found is None:
         return None
     method, step = found.method, found.step
     share = step.terms["idle power"].value / step.energy_j.value if step and "idle power" in step.terms else None
     return {
-        "step": _span(step),
-        "epoch": _span(found.epoch),
-        "run": _span(found.run),
-        "unit": _span(found.unit),
-        "scope": method.scope if method else estimate.machine.energy and estimate.machine.energy.scope,
-        "basis": method.basis if method else None,
-        "method": method.name if method else None,
-        "from": method.message if method else None,
-        "process_m": method.process_m if method else None,
-        "devices": found.devices,
-        "idle_share": share,
+        "step": _span(step), "epoch": _span(found.epoch), "run": _span(found.run), "unit": _span(found.unit),
+        "scope": method.scope if method else stated.scope if stated else None,
+        "basis": method.basis if method else None, "method": method.name if method else None,
+        "from": method.message if method else None, "process_m": method.process_m if method else None,
+        "devices": found.devices, "idle_share": share,
         "terms_step": {name: span_content(term) for name, term in step.terms.items()} if step else {},
-        "step_at_most": found.most_step_j,
-        "limit_w": found.limit_w,
-        "missing": list(found.missing),
+        "step_at_most": found.most_step_j, "limit_w": found.limit_w, "missing": list(found.missing),
         "notes": list(found.notes),
     }  # fmt: skip
 
@@ -63,28 +89,34 @@ INTERVAL_MEANING = (
 )
 
 
-def span_content(span: Span | None) -> dict[str, float] | None:
+@overload
+def span_content(span: Span) -> Ends: ...
+@overload
+def span_content(span: Span | None) -> Ends | None: ...
+def span_content(span: Span | None) -> Ends | None:
     """Put a span in the form of the JSON output; None where it is unknown."""
     return None if span is None else {"value": span.value, "low": span.low, "high": span.high}
 
 
-def fact_content(fact: Fact | None, scale: float = 1.0) -> dict[str, Any] | None:
+@overload
+def fact_content(fact: Fact, scale: float = 1.0) -> Stated: ...
+@overload
+def fact_content(fact: Fact | None, scale: float = 1.0) -> Stated | None: ...
+def fact_content(fact: Fact | None, scale: float = 1.0) -> Stated | None:
     """Put a fact in the form of the JSON output, ``scale`` times its SI value; None where it is unknown."""
     if fact is None:
         return None
-    ends = {name: getattr(fact, name) * scale for name in ("value", "low", "high")}
-    return {**ends, "basis": fact.basis, "source": fact.source}
+    return {"value": fact.value * scale, "low": fact.low * scale, "high": fact.high * scale,
+            "basis": fact.basis, "source": fact.source}  # fmt: skip
 
 
-def price_content(price: Price | None) -> dict[str, Any] | None:
-    """Put a price in the form of the JSON output, by the hour; None where there is none."""
-    fact = fact_content(price.per_s if price else None, UNITS["time_s"]["h"])
-    if price is None or fact is None:
-        return None
-    return {**fact, "currency": price.currency, "per": price.per, "date": price.date}
+def price_content(price: Price) -> Priced:
+    """Put a price in the form of the JSON output, by the hour."""
+    return {**fact_content(price.per_s, UNITS["time_s"]["h"]), "currency": price.currency, "per": price.per,
+            "date": price.date}  # fmt: skip
 
 
-def curve_content(curve: EpochsToTarget) -> dict[str, Any]:
+def curve_content(curve: EpochsToTarget) -> Targeted:
     """Put what a curve of epochs says of itself in the form of the JSON output."""
     batches = list(curve.epochs)
     return {"metric": curve.metric, "target": curve.target, "covers": [batches[0], batches[-1]],
@@ -98,21 +130,18 @@ def evidence_of(machine: Machine) -> str:
     return "datasheet only"
 
 
-def _terms(estimate: Estimate) -> dict[str, Any]:
+def _terms(estimate: Estimate) -> Terms:
     step, run = estimate.step_time, estimate.run_time
     return {
         "passes_s": {name: span_content(span) for name, span in step.passes.items()},
-        "device_s": span_content(step.device_s),
-        "host_launch_s": span_content(step.host_launch_s),
-        "input_s": span_content(step.input_s),
-        "steps_per_epoch": run.steps_per_epoch,
-        "partial_step": run.partial_step,
-        "validation_s": span_content(run.validation_s),
+        "device_s": span_content(step.device_s), "host_launch_s": span_content(step.host_launch_s),
+        "input_s": span_content(step.input_s), "steps_per_epoch": run.steps_per_epoch,
+        "partial_step": run.partial_step, "validation_s": span_content(run.validation_s),
         "start_up_s": span_content(run.startup_s),
-    }
+    }  # fmt: skip
 
 
-def job_content(estimate: Estimate) -> dict[str, Any] | None:
+def job_content(estimate: Estimate) -> OfJob | None:
     """Put the step of a run on several devices in plain form; None on one device."""
     step = estimate.job
     if step is None:
@@ -120,22 +149,14 @@ def job_content(estimate: Estimate) -> dict[str, Any] | None:
     from fomkit.parallel.layout import describe_layout  # most work has none
 
     return {
-        "devices": step.devices,
-        "nodes": estimate.machine.nodes_of(step.devices) or None,
-        "layout": describe_layout(step.layout),
-        "replicas": step.replicas,
-        "batch": step.samples,
-        "microbatches": step.microbatches,
-        "runs_at_once": estimate.runs_at_once,
-        "step_s": span_content(step.wall_s),
-        "compute_s": span_content(step.compute_s),
-        "busy_s": span_content(step.busy_s),
-        "exposed_s": span_content(step.exposed_s),
-        "bubble_s": span_content(step.bubble_s),
-        "run_s": span_content(estimate.run_time.run_s),
-        "coverage": dict(step.coverage),
-        "notes": list(step.notes),
-    }
+        "devices": step.devices, "nodes": estimate.machine.nodes_of(step.devices) or None,
+        "layout": describe_layout(step.layout), "replicas": step.replicas, "batch": step.samples,
+        "microbatches": step.microbatches, "runs_at_once": estimate.runs_at_once,
+        "step_s": span_content(step.wall_s), "compute_s": span_content(step.compute_s),
+        "busy_s": span_content(step.busy_s), "exposed_s": span_content(step.exposed_s),
+        "bubble_s": span_content(step.bubble_s), "run_s": span_content(estimate.run_time.run_s),
+        "coverage": dict(step.coverage), "notes": list(step.notes),
+    }  # fmt: skip
 
 
 OF_ALL = 0.995
@@ -233,7 +254,7 @@ def _said_of_sizes(estimate: Estimate) -> Said:
     return "modelled", f"each op at {listed}{f', traced at {traced}' if traced else ''}{whose}"
 
 
-def conditions_content(estimate: Estimate) -> dict[str, dict[str, str]]:
+def conditions_content(estimate: Estimate) -> dict[str, Condition]:
     """Say of each source of a time's variability whether it is modelled or stated, and by what, or left out."""
     ops = estimate.timed.rows.ops if "timed" in estimate.detail.made else ops_of(estimate.ops)
     tabled, measured = _behind(estimate, ops)
@@ -262,37 +283,26 @@ def token_per_s(estimate: Estimate) -> Span | None:
     return estimate.step.per(samples * (1 if CACHE in sizes else sizes["seq"]) / devices)
 
 
-def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> dict[str, Any]:
+def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> Estimated:
     """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
-    tokens = token_per_s(estimate)
-    content: dict[str, Any] = {
-        "model": estimate.model.name,
-        "target": estimate.machine.name,
-        "evidence": evidence_of(estimate.machine),
-        "party": estimate.machine.party,
-        **({"device_of": estimate.machine.device_of} if estimate.machine.device_of else {}),
-        "batch": estimate.sizes.get("batch"),
-        "sizes": dict(estimate.sizes),
-        "precision": estimate.precision,
-        "precision_means": estimate.formats.message,
-        "scope": estimate.scope,
-        "runs_at_once": estimate.runs_at_once,
-        "unit": estimate.model.unit.name,
-        "step_s": span_content(estimate.step),
-        "epoch_s": span_content(estimate.run_time.epoch_s),
-        "run_s": span_content(estimate.run_time.run_s),
-        **({} if tokens is None else {"token_per_s": span_content(tokens)}),
-        "unit_per_day": span_content(estimate.unit_per_day),
-        "energy_j": energy_content(estimate),
-        "terms": _terms(estimate),
-        "coverage": dict(estimate.coverage),
-        "bound": estimate.step_time.bound,
-        "fits": estimate.fit.fits,
-        "excludes": list(estimate.excludes),
-        "deviations": list(estimate.deviations),
-        "conditions": conditions_content(estimate),
-        **({} if estimate.job is None else {"job": job_content(estimate)}),
-    }
+    content: Estimated = {
+        "model": estimate.model.name, "target": estimate.machine.name, "evidence": evidence_of(estimate.machine),
+        "party": estimate.machine.party, "device_of": estimate.machine.device_of,
+        "batch": estimate.sizes.get("batch"), "sizes": dict(estimate.sizes), "precision": estimate.precision,
+        "precision_means": estimate.formats.message, "scope": estimate.scope,
+        "runs_at_once": estimate.runs_at_once, "unit": estimate.model.unit.name,
+        "step_s": span_content(estimate.step), "epoch_s": span_content(estimate.run_time.epoch_s),
+        "run_s": span_content(estimate.run_time.run_s), "unit_per_day": span_content(estimate.unit_per_day),
+        "energy_j": energy_content(estimate), "terms": _terms(estimate), "coverage": dict(estimate.coverage),
+        "bound": estimate.step_time.bound, "fits": estimate.fit.fits, "excludes": list(estimate.excludes),
+        "deviations": list(estimate.deviations), "conditions": conditions_content(estimate),
+    }  # fmt: skip
+    if (tokens := token_per_s(estimate)) is not None:
+        content["token_per_s"] = span_content(tokens)
+    if not estimate.machine.device_of:
+        del content["device_of"]
+    if (job := job_content(estimate)) is not None:
+        content["job"] = job
     if reference is not None:
         ours, theirs = estimate.unit_per_day, reference.unit_per_day
         step = divide_independent(reference.step, estimate.step)
@@ -300,6 +310,6 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> d
         content["ratio"] = {
             "baseline": reference.machine.name,
             "of": "steps per second" if ours is None else "units per day",
-            **(span_content(ratio) or {}),
+            **span_content(ratio),
         }
     return content

@@ -17,7 +17,7 @@ from fomkit.ops.conv_methods import METHODS, method_costs
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Condition, conditions_content, span_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
@@ -139,18 +139,21 @@ def _number(value: float) -> float | None:
     return None if isnan(value) else float(value)
 
 
-def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def _ops(
+    model: ModelProfile, machine: Machine | None, options: Options
+) -> tuple[pd.DataFrame, tuple[str, ...], dict[str, Condition] | None]:
     """Give the costed, and where there is a machine timed, convolutions of a step."""
     if machine is None:
         sizes = choose_sizes(model, options.wanted_sizes)
-        ops, notes = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats
+        ops, notes, said = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats, None
     else:
         found = estimate(model, machine, options)
+        said = conditions_content(found)
         ops, notes = found.ops, (*found.formats.message.splitlines(), *found.deviations)
     rows = ops[ops["kind"] == "conv"].reset_index(drop=True)
     if rows.empty:
         raise FomkitError(model.name, "has no convolutions. Show it --by kind to see what it has.")
-    return rows, tuple(notes)
+    return rows, tuple(notes), said
 
 
 def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
@@ -248,7 +251,7 @@ def convolutions_content(
     `limit_byte`: most workspace [byte] that a method may take. Gives a dict: ``fomkit/convolutions/1``. Raises
     FomkitError when the model has no convolution or a size cannot be had.
     """
-    ops, notes = _ops(model, machine, options)
+    ops, notes, conditions = _ops(model, machine, options)
     rows = _distinct(ops)
     methods = add_workspace(method_costs(rows), rows["batch"], limit_byte)
     if machine is not None:
@@ -274,6 +277,7 @@ def convolutions_content(
         "methods": _sums(layers),
         "total": None if machine is None else _total(ops, layers, machine, options.interval),
         "deviations": [*notes, *_unknown(methods, machine)],
+        **({} if conditions is None else {"conditions": conditions}),
     }
 
 

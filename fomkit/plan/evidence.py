@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from fomkit.ops.formulas import work_out
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.tables import COSTS
-from fomkit.plan.content import INTERVAL_MEANING, conditions_content, span_content
+from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, conditions_content, span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.plan.step import steps_if_timed
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "fomkit/explain/1"
-_SOURCE = ("source_file", "source_sheet", "source_row")
 
 
 def _known(value: Any) -> Any:
@@ -49,67 +48,90 @@ def distinct_ops(ops: pd.DataFrame) -> pd.DataFrame:
     return first.assign(count=counts["sum"].to_numpy(), places=counts["size"].to_numpy())
 
 
-def neighbour_content(near: Neighbour) -> dict[str, Any]:
+Near = TypedDict("Near", {"sizes": str, "distance": float, "time_s": float, "source_file": str | None,
+                          "source_sheet": str | None, "source_row": float | None})  # fmt: skip
+Worked = TypedDict("Worked", {"value": float | None, "formula": str | None, "numbers": NotRequired[str],
+                              "where": NotRequired[Mapping[str, str]]})  # fmt: skip
+Bound = TypedDict("Bound", {"rate": float, "basis": str, "source": str, "time_s": float})
+Floor = TypedDict("Floor", {"compute": Bound | None, "memory": Bound | None, "binding": str | None,
+                            "time_s": float | None})  # fmt: skip
+ExplainedOp = TypedDict("ExplainedOp", {
+    "op": str, "kind": str, "pass_name": str, "dtype": str, "engine": str, "sizes": str,
+    "dimensions": dict[str, object], "count": float, "modules": int, "time_s": Ends, "step_time_s": Ends,
+    "share": float, "time_source": str, "bound": str, "evidence": str, "nearest": list[Near],
+    "costs": dict[str, Worked], "floor": Floor,
+})  # fmt: skip
+Rest = TypedDict("Rest", {"ops": int, "time_s": float, "share": float})
+Untimed = TypedDict("Untimed", {"op": str, "sizes": str, "count": float})
+IfTimed = TypedDict("IfTimed", {
+    "sizes": str, "ops": list[str], "passes": list[str], "time_source": str, "executions": float, "share": float,
+    "step_s": Ends, "shrinks": float, "line": dict[str, object],
+})  # fmt: skip
+ToTime = TypedDict("ToTime", {"measurements": list[IfTimed], "all_measured": Ends | None})
+Explanation = TypedDict("Explanation", {
+    "schema": str, "fomkit": str, "model": str, "target": str, "sizes": dict[str, int], "precision": str,
+    "precision_means": str, "interval": float, "interval_covers": str, "step_s": Ends, "device_s": Ends,
+    "bound": str, "coverage": dict[str, float], "excludes": list[str], "deviations": list[str],
+    "conditions": dict[str, Condition], "ops": list[ExplainedOp], "rest": Rest, "unpriced": list[Untimed],
+    "measurements": list[IfTimed], "all_measured": Ends | None,
+})  # fmt: skip
+
+
+def neighbour_content(near: Neighbour) -> Near:
     """Put a timing beside an op in the form of an entry of ``nearest``."""
     return {
-        "sizes": shape_label(near.timing),
-        "distance": near.distance,
-        "time_s": near.time_s,
-        **{name: _known(near.timing.get(name)) for name in _SOURCE},
-    }
+        "sizes": shape_label(near.timing), "distance": near.distance, "time_s": near.time_s,
+        "source_file": _known(near.timing.get("source_file")),
+        "source_sheet": _known(near.timing.get("source_sheet")),
+        "source_row": _known(near.timing.get("source_row")),
+    }  # fmt: skip
 
 
-def _costs(row: Record) -> dict[str, Any]:
-    worked = work_out(row)
-    return {
-        name: {"value": _known(row[name]), **(worked[name]._asdict() if name in worked else {"formula": None})}
-        for name in (column.name for column in COSTS)
-    }
+def _costs(row: Record) -> dict[str, Worked]:
+    worked, found = work_out(row), dict[str, Worked]()
+    for name in (column.name for column in COSTS):
+        found[name] = {"value": _known(row[name]), "formula": None}
+        if name in worked:
+            formula, numbers, where = worked[name]
+            found[name] |= {"formula": formula, "numbers": numbers, "where": where}
+    return found
 
 
-def _rate(fact: Fact | None, amount: float) -> dict[str, Any] | None:
+def _rate(fact: Fact | None, amount: float) -> Bound | None:
     if fact is None or isnan(amount):
         return None
     return {"rate": fact.value, "basis": fact.basis, "source": fact.source, "time_s": amount / fact.value}
 
 
-def _floor(row: Record, machine: Machine) -> dict[str, Any]:
+def _floor(row: Record, machine: Machine) -> Floor:
     """Give what arithmetic and traffic take at the machine's rates, and which of them binds."""
     known = rates(machine, row["dtype"], row["engine"])
     bound = binding(row, known)
     return {
-        "compute": _rate(known.flop_per_s, row["flop"]),
-        "memory": _rate(known.byte_per_s, row["byte"]),
-        "binding": None if bound is None else bound.name,
-        "time_s": None if bound is None else bound.floor_s,
-    }
+        "compute": _rate(known.flop_per_s, row["flop"]), "memory": _rate(known.byte_per_s, row["byte"]),
+        "binding": None if bound is None else bound.name, "time_s": None if bound is None else bound.floor_s,
+    }  # fmt: skip
 
 
-def _span(row: Record, factor: float) -> dict[str, float]:
-    names = {"value": "time_s", "low": "low_s", "high": "high_s"}
-    return {end: float(row[column]) * factor for end, column in names.items()}
+def _span(row: Record, factor: float) -> Ends:
+    value, low, high = (float(row[column]) * factor for column in ("time_s", "low_s", "high_s"))
+    return {"value": value, "low": low, "high": high}
 
 
-def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float) -> dict[str, Any]:
+def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float) -> ExplainedOp:
     dimensions = {name: _known(row.get(name)) for name in KINDS[str(row["kind"])].dimensions}
     in_step = _span(row, float(row["count"]))
     return {
-        **{name: str(row[name]) for name in ("op", "kind", "pass_name", "dtype", "engine")},
-        "sizes": shape_label(row),
-        "dimensions": dimensions,
-        "count": float(row["count"]),
-        "modules": int(row["places"]),
-        "time_s": _span(row, 1.0),
-        "step_time_s": in_step,
-        "share": in_step["value"] / device_s,
-        **{name: str(row[name]) for name in ("time_source", "bound", "evidence")},
-        "nearest": [neighbour_content(one) for one in near],
-        "costs": _costs(row),
-        "floor": _floor(row, machine),
-    }
+        "op": str(row["op"]), "kind": str(row["kind"]), "pass_name": str(row["pass_name"]),
+        "dtype": str(row["dtype"]), "engine": str(row["engine"]), "sizes": shape_label(row),
+        "dimensions": dimensions, "count": float(row["count"]), "modules": int(row["places"]),
+        "time_s": _span(row, 1.0), "step_time_s": in_step, "share": in_step["value"] / device_s,
+        "time_source": str(row["time_source"]), "bound": str(row["bound"]), "evidence": str(row["evidence"]),
+        "nearest": [neighbour_content(one) for one in near], "costs": _costs(row), "floor": _floor(row, machine),
+    }  # fmt: skip
 
 
-def _longest(estimated: Estimate, top: int) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
+def _longest(estimated: Estimate, top: int) -> tuple[list[ExplainedOp], Rest, list[Untimed]]:
     """Give the entries of the longest ops, the sum of the others, and the ops without a time."""
     machine = with_fits(estimated.machine)
     ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), machine)[0])
@@ -121,15 +143,15 @@ def _longest(estimated: Estimate, top: int) -> tuple[list[dict[str, Any]], dict[
     entries = []
     for index, row in records(chosen):
         entries.append(_entry(row, near.get(index, []), machine, device_s))
-    rest = {"ops": len(others), "time_s": float(others.sum()), "share": float(others.sum()) / device_s}
-    missing = [
+    rest: Rest = {"ops": len(others), "time_s": float(others.sum()), "share": float(others.sum()) / device_s}
+    missing: list[Untimed] = [
         {"op": str(row["op"]), "sizes": shape_label(row), "count": float(row["count"])}
         for _, row in records(ops[ops["time_s"].isna()])
     ]
     return entries, rest, missing
 
 
-def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: int = 10) -> dict[str, Any]:
+def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: int = 10) -> Explanation:
     """Tell of the ops that carry the time of a step what each time rests on, and which op to time first.
 
     `top`: ops, and measurements, to list. Gives a dict: ``fomkit/explain/1``. Shares are of the device time, and
@@ -144,27 +166,14 @@ def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: in
         )
     ops, rest, missing = _longest(one, top)
     return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "model": model.name,
-        "target": machine.name,
-        "sizes": dict(one.sizes),
-        "precision": one.precision,
-        "precision_means": one.formats.message,
-        "interval": options.interval,
-        "interval_covers": INTERVAL_MEANING,
-        "step_s": span_content(one.step),
-        "device_s": span_content(one.step_time.device_s),
-        "bound": one.step_time.bound,
-        "coverage": dict(one.coverage),
-        "excludes": list(one.excludes),
-        "deviations": list(one.deviations),
-        "conditions": conditions_content(one),
-        "ops": ops,
-        "rest": rest,
-        "unpriced": missing,
+        "schema": SCHEMA, "fomkit": __version__, "model": model.name, "target": machine.name,
+        "sizes": dict(one.sizes), "precision": one.precision, "precision_means": one.formats.message,
+        "interval": options.interval, "interval_covers": INTERVAL_MEANING, "step_s": span_content(one.step),
+        "device_s": span_content(one.step_time.device_s), "bound": one.step_time.bound,
+        "coverage": dict(one.coverage), "excludes": list(one.excludes), "deviations": list(one.deviations),
+        "conditions": conditions_content(one), "ops": ops, "rest": rest, "unpriced": missing,
         **ops_to_time(one, top),
-    }
+    }  # fmt: skip
 
 
 TEXTS = ("op", "kind", "pass_name", "dtype", "engine", "time_source", "bound", "evidence")
@@ -272,7 +281,7 @@ def _as_timed(ops: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _line(row: dict[str, Any]) -> dict[str, Any]:
+def _line(row: Mapping[str, Any]) -> dict[str, object]:
     """Give the cells of a table of ops: what is to be run, by the names of the columns."""
     kind = str(row["kind"])
     sizes = KINDS[kind].columns
@@ -283,23 +292,20 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> dict[str, Any]:
+def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> IfTimed:
     first = {str(name): cell for name, cell in rows.iloc[0].items()}
     executions = float(rows["count"].sum())
     return {
-        "sizes": shape_label(first),
-        "ops": sorted(set(rows["op"].astype("str"))),
-        "passes": sorted(set(rows["pass_name"].astype("str"))),
-        "time_source": str(first["time_source"]),
+        "sizes": shape_label(first), "ops": sorted(set(rows["op"].astype("str"))),
+        "passes": sorted(set(rows["pass_name"].astype("str"))), "time_source": str(first["time_source"]),
         "executions": executions,
         "share": float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
-        "step_s": span_content(step),
-        "shrinks": shrinks(estimate.step, step),
+        "step_s": span_content(step), "shrinks": shrinks(estimate.step, step),
         "line": _line({**first, "count": executions}),
-    }
+    }  # fmt: skip
 
 
-def ops_to_time(estimate: Estimate, top: int) -> dict[str, Any]:
+def ops_to_time(estimate: Estimate, top: int) -> ToTime:
     """List what could be timed on the machine, by how much narrower the interval of the step would be.
 
     `top`: timings to list. Gives a dict: ``measurements``, best first, and ``all_measured``, the step [s] with

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, multiply_independent
 from fomkit.core.machine import EnergyScope, Fact
 from fomkit.core.units import KWH_J
-from fomkit.plan.content import fact_content, span_content
+from fomkit.plan.content import Ends, Stated, fact_content, span_content
 
 
 def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> Span | None:
@@ -96,19 +96,23 @@ def lacks(scope: EnergyScope | None, missing: Iterable[str], grid: Grid) -> list
     return lacking
 
 
-def grid_content(grid: Grid) -> dict[str, Any]:
+GridStated = TypedDict("GridStated", {"kg_per_kwh": Stated | None, "to_wall": Stated | None, "pue": Stated | None,
+                                      "notes": list[str]})  # fmt: skip
+Carbon = TypedDict("Carbon", {
+    "wall_j": dict[str, Ends | None], "kg": dict[str, Ends | None], "from_scope": str | None, "missing": list[str],
+    "kg_per_kwh": Stated | None, "to_wall": Stated | None, "pue": Stated | None, "notes": list[str],
+})  # fmt: skip
+
+
+def grid_content(grid: Grid) -> GridStated:
     """Put what is declared for carbon in the form of the JSON output."""
-    return {
-        "kg_per_kwh": fact_content(grid.kg_per_j, KWH_J),
-        "to_wall": fact_content(grid.to_wall),
-        "pue": fact_content(grid.pue),
-        "notes": [] if grid.pue is not None else [WITHOUT_PUE],
-    }
+    return {"kg_per_kwh": fact_content(grid.kg_per_j, KWH_J), "to_wall": fact_content(grid.to_wall),
+            "pue": fact_content(grid.pue), "notes": [] if grid.pue is not None else [WITHOUT_PUE]}  # fmt: skip
 
 
 def carbon_content(
     energies: Mapping[str, Span | None], scope: EnergyScope | None, missing: Iterable[str], grid: Grid
-) -> dict[str, Any] | None:
+) -> Carbon | None:
     """Put carbon in the form of the block ``carbon``; None where nobody asks for it.
 
     `energies`: energy [J], by what takes it: run, unit; `scope`: what the energies count; None where there is
@@ -119,11 +123,9 @@ def carbon_content(
     both = {name: footprint(energy, scope, grid) for name, energy in energies.items()}
     return {
         "wall_j": {name: span_content(wall) for name, (wall, _) in both.items()},
-        "kg": {name: span_content(kg) for name, (_, kg) in both.items()},
-        "from_scope": scope,
-        "missing": lacks(scope, missing, grid),
-        **grid_content(grid),
-    }
+        "kg": {name: span_content(kg) for name, (_, kg) in both.items()}, "from_scope": scope,
+        "missing": lacks(scope, missing, grid), **grid_content(grid),
+    }  # fmt: skip
 
 
 GAP = 3.0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -15,7 +14,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import parse_quantity
 from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Condition, Ends, conditions_content, span_content
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_per_day, steps_per_epoch
@@ -73,7 +72,7 @@ def _check(service: Service) -> None:
         raise FomkitError("device mtbf", "needs what a checkpoint takes. Add --checkpoint, for example '60 s'.")
 
 
-def _useful(service: Service, devices: int) -> dict[str, float]:
+def _useful(service: Service, devices: int) -> Useful:
     if service.device_mtbf_s is None:
         return {"useful_share": 1.0}
     mtbf = system_mtbf_s(service.device_mtbf_s, devices)
@@ -96,6 +95,15 @@ def run_of_step(model: ModelProfile, machine: Machine, step: ParallelStep) -> Ru
     return roll_up_run(model, machine, _step_time(step, step.longest), step.samples, last_batch)
 
 
+Useful = TypedDict("Useful", {"useful_share": float, "mtbf_s": NotRequired[float],
+                              "checkpoint_interval_s": NotRequired[float]})  # fmt: skip
+System = TypedDict("System", {
+    "steps_per_epoch": int | None, "run_s": Ends | None, "excludes": list[str], "runs_at_once": int,
+    "useful_share": float, "mtbf_s": NotRequired[float], "checkpoint_interval_s": NotRequired[float],
+    "unit_per_day": Ends | None,
+})  # fmt: skip
+
+
 @dataclass(frozen=True)
 class SystemRun:
     """A run of a job, and the units of work a day of so many side by side.
@@ -107,20 +115,17 @@ class SystemRun:
 
     time: RunTime
     at_once: int
-    useful: Mapping[str, float]
+    useful: Useful
     unit_per_day: Span | None
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> System:
         """Runs and units a day in the form of the JSON output."""
         return {
-            "steps_per_epoch": self.time.steps_per_epoch,
-            "run_s": span_content(self.time.run_s),
-            "excludes": list(self.time.excludes),
-            "runs_at_once": self.at_once,
-            **self.useful,
+            "steps_per_epoch": self.time.steps_per_epoch, "run_s": span_content(self.time.run_s),
+            "excludes": list(self.time.excludes), "runs_at_once": self.at_once, **self.useful,
             "unit_per_day": span_content(self.unit_per_day),
-        }
+        }  # fmt: skip
 
 
 def run_on_nodes(
@@ -178,6 +183,15 @@ class NodesJob:
         step = self.stepper.at(devices, batch * self.layout.replicas(devices))
         run = run_of_step(self.model, self.machine, step)
         return step, run_on_nodes(self.model, self.machine, run, nodes, Service())
+
+    def conditions(self, nodes: int) -> dict[str, Condition]:
+        """Say what its step on so many nodes, which need not be there, varies with: modelled, stated or left out.
+
+        Raises FomkitError as `time_job` does.
+        """
+        options = replace(self.options, batch=self.at(nodes)[0].samples, scope=None)
+        machine = replace(self.machine, system_nodes=None)
+        return conditions_content(time_job(self.model, machine, Job(nodes, self.layout), options))
 
 
 def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from fomkit.ops.pricing import add_costs, split_recurrent
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, LINE, TIMES, column_names
 from fomkit.ops.vocabulary import BESIDE
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Ends, span_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.memory_of import step_memory
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 
 _MADE = tuple(column.name for column in (*COSTS, *TIMES))
 _NUMBERS = frozenset(column_names("TIMED", "number"))
+
+
+Sourced = TypedDict("Sourced", {"rows": int, "share": float})
+Totals = TypedDict("Totals", {
+    "target": str, "interval": float, "rows": int, "time_s": Ends | None, "sources": dict[str, Sourced],
+    "unpriced": dict[str, list[int]], "rows_are": str,
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,16 +63,14 @@ class Prediction(Shown):
         """The rows without a time."""
         return self.ops[self.ops["time_s"].isna()]
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Totals:
         """Give totals as plain content: rows and time by source, their sum, and what has no time."""
         rows = self.ops.groupby("time_source").size()
         unpriced = self.unpriced
         uses = uses_of(self.machine)
         total = device_time(self.ops, self.level, uses) if len(unpriced) < len(self.ops) else None
         return {
-            "target": self.machine.name,
-            "interval": self.level,
-            "rows": len(self.ops),
+            "target": self.machine.name, "interval": self.level, "rows": len(self.ops),
             "time_s": span_content(total),
             "sources": {
                 source: {"rows": int(rows.get(source, 0)), "share": share}
@@ -74,7 +79,7 @@ class Prediction(Shown):
             },
             "unpriced": {str(kind): group.index.tolist() for kind, group in unpriced.groupby("kind")},
             "rows_are": "line" if self.ops.index.name == LINE else "row",
-        }
+        }  # fmt: skip
 
     def summary(self) -> str:
         """Write the totals as the text that the command line prints, after a line for what was filled in."""
@@ -172,11 +177,10 @@ def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
     ops = estimate.ops[estimate.ops["time_s"].notna()]
     spent = pd.DataFrame(
         {
-            "pass": ops["pass_name"].astype("str").str.split("_").str[0],
-            "part": ops[by].astype("str"),
+            "pass": ops["pass_name"].astype("str").str.split("_").str[0], "part": ops[by].astype("str"),
             "time_s": ops["time_s"].to_numpy(np.float64) * ops["count"].to_numpy(np.float64),
         }
-    )
+    )  # fmt: skip
     sums = spent.groupby(["pass", "part"], sort=False)[["time_s"]].sum().reset_index()
     sums = sums.sort_values("time_s", ascending=False, kind="stable")
     order = {name: place for place, name in enumerate(("forward", "backward", "update"))}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, sqrt
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, Protocol, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -17,7 +17,7 @@ from fomkit.core.units import format_quantity
 from fomkit.parallel.layout import check_layout, describe_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.parallel.traffic import Bucket, waited
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Ends, span_content
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.replica_step import OneDevice, ReplicaStep
@@ -114,10 +114,9 @@ class Point:
         step, reference = self.step, self.reference
         ideal = reference.compute_s.value * step.samples / reference.samples * reference.devices / step.devices
         lost = {
-            "communication": step.exposed_s.value,
-            "pipeline": step.bubble_s.value,
+            "communication": step.exposed_s.value, "pipeline": step.bubble_s.value,
             "batch": step.compute_s.value - ideal,
-        }
+        }  # fmt: skip
         return {name: seconds / step.wall_s.value for name, seconds in lost.items()}
 
     @property
@@ -285,12 +284,8 @@ _CLOSE = 1e-12
 _TRIES = 200
 
 
-class Needed(NamedTuple):
-    """A rate that is needed with its interval [byte/s]; None where none is enough."""
-
-    value: float | None
-    low: float | None
-    high: float | None
+Needed = TypedDict("Needed", {"value": float | None, "low": float | None, "high": float | None})
+"""A rate that is needed with its interval [byte/s]; None where none is enough."""
 
 
 def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None:
@@ -334,8 +329,11 @@ NOT_OF_EXPERTS = (
 
 def _needed(taken_s: Callable[[str, float], float], room: Span) -> Needed:
     """Solve for the rate at both ends too: more room and a quicker exchange need less."""
-    ends = (("value", room.value), ("low", room.high), ("high", room.low))
-    return Needed(*(least_rate(partial(taken_s, end), room_s) for end, room_s in ends))
+
+    def rate(end: str, room_s: float) -> float | None:
+        return least_rate(partial(taken_s, end), room_s)
+
+    return {"value": rate("value", room.value), "low": rate("low", room.high), "high": rate("high", room.low)}
 
 
 def _room(point: Point) -> Span:
@@ -346,8 +344,16 @@ def _room(point: Point) -> Span:
     return reference.wall_s.scaled(room / reference.wall_s.value)
 
 
-def _whole(scaling: Scaling, curve: Curve) -> list[dict[str, Any]]:
-    stepper, found = scaling.stepper, []
+Whole = TypedDict("Whole", {"replicas": int, "tier": str, "needed_byte_per_s": Needed})
+OfLayer = TypedDict("OfLayer", {"module": str, "gradient_byte": float, "time_s": Ends,
+                                "needed_byte_per_s": Needed})  # fmt: skip
+LayersAt = TypedDict("LayersAt", {"replicas": int, "layers": list[OfLayer]})
+LeastBandwidth = TypedDict("LeastBandwidth", {"gradient_byte": float, "algorithm": str, "whole": list[Whole],
+                                              "layers_at": LayersAt})  # fmt: skip
+
+
+def _whole(scaling: Scaling, curve: Curve) -> list[Whole]:
+    stepper, found = scaling.stepper, list[Whole]()
     for point in curve.points:
         step = point.step
         if step.replicas < 2:
@@ -358,16 +364,16 @@ def _whole(scaling: Scaling, curve: Curve) -> list[dict[str, Any]]:
             return stepper.replicas_wait(step.devices, step.samples, scaling.network.at_rate(tier, rate), end)
 
         needed = _needed(taken_s, _room(point))
-        found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": needed._asdict()})
+        found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": needed})
     return found
 
 
-def _layers(scaling: Scaling, ranks: int) -> list[dict[str, Any]]:
+def _layers(scaling: Scaling, ranks: int) -> list[OfLayer]:
     """Take each layer for the whole model: its gradients, its time, and nothing for starting."""
     stepper = scaling.stepper
     if not isinstance(stepper, ReplicaStep):
         return []
-    network, found = scaling.network, list[dict[str, Any]]()
+    network, found = scaling.network, list[OfLayer]()
     group, layout = network.group(ranks), replace(scaling.spec.layout, overlap=False, staleness=0)
     for row in stepper.pieces(scaling.spec.layout.microbatch or scaling.batch).to_dict("records"):
         time = Span(row["time_s"], row["low_s"], row["high_s"], network.level)
@@ -377,18 +383,13 @@ def _layers(scaling: Scaling, ranks: int) -> list[dict[str, Any]]:
             return waited(layout, quick, group, [Bucket(byte, 0.0)], (0.0, 0.0), 1.0, end).exposed_s
 
         if time.value > 0:
-            found.append(
-                {
-                    "module": str(row["module"]),
-                    "gradient_byte": row["byte"],
-                    "time_s": span_content(time),
-                    "needed_byte_per_s": _needed(taken_s, time.scaled(ranks - 1))._asdict(),
-                }
-            )
+            needed = _needed(taken_s, time.scaled(ranks - 1))
+            found.append({"module": str(row["module"]), "gradient_byte": row["byte"],
+                          "time_s": span_content(time), "needed_byte_per_s": needed})  # fmt: skip
     return sorted(found, key=lambda one: one["needed_byte_per_s"]["value"] or 0.0, reverse=True)[:LAYERS]
 
 
-def bandwidth_content(scaling: Scaling) -> dict[str, Any] | None:
+def bandwidth_content(scaling: Scaling) -> LeastBandwidth | None:
     """Answer which bandwidth replicas need to gain anything, each with a batch of its own, without overlap.
 
     The rate is that of the links that join the replicas, as a link states it; at it the step as priced, its layout

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_known, divide_independent
@@ -16,7 +16,7 @@ from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import Data
 from fomkit.core.units import UNITS, parse_quantity
 from fomkit.parallel.job import SMALL_SHARE, amortised_share, times_for_share, work_for_share
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Ends, span_content
 from fomkit.plan.coverage import coverage
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
 from fomkit.plan.memory_of import UNKNOWN_FIT
@@ -113,7 +113,14 @@ def with_once(machine: Machine, paid: Sequence[Once], job_over_epochs: float = 1
     return replace(machine, overheads=(*machine.overheads, *added))
 
 
-def stack_content(paid: Sequence[Once]) -> dict[str, Any] | None:
+Layer = TypedDict("Layer", {"name": str, "once_share": float})
+Longer = TypedDict("Longer", {"times": int, "once_share": float})
+InEach = TypedDict("InEach", {"name": str, "once_s": float | None})
+Stack = TypedDict("Stack", {"layers": list[Layer], "longer": list[Longer], "times_for_one_percent": float | None,
+                            "in_each_run": list[InEach]})  # fmt: skip
+
+
+def stack_content(paid: Sequence[Once]) -> Stack | None:
     """Give what layers take of longer jobs, how many times as long makes them 1 %, and times; None without any."""
     if not paid:
         return None
@@ -207,17 +214,27 @@ def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     return tuple(found)
 
 
-def _row(off: OneOff) -> dict[str, Any]:
+Paid = TypedDict("Paid", {
+    "once_s": Ends, "once_share": float | None, "times_for_one_percent": Ends | None,
+    "epochs_for_one_percent": Ends | None, "steps_for_one_percent": Ends | None,
+})  # fmt: skip
+Term = TypedDict("Term", {
+    "name": str, "once_s": Ends, "once_share": float | None, "times_for_one_percent": Ends | None,
+    "epochs_for_one_percent": Ends | None, "steps_for_one_percent": Ends | None, "grows": bool, "source": str,
+})  # fmt: skip
+PaidOnce = TypedDict("PaidOnce", {"terms": list[Term], "together": Paid | None})
+
+
+def _row(off: OneOff) -> Paid:
     return {
-        "once_s": span_content(off.time_s),
-        "once_share": off.share,
+        "once_s": span_content(off.time_s), "once_share": off.share,
         "times_for_one_percent": span_content(off.lengths.times),
         "epochs_for_one_percent": span_content(off.lengths.epochs),
         "steps_for_one_percent": span_content(off.lengths.steps),
-    }
+    }  # fmt: skip
 
 
-def one_off_content(found: Sequence[OneOff]) -> dict[str, Any]:
+def one_off_content(found: Sequence[OneOff]) -> PaidOnce:
     """Put what is paid once in the form of the block ``once``: each beside the work alone, and all together.
 
     Lengths add up: beside twice the work two equal terms are together what one is beside it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import isnan, nextafter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.ops.groups import shape_label
 from fomkit.ops.resize import resize_ops
 from fomkit.ops.views import Execution, executions
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Ends, span_content
 from fomkit.plan.coverage import uses_of, widen_calls
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import can_follow, step_memory
@@ -41,18 +41,29 @@ def _microseconds(nanoseconds: int) -> float:
     return found if int(found * 1000) == nanoseconds else nextafter(found, float("inf"))
 
 
-def _slice(name: str, begin: int, end: int, track: int, **more: Any) -> dict[str, Any]:
-    place = {"ts": _microseconds(begin), "dur": _microseconds(end - begin), "pid": PROCESS, "tid": track}
-    return {"name": name, "cat": "projected", "ph": "X", **place, **more}
+Event = TypedDict("Event", {"name": str, "cat": str, "ph": str, "s": str, "ts": float, "dur": float, "pid": int,
+                            "tid": int, "args": Mapping[str, object]}, total=False)  # fmt: skip
+Head = TypedDict("Head", {
+    "schema": str, "fomkit": str, "projected": str, "model": str, "target": str, "sizes": dict[str, int],
+    "precision": str, "step_s": Ends, "device_s": Ends, "bound": str, "order": str, "excludes": list[str],
+    "deviations": list[str], "memory": str,
+})  # fmt: skip
+Timeline = TypedDict("Timeline", {"traceEvents": list[Event], "displayTimeUnit": str, "otherData": Head})
 
 
-def _named(kind: str, value: str | int, track: int | None = None) -> dict[str, Any]:
-    place = {"pid": PROCESS} if track is None else {"pid": PROCESS, "tid": track}
+def _slice(name: str, begin: int, end: int, track: int, args: Mapping[str, object] | None = None) -> Event:
+    found: Event = {"name": name, "cat": "projected", "ph": "X", "ts": _microseconds(begin),
+                    "dur": _microseconds(end - begin), "pid": PROCESS, "tid": track}  # fmt: skip
+    return found if args is None else {**found, "args": args}
+
+
+def _named(kind: str, value: str | int, track: int | None = None) -> Event:
+    place: Event = {"pid": PROCESS} if track is None else {"pid": PROCESS, "tid": track}
     argument = "sort_index" if kind.endswith("sort_index") else "name"
     return {"name": kind, "ph": "M", **place, "args": {argument: value}}
 
 
-def _arguments(row: Mapping[str, Any], count: float) -> dict[str, Any]:
+def _arguments(row: Mapping[str, Any], count: float) -> dict[str, object]:
     """Say what is known of one slice; flop and byte are those of all its executions."""
     described = {name: row.get(name) for name in ("module", "code_line", "kind", "dtype", "engine", "pass_name")}
     work = {name: row[name] * count for name in ("flop", "byte")}
@@ -68,9 +79,7 @@ def _tracks(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
     return {pair: number for number, pair in enumerate(pairs, start=STEP_TRACK + 1)}
 
 
-def _ops(
-    found: Sequence[Execution], rows: Sequence[Mapping[str, Any]], ends: Sequence[int]
-) -> Iterator[dict[str, Any]]:
+def _ops(found: Sequence[Execution], rows: Sequence[Mapping[str, Any]], ends: Sequence[int]) -> Iterator[Event]:
     tracks = _tracks(rows)
     for one, (begin, end) in zip(found, pairwise((0, *ends)), strict=True):
         row = rows[one.row]
@@ -78,13 +87,13 @@ def _ops(
         arguments = _arguments(row, one.times)
         if isnan(row["time_s"]):
             arguments["time"] = "missing"
-            place = {"ts": _microseconds(begin), "pid": PROCESS, "tid": track}
-            yield {"name": row["op"], "cat": "projected", "ph": "i", "s": "t", **place, "args": arguments}
+            yield {"name": row["op"], "cat": "projected", "ph": "i", "s": "t", "ts": _microseconds(begin),
+                   "pid": PROCESS, "tid": track, "args": arguments}  # fmt: skip
         else:
             yield _slice(row["op"], begin, end, track, args=arguments)
 
 
-def _step(estimated: Estimate) -> Iterator[dict[str, Any]]:
+def _step(estimated: Estimate) -> Iterator[Event]:
     """Give the terms of the step: the device's time, what it waits for after it, and the overheads."""
     step = estimated.step_time
     waits = {"waits for the host's launches": step.host_launch_s, "waits for input": step.input_s}
@@ -120,9 +129,7 @@ def _live_byte(estimated: Estimate) -> tuple[NDArray[np.float64] | None, str]:
     return None if use is None else use.live_byte, "as the allocator gives it out, number formats as traced"
 
 
-def _memory(
-    live: NDArray[np.float64], found: Sequence[Execution], ends: Sequence[int]
-) -> Iterator[dict[str, Any]]:
+def _memory(live: NDArray[np.float64], found: Sequence[Execution], ends: Sequence[int]) -> Iterator[Event]:
     """Give the memory while each op runs, the most where several moments fall on one."""
     last = 0
     for one, begin in zip(found, (0, *ends), strict=False):
@@ -134,7 +141,7 @@ def _memory(
                "pid": PROCESS, "args": {"byte": byte}}  # fmt: skip
 
 
-def timeline_content(model: ModelProfile, machine: Machine, options: Options) -> dict[str, Any]:
+def timeline_content(model: ModelProfile, machine: Machine, options: Options) -> Timeline:
     """Project one step of a model on a machine as a timeline.
 
     The device runs one op after the other, in the order that was traced where it is known; if it has to wait for
@@ -165,23 +172,16 @@ def timeline_content(model: ModelProfile, machine: Machine, options: Options) ->
             *(() if live is None else _memory(live, found, ends)),
         ],
         "displayTimeUnit": "ms",
-        "otherData": _head(one, _IN_ORDER if order is not None else _NO_ORDER) | {"memory": memory},
+        "otherData": _head(one, _IN_ORDER if order is not None else _NO_ORDER, memory),
     }
 
 
-def _head(estimated: Estimate, order: str) -> dict[str, Any]:
+def _head(estimated: Estimate, order: str, memory: str) -> Head:
     return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "projected": "times are predicted, not measured",
-        "model": estimated.model.name,
-        "target": estimated.machine.name,
-        "sizes": dict(estimated.sizes),
-        "precision": estimated.precision,
-        "step_s": span_content(estimated.step),
-        "device_s": span_content(estimated.step_time.device_s),
-        "bound": estimated.step_time.bound,
-        "order": order,
+        "schema": SCHEMA, "fomkit": __version__, "projected": "times are predicted, not measured",
+        "model": estimated.model.name, "target": estimated.machine.name, "sizes": dict(estimated.sizes),
+        "precision": estimated.precision, "step_s": span_content(estimated.step),
+        "device_s": span_content(estimated.step_time.device_s), "bound": estimated.step_time.bound, "order": order,
         "excludes": list(estimated.excludes),
-        "deviations": [*estimated.formats.message.splitlines(), *estimated.deviations],
-    }
+        "deviations": [*estimated.formats.message.splitlines(), *estimated.deviations], "memory": memory,
+    }  # fmt: skip

@@ -304,6 +304,6 @@ def table_scores() -> list[Score]:
         for family, fit in with_fits(load_machine(name)).fits.items():
             errors = cross_validation_errors([fit]) if isinstance(fit, Mapping) else None
             if errors is not None:
-                of = (errors.ops, errors.median, errors.mean, nan, nan, nan, nan, nan, nan)
+                of = (errors["ops"], errors["median"], errors["mean"], nan, nan, nan, nan, nan, nan)
                 lines.setdefault(family, []).append(Score(TABLES, "op", name, family, *of))
     return [median_line(lines[family], TABLES, family, {}, OF_TABLES) for family in sorted(lines)]

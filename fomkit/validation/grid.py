@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal, TypedDict
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
@@ -13,7 +13,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import ModelProfile, by_network
 from fomkit.merit.fom import Rates, figure_of_merit, take_mean
-from fomkit.plan.content import INTERVAL_MEANING, span_content
+from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.validation.cells import MEASURED, conflict_notes
@@ -173,52 +173,73 @@ def _column(model: ModelProfile, columns: Iterable[str]) -> str:
     return next((one for one in columns if framework in one.split("/")), framework)
 
 
-def _extended_content(projection: ExtendedProjection) -> dict[str, Any]:
+Told = TypedDict("Told", {"value": float, "low": float, "high": float, "told_by": str, "error": float,
+                          "inside": bool})  # fmt: skip
+Judged = TypedDict("Judged", {
+    "model": str, "machine": str, "batch": int | None, "quantity": str, "basis": str, "measured": Ends,
+    "projected": Ends | None, "error": float | None, "inside": bool | None, "explained": float | None,
+    "ratio": float | None, "projected_ratio": Ends | None, "ratio_agrees": str | None, "claim": str | None,
+    "agrees": str | None, "cause": str, "holds": str | None, "calibrated": Told | None,
+    "with_host_term": Told | None, "sources": list[str], "rows": list[str],
+})  # fmt: skip
+Summed = TypedDict("Summed", {"count": int, "mean_factor": float, "mean_error": float, "inside": int})
+OfMachine = TypedDict("OfMachine", {"target": str, "count": int, "measured": float, "projected": Ends})
+Summaries = TypedDict("Summaries", {"absolute": Summed | None, "ratio": Summed | None,
+                                    "calibrated": Summed | None, "with_host_term": Summed | None})  # fmt: skip
+ComparedContent = TypedDict("ComparedContent", {
+    "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "baseline": str | None,
+    "foms": list[OfMachine], "cells": list[Judged], "notes": list[str], "summary": Summaries,
+})  # fmt: skip
+CellContent = TypedDict("CellContent", {
+    "model": str, "machine": str, "framework": str, "mode": str, "batch": int | None, "sample_per_s": Ends | None,
+    "latency_s": Ends | None, "basis": str | None, "why": str | None, "excludes": list[str], "fits": bool | None,
+    "explained": float | None,
+})  # fmt: skip
+GridContent = TypedDict("GridContent", {
+    "schema": str, "fomkit": str, "interval": float, "latency_limit_s": float, "inference_is": str,
+    "notes": list[str], "cells": list[CellContent],
+})  # fmt: skip
+
+
+def _extended_content(projection: ExtendedProjection) -> Told:
     return {
-        **(span_content(projection.projected) or {}),
-        "told_by": f"{projection.reference.model} on {projection.reference.machine}",
-        "error": projection.error,
+        **span_content(projection.projected),
+        "told_by": f"{projection.reference.model} on {projection.reference.machine}", "error": projection.error,
         "inside": projection.inside,
-    }
+    }  # fmt: skip
 
 
 def _row(
     all_verdicts: CellVerdict, calibrated: Sequence[ExtendedProjection], hosted: Sequence[ExtendedProjection]
-) -> dict[str, Any]:
+) -> Judged:
     cell = all_verdicts.cell
     return {
-        "model": cell.model,
-        "machine": cell.machine,
-        "batch": cell.batch,
-        "quantity": cell.quantity,
-        "basis": cell.rows[0].basis,
-        "measured": span_content(cell.measured),
+        "model": cell.model, "machine": cell.machine, "batch": cell.batch, "quantity": cell.quantity,
+        "basis": cell.rows[0].basis, "measured": span_content(cell.measured),
         "projected": span_content(cell.projected),
         "error": None if cell.projected is None else cell.projected.value / cell.measured.value - 1,
-        "inside": cell.inside,
-        "explained": cell.explained,
-        "ratio": all_verdicts.ratio,
+        "inside": cell.inside, "explained": cell.explained, "ratio": all_verdicts.ratio,
         "projected_ratio": span_content(all_verdicts.projected_ratio),
-        "ratio_agrees": all_verdicts.ratio_agreement,
-        "claim": all_verdicts.claim,
-        "agrees": all_verdicts.agreement,
-        "cause": all_verdicts.cause,
-        "holds": cell.holds or None,
+        "ratio_agrees": all_verdicts.ratio_agreement, "claim": all_verdicts.claim,
+        "agrees": all_verdicts.agreement, "cause": all_verdicts.cause, "holds": cell.holds or None,
         "calibrated": next((_extended_content(other) for other in calibrated if other.cell is cell), None),
         "with_host_term": next((_extended_content(other) for other in hosted if other.cell is cell), None),
         "sources": list(dict.fromkeys(row.source for row in cell.rows if row.source)),
         "rows": [row.where for row in cell.rows],
-    }
+    }  # fmt: skip
 
 
-def _summary(pairs: list[tuple[float, Span]]) -> dict[str, Any] | None:
+def _summary(pairs: list[tuple[float, Span]]) -> Summed | None:
     found = summarise(pairs)
-    return asdict(found) if found is not None else None
+    if found is None:
+        return None
+    return {"count": found.count, "mean_factor": found.mean_factor, "mean_error": found.mean_error,
+            "inside": found.inside}  # fmt: skip
 
 
 def _extended_summary(
     extended: Sequence[ExtendedProjection], all_verdicts: Sequence[CellVerdict]
-) -> dict[str, Any] | None:
+) -> Summed | None:
     """Summarise what was carried to cells of which a device model, or a host term, may claim something."""
     unexplained = {id(one.cell) for one in all_verdicts if one.claim == "unexplained"}
     counted = [one for one in extended if id(one.cell) not in unexplained]
@@ -234,12 +255,12 @@ def _claimed_ratios(all_verdicts: Sequence[CellVerdict]) -> list[tuple[str, floa
     ]
 
 
-def _foms(all_verdicts: Sequence[CellVerdict], baseline: str | None) -> list[dict[str, Any]]:
+def _foms(all_verdicts: Sequence[CellVerdict], baseline: str | None) -> list[OfMachine]:
     """Take the geometric mean of the ratios that are claimed, as measured and as projected, machine by machine."""
     by_machine: dict[str, dict[str, tuple[float, Span]]] = {}
     for place, (machine, ratio, span) in enumerate(_claimed_ratios(all_verdicts)):
         by_machine.setdefault(machine, {})[str(place)] = ratio, span
-    found = []
+    found = list[OfMachine]()
     for machine, cells in by_machine.items():
         alone = Rates(str(baseline), "", {name: Span.exact(1.0, span.level) for name, (_, span) in cells.items()})
         merit = figure_of_merit(alone, Rates(machine, "", {name: span for name, (_, span) in cells.items()}))
@@ -256,7 +277,7 @@ def compare_content(
     calibrated: Sequence[ExtendedProjection] = (),
     hosted: Sequence[ExtendedProjection] = (),
     notes: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> ComparedContent:
     """Put judged cells in the form of ``fomkit/compare/1``; ``said`` is what became of rows on the way."""
     absolute = [
         (one.cell.measured.value, one.cell.projected)
@@ -265,43 +286,33 @@ def compare_content(
     ]
     ratios = [(measured, projected) for _, measured, projected in _claimed_ratios(all_verdicts)]
     return {
-        "schema": "fomkit/compare/1",
-        "fomkit": __version__,
-        "interval": level,
-        "interval_covers": INTERVAL_MEANING,
-        "baseline": baseline,
-        "foms": _foms(all_verdicts, baseline),
+        "schema": "fomkit/compare/1", "fomkit": __version__, "interval": level,
+        "interval_covers": INTERVAL_MEANING, "baseline": baseline, "foms": _foms(all_verdicts, baseline),
         "cells": [_row(one, calibrated, hosted) for one in all_verdicts],
         "notes": [*notes, *conflict_notes([one.cell for one in all_verdicts])],
         "summary": {
-            "absolute": _summary(absolute),
-            "ratio": _summary(ratios),
+            "absolute": _summary(absolute), "ratio": _summary(ratios),
             "calibrated": _extended_summary(calibrated, all_verdicts),
             "with_host_term": _extended_summary(hosted, all_verdicts),
         },
-    }
+    }  # fmt: skip
 
 
 def grid_content(
     cells: Sequence[GridCell], level: float, limit_s: float, notes: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> GridContent:
     """Put a grid in the form of ``fomkit/grid/1``."""
     return {
-        "schema": "fomkit/grid/1",
-        "fomkit": __version__,
-        "interval": level,
-        "latency_limit_s": limit_s,
+        "schema": "fomkit/grid/1", "fomkit": __version__, "interval": level, "latency_limit_s": limit_s,
         "inference_is": "the forward pass of the training step, at the largest power of two that keeps the limit",
         "notes": list(notes),
         "cells": [
             {
-                **vars(cell),
-                "sample_per_s": span_content(cell.sample_per_s),
-                "latency_s": span_content(cell.latency_s),
-                "basis": cell.basis or None,
-                "why": cell.why or None,
-                "excludes": list(cell.excludes),
+                "model": cell.model, "machine": cell.machine, "framework": cell.framework, "mode": cell.mode,
+                "batch": cell.batch, "sample_per_s": span_content(cell.sample_per_s),
+                "latency_s": span_content(cell.latency_s), "basis": cell.basis or None, "why": cell.why or None,
+                "excludes": list(cell.excludes), "fits": cell.fits, "explained": cell.explained,
             }
             for cell in cells
         ],
-    }
+    }  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from fomkit import __version__
 from fomkit.bench.model_steps import NO_ENERGY
@@ -283,13 +283,29 @@ TARGETS = {EXACT: (0.06, 0.15), UNSEEN: (0.15, 0.40)}
 """Median error that a quiet core should show, and the one past which the command fails: a busy one shows more."""
 
 
-def _step(compared: Compared) -> dict[str, Any]:
+StepContent = TypedDict("StepContent", {"value_s": float, "low_s": float, "high_s": float, "error": float,
+                                        "hit": bool, "interval_score": float})  # fmt: skip
+ModelContent = TypedDict("ModelContent", {
+    "model": str, "timed_s": float, "half_width": float | None, "drift": float | None, "exact": StepContent,
+    "unseen": StepContent, "energy": dict[str, Any] | None,
+})  # fmt: skip
+RatioContent = TypedDict("RatioContent", {"model": str, "threads": int, "precision": str | None, "timed": float,
+                                          "projected": float, "error": float})  # fmt: skip
+Skipped = TypedDict("Skipped", {"what": str, "reason": str})
+HereContent = TypedDict("HereContent", {
+    "schema": str, "fomkit": str, "interval": float, "regressed": bool, "models": list[ModelContent],
+    "lines": list[dict[str, Any]], "ratios": list[RatioContent], "aims": list[dict[str, Any]],
+    "seconds": dict[str, float], "skipped": list[Skipped], "notes": list[str],
+})  # fmt: skip
+
+
+def _step(compared: Compared) -> StepContent:
     span = compared.span
     return {"value_s": span.value, "low_s": span.low, "high_s": span.high, "error": compared.error,
             "hit": compared.hit, "interval_score": compared.score}  # fmt: skip
 
 
-def content_of(proof: Proof) -> dict[str, Any]:
+def content_of(proof: Proof) -> HereContent:
     """Give everything as plain content (``fomkit/here/1``)."""
     groups = ((EXACT, proof.exact), (UNSEEN, proof.unseen))
     lines = [score(cases_of(steps), name, "model", "here", "step", interval=proof.level) for name, steps in groups]

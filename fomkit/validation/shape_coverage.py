@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ _NUMBERS = frozenset(column.name for column in DIMENSIONS if column.dtype == "nu
 _BLOCK = 500
 
 
-class CrossValidationErrors(NamedTuple):
+class CrossValidationErrors(TypedDict):
     """How ops whose shape group was left out were predicted; no row was scored on a fit that had seen it.
 
     `median`, `mean`: absolute error, as a share of the truth.
@@ -34,7 +34,7 @@ class CrossValidationErrors(NamedTuple):
     hit_rate: float
 
 
-class ShapeCoverage(NamedTuple):
+class ShapeCoverage(TypedDict):
     """What the timed ops of one family cover.
 
     `ops`: distinct timed ops.
@@ -46,12 +46,16 @@ class ShapeCoverage(NamedTuple):
     `errors`: none without a fit.
     `reference`, `near`: distinct reference ops of this kind and pass, and those of them within interpolation
       distance.
-    `near_flop_share`: share of the reference ops' arithmetic that these are; NaN where there is none.
+    `near_flop_share`: share of the reference ops' arithmetic that these are; None where there is none.
     `outside`: reference ops with a size below the least or above the largest timed one, by dimension. The fit may
       count them as near all the same: where a dimension never varied, its length is only assumed.
     """
 
-    name: FamilyName
+    kind: str
+    dtype: str
+    engine: str
+    pass_name: str
+    part: str
     ops: int
     sizes: Mapping[str, Ends]
     flop: Ends | None
@@ -61,7 +65,7 @@ class ShapeCoverage(NamedTuple):
     errors: CrossValidationErrors | None
     reference: int
     near: int
-    near_flop_share: float
+    near_flop_share: float | None
     outside: Mapping[str, int]
 
 
@@ -87,7 +91,7 @@ def cross_validation_errors(fits: list[Mapping[str, Any]]) -> CrossValidationErr
     """Join the left-out errors that fits keep; None where one keeps none.
 
     >>> found = cross_validation_errors([{"left_out_log_error": [0.0, 0.1, -0.1], "left_out_hit_rate": 1.0}])
-    >>> found.ops, round(found.median, 6), round(found.mean, 6), found.hit_rate
+    >>> found["ops"], round(found["median"], 6), round(found["mean"], 6), found["hit_rate"]
     (3, 0.095163, 0.066778, 1.0)
     """
     if not fits or not all("left_out_log_error" in fit and "left_out_hit_rate" in fit for fit in fits):
@@ -95,7 +99,8 @@ def cross_validation_errors(fits: list[Mapping[str, Any]]) -> CrossValidationErr
     logs = [np.asarray(fit["left_out_log_error"], np.float64) for fit in fits]
     wrong = np.abs(np.expm1(np.concatenate(logs)))
     hits = sum(len(log) * float(fit["left_out_hit_rate"]) for log, fit in zip(logs, fits, strict=True))
-    return CrossValidationErrors(len(wrong), float(np.median(wrong)), float(wrong.mean()), hits / len(wrong))
+    median, mean = float(np.median(wrong)), float(wrong.mean())
+    return {"ops": len(wrong), "median": median, "mean": mean, "hit_rate": hits / len(wrong)}
 
 
 def _reference_ops(name: FamilyName, reference: pd.DataFrame) -> pd.DataFrame:
@@ -119,13 +124,13 @@ def _outside(wanted: pd.DataFrame, sizes: Mapping[str, Ends]) -> dict[str, int]:
     return {column: count for column, count in counts.items() if count}
 
 
-def _interpolated_share(wanted: pd.DataFrame, machine: Machine) -> tuple[int, float]:
+def _interpolated_share(wanted: pd.DataFrame, machine: Machine) -> tuple[int, float | None]:
     if not len(wanted):
-        return 0, np.nan
+        return 0, None
     times = interpolate.estimate(wanted, machine, DEFAULT_LEVEL)
     near = times.index[times.time_source == "interpolated"]
     total = float(wanted["_work"].sum())
-    return len(near), float(wanted["_work"][near].sum()) / total if total > 0 else np.nan
+    return len(near), float(wanted["_work"][near].sum()) / total if total > 0 else None
 
 
 def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[ShapeCoverage]:
@@ -142,7 +147,7 @@ def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.Dat
         stored = machine.fits.get(str(name))
         fit = interpolate.as_fit(stored) if isinstance(stored, Mapping) else None
         wanted = _reference_ops(name, reference)
-        near, near_flop_share = _interpolated_share(wanted, machine) if fit is not None else (0, np.nan)
+        near, near_flop_share = _interpolated_share(wanted, machine) if fit is not None else (0, None)
         costs = {column: _ends(rows[column]) for column in work}
         sizes = {
             column: ends
@@ -150,7 +155,7 @@ def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.Dat
             if column in _NUMBERS and (ends := _ends(rows[column])) is not None
         }
         yield ShapeCoverage(
-            name=name,
+            kind=name.kind, dtype=name.dtype, engine=name.engine, pass_name=name.pass_name, part=name.part,
             ops=len(rows),
             sizes=sizes,
             flop=costs.get("flop"),
@@ -162,4 +167,4 @@ def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.Dat
             near=near,
             near_flop_share=near_flop_share,
             outside=_outside(wanted, sizes),
-        )
+        )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, ManyFomkitError, Shown
@@ -13,7 +13,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
-from fomkit.plan.content import INTERVAL_MEANING, estimate_content
+from fomkit.plan.content import INTERVAL_MEANING, Estimated, estimate_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import IN_MEMORY, batch_that_fits
 from fomkit.plan.options import Options, check_counts, choose_scope, options_of
@@ -21,7 +21,8 @@ from fomkit.plan.options import Options, check_counts, choose_scope, options_of
 if TYPE_CHECKING:
     from fomkit.core.job import Job
     from fomkit.core.measurement import Measurement
-    from fomkit.merit.measured_steps import Explained, MeasuredRuns
+    from fomkit.merit.measured_steps import Explained, MeasuredRuns, Merit
+    from fomkit.verbs.from_measurements import MeasuredWays
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Comparison(Shown):
     failures: tuple[FomkitError, ...] = ()
     explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)
     rows: tuple[Measurement, ...] = ()
-    from_measurements: Mapping[str, Any] | None = None
+    from_measurements: MeasuredWays | None = None
 
     @property
     def unfit(self) -> tuple[str, ...]:
@@ -127,9 +128,9 @@ class Comparison(Shown):
         )
         return tuple(dict.fromkeys(one.line for each in found for one in each))
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Study:
         """Give everything as plain content (``fomkit/estimate/1``)."""
-        return self._view.content(self)
+        return estimates_content(self)
 
     def summary(self, *, explain: bool = False) -> str:
         """Write it as the text that the command line prints; `explain`: with the twelve steps of each estimate."""
@@ -263,28 +264,34 @@ def compare(
     )
 
 
-def estimates_content(result: Comparison) -> dict[str, Any]:
+Study = TypedDict("Study", {
+    "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "scope": str,
+    "models": list[Estimated], "not_estimated": list[str], "fom": "Merit | None",
+    "foms": NotRequired["list[Merit]"], "from_measurements": NotRequired["MeasuredWays"],
+})  # fmt: skip
+
+
+def estimates_content(result: Comparison) -> Study:
     """Put a study in the form of ``fomkit/estimate/1``."""
     estimates, baseline = result.estimates, result.baseline
     references = {one.model.name: one for one in baseline}
-    blocks = list[dict[str, Any]]()
+    blocks: list[Merit] = []
     if result.merits:
         from fomkit.merit.measured_steps import merit_content, worst_basis
 
         worst = worst_basis([*estimates, *baseline])
         blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
-    return {
-        "schema": "fomkit/estimate/1",
-        "fomkit": __version__,
-        "interval": estimates[0].step.level,
-        "interval_covers": INTERVAL_MEANING,
-        "scope": estimates[0].scope,
+    content: Study = {
+        "schema": "fomkit/estimate/1", "fomkit": __version__, "interval": estimates[0].step.level,
+        "interval_covers": INTERVAL_MEANING, "scope": estimates[0].scope,
         "models": [
             *(estimate_content(one) for one in baseline),
             *(estimate_content(estimate, references.get(estimate.model.name)) for estimate in estimates),
         ],
-        "not_estimated": [str(error) for error in result.failures],
-        "fom": blocks[0] if len(blocks) == 1 else None,
-        **({"foms": blocks} if len(blocks) > 1 else {}),
-        **({} if result.from_measurements is None else {"from_measurements": result.from_measurements}),
-    }
+        "not_estimated": [str(error) for error in result.failures], "fom": blocks[0] if len(blocks) == 1 else None,
+    }  # fmt: skip
+    if len(blocks) > 1:
+        content["foms"] = blocks
+    if result.from_measurements is not None:
+        content["from_measurements"] = result.from_measurements
+    return content

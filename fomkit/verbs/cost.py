@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
@@ -16,16 +16,27 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.merit.campaign import combine, money_of_run, paid_units
-from fomkit.plan.content import conditions_content, curve_content, estimate_content, price_content, span_content
+from fomkit.plan.content import (
+    Condition,
+    Ends,
+    OfJob,
+    Priced,
+    conditions_content,
+    curve_content,
+    estimate_content,
+    price_content,
+    span_content,
+)  # fmt: skip
 from fomkit.plan.energy import energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.footprint import Grid, carbon_content, check_grid
+from fomkit.plan.footprint import Carbon, Grid, carbon_content, check_grid
 from fomkit.plan.options import Options
 from fomkit.plan.run import time_to_target
 from fomkit.plan.stack import (
     FORWARD,
     Once,
     OneOff,
+    PaidOnce,
     inference_of,
     one_off_content,
     one_offs,
@@ -100,9 +111,9 @@ class Cost(Shown):
     to_target: ToTarget | None
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> CostContent:
         """``fomkit/cost/1``."""
-        return self._view.content(self)
+        return cost_content(self)
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
@@ -199,19 +210,35 @@ def cost(
 SCHEMA = "fomkit/cost/1"
 MILLION = 1e6
 NAIVE = "product of claims as if none took from what another gains; no estimate"
-ESTIMATE_PARTS = (
-    "model", "target", "batch", "sizes", "precision", "scope", "runs_at_once", "unit", "step_s", "epoch_s",
-    "run_s", "unit_per_day", "coverage", "fits", "excludes", "deviations",
-    "conditions",
-)  # fmt: skip
-"""Parts of an estimate's content that a cost rests on."""
+Paying = TypedDict("Paying", {"price": Priced, "currency": str, "paid_units": float, "run": Ends | None,
+                              "unit": Ends | None, "notes": list[str]})  # fmt: skip
+Inferring = TypedDict("Inferring", {
+    "batch": int | None, "latency_s": Ends, "sample_per_s": Ends | None, "money_per_million": Ends | None,
+    "bound": str, "excludes": list[str], "deviations": list[str], "conditions": dict[str, Condition],
+})  # fmt: skip
+Spending = TypedDict("Spending", {"run": Ends | None, "unit": Ends | None, "scope": str | None,
+                                  "basis": str | None, "missing": list[str], "notes": list[str]})  # fmt: skip
+Reaching = TypedDict("Reaching", {
+    "metric": str, "target": float, "covers": list[int], "source": str, "epochs": Ends, "to_target_s": Ends,
+    "money": Ends | None, "notes": list[str],
+})  # fmt: skip
+Speedup = TypedDict("Speedup", {"baseline": str, "of": str, "modelled": Ends, "claimed": dict[str, float],
+                                "naive_product": float | None, "naive": str})  # fmt: skip
+CostContent = TypedDict("CostContent", {
+    "schema": str, "fomkit": str, "interval": float, "model": str, "target": str, "batch": int | None,
+    "sizes": dict[str, int], "precision": str, "scope": str, "runs_at_once": int, "unit": str, "step_s": Ends,
+    "epoch_s": Ends | None, "run_s": Ends | None, "unit_per_day": Ends | None, "coverage": dict[str, float],
+    "fits": bool | None, "excludes": list[str], "deviations": list[str], "conditions": dict[str, Condition],
+    "job": NotRequired[OfJob | None], "once": PaidOnce, "money": Paying | None, "inference": Inferring | None,
+    "energy_j": Spending | None, "carbon": Carbon | None, "to_target": Reaching | None, "speedup": Speedup | None,
+})  # fmt: skip
 
 
-def _scaled(span: Span | None, factor: float) -> dict[str, float] | None:
+def _scaled(span: Span | None, factor: float) -> Ends | None:
     return None if span is None else span_content(span.scaled(factor))
 
 
-def _money_content(one: Cost) -> dict[str, Any] | None:
+def _money_content(one: Cost) -> Paying | None:
     if one.price is None:
         return None
     machine, scope = one.estimate.machine, one.estimate.scope
@@ -227,34 +254,28 @@ def _money_content(one: Cost) -> dict[str, Any] | None:
     if one.price.per_s.low == one.price.per_s.high:
         notes.append("the price states no spread: the interval is that of the time")
     return {
-        "price": price_content(one.price),
-        "currency": one.price.currency,
-        "paid_units": paid_units(one.price, machine, scope),
-        "run": span_content(one.run_money),
-        "unit": _scaled(one.run_money, one.estimate.model.unit.runs),
-        "notes": notes,
-    }
+        "price": price_content(one.price), "currency": one.price.currency,
+        "paid_units": paid_units(one.price, machine, scope), "run": span_content(one.run_money),
+        "unit": _scaled(one.run_money, one.estimate.model.unit.runs), "notes": notes,
+    }  # fmt: skip
 
 
-def _inference_content(one: Cost) -> dict[str, Any] | None:
+def _inference_content(one: Cost) -> Inferring | None:
     infer = one.inference
     if infer is None:
         return None
     batch, latency_s = infer.sizes.get("batch"), infer.step
     known = batch is not None and latency_s.value > 0
     return {
-        "batch": batch,
-        "latency_s": span_content(latency_s),
+        "batch": batch, "latency_s": span_content(latency_s),
         "sample_per_s": span_content(latency_s.per(float(batch or 0) * infer.runs_at_once)) if known else None,
         "money_per_million": _scaled(one.inference_money, MILLION / float(batch or 1)) if known else None,
-        "bound": infer.step_time.bound,
-        "excludes": list(infer.excludes),
-        "deviations": list(infer.deviations),
+        "bound": infer.step_time.bound, "excludes": list(infer.excludes), "deviations": list(infer.deviations),
         "conditions": conditions_content(infer),
-    }
+    }  # fmt: skip
 
 
-def _energy_and_carbon(one: Cost) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+def _energy_and_carbon(one: Cost) -> tuple[Spending | None, Carbon | None]:
     machine, found = one.estimate.machine, energy_of_estimate(one.estimate)
     spent = {name: getattr(found, name) if found else None for name in ("run", "unit")}
     energies = {name: each.energy_j if each else None for name, each in spent.items()}
@@ -266,15 +287,13 @@ def _energy_and_carbon(one: Cost) -> tuple[dict[str, Any] | None, dict[str, Any]
     if found is None:
         return None, carbon
     return {
-        **{name: span_content(energy) for name, energy in energies.items()},
-        "scope": scope,
-        "basis": found.method.basis if found.method else None,
-        "missing": list(missing),
+        "run": span_content(energies["run"]), "unit": span_content(energies["unit"]), "scope": scope,
+        "basis": found.method.basis if found.method else None, "missing": list(missing),
         "notes": list(found.notes),
-    }, carbon
+    }, carbon  # fmt: skip
 
 
-def _to_target_content(one: Cost) -> dict[str, Any] | None:
+def _to_target_content(one: Cost) -> Reaching | None:
     found = one.to_target
     if found is None:
         return None
@@ -285,54 +304,49 @@ def _to_target_content(one: Cost) -> dict[str, Any] | None:
     if between:
         notes.append("the batch lies between two of the curve: epochs by a straight line of their logarithms")
     return {
-        **curve_content(curve),
-        "epochs": span_content(found.epochs),
-        "to_target_s": span_content(found.time_s),
-        "money": span_content(found.money),
-        "notes": notes,
-    }
+        **curve_content(curve), "epochs": span_content(found.epochs), "to_target_s": span_content(found.time_s),
+        "money": span_content(found.money), "notes": notes,
+    }  # fmt: skip
 
 
-def _speedup(one: Cost) -> dict[str, Any] | None:
+def _speedup(one: Cost) -> Speedup | None:
     if one.baseline is None:
         return None
     ratio = estimate_content(one.estimate, one.baseline)["ratio"]
     modelled = Span(ratio["value"], ratio["low"], ratio["high"], one.estimate.step.level)
     combined = combine(one.declared.claimed, modelled)
     return {
-        "baseline": ratio["baseline"],
-        "of": ratio["of"],
-        "modelled": span_content(combined.modelled),
-        "claimed": dict(combined.claimed),
-        "naive_product": combined.naive if combined.claimed else None,
+        "baseline": ratio["baseline"], "of": ratio["of"], "modelled": span_content(combined.modelled),
+        "claimed": dict(combined.claimed), "naive_product": combined.naive if combined.claimed else None,
         "naive": NAIVE,
-    }
+    }  # fmt: skip
 
 
-def cost_content(one: Cost) -> dict[str, Any]:
+def cost_content(one: Cost) -> CostContent:
     """Put a cost in the form of ``fomkit/cost/1``."""
     content = estimate_content(one.estimate)
     energy, carbon = _energy_and_carbon(one)
-    return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "interval": one.estimate.step.level,
-        **{name: content[name] for name in (*ESTIMATE_PARTS, "job") if name in content},
-        "once": one_off_content(one.once),
-        "money": _money_content(one),
-        "inference": _inference_content(one),
-        "energy_j": energy,
-        "carbon": carbon,
-        "to_target": _to_target_content(one),
-        "speedup": _speedup(one),
-    }
+    found: CostContent = {
+        "schema": SCHEMA, "fomkit": __version__, "interval": one.estimate.step.level, "model": content["model"],
+        "target": content["target"], "batch": content["batch"], "sizes": content["sizes"],
+        "precision": content["precision"], "scope": content["scope"], "runs_at_once": content["runs_at_once"],
+        "unit": content["unit"], "step_s": content["step_s"], "epoch_s": content["epoch_s"],
+        "run_s": content["run_s"], "unit_per_day": content["unit_per_day"], "coverage": content["coverage"],
+        "fits": content["fits"], "excludes": content["excludes"], "deviations": content["deviations"],
+        "conditions": content["conditions"], "job": content.get("job"), "once": one_off_content(one.once),
+        "money": _money_content(one), "inference": _inference_content(one), "energy_j": energy, "carbon": carbon,
+        "to_target": _to_target_content(one), "speedup": _speedup(one),
+    }  # fmt: skip
+    if found["job"] is None:
+        del found["job"]
+    return found
 
 
-def figures_of(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def figures_of(content: CostContent) -> list[Mapping[str, object]]:
     """Give the figures of a cost as rows: what it is, its unit, value and ends; what is unknown has no row."""
-    money, infer, carbon, target = (content[name] for name in ("money", "inference", "carbon", "to_target"))
+    money, infer, carbon, target = content["money"], content["inference"], content["carbon"], content["to_target"]
     currency = money["currency"] if money else ""
-    rows: list[tuple[str, str, dict[str, float] | None]] = [
+    rows: list[tuple[str, str, Ends | None]] = [
         *((f"once {term['name']}", "s", term["once_s"]) for term in content["once"]["terms"]),
         *((f"epochs until {term['name']} is 1 %", "epochs", term["epochs_for_one_percent"])
           for term in content["once"]["terms"]),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span, divide_independent
@@ -18,12 +18,13 @@ from fomkit.merit.measured_steps import (
     MEASURED_LEVEL,
     Explained,
     MeasuredStep,
+    Merit,
     Reading,
     measured_step,
     merit_content,
     read_row,
 )
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Ends, span_content
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate, check_one_device, with_step
 from fomkit.verbs.compare import Comparison, rates, unfit_of
@@ -218,67 +219,82 @@ VERDICTS = {
 }
 
 
-def _row(reading: Reading) -> dict[str, Any]:
+Row = TypedDict("Row", {
+    "row": str, "quantity": str, "value": float, "low": float | None, "high": float | None, "repeats": int | None,
+    "basis": str, "party": str, "framework": str, "date": str, "source": str, "note": str, "step_s": Ends | None,
+    "said": str,
+})  # fmt: skip
+OfBaseline = TypedDict("OfBaseline", {
+    "model": str, "baseline": str, "measured_step_s": Ends | None, "spread_stated": bool | None,
+    "predicted_step_s": Ends, "in_predicted_interval": bool | None, "used": list[Row], "set_aside": list[Row],
+})  # fmt: skip
+Way = TypedDict("Way", {"step_s": Ends, "epoch_s": Ends | None, "run_s": Ends | None, "unit_per_day": Ends | None,
+                        "excludes": list[str]})  # fmt: skip
+
+
+class ScaledWay(Way):
+    """The same by measured × ratio, with what was not predicted."""
+
+    scaled_unpredicted: list[str]
+    counted_twice: list[str]
+
+
+OfWays = TypedDict("OfWays", {
+    "model": str, "target": str, "baseline": str, "predicted_step_ratio": Ends, "predicted": Way,
+    "measured_times_ratio": ScaledWay, "factor": float, "intervals_overlap": bool, "verdict": Verdict,
+    "verdict_means": str,
+})  # fmt: skip
+MeasuredWays = TypedDict("MeasuredWays", {
+    "file": str, "rule": str, "errors": str, "level_of_rows": float, "rows_of_others": int,
+    "baselines": list[OfBaseline], "models": list[OfWays], "foms": list[Merit],
+})  # fmt: skip
+
+
+def _row(reading: Reading) -> Row:
     row = reading.row
     return {
-        "row": row.where,
-        "quantity": row.quantity,
-        "value": row.value,
-        "low": row.low if row.spread_stated else None,
-        "high": row.high if row.spread_stated else None,
-        "repeats": row.repeats,
-        "basis": row.basis,
-        "party": row.party,
-        "framework": " ".join(word for word in (row.framework, row.framework_version) if word),
-        "date": row.date,
-        "source": row.source,
-        "note": row.note,
-        "step_s": span_content(reading.step),
-        "said": reading.message,
-    }
+        "row": row.where, "quantity": row.quantity, "value": row.value,
+        "low": row.low if row.spread_stated else None, "high": row.high if row.spread_stated else None,
+        "repeats": row.repeats, "basis": row.basis, "party": row.party,
+        "framework": " ".join(word for word in (row.framework, row.framework_version) if word), "date": row.date,
+        "source": row.source, "note": row.note, "step_s": span_content(reading.step), "said": reading.message,
+    }  # fmt: skip
 
 
-def _baseline(one: BaselineMeasured) -> dict[str, Any]:
+def _baseline(one: BaselineMeasured) -> OfBaseline:
     measured = one.measured
     return {
-        "model": one.predicted.model.name,
-        "baseline": one.predicted.machine.name,
+        "model": one.predicted.model.name, "baseline": one.predicted.machine.name,
         "measured_step_s": None if measured is None else span_content(measured.step),
         "spread_stated": None if measured is None else measured.spread_stated,
         "predicted_step_s": span_content(one.predicted.step),
         "in_predicted_interval": None if measured is None else inside(one.predicted.step, measured.step.value),
         "used": [_row(reading) for reading in one.readings if reading.step is not None],
         "set_aside": [_row(reading) for reading in one.readings if reading.step is None],
-    }
+    }  # fmt: skip
 
 
-def _way(estimate: Estimate, excludes: tuple[str, ...]) -> dict[str, Any]:
+def _way(estimate: Estimate, excludes: tuple[str, ...]) -> Way:
     return {
-        "step_s": span_content(estimate.step),
-        "epoch_s": span_content(estimate.run_time.epoch_s),
-        "run_s": span_content(estimate.run_time.run_s),
-        "unit_per_day": span_content(estimate.unit_per_day),
+        "step_s": span_content(estimate.step), "epoch_s": span_content(estimate.run_time.epoch_s),
+        "run_s": span_content(estimate.run_time.run_s), "unit_per_day": span_content(estimate.unit_per_day),
         "excludes": list(excludes),
-    }
+    }  # fmt: skip
 
 
-def _two_ways_content(ways: TwoWays) -> dict[str, Any]:
+def _two_ways_content(ways: TwoWays) -> OfWays:
     return {
-        "model": ways.predicted.model.name,
-        "target": ways.predicted.machine.name,
-        "baseline": ways.baseline.machine.name,
-        "predicted_step_ratio": span_content(ways.ratio),
+        "model": ways.predicted.model.name, "target": ways.predicted.machine.name,
+        "baseline": ways.baseline.machine.name, "predicted_step_ratio": span_content(ways.ratio),
         "predicted": _way(ways.predicted, ways.predicted.excludes),
         "measured_times_ratio": {
             **_way(ways.scaled, ways.excludes),
             "scaled_unpredicted": list(ways.unpredicted),
             "counted_twice": list(ways.counted_twice),
         },
-        "factor": ways.factor,
-        "intervals_overlap": ways.overlap,
-        "verdict": ways.verdict,
+        "factor": ways.factor, "intervals_overlap": ways.overlap, "verdict": ways.verdict,
         "verdict_means": VERDICTS[ways.verdict],
-    }
+    }  # fmt: skip
 
 
 def _caveats(
@@ -290,17 +306,13 @@ def _caveats(
     return excludes, unfit_of([one.predicted for one in under]), found.explained.get(target, ())
 
 
-def measured_content(found: FromMeasurements, where: str) -> dict[str, Any]:
+def measured_content(found: FromMeasurements, where: str) -> MeasuredWays:
     """Put what was made of measurements in the form of the block ``from_measurements``."""
     return {
-        "file": where,
-        "rule": RULE,
-        "errors": ERRORS,
-        "level_of_rows": MEASURED_LEVEL,
-        "rows_of_others": found.others,
-        "baselines": [_baseline(baseline) for baseline in found.baselines],
+        "file": where, "rule": RULE, "errors": ERRORS, "level_of_rows": MEASURED_LEVEL,
+        "rows_of_others": found.others, "baselines": [_baseline(baseline) for baseline in found.baselines],
         "models": [_two_ways_content(way) for way in found.ways],
         "foms": [
             merit_content(merit, "modelled", *_caveats(found, merit.target.machine)) for merit in found.merits
         ],
-    }
+    }  # fmt: skip

@@ -7,28 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import isfinite, isnan
-from typing import TYPE_CHECKING, Any, TypedDict
+from math import isnan
+from typing import TYPE_CHECKING, TypedDict
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Energy, Machine
+from fomkit.core.machine import Energy, Link, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.precision import BLOCKS, FORMATS
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES
-from fomkit.plan.content import evidence_of, fact_content, price_content
+from fomkit.plan.content import Priced, Stated, evidence_of, fact_content, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import BATCH, largest_batch, step_memory, with_stored
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
 from fomkit.prediction.exact import row_major
+from fomkit.prediction.families import FamilyName
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
 from fomkit.profiles.locate import profile_names
 from fomkit.profiles.machines import load_machine
-from fomkit.validation.shape_coverage import ShapeCoverage, coverage_by_family, cross_validation_errors
+from fomkit.validation.shape_coverage import (
+    CrossValidationErrors,
+    ShapeCoverage,
+    coverage_by_family,
+    cross_validation_errors,
+)
 from fomkit.verbs.model_view import SCHEMA as MODEL_SCHEMA
 from fomkit.verbs.model_view import census_content
 
@@ -36,11 +42,45 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Machines(TypedDict):
-    """Machines that can be named."""
-
-    schema: str
-    machines: list[dict[str, object]]
+Listed = TypedDict("Listed", {
+    "name": str, "title": str, "year": int | None, "party": str, "evidence": str, "timings": int,
+    "formats": list[str], "byte_per_s": Stated | None, "capacity_byte": Stated | None,
+})  # fmt: skip
+Machines = TypedDict("Machines", {"schema": str, "machines": list[Listed]})
+Peak = TypedDict("Peak", {"dtype": str, "engine": str, "accumulate_dtype": str | None, "flop_per_s": Stated,
+                          "ridge_point": float | None})  # fmt: skip
+PerFlop = TypedDict("PerFlop", {"dtype": str, "engine": str | None, "joule_per_flop": Stated})
+Average = TypedDict("Average", {"workload": str, "scope": str, "power_w": Stated, "batch": int | None,
+                                "precision": str, "devices": int | None})  # fmt: skip
+EnergyStated = TypedDict("EnergyStated", {
+    "scope": str, "devices": int | None, "process_m": float | None, "idle_w": Stated | None,
+    "per_flop": list[PerFlop], "joule_per_byte": Stated | None, "average": list[Average], "limit_w": Stated | None,
+})  # fmt: skip
+LinkFacts = TypedDict("LinkFacts", {
+    "tier": str, "alpha_s": float, "byte_per_s": float, "direction": str, "source": str, "channel": str,
+    "least_byte": float | None, "most_byte": float | None, "alpha_range_s": tuple[float, float] | None,
+    "range_byte_per_s": tuple[float, float] | None, "basis": str, "serialise_byte_per_s": float | None,
+})  # fmt: skip
+Charged = TypedDict("Charged", {"name": str, "per": str, "time_s": Stated | None, "share": Stated | None})
+Facts = TypedDict("Facts", {
+    "peaks": list[Peak], "byte_per_s": Stated | None, "capacity_byte": Stated | None, "launch_s": Stated | None,
+    "fresh_byte_per_s": Stated | None, "fresh_above_byte": float | None, "host_byte_per_s": Stated | None,
+    "node_devices": int | None, "system_nodes": int | None, "availability": float, "links": list[LinkFacts],
+    "overheads": list[Charged], "energy": EnergyStated | None, "price": Priced | None,
+})  # fmt: skip
+Tables = TypedDict("Tables", {
+    "rows": int, "sections": list[dict[str, object]], "rows_of_one_op": int, "libraries": list[dict[str, object]],
+    "sources": list[dict[str, object]], "corrected": int,
+})  # fmt: skip
+OfKind = TypedDict("OfKind", {"kind": str, "errors": CrossValidationErrors | None})
+Coverage = TypedDict(
+    "Coverage", {"reference_models": list[str], "families": list[ShapeCoverage], "kinds": list[OfKind]}
+)
+MachineView = TypedDict("MachineView", {
+    "schema": str, "fomkit": str, "is": str, "name": str, "title": str, "party": str, "device_of": str | None,
+    "scopes": list[str], "facts": Facts, "timings": Tables | None, "coverage": Coverage | None,
+    "plausibility": list[str], "notes": list[str],
+})  # fmt: skip
 
 
 def machines_content(having: str | None = None) -> Machines:
@@ -52,7 +92,7 @@ def machines_content(having: str | None = None) -> Machines:
     Raises FomkitError when none has them all.
     """
     words = (having or "").lower().split()
-    found: list[dict[str, object]] = []
+    found = list[Listed]()
     machines = {name: load_machine(name) for name in profile_names("machine_profiles")}
     for name, machine in sorted(machines.items(), key=lambda one: (-(one[1].year or 0), one[0])):
         device, timings = machine.device, machine.timings
@@ -76,59 +116,64 @@ EVERY = 10**9
 _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
 
-def _peaks(machine: Machine) -> list[dict[str, Any]]:
+def _peaks(machine: Machine) -> list[Peak]:
     memory = machine.device.byte_per_s
     return [
         {
-            "dtype": peak.dtype,
-            "engine": peak.engine,
-            "accumulate_dtype": peak.accumulate_dtype or None,
+            "dtype": peak.dtype, "engine": peak.engine, "accumulate_dtype": peak.accumulate_dtype or None,
             "flop_per_s": fact_content(peak.rate),
             "ridge_point": None if memory is None else peak.rate.value / memory.value,
         }
         for peak in machine.device.peaks
-    ]
+    ]  # fmt: skip
 
 
-def _energy(energy: Energy | None) -> dict[str, Any] | None:
+def _energy(energy: Energy | None) -> EnergyStated | None:
     if energy is None:
         return None
     return {
-        "scope": energy.scope,
-        "devices": energy.devices,
-        "process_m": energy.process_m,
+        "scope": energy.scope, "devices": energy.devices, "process_m": energy.process_m,
         "idle_w": fact_content(energy.idle_w),
         "per_flop": [
             {"dtype": one.dtype, "engine": one.engine or None, "joule_per_flop": fact_content(one.joule)}
             for one in energy.per_flop
         ],
         "joule_per_byte": fact_content(energy.byte_j),
-        "average": [{**vars(one), "power_w": fact_content(one.power_w)} for one in energy.average],
+        "average": [
+            {"workload": one.workload, "power_w": fact_content(one.power_w), "scope": one.scope,
+             "batch": one.batch, "precision": one.precision, "devices": one.devices}
+            for one in energy.average
+        ],
         "limit_w": fact_content(energy.limit_w),
-    }
+    }  # fmt: skip
 
 
-def _facts(machine: Machine) -> dict[str, Any]:
+def _link(link: Link) -> LinkFacts:
+    return {
+        "tier": link.tier, "alpha_s": link.alpha_s, "byte_per_s": link.byte_per_s, "direction": link.direction,
+        "source": link.source, "channel": link.channel, "least_byte": link.least_byte, "most_byte": link.most_byte,
+        "alpha_range_s": link.alpha_range_s, "range_byte_per_s": link.range_byte_per_s, "basis": link.basis,
+        "serialise_byte_per_s": link.serialise_byte_per_s,
+    }  # fmt: skip
+
+
+def _facts(machine: Machine) -> Facts:
     device = machine.device
     return {
-        "peaks": _peaks(machine),
-        "byte_per_s": fact_content(device.byte_per_s),
-        "capacity_byte": fact_content(device.capacity_byte),
-        "launch_s": fact_content(device.launch_s),
-        "fresh_byte_per_s": fact_content(device.fresh_byte_per_s),
-        "fresh_above_byte": device.fresh_above_byte,
-        "host_byte_per_s": fact_content(device.host_byte_per_s),
-        "node_devices": machine.node_devices,
-        "system_nodes": machine.system_nodes,
-        "availability": machine.availability,
-        "links": [vars(link) for link in machine.links],
+        "peaks": _peaks(machine), "byte_per_s": fact_content(device.byte_per_s),
+        "capacity_byte": fact_content(device.capacity_byte), "launch_s": fact_content(device.launch_s),
+        "fresh_byte_per_s": fact_content(device.fresh_byte_per_s), "fresh_above_byte": device.fresh_above_byte,
+        "host_byte_per_s": fact_content(device.host_byte_per_s), "node_devices": machine.node_devices,
+        "system_nodes": machine.system_nodes, "availability": machine.availability,
+        "links": [_link(link) for link in machine.links],
         "overheads": [
-            {**vars(one), "time_s": fact_content(one.time_s), "share": fact_content(one.share)}
+            {"name": one.name, "per": one.per, "time_s": fact_content(one.time_s),
+             "share": fact_content(one.share)}
             for one in machine.overheads
         ],
         "energy": _energy(machine.energy),
-        "price": price_content(machine.price),
-    }
+        "price": None if machine.price is None else price_content(machine.price),
+    }  # fmt: skip
 
 
 def _texts(timings: pd.DataFrame, column: str) -> pd.Series[str]:
@@ -139,7 +184,7 @@ def _texts(timings: pd.DataFrame, column: str) -> pd.Series[str]:
     return timings[column].astype("str").fillna("")
 
 
-def _counted(timings: pd.DataFrame, *columns: str) -> list[dict[str, Any]]:
+def _counted(timings: pd.DataFrame, *columns: str) -> list[dict[str, object]]:
     """Count rows by some text columns, leaving out rows that say nothing."""
     words = timings.assign(**{name: _texts(timings, name) for name in columns})[list(columns)]
     counts = words.groupby(list(columns), sort=False).size()
@@ -147,34 +192,25 @@ def _counted(timings: pd.DataFrame, *columns: str) -> list[dict[str, Any]]:
     return [{**dict(zip(columns, key, strict=True)), "rows": int(count)} for key, count in found if any(key)]
 
 
-def _tables(timings: pd.DataFrame) -> dict[str, Any]:
+def _tables(timings: pd.DataFrame) -> Tables:
     named = _texts(timings, "op") != ""
     return {
-        "rows": len(timings),
-        "sections": _counted(timings, *_TABLE_KEYS),
-        "rows_of_one_op": int(named.sum()),
+        "rows": len(timings), "sections": _counted(timings, *_TABLE_KEYS), "rows_of_one_op": int(named.sum()),
         "libraries": _counted(timings, "library", "library_version"),
         "sources": _counted(timings, "source_file", "source_sheet"),
         "corrected": int((_texts(timings, "note") != "").sum()),
-    }
+    }  # fmt: skip
 
 
-def _family(family: ShapeCoverage) -> dict[str, Any]:
-    content = {**family.name._asdict(), **family._asdict()}
-    del content["name"]
-    content["errors"] = None if family.errors is None else family.errors._asdict()
-    content["near_flop_share"] = family.near_flop_share if isfinite(family.near_flop_share) else None
-    return content
-
-
-def _kinds(found: list[ShapeCoverage], fits: Mapping[str, object]) -> list[dict[str, Any]]:
+def _kinds(found: list[ShapeCoverage], fits: Mapping[str, object]) -> list[OfKind]:
     """Join the left-out errors of all families of a kind."""
-    kinds = []
-    for kind in dict.fromkeys(family.name.kind for family in found):
-        stored = [fits.get(str(family.name)) for family in found if family.name.kind == kind]
+    kinds = list[OfKind]()
+    for kind in dict.fromkeys(family["kind"] for family in found):
+        names = [FamilyName(kind, one["dtype"], one["engine"], one["pass_name"], one["part"]) for one in found
+                 if one["kind"] == kind]  # fmt: skip
+        stored = [fits.get(str(name)) for name in names]
         fitted = [fit for fit in stored if isinstance(fit, Mapping)]
-        errors = cross_validation_errors(fitted)
-        kinds.append({"kind": kind, "errors": None if errors is None else errors._asdict()})
+        kinds.append({"kind": kind, "errors": cross_validation_errors(fitted)})
     return kinds
 
 
@@ -185,40 +221,32 @@ def _reference(models: Iterable[ModelProfile]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else add_costs(empty_table("OPS"))
 
 
-def _coverage(machine: Machine, reference: list[ModelProfile]) -> dict[str, Any] | None:
+def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | None:
     if not len(machine.timings):
         return None
     machine = with_fits(machine)
     machine = replace(machine, timings=row_major(machine.timings))
     found = list(coverage_by_family(machine, add_costs(machine.timings), _reference(reference)))
     return {
-        "reference_models": [model.name for model in reference],
-        "families": [_family(family) for family in found],
+        "reference_models": [model.name for model in reference], "families": found,
         "kinds": _kinds(found, machine.fits),
-    }
+    }  # fmt: skip
 
 
-def show_machine(machine: Machine, reference: list[ModelProfile]) -> dict[str, Any]:
+def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView:
     """Look at a machine: what is stated of it, what was timed on it, and what the timings cover.
 
     `reference`: models whose ops are asked for. Gives a dict: ``fomkit/show/1``.
     """
     machine = without_implausible(machine)
     return {
-        "schema": MODEL_SCHEMA,
-        "fomkit": __version__,
-        "is": "machine",
-        "name": machine.name,
-        "title": machine.title,
-        "party": machine.party,
-        "device_of": machine.device_of or None,
-        "scopes": list(machine.scopes),
-        "facts": _facts(machine),
+        "schema": MODEL_SCHEMA, "fomkit": __version__, "is": "machine", "name": machine.name,
+        "title": machine.title, "party": machine.party, "device_of": machine.device_of or None,
+        "scopes": list(machine.scopes), "facts": _facts(machine),
         "timings": _tables(machine.timings) if len(machine.timings) else None,
-        "coverage": _coverage(machine, reference),
-        "plausibility": list(verdict_on(machine, EVERY)),
+        "coverage": _coverage(machine, reference), "plausibility": list(verdict_on(machine, EVERY)),
         "notes": list(machine.notes),
-    }
+    }  # fmt: skip
 
 
 SCHEMA = "fomkit/memory/1"
@@ -242,19 +270,39 @@ def _assumed(use: Use) -> list[str]:
     return [AT_ONCE if at_once and "gradients" in text else text for text in ASSUMED]
 
 
-def _moment(use: Use, moment: int) -> dict[str, Any]:
+Moment = TypedDict("Moment", {"id": int, "op": str | None, "module": str | None, "pass_name": str | None,
+                              "byte": float, "roles": dict[str, float]})  # fmt: skip
+OfModule = TypedDict("OfModule", {"module": str, "byte": float, "roles": dict[str, float]})
+Live = TypedDict("Live", {"id": int, "op": str, "module": str, "pass_name": str, "byte": float})
+Followed = TypedDict("Followed", {
+    "totals": Mapping[str, float | None], "peak": Moment | None, "passes": dict[str, Moment],
+    "modules": list[OfModule], "live": list[Live],
+})  # fmt: skip
+Layers = TypedDict("Layers", {
+    "samples": int | None, "parameter_byte": float, "input_byte": float, "feature_maps_byte": float,
+    "feature_maps_in_place_byte": float, "copies_byte": float, "with_copies_byte": float, "im2col_byte": float,
+    "largest_im2col_byte": float,
+})  # fmt: skip
+Room = TypedDict("Room", {"name": str, "capacity_byte": float, "source": str | None, "fits": bool | None,
+                          "share": float | None, "largest_batch": int | None, "smallest_layout": str})  # fmt: skip
+Memory = TypedDict("Memory", {
+    "schema": str, "fomkit": str, "name": str, "title": str, "mode": str | None, "sizes": dict[str, int],
+    "totals": Mapping[str, float | None], "peak": Moment | None, "passes": dict[str, Moment],
+    "modules": list[OfModule], "live": list[Live], "layers": Layers | None, "target": Room | None,
+    "batch_is_fixed": bool, "assumed": list[str], "excludes": list[str], "deviations": list[str],
+})  # fmt: skip
+
+
+def _moment(use: Use, moment: int) -> Moment:
     place = use.moments.iloc[moment]
     return {
-        "id": moment,
-        "op": place["op"] or None,
-        "module": place["module"] or None,
-        "pass_name": place["pass_name"] or None,
-        "byte": float(use.live_byte[moment]),
+        "id": moment, "op": place["op"] or None, "module": place["module"] or None,
+        "pass_name": place["pass_name"] or None, "byte": float(use.live_byte[moment]),
         "roles": use.by_role(moment),
-    }
+    }  # fmt: skip
 
 
-def _modules(use: Use) -> list[dict[str, Any]]:
+def _modules(use: Use) -> list[OfModule]:
     """Add up by module what stands at the peak, the largest first."""
     sums = use.standing(use.peak_id).pivot_table(
         index="module", columns="role", values="byte", aggfunc="sum", fill_value=0.0, observed=True
@@ -262,15 +310,14 @@ def _modules(use: Use) -> list[dict[str, Any]]:
     sums = sums.assign(byte=sums.sum(axis="columns")).sort_values("byte", ascending=False, kind="stable")
     return [
         {
-            "module": str(module),
-            "byte": float(row["byte"]),
+            "module": str(module), "byte": float(row["byte"]),
             "roles": {str(role): float(byte) for role, byte in row.items() if role != "byte" and byte},
         }
         for module, row in sums.iterrows()
-    ]
+    ]  # fmt: skip
 
 
-def _live(use: Use) -> list[dict[str, Any]]:
+def _live(use: Use) -> list[Live]:
     places = use.moments.itertuples(index=False, name=None)
     return [
         {"id": place, "op": op, "module": module, "pass_name": pass_name, "byte": float(byte)}
@@ -278,18 +325,17 @@ def _live(use: Use) -> list[dict[str, Any]]:
     ]
 
 
-def _followed(use: Use) -> dict[str, Any]:
+def _followed(use: Use) -> Followed:
     peaks = {name: use.peak_of(name) for name in PASS_NAMES}
     return {
         "totals": {role: use.total(role) for role in ROLES if role != "temporary"},
         "peak": _moment(use, use.peak_id),
         "passes": {name: _moment(use, moment) for name, moment in peaks.items() if moment is not None},
-        "modules": _modules(use),
-        "live": _live(use),
-    }
+        "modules": _modules(use), "live": _live(use),
+    }  # fmt: skip
 
 
-def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any]:
+def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> Followed:
     standing = standing_memory(resize_ops(model.ops, sizes, model.name), model.parameters_total)
     if standing is None:
         raise FomkitError(
@@ -301,23 +347,20 @@ def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any]:
     return {"totals": totals, "peak": None, "passes": {}, "modules": [], "live": []}
 
 
-def _layers(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+def _layers(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | None:
     """Say what the layers of one sample make, freed or not, as tables of the classic networks count it."""
     census = census_content(model, sizes)
     if census is None:
         return None
     return {
-        "samples": census["samples"],
-        "parameter_byte": census["total"]["parameter_byte"],
-        **census["activations"],
-        "im2col_byte": census["total"]["im2col_byte"],
-        "largest_im2col_byte": census["largest_im2col_byte"],
-    }
+        "samples": census["samples"], "parameter_byte": census["total"]["parameter_byte"], **census["activations"],
+        "im2col_byte": census["total"]["im2col_byte"], "largest_im2col_byte": census["largest_im2col_byte"],
+    }  # fmt: skip
 
 
 def _room(
     model: ModelProfile, machine: Machine, options: Options, sizes: Mapping[str, int], needed: float, whole: bool
-) -> dict[str, Any]:
+) -> Room:
     fact = machine.device.capacity_byte
     if fact is None:
         raise FomkitError(machine.name, "states no capacity. Add device.memory.capacity to its profile.")
@@ -329,7 +372,7 @@ def _room(
             "smallest_layout": smallest_layout(model, machine, options) if fits is False else ""}  # fmt: skip
 
 
-def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> dict[str, Any]:
+def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> Memory:
     """Say what memory one step takes, when, for what and where, and whether a device holds it.
 
     `model`: without an order of its ops only the memory that stands whatever the batch is known; `options`: batch
@@ -345,17 +388,10 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
     of_weights = [f"but for the weights of linear layers, in {options.precision}"] * (options.precision in BLOCKS)
     return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "name": model.name,
-        "title": model.title,
-        "mode": model.traced_with.get("mode"),
-        "sizes": sizes,
-        **found,
-        "layers": _layers(model, sizes),
+        "schema": SCHEMA, "fomkit": __version__, "name": model.name, "title": model.title,
+        "mode": model.traced_with.get("mode"), "sizes": sizes, **found, "layers": _layers(model, sizes),
         "target": None if machine is None else _room(model, machine, options, sizes, needed, whole),
-        "batch_is_fixed": fixed,
-        "assumed": [*_assumed(use), *of_weights] if use is not None else [],
+        "batch_is_fixed": fixed, "assumed": [*_assumed(use), *of_weights] if use is not None else [],
         "excludes": list(EXCLUDED) if use is not None else ["activations and all else that the order would tell"],
         "deviations": list(model.caveats),
-    }
+    }  # fmt: skip

@@ -443,5 +443,5 @@ def validate(
         raise FomkitError("here", "takes no `data`, `full` or `sheets`: it times this machine. Leave them out.")
     from fomkit.validation.here import content_of, prove_here
 
-    content = content_of(prove_here(quick=quick, tell=tell))
-    return Answer(content, content["models"], format_proof)
+    proof = content_of(prove_here(quick=quick, tell=tell))
+    return Answer(proof, proof["models"], format_proof)

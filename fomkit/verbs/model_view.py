@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from fomkit import __version__
 from fomkit.bench.measured_run import run_content
@@ -24,7 +24,7 @@ from fomkit.ops.groups import GROUPINGS, Grouping, Sums, add_up, fewest, group_l
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, resize_ops, sizes_used
 from fomkit.ops.views import SEPARATORS, TYPE_COLUMNS, has_lines, layer_census, split_by_line, tree_labels
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Condition, conditions_content, span_content
 from fomkit.plan.coverage import Uses, coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
@@ -34,7 +34,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+Activations = TypedDict("Activations", {
+    "input_byte": float, "feature_maps_byte": float, "feature_maps_in_place_byte": float, "copies_byte": float,
+    "with_copies_byte": float,
+})  # fmt: skip
+Census = TypedDict("Census", {
+    "samples": int | None, "types": list[dict[str, str | float]], "total": dict[str, float],
+    "all_operations": float, "activations": Activations, "largest_im2col_byte": float, "not_counted": list[str],
+    "outside_layers_flop": float,
+})  # fmt: skip
+
+
+def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> Census | None:
     """Count a model's layers by type, in the forward pass of one sample; None where nobody recorded the layers.
 
     A profile that is fixed at its batch is counted at that batch, and ``samples`` says so.
@@ -59,19 +70,15 @@ def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, A
             {"layer": str(name), **{column: float(row[column]) for column in TYPE_COLUMNS}}
             for name, row in census.types.iterrows()
         ],
-        "total": total,
-        "all_operations": total["multiply_adds"] + total["other_operations"],
+        "total": total, "all_operations": total["multiply_adds"] + total["other_operations"],
         "activations": {
-            "input_byte": census.input_byte,
-            "feature_maps_byte": maps,
-            "feature_maps_in_place_byte": maps - census.in_place_byte,
-            "copies_byte": census.copy_byte,
+            "input_byte": census.input_byte, "feature_maps_byte": maps,
+            "feature_maps_in_place_byte": maps - census.in_place_byte, "copies_byte": census.copy_byte,
             "with_copies_byte": maps + census.copy_byte,
         },
-        "largest_im2col_byte": census.largest_im2col_byte,
-        "not_counted": list(census.idle),
+        "largest_im2col_byte": census.largest_im2col_byte, "not_counted": list(census.idle),
         "outside_layers_flop": census.elsewhere_flop,
-    }
+    }  # fmt: skip
 
 
 SCHEMA = "fomkit/show/1"
@@ -115,16 +122,20 @@ class _Step:
         return self.uses is not None and not isnan(self.total.traced_s)
 
 
-def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def _ops(
+    model: ModelProfile, machine: Machine | None, options: Options
+) -> tuple[pd.DataFrame, tuple[str, ...], dict[str, Condition] | None]:
     if machine is not None:
         found = estimate(model, machine, options)
         ops, stale = _traced_at(found.ops, model, found.sizes)
-        return ops, (*found.formats.message.splitlines(), *found.deviations, *stale)
+        said = (*found.formats.message.splitlines(), *found.deviations, *stale)
+        return ops, said, conditions_content(found)
     sizes = choose_sizes(model, options.wanted_sizes)
     numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
     ops, stale = _traced_at(add_costs(numeric), model, sizes)
-    return (ops.assign(time_s=ops["traced_time_s"]) if _is_traced(ops) else ops), (*model.caveats, *stale)
+    ops = ops.assign(time_s=ops["traced_time_s"]) if _is_traced(ops) else ops
+    return ops, (*model.caveats, *stale), None
 
 
 def _is_traced(ops: pd.DataFrame) -> bool:
@@ -153,15 +164,11 @@ def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
     """Put the sums of some ops in the form of an entry of ``rows``."""
     sums = add_up(ops, step.distinct)
     content: dict[str, Any] = {
-        "count": sums.count,
-        "distinct_ops": sums.distinct,
-        "flop": _number(sums.flop),
-        "byte": _number(sums.byte),
-        "intensity": _number(sums.intensity),
-        "flop_share": _share(sums.flop, step.total.flop),
+        "count": sums.count, "distinct_ops": sums.distinct, "flop": _number(sums.flop), "byte": _number(sums.byte),
+        "intensity": _number(sums.intensity), "flop_share": _share(sums.flop, step.total.flop),
         "byte_share": _share(sums.byte, step.total.byte),
         "missing": {"flop": sums.flop_missing, "byte": sums.byte_missing},
-    }
+    }  # fmt: skip
     if "time_s" not in ops.columns:
         return content
     if step.beside:
@@ -247,7 +254,7 @@ def show_model(
     ``fomkit/show/1``. Raises FomkitError when a size cannot be had, the measure is not known, or the profile has
     no lines of code to show.
     """
-    ops, notes = _ops(model, machine, options)
+    ops, notes, conditions = _ops(model, machine, options)
     ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
     distinct = identities(ops)
     total = add_up(ops, distinct)
@@ -261,27 +268,19 @@ def show_model(
         rows, top = _flat(step, measure, view.top)
     sizes = choose_sizes(model, options.wanted_sizes)
     return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "is": "model",
-        "name": model.name,
-        "title": model.title,
+        "schema": SCHEMA, "fomkit": __version__, "is": "model", "name": model.name, "title": model.title,
         "mode": model.traced_with.get("mode"),
-        "parameters": {"total": model.parameters_total, "trainable": model.parameters_trainable},
-        "sizes": sizes,
-        "by": {"name": view.by, "means": GROUPINGS[view.by], "separator": separator},
-        "measure": measure,
+        "parameters": {"total": model.parameters_total, "trainable": model.parameters_trainable}, "sizes": sizes,
+        "by": {"name": view.by, "means": GROUPINGS[view.by], "separator": separator}, "measure": measure,
         "target": None if machine is None else machine.name,
-        "interval": options.interval if machine is not None else None,
-        "rows": rows,
-        "total": {**_entry(step, ops), "at_least": model.at_least},
-        "top": top,
+        "interval": options.interval if machine is not None else None, "rows": rows,
+        "total": {**_entry(step, ops), "at_least": model.at_least}, "top": top,
         "measured": None if model.measured is None else run_content(model.measured),
         "layers": census_content(model, sizes) if view.by == "kind" else None,
-        "unsupported": list(model.unsupported),
-        "deviations": list(notes),
+        "unsupported": list(model.unsupported), "deviations": list(notes),
         "view": {name: value for name, value in asdict(view).items() if value},
-    }
+        **({} if conditions is None else {"conditions": conditions}),
+    }  # fmt: skip
 
 
 STEP = "step"
@@ -344,7 +343,16 @@ def _sums_at(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, dict[st
     return {name: {key: float(rows[key].sum()) for key in QUANTITIES} for name, rows in groups.items()}
 
 
-def formulas_content(model: ModelProfile, options: Options) -> dict[str, Any]:
+Formula = TypedDict("Formula", {"formula": str, "value": float})
+FormulaRow = TypedDict("FormulaRow", {"pass_name": str, "flop": Formula | None, "byte": Formula | None,
+                                      "missing": dict[str, float]})  # fmt: skip
+Formulas = TypedDict("Formulas", {
+    "schema": str, "fomkit": str, "name": str, "title": str, "mode": str | None, "sizes": dict[str, int],
+    "free": list[str], "rows": list[FormulaRow], "at_least": bool, "unsupported": list[str],
+})  # fmt: skip
+
+
+def formulas_content(model: ModelProfile, options: Options) -> Formulas:
     """Write the work of one step, by pass, as formulas of its named sizes.
 
     `options`: a batch, or another size, that is chosen is put in as a number. Gives a dict: ``fomkit/formulas/1``.
@@ -365,24 +373,18 @@ def formulas_content(model: ModelProfile, options: Options) -> dict[str, Any]:
     }
     values = _sums_at(model, chosen)
     free: set[Any] = set()
-    rows = []
+    rows = list[FormulaRow]()
     for name, sums in _sums_on_symbols(model, sizes).items():
-        entry: dict[str, Any] = {"pass_name": name}
+        known: dict[str, Formula] = {}
         for key, whole in sums.items():
-            formula = whole.formula()
-            known = formula is not None
-            free |= formula.free_symbols if known else set()
-            entry[key] = {"formula": str(formula), "value": values[name][key]} if known else None
-        rows.append({**entry, "missing": {key: whole.missing for key, whole in sums.items()}})
+            if (formula := whole.formula()) is not None:
+                free |= formula.free_symbols
+                known[key] = {"formula": str(formula), "value": values[name][key]}
+        rows.append({"pass_name": name, "flop": known.get("flop"), "byte": known.get("byte"),
+                     "missing": {key: whole.missing for key, whole in sums.items()}})  # fmt: skip
     return {
-        "schema": "fomkit/formulas/1",
-        "fomkit": __version__,
-        "name": model.name,
-        "title": model.title,
-        "mode": model.traced_with.get("mode"),
-        "sizes": chosen,
-        "free": [name for name, size in sizes.items() if size in free],
-        "rows": rows,
-        "at_least": model.at_least,
+        "schema": "fomkit/formulas/1", "fomkit": __version__, "name": model.name, "title": model.title,
+        "mode": model.traced_with.get("mode"), "sizes": chosen,
+        "free": [name for name, size in sizes.items() if size in free], "rows": rows, "at_least": model.at_least,
         "unsupported": list(model.unsupported),
-    }
+    }  # fmt: skip

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
@@ -16,14 +16,15 @@ from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
-from fomkit.plan.content import curve_content, span_content
-from fomkit.plan.job import Service, parse_service, run_of_step, run_on_nodes
+from fomkit.plan.content import Condition, Ends, Targeted, curve_content, span_content
+from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.options import check_counts, options_of
 from fomkit.plan.run import RunTime, no_run, run_notes, time_to_target
 from fomkit.plan.scaling import (
     MODES,
     NOT_OF_EXPERTS,
     Curve,
+    LeastBandwidth,
     Mode,
     Point,
     Scaling,
@@ -33,7 +34,7 @@ from fomkit.plan.scaling import (
     step_fit,
     with_links,
 )
-from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_once
+from fomkit.plan.stack import Once, Stack, parse_once, stack_content, times_of, with_once
 from fomkit.prediction.links import link_notes
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import spread_of
@@ -70,7 +71,33 @@ OF_TRANSFORMERS = (
 )
 
 
-def _target(machine: Machine, batch: int, run: RunTime | None, curve: EpochsToTarget) -> dict[str, Any]:
+Reach = TypedDict("Reach", {"epochs": Ends | None, "to_target_s": Ends | None, "why": str})
+PointContent = TypedDict("PointContent", {
+    "mode": str, "nodes": int, "devices": int, "replicas": int, "batch": int, "microbatches": int, "step_s": Ends,
+    "compute_s": Ends, "busy_s": Ends, "exposed_s": Ends, "bubble_s": Ends, "sample_per_s": Ends, "speedup": Ends,
+    "gain": float, "efficiency": Ends, "limit": str, "losses": Mapping[str, float], "peak_byte": float | None,
+    "fits": bool | None, "sent_byte": dict[str, float], "coverage": dict[str, float], "system": System | None,
+    "to_target": Reach | None,
+})  # fmt: skip
+Reference = TypedDict("Reference", {"mode": str, "devices": int, "batch": int, "step_s": Ends,
+                                    "fits": bool | None})  # fmt: skip
+LinkEnds = TypedDict("LinkEnds", {"value": float, "low": float | None, "high": float | None})
+LinkContent = TypedDict("LinkContent", {
+    "tier": str, "channel": str, "direction": str, "alpha_s": LinkEnds, "byte_per_s": LinkEnds, "messages": str,
+    "serialise_byte_per_s": float | None, "basis": str, "source": str,
+})  # fmt: skip
+Refused = TypedDict("Refused", {"mode": str, "nodes": int, "why": str})
+ScalingContent = TypedDict("ScalingContent", {
+    "schema": str, "fomkit": str, "model": str, "target": str, "interval": float, "node_devices": int,
+    "layout": Mapping[str, object], "layout_said": str, "links": list[LinkContent], "capacity_byte": float | None,
+    "unit": str, "references": list[Reference], "points": list[PointContent], "not_estimated": list[Refused],
+    "does_not_fit": list[str], "least_bandwidth": LeastBandwidth | None, "to_target": Targeted | None,
+    "stack": Stack | None, "excludes": list[str], "no_run": str, "notes": list[str], "assumed": list[str],
+    "conditions": dict[str, Condition],
+})  # fmt: skip
+
+
+def _target(machine: Machine, batch: int, run: RunTime | None, curve: EpochsToTarget) -> Reach:
     """Give the epochs to a target at a step's batch, and their time; null with the reason where nobody knows."""
     why = "an epoch has no full step, or unknown samples"
     if run is not None and run.epoch_s is not None:
@@ -85,47 +112,28 @@ def _target(machine: Machine, batch: int, run: RunTime | None, curve: EpochsToTa
 
 def _point(
     point: Point, curve: Curve, scaling: Scaling, service: Service, epochs: EpochsToTarget | None
-) -> dict[str, Any]:
+) -> PointContent:
     step, model, machine = point.step, scaling.model, scaling.machine
     time = run_of_step(model, machine, step)
     run = run_on_nodes(model, machine, time, point.nodes, service)
     at_target = None if epochs is None else _target(machine, step.samples, time, epochs)
     return {
-        "mode": curve.mode,
-        "nodes": point.nodes,
-        "devices": step.devices,
-        "replicas": step.replicas,
-        "batch": step.samples,
-        "microbatches": step.microbatches,
-        "step_s": span_content(step.wall_s),
-        "compute_s": span_content(step.compute_s),
-        "busy_s": span_content(step.busy_s),
-        "exposed_s": span_content(step.exposed_s),
-        "bubble_s": span_content(step.bubble_s),
-        "sample_per_s": span_content(step.sample_per_s),
-        "speedup": span_content(point.speedup),
-        "gain": point.speedup.value - 1,
-        "efficiency": span_content(point.efficiency),
-        "limit": point.limit,
-        "losses": point.losses,
-        "peak_byte": step.memory_byte,
-        "fits": point.fits,
-        "sent_byte": dict(step.sent_byte),
-        "coverage": dict(step.coverage),
-        "system": None if run is None else run.content,
-        "to_target": at_target,
-    }
+        "mode": curve.mode, "nodes": point.nodes, "devices": step.devices, "replicas": step.replicas,
+        "batch": step.samples, "microbatches": step.microbatches, "step_s": span_content(step.wall_s),
+        "compute_s": span_content(step.compute_s), "busy_s": span_content(step.busy_s),
+        "exposed_s": span_content(step.exposed_s), "bubble_s": span_content(step.bubble_s),
+        "sample_per_s": span_content(step.sample_per_s), "speedup": span_content(point.speedup),
+        "gain": point.speedup.value - 1, "efficiency": span_content(point.efficiency), "limit": point.limit,
+        "losses": point.losses, "peak_byte": step.memory_byte, "fits": point.fits,
+        "sent_byte": dict(step.sent_byte), "coverage": dict(step.coverage),
+        "system": None if run is None else run.content, "to_target": at_target,
+    }  # fmt: skip
 
 
-def _reference(curve: Curve, machine: Machine) -> dict[str, Any]:
+def _reference(curve: Curve, machine: Machine) -> Reference:
     one = curve.reference
-    return {
-        "mode": curve.mode,
-        "devices": one.devices,
-        "batch": one.samples,
-        "step_s": span_content(one.wall_s),
-        "fits": step_fit(machine, one).fits,
-    }
+    return {"mode": curve.mode, "devices": one.devices, "batch": one.samples, "step_s": span_content(one.wall_s),
+            "fits": step_fit(machine, one).fits}  # fmt: skip
 
 
 def _messages(link: Link) -> str:
@@ -134,20 +142,15 @@ def _messages(link: Link) -> str:
     return " ".join(f"{word} {exact_quantity(byte, 'byte')}" for word, byte in ends.items() if byte is not None)
 
 
-def _link(link: Link) -> dict[str, Any]:
+def _link(link: Link) -> LinkContent:
     """Put a link in plain form; ends that nobody stated are None."""
     alpha, rate = link.alpha_range_s or (None, None), link.range_byte_per_s or (None, None)
     return {
-        "tier": link.tier,
-        "channel": link.channel,
-        "direction": link.direction,
+        "tier": link.tier, "channel": link.channel, "direction": link.direction,
         "alpha_s": {"value": link.alpha_s, "low": alpha[0], "high": alpha[1]},
-        "byte_per_s": {"value": link.byte_per_s, "low": rate[0], "high": rate[1]},
-        "messages": _messages(link),
-        "serialise_byte_per_s": link.serialise_byte_per_s,
-        "basis": link.basis,
-        "source": link.source,
-    }
+        "byte_per_s": {"value": link.byte_per_s, "low": rate[0], "high": rate[1]}, "messages": _messages(link),
+        "serialise_byte_per_s": link.serialise_byte_per_s, "basis": link.basis, "source": link.source,
+    }  # fmt: skip
 
 
 def _notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
@@ -169,6 +172,13 @@ def _assumed(scaling: Scaling) -> list[str]:
     if shape is not None:
         found += [*OF_TRANSFORMERS, *((OF_EXPERTS,) if shape.experts else ())]
     return found
+
+
+def _conditions(scaling: Scaling) -> dict[str, Condition]:
+    """Say what a step on the fewest nodes varies with; empty where there is no step."""
+    nodes = min((point.nodes for curve in scaling.curves for point in curve.points), default=0)
+    job = NodesJob(scaling.model, scaling.machine, scaling.spec.layout, scaling.spec.options)
+    return job.conditions(nodes) if nodes else {}
 
 
 def _does_not_fit(scaling: Scaling) -> list[str]:
@@ -193,7 +203,7 @@ def scaling_content(
     service: Service | None = None,
     once: Sequence[Once] = (),
     epochs: EpochsToTarget | None = None,
-) -> dict[str, Any]:
+) -> ScalingContent:
     """Put scaling in the form of ``fomkit/scaling/1``.
 
     `service`: how jobs are served, for units a day; `once`: what is paid once a job; the machine's runs hold the
@@ -203,32 +213,23 @@ def scaling_content(
     capacity = scaling.machine.device.capacity_byte
     points = [_point(point, curve, scaling, serves, epochs) for curve in scaling.curves for point in curve.points]
     steps = [point.step for curve in scaling.curves for point in curve.points]
-    refused = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
-               for nodes, why in curve.refused]  # fmt: skip
+    refused: list[Refused] = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
+                              for nodes, why in curve.refused]  # fmt: skip
     return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "model": scaling.model.name,
-        "target": scaling.machine.name,
-        "interval": scaling.network.level,
-        "node_devices": scaling.network.node_devices,
-        "layout": vars(scaling.spec.layout),
-        "layout_said": describe_layout(scaling.spec.layout),
+        "schema": SCHEMA, "fomkit": __version__, "model": scaling.model.name, "target": scaling.machine.name,
+        "interval": scaling.network.level, "node_devices": scaling.network.node_devices,
+        "layout": vars(scaling.spec.layout), "layout_said": describe_layout(scaling.spec.layout),
         "links": [_link(link) for link in scaling.machine.links],
-        "capacity_byte": None if capacity is None else capacity.value,
-        "unit": scaling.model.unit.name,
-        "references": [_reference(curve, scaling.machine) for curve in scaling.curves],
-        "points": points,
-        "not_estimated": refused,
-        "does_not_fit": _does_not_fit(scaling),
+        "capacity_byte": None if capacity is None else capacity.value, "unit": scaling.model.unit.name,
+        "references": [_reference(curve, scaling.machine) for curve in scaling.curves], "points": points,
+        "not_estimated": refused, "does_not_fit": _does_not_fit(scaling),
         "least_bandwidth": bandwidth_content(scaling),
-        "to_target": None if epochs is None else curve_content(epochs),
-        "stack": stack_content(once),
+        "to_target": None if epochs is None else curve_content(epochs), "stack": stack_content(once),
         "excludes": list(dict.fromkeys(name for step in steps for name in step.excludes)),
-        "no_run": no_run(scaling.model),
-        "notes": _notes(scaling, steps),
+        "no_run": no_run(scaling.model), "notes": _notes(scaling, steps),
         "assumed": [*_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
-    }
+        "conditions": _conditions(scaling),
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ class ScalingResult:
 
     model: str
     target: str
-    content: Mapping[str, Any] = field(repr=False)
+    content: ScalingContent = field(repr=False)
 
     def table(self) -> pd.DataFrame:
         """Give one row for each number of nodes and mode.
@@ -250,7 +251,7 @@ class ScalingResult:
         """
         import pandas as pd
 
-        return pd.json_normalize(list(self.content["points"]), sep="_")
+        return pd.json_normalize([dict(one) for one in self.content["points"]], sep="_")
 
     def bandwidth(self) -> pd.DataFrame:
         """Give the bandwidth that a gain needs [byte/s] by number of replicas, with its ends.
@@ -261,7 +262,7 @@ class ScalingResult:
         import pandas as pd
 
         found = self.content["least_bandwidth"]
-        return pd.json_normalize(found["whole"] if found else [], sep="_")
+        return pd.json_normalize([dict(one) for one in found["whole"]] if found else [], sep="_")
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""

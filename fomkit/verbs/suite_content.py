@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.core.interval import Span, add_known, probability_above
@@ -17,10 +17,21 @@ from fomkit.core.suite import Suite
 from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.fom import PROPOSAL, verdict
-from fomkit.merit.measured_steps import merit_content
+from fomkit.merit.measured_steps import Merit, merit_content
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import AcceptedLine, SuiteResult
-from fomkit.plan.content import BASES_BY_TRUST, conditions_content, job_content, price_content, span_content
+from fomkit.plan.content import (
+    BASES_BY_TRUST,
+    Condition,
+    Ends,
+    OfJob,
+    Priced,
+    Stated,
+    conditions_content,
+    job_content,
+    price_content,
+    span_content,
+)  # fmt: skip
 from fomkit.plan.footprint import Grid, footprint, grid_content, lacks
 from fomkit.profiles.evidence import verdict_on
 
@@ -28,74 +39,96 @@ NOT_GIVEN = "not given"
 """Instead of a verdict on a threshold that rests on work of which the device is the smaller part."""
 
 
-def _verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str) -> dict[str, Any]:
+Verdict = TypedDict("Verdict", {"threshold": float, "probability": float | None, "verdict": str,
+                                "why": NotRequired[str]})  # fmt: skip
+Rated = TypedDict("Rated", {
+    "unit_per_day": Ends | None, "basis": str, "party": str, "class": str, "from": str, "kind": str,
+    "precision": str | None, "fits": bool | None, "excludes": list[str] | None, "deviations": list[str],
+    "missing": str | None, "conditions": NotRequired[dict[str, Condition]], "job": NotRequired[OfJob | None],
+})  # fmt: skip
+LineContent = TypedDict("LineContent", {
+    "name": str, "unit": str, "runs_per_unit": float, "required": bool, "class": str, "basis": str, "party": str,
+    "model": str | None, "relative": bool, "precisions_differ": bool, "fixed": Mapping[str, object],
+    "unit_per_day": dict[str, float | None], "ratio": float | None, "ratio_interval": Ends | None,
+    "weight": float | None, "excludes": list[str], "explained": float | None, "measured_run": str | None,
+    "machines": dict[str, Rated],
+})  # fmt: skip
+CampaignDays = TypedDict("CampaignDays", {"name": str, "line": str, "units": float,
+                                          "days": dict[str, float | None]})  # fmt: skip
+StepLine = TypedDict("StepLine", {
+    "name": str, "baseline_step_s": Ends, "rest_s": Ends, "step_s": Ends, "unit_per_day": Ends | None,
+    "measured_step_s": Ends | None, "inside": bool | None,
+})  # fmt: skip
+WhyLeft = TypedDict("WhyLeft", {"line": str, "why": str})
+Calibrated = TypedDict("Calibrated", {
+    "fom": Ends | None, "projected_fom": Ends | None, "measured_fom": Ends | None, "measured_lines": int,
+    "inside": int, "lines": list[StepLine], "left_out": list[WhyLeft], "carried": str,
+})  # fmt: skip
+Missing = TypedDict("Missing", {"line": str, "machine": str, "required": bool, "why": str})
+Deviation = TypedDict("Deviation", {"line": str, "machine": str, "deviation": str})
+SuiteContent = TypedDict("SuiteContent", {
+    "schema": str, "fomkit": str, "suite": str, "title": str, "version": int, "baseline": str, "target": str,
+    "frozen": bool, "interval": float | None, "threshold": Verdict | None, "incomplete": list[str],
+    "missing": list[Missing], "deviations": list[Deviation], "fom": Merit | None, "lines": list[LineContent],
+    "campaigns": list[CampaignDays], "calibrated": NotRequired[Calibrated | None], "notes": list[str],
+})  # fmt: skip
+
+
+def _verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str) -> Verdict:
     if withheld:
         return {"threshold": threshold, "probability": None, "verdict": NOT_GIVEN, "why": withheld}
     probability = probability_above(value, threshold)
     return {
-        "threshold": threshold,
-        "probability": probability if has_interval else None,
+        "threshold": threshold, "probability": probability if has_interval else None,
         "verdict": verdict(probability, PROPOSAL),
-    }
+    }  # fmt: skip
 
 
-def _rated_content(line: RatedLine) -> dict[str, Any]:
+def _rated_content(line: RatedLine) -> Rated:
     behind = line.estimate or line.job
-    return {
-        "unit_per_day": span_content(line.unit_per_day),
-        "basis": line.basis,
-        "party": line.party,
-        "class": line.category,
-        "from": line.source,
-        "kind": line.kind,
-        "precision": line.precision or None,
-        "fits": line.fit.fits,
-        "excludes": None if line.excludes is None else list(line.excludes),
-        "deviations": list(line.deviations),
-        "missing": line.missing or None,
-        **({} if behind is None else {"conditions": conditions_content(behind)}),
-        **({} if line.job is None else {"job": job_content(line.job)}),
-    }
+    content: Rated = {
+        "unit_per_day": span_content(line.unit_per_day), "basis": line.basis, "party": line.party,
+        "class": line.category, "from": line.source, "kind": line.kind, "precision": line.precision or None,
+        "fits": line.fit.fits, "excludes": None if line.excludes is None else list(line.excludes),
+        "deviations": list(line.deviations), "missing": line.missing or None,
+    }  # fmt: skip
+    if behind is not None:
+        content["conditions"] = conditions_content(behind)
+    if line.job is not None:
+        content["job"] = job_content(line.job)
+    return content
 
 
-def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> dict[str, Any]:
+def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineContent:
     line, merit = old.line, result.merit
     names = [machine.name for machine in result.machines]
     rates = {name: one.unit_per_day for name, one in zip(names, (old, new), strict=True)}
     ratio = merit.ratios.get(line.name) if merit else None
     held = next((one for one in result.explained if one.line == line.name), None)
     return {
-        "name": line.name,
-        "unit": line.unit,
-        "runs_per_unit": line.runs,
-        "required": line.required,
-        "class": new.category,
-        "basis": max(old.basis, new.basis, key=BASES_BY_TRUST.index),
-        "party": new.party,
-        "model": line.model,
-        "relative": line.is_relative,
+        "name": line.name, "unit": line.unit, "runs_per_unit": line.runs, "required": line.required,
+        "class": new.category, "basis": max(old.basis, new.basis, key=BASES_BY_TRUST.index), "party": new.party,
+        "model": line.model, "relative": line.is_relative,
         "precisions_differ": bool(old.precision and new.precision and old.precision != new.precision),
         "fixed": line.conditions.stated(),
         "unit_per_day": {name: rate.value if rate else None for name, rate in rates.items()},
-        "ratio": ratio.value if ratio else None,
-        "ratio_interval": span_content(ratio),
+        "ratio": ratio.value if ratio else None, "ratio_interval": span_content(ratio),
         "weight": merit.weights.get(line.name) if merit else None,
         "excludes": sorted({term for one in (old, new) for term in one.excludes or ()}),
-        "explained": None if held is None else held.share,
-        "measured_run": None if held is None else held.message,
+        "explained": None if held is None else held.share, "measured_run": None if held is None else held.message,
         "machines": {name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
-    }
+    }  # fmt: skip
 
 
-def _campaigns(result: SuiteResult) -> list[dict[str, Any]]:
-    found = []
+def _campaigns(result: SuiteResult) -> list[CampaignDays]:
+    found = list[CampaignDays]()
     for campaign in result.suite.campaigns:
         rates = {
             machine.name: next(one.unit_per_day for one in side if one.line.name == campaign.line)
             for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
         }
         days = {name: campaign.units / rate.value if rate else None for name, rate in rates.items()}
-        found.append({**vars(campaign), "days": days})
+        found.append({"name": campaign.name, "line": campaign.line, "units": campaign.units, "days": days})
     return found
 
 
@@ -105,32 +138,27 @@ CARRIED_SAYS = (
 )
 
 
-def _calibration(found: Calibration) -> dict[str, Any]:
+def _calibration(found: Calibration) -> Calibrated:
     """Put a suite from measured steps of its baseline in plain form."""
     inside, of = found.held
-    merits = {"fom": found.merit, "projected_fom": found.projected, "measured_fom": found.measured}
     return {
-        **{name: None if merit is None else span_content(merit.value) for name, merit in merits.items()},
-        "measured_lines": of,
-        "inside": inside,
+        "fom": None if found.merit is None else span_content(found.merit.value),
+        "projected_fom": None if found.projected is None else span_content(found.projected.value),
+        "measured_fom": None if found.measured is None else span_content(found.measured.value),
+        "measured_lines": of, "inside": inside,
         "lines": [
             {
-                "name": one.name,
-                "baseline_step_s": span_content(one.measured),
-                "rest_s": span_content(one.rest),
-                "step_s": span_content(one.step),
-                "unit_per_day": span_content(one.unit_per_day),
-                "measured_step_s": span_content(one.found),
-                "inside": one.inside,
+                "name": one.name, "baseline_step_s": span_content(one.measured), "rest_s": span_content(one.rest),
+                "step_s": span_content(one.step), "unit_per_day": span_content(one.unit_per_day),
+                "measured_step_s": span_content(one.found), "inside": one.inside,
             }
             for one in found.lines
         ],
-        "left_out": [{"line": name, "why": why} for name, why in found.left_out],
-        "carried": CARRIED_SAYS,
-    }
+        "left_out": [{"line": name, "why": why} for name, why in found.left_out], "carried": CARRIED_SAYS,
+    }  # fmt: skip
 
 
-def suite_content(result: SuiteResult) -> dict[str, Any]:
+def suite_content(result: SuiteResult) -> SuiteContent:
     """Put a suite's result in the form of ``fomkit/fom/1``."""
     suite, merit = result.suite, result.merit
     block = None
@@ -139,7 +167,7 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
         block = merit_content(merit, worst, result.excludes, result.unfit, result.explained)
         if not result.has_interval:
             block |= {"low": None, "high": None}
-    missing = [
+    missing: list[Missing] = [
         {"line": one.line.name, "machine": name, "required": one.line.required, "why": one.missing}
         for one, name in result.missing
     ]
@@ -148,19 +176,12 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
         against_threshold = _verdict(
             merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld
         )
-    return {
-        "schema": "fomkit/fom/1",
-        "fomkit": __version__,
-        "suite": suite.name,
-        "title": suite.title,
-        "version": suite.version,
-        "baseline": result.machines[0].name,
-        "target": result.machines[1].name,
+    content: SuiteContent = {
+        "schema": "fomkit/fom/1", "fomkit": __version__, "suite": suite.name, "title": suite.title,
+        "version": suite.version, "baseline": result.machines[0].name, "target": result.machines[1].name,
         "frozen": bool(suite.frozen) and result.machines[0].name == suite.baseline,
-        "interval": merit.value.level if merit and result.has_interval else None,
-        "threshold": against_threshold,
-        "incomplete": list(result.incomplete),
-        "missing": missing,
+        "interval": merit.value.level if merit and result.has_interval else None, "threshold": against_threshold,
+        "incomplete": list(result.incomplete), "missing": missing,
         "deviations": [
             {"line": one.line.name, "machine": machine.name, "deviation": message}
             for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
@@ -172,7 +193,7 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
             _line_content(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)
         ],
         "campaigns": _campaigns(result),
-        **({} if result.calibration is None else {"calibrated": _calibration(result.calibration)}),
+        "calibrated": None if result.calibration is None else _calibration(result.calibration),
         "notes": [
             *suite.notes,
             *dict.fromkeys(
@@ -181,7 +202,23 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
                 for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
             ),
         ],
-    }
+    }  # fmt: skip
+    if content["calibrated"] is None:
+        del content["calibrated"]
+    return content
+
+
+AcceptedRow = TypedDict("AcceptedRow", {"where": str, "used": bool, "said": str})
+Accepted = TypedDict("Accepted", {
+    "name": str, "required": bool, "committed": Ends | None, "committed_from": str, "basis": str,
+    "excludes": list[str], "fits": bool | None, "party": str, "measured": Ends | None, "difference": float | None,
+    "spread_stated": bool, "probability": float | None, "verdict": str, "contradictory": bool,
+    "modelled_share": float, "deviations": list[str], "rows": list[AcceptedRow],
+})  # fmt: skip
+AcceptContent = TypedDict("AcceptContent", {
+    "schema": str, "fomkit": str, "suite": str, "version": int, "machine": str, "interval": float,
+    "lines": list[Accepted],
+})  # fmt: skip
 
 
 def _difference(line: AcceptedLine) -> float | None:
@@ -189,15 +226,11 @@ def _difference(line: AcceptedLine) -> float | None:
     return None if committed is None or measured is None else measured.value / committed.value - 1
 
 
-def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine], level: float) -> dict[str, Any]:
+def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine], level: float) -> AcceptContent:
     """Put accepted lines in the form that JSON, terminal and page show."""
     return {
-        "schema": "fomkit/accept/1",
-        "fomkit": __version__,
-        "suite": suite.name,
-        "version": suite.version,
-        "machine": machine,
-        "interval": level,
+        "schema": "fomkit/accept/1", "fomkit": __version__, "suite": suite.name, "version": suite.version,
+        "machine": machine, "interval": level,
         "lines": [
             {
                 "name": line.committed.line.name,
@@ -223,19 +256,42 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
             }
             for line in lines
         ],
-    }
+    }  # fmt: skip
 
 
 SCHEMA = "fomkit/campaign-cost/1"
+Phase = TypedDict("Phase", {
+    "name": str, "work": str, "mode": str, "runs": float, "runs_basis": str, "source": str, "basis": str | None,
+    "run_s": Ends | None, "unit_per_day": Ends | None, "days": Ends | None, "order_of_magnitude": int | None,
+    "money": Ends | None, "energy_j": Ends | None, "energy_scope": str | None, "energy_missing": list[str],
+    "kg": Ends | None, "fits": bool | None, "explained": float | None, "measured_run": str | None,
+    "excludes": list[str], "deviations": list[str], "conditions": NotRequired[dict[str, Condition]],
+    "missing": str,
+})  # fmt: skip
+CampaignCarbon = TypedDict("CampaignCarbon", {
+    "kg": Ends | None, "missing": list[str], "kg_per_kwh": Stated | None, "to_wall": Stated | None,
+    "pue": Stated | None, "notes": list[str],
+})  # fmt: skip
+NoSpread = TypedDict("NoSpread", {"phases": list[str], "share": float})
+Sum = Literal["days", "money", "energy_j"]
+MachinePhases = TypedDict("MachinePhases", {
+    "target": str, "scope": str, "interval": float, "price": Priced | None, "currency": str | None,
+    "paid_units": float | None, "phases": list[Phase], "days": Ends | None, "money": Ends | None,
+    "energy_j": Ends | None, "order_of_magnitude": int | None, "no_spread": dict[Sum, NoSpread | None],
+    "little_explained": list[str], "lower_bound": list[str], "energy_scope": str | None,
+    "carbon": CampaignCarbon | None,
+})  # fmt: skip
+CampaignsContent = TypedDict("CampaignsContent", {
+    "schema": str, "fomkit": str, "campaign": str, "title": str, "machines": list[MachinePhases],
+    "notes": list[str],
+})  # fmt: skip
 
 
 def _order(days: Span | None) -> int | None:
     return None if days is None else math.floor(math.log10(days.value))
 
 
-def _no_spread(
-    phases: Sequence[PhaseCost], spans: Sequence[Span | None], total: Span | None
-) -> dict[str, Any] | None:
+def _no_spread(phases: Sequence[PhaseCost], spans: Sequence[Span | None], total: Span | None) -> NoSpread | None:
     """Name the phases whose figure states no spread, and the share of the sum that they carry."""
     if total is None or not total.value:
         return None
@@ -250,36 +306,27 @@ def _kg(cost: PhaseCost, grid: Grid) -> Span | None:
     return footprint(cost.energy_j, cost.energy_scope, grid)[1]
 
 
-def _phase(cost: PhaseCost, grid: Grid) -> dict[str, Any]:
+def _phase(cost: PhaseCost, grid: Grid) -> Phase:
     phase = cost.phase
-    return {
-        "name": phase.name,
-        "work": phase.model or f"{phase.suite}: {phase.line}",
-        "mode": phase.mode,
-        "runs": phase.runs,
-        "runs_basis": phase.basis,
-        "source": phase.source,
-        "basis": cost.basis,
-        "run_s": span_content(cost.run_s),
-        "unit_per_day": span_content(cost.per_day),
-        "days": span_content(cost.days),
-        "order_of_magnitude": _order(cost.days),
-        "money": span_content(cost.money),
-        "energy_j": span_content(cost.energy_j),
-        "energy_scope": cost.energy_scope,
-        "energy_missing": list(cost.energy_missing),
-        "kg": span_content(_kg(cost, grid)),
-        "fits": cost.fit.fits,
+    content: Phase = {
+        "name": phase.name, "work": phase.model or f"{phase.suite}: {phase.line}", "mode": phase.mode,
+        "runs": phase.runs, "runs_basis": phase.basis, "source": phase.source, "basis": cost.basis,
+        "run_s": span_content(cost.run_s), "unit_per_day": span_content(cost.per_day),
+        "days": span_content(cost.days), "order_of_magnitude": _order(cost.days),
+        "money": span_content(cost.money), "energy_j": span_content(cost.energy_j),
+        "energy_scope": cost.energy_scope, "energy_missing": list(cost.energy_missing),
+        "kg": span_content(_kg(cost, grid)), "fits": cost.fit.fits,
         "explained": None if cost.explained is None else cost.explained.share,
         "measured_run": None if cost.explained is None else cost.explained.message,
-        "excludes": list(cost.excludes),
-        "deviations": list(cost.message),
-        **({} if cost.estimate is None else {"conditions": conditions_content(cost.estimate)}),
-        "missing": cost.missing,
-    }
+        "excludes": list(cost.excludes), "deviations": list(cost.message),
+        "conditions": {} if cost.estimate is None else conditions_content(cost.estimate), "missing": cost.missing,
+    }  # fmt: skip
+    if cost.estimate is None:
+        del content["conditions"]
+    return content
 
 
-def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> dict[str, Any] | None:
+def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
     """Add up the carbon of phases, each from its own scope to the wall; None where nobody asks for it."""
     if grid.kg_per_j is None:
         return None
@@ -291,49 +338,39 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> dict[str, Any] | None:
     }
 
 
-def campaign_content(cost: CampaignCost, grid: Grid) -> dict[str, Any]:
+def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
     """Put a campaign on one machine in the form of an entry of ``machines``."""
     phases, scope = cost.phases, cost.options.scope or "system"
     scopes = {each.energy_scope for each in phases}
     energy_scope = next(iter(scopes)) if len(scopes) == 1 else None
-    of_each = {
-        "days": [each.days for each in phases],
-        "money": [each.money for each in phases],
+    of_each: dict[Sum, list[Span | None]] = {
+        "days": [each.days for each in phases], "money": [each.money for each in phases],
         "energy_j": [each.energy_j if energy_scope else None for each in phases],
-    }
+    }  # fmt: skip
     sums = {name: add_known(spans) for name, spans in of_each.items()}
     return {
-        "target": cost.machine.name,
-        "scope": scope,
-        "interval": cost.options.interval,
-        "price": price_content(cost.price),
+        "target": cost.machine.name, "scope": scope, "interval": cost.options.interval,
+        "price": None if cost.price is None else price_content(cost.price),
         "currency": cost.price.currency if cost.price else None,
         "paid_units": paid_units(cost.price, cost.machine, scope) if cost.price else None,
-        "phases": [_phase(each, grid) for each in phases],
-        **{name: span_content(total) for name, total in sums.items()},
+        "phases": [_phase(each, grid) for each in phases], "days": span_content(sums["days"]),
+        "money": span_content(sums["money"]), "energy_j": span_content(sums["energy_j"]),
         "order_of_magnitude": _order(sums["days"]),
         "no_spread": {name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
         "little_explained": [each.line for each in cost.little_explained],
-        "lower_bound": [each.phase.name for each in phases if each.excludes],
-        "energy_scope": energy_scope,
+        "lower_bound": [each.phase.name for each in phases if each.excludes], "energy_scope": energy_scope,
         "carbon": _carbon(phases, grid),
-    }
+    }  # fmt: skip
 
 
-def campaigns_content(found: Sequence[CampaignCost], grid: Grid) -> dict[str, Any]:
+def campaigns_content(found: Sequence[CampaignCost], grid: Grid) -> CampaignsContent:
     """Put a campaign on some machines in the form of ``fomkit/campaign-cost/1``."""
     workflow = found[0].workflow
-    return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "campaign": workflow.name,
-        "title": workflow.title,
-        "machines": [campaign_content(one, grid) for one in found],
-        "notes": list(workflow.notes),
-    }
+    return {"schema": SCHEMA, "fomkit": __version__, "campaign": workflow.name, "title": workflow.title,
+            "machines": [campaign_content(one, grid) for one in found], "notes": list(workflow.notes)}  # fmt: skip
 
 
-def phase_rows(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def phase_rows(content: CampaignsContent) -> list[Mapping[str, object]]:
     """Give one row for each phase on each machine."""
     return [
         {"target": machine["target"], "currency": machine["currency"], **phase}

@@ -14,13 +14,14 @@ from fomkit.output.screen import PLAIN, Page, Screen
 from fomkit.output.sweeps import format_scaling, format_sweep
 from fomkit.output.terminal import format_estimates
 from fomkit.verbs.answer import Answer, command
-from fomkit.verbs.compare import Comparison, estimates_content
+from fomkit.verbs.compare import Comparison, Study, estimates_content
 
 if TYPE_CHECKING:
     import altair as alt
 
     from fomkit.plan.estimate import Estimate
     from fomkit.verbs.cost import Cost
+    from fomkit.whatif.advice.advise import Advice
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.workbook.review import Review
 
@@ -92,19 +93,13 @@ class Plots:
         return draw_memory(memory_table(self.estimate), None if capacity is None else capacity.value)
 
 
-def _cost_content(found: Cost) -> dict[str, Any]:
-    from fomkit.verbs.cost import cost_content
-
-    return cost_content(found)
-
-
-def _advice(found: Any) -> Answer:
+def _advice(found: Advice) -> Answer:
     from fomkit.output.advice import format_advice, lines_of_findings
 
     return Answer(found.content, lines_of_findings(found.content), format_advice)
 
 
-def _cost(found: Any) -> Answer:
+def _cost(found: Cost) -> Answer:
     from fomkit.output.money import format_cost
     from fomkit.verbs.cost import figures_of
 
@@ -134,7 +129,7 @@ def _decision(found: Any) -> Answer:
     return Answer(content, content[rows], write, [content["does_not_fit"] or ""])
 
 
-def _twelve_steps(found: Comparison, content: Mapping[str, Any], screen: Screen) -> str:
+def _twelve_steps(found: Comparison, content: Study, screen: Screen) -> str:
     """Tell each estimate on a target as the lecture's twelve steps, with the terms of its energy."""
     from fomkit.merit.content import method_steps
     from fomkit.output.terminal import format_interval, format_terms
@@ -150,14 +145,14 @@ def _twelve_steps(found: Comparison, content: Mapping[str, Any], screen: Screen)
         numbered = ((str(place), *step) for place, step in enumerate(steps, start=1))
         page.rows([("", "right"), "step", *machines], numbered, first_out=machines)
         told += page.text()
-        told += "" if block["energy_j"] is None else format_terms(block)
+        told += format_terms(block)
     return told
 
 
 def _comparison(found: Comparison) -> Answer:
     from fomkit.output.estimates import format_from_measurements, with_ways
 
-    def write(content: Mapping[str, Any], screen: Screen = PLAIN, *, explain: bool = False) -> str:
+    def write(content: Study, screen: Screen = PLAIN, *, explain: bool = False) -> str:
         measured = content.get("from_measurements")
         aside = "" if measured is None else format_from_measurements(measured, screen)
         return (
@@ -230,8 +225,8 @@ def tornado_of(found: Sensitivity) -> alt.LayerChart:
 
 VIEWS: Mapping[str, View] = {
     "Advice": View(_text),
-    "Comparison": View(_text, content=estimates_content, html=_comparison_page),
-    "Cost": View(_text, content=_cost_content),
+    "Comparison": View(_text, html=_comparison_page),
+    "Cost": View(_text),
     "Estimate": View(
         lambda one: Comparison((one,), (), ()).summary(),
         html=lambda one: Comparison((one,), (), ())._repr_html_(),

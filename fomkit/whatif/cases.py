@@ -6,19 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.figure_table import title_of
 from fomkit.core.interval import Span, probability_above, reached_with
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
+from fomkit.plan.content import Condition, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import verdict_on, with_fits
 from fomkit.whatif import parameters as varied
-from fomkit.whatif.measurements import measurements
+from fomkit.whatif.measurements import ToMeasure, measurements
 
 Point = Mapping[str, float]
 """Parameters at other values; what is not named stays as it is."""
@@ -30,11 +31,21 @@ FIGURES = ("fom", "unit_per_day", "sample_per_s", "step_s")
 SMALLER_IS_BETTER = ("step_s",)
 
 
+Title = TypedDict("Title", {
+    "model": NotRequired[str], "suite": NotRequired[str], "target": str, "baseline": NotRequired[str],
+    "unit": NotRequired[str], "sizes": NotRequired[dict[str, int]], "precision": NotRequired[str],
+    "scope": NotRequired[str], "nodes": NotRequired[int], "layout": NotRequired[Mapping[str, object]],
+    "lines_that_stay": NotRequired[list[str]], "excludes": list[str], "little_explained": NotRequired[list[str]],
+    "does_not_fit": str, "notes": list[str], "conditions": NotRequired[dict[str, Condition]],
+    "line_conditions": NotRequired[dict[str, dict[str, Condition]]],
+})  # fmt: skip
+
+
 class Subject(Protocol):
     """A model on a machine, on many nodes of it, or a suite."""
 
     @property
-    def title(self) -> dict[str, Any]:
+    def title(self) -> Title:
         """Name what is asked of: model or suite, target, and under what conditions."""
         ...
 
@@ -67,7 +78,7 @@ class Subject(Protocol):
         """
         ...
 
-    def measurements(self) -> dict[str, Any]:
+    def measurements(self) -> ToMeasure:
         """Rank what could be measured by how much narrower the interval would be."""
         ...
 
@@ -219,13 +230,13 @@ class OneModel(OnMachine):
     tries = 512  # scenarios are priced together
 
     @property
-    def title(self) -> dict[str, Any]:
+    def title(self) -> Title:
         """Name model, target and sizes, and what nobody stated."""
         one = self.estimate
-        sizes = {"sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope}
-        return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name, **sizes,
+        return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
+                "sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope,
                 "excludes": sorted(one.excludes), "does_not_fit": one.fit.message,
-                "notes": list(verdict_on(one.machine))}  # fmt: skip
+                "notes": list(verdict_on(one.machine)), "conditions": conditions_content(one)}  # fmt: skip
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -297,7 +308,7 @@ class OneModel(OnMachine):
         """
         return figures_of(self.estimate_at(point))
 
-    def measurements(self) -> dict[str, Any]:
+    def measurements(self) -> ToMeasure:
         """Rank what could be measured by how much narrower the step's interval would be."""
         return measurements(self.estimate, self.options, self.parameters())
 

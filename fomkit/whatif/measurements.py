@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import pandas as pd
 
@@ -12,7 +12,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Fact, Machine, change_fact
 from fomkit.core.model import ModelProfile
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Ends, span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.evidence import ops_to_time
 from fomkit.plan.memory_of import device_kind
@@ -47,15 +47,31 @@ def _known(machine: Machine, name: str) -> Machine:
     return replace(machine, device=device, overheads=overheads)
 
 
-def measurement(kind: str, what: str, now: Span, then: Span, command: str, of: str = "step_s") -> dict[str, Any]:
-    """Give what a measurement would make of a figure, ``of``, as plain content."""
-    return {"kind": kind, "what": what, of: span_content(then), "shrinks": shrinks(now, then), "command": command}
+Measurable = TypedDict("Measurable", {
+    "kind": str, "what": str, "step_s": NotRequired[Ends], "fom": NotRequired[Ends], "shrinks": float,
+    "command": str, "executions": NotRequired[float], "share": NotRequired[float],
+    "line": NotRequired[dict[str, object]],
+})  # fmt: skip
+ToMeasure = TypedDict("ToMeasure", {
+    "measurements": NotRequired[list[Measurable]], "no_spread_stated": NotRequired[list[str]],
+    "measurements_say": NotRequired[str],
+})  # fmt: skip
 
 
-def ranked(found: Iterable[dict[str, Any]], **more: object) -> dict[str, object]:
-    """Give measurements, best first, ``more`` of them, and what is said of all."""
+def measurement(kind: str, what: str, now: Span, then: Span, command: str, of: str = "step_s") -> Measurable:
+    """Give what a measurement would make of a figure, ``of``, step_s or fom, as plain content."""
+    ends, less = span_content(then), shrinks(now, then)
+    if of == "fom":
+        return {"kind": kind, "what": what, "fom": ends, "shrinks": less, "command": command}
+    return {"kind": kind, "what": what, "step_s": ends, "shrinks": less, "command": command}
+
+
+def ranked(found: Iterable[Measurable], without: Sequence[str] | None = None) -> ToMeasure:
+    """Give measurements, best first, the facts ``without`` a spread where known, and what is said of all."""
     best_first = sorted(found, key=lambda entry: -entry["shrinks"])
-    return {"measurements": best_first, **more, "measurements_say": MEASUREMENTS_NOTE}
+    if without is None:
+        return {"measurements": best_first, "measurements_say": MEASUREMENTS_NOTE}
+    return {"measurements": best_first, "no_spread_stated": list(without), "measurements_say": MEASUREMENTS_NOTE}
 
 
 def measure_command(model: ModelProfile, machine: Machine, options: Options) -> str:
@@ -70,7 +86,7 @@ def measure_command(model: ModelProfile, machine: Machine, options: Options) -> 
     return " ".join([*words, OUT])
 
 
-def _of_ops(estimated: Estimate, command: str, top: int) -> Iterator[dict[str, Any]]:
+def _of_ops(estimated: Estimate, command: str, top: int) -> Iterator[Measurable]:
     """Give single ops, the ops of each kind together, and all ops."""
     for timed in ops_to_time(estimated, top)["measurements"]:
         yield {"kind": "op", "what": timed["sizes"], "step_s": timed["step_s"], "shrinks": timed["shrinks"],
@@ -93,9 +109,7 @@ def _fact_command(name: str) -> str:
     return "" if name.startswith("overhead/") else f"fomkit measure --quick {OUT}"
 
 
-def _of_facts(
-    estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]
-) -> Iterator[dict[str, Any]]:
+def _of_facts(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
     for parameter in parameters:
         if parameter.of == "machine" and parameter.has_interval:
             known = _known(estimated.machine, parameter.name)
@@ -105,7 +119,7 @@ def _of_facts(
 
 def measurements(
     estimated: Estimate, options: Options, parameters: tuple[Parameter, ...], top: int = TOP
-) -> dict[str, Any]:
+) -> ToMeasure:
     """Rank what could be measured on the machine by how much narrower the interval of the step would be.
 
     `estimated`: on the machine with its fits; `options`: those of the estimate; `parameters`: the facts of the
@@ -122,4 +136,4 @@ def measurements(
         *_of_facts(estimated, options, parameters),
     ]
     without = [one.name for one in parameters if one.of == "machine" and not one.has_interval]
-    return ranked(found, no_spread_stated=without)
+    return ranked(found, without)

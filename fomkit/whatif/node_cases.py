@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_independent
@@ -17,6 +16,7 @@ from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import Load
 from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
+from fomkit.plan.content import Condition
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob, SystemRun
 from fomkit.plan.options import Options, change_machine, choose_sizes
@@ -25,8 +25,8 @@ from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif import parameters as varied
-from fomkit.whatif.cases import Figures, OneModel, OnMachine, Point, Subject
-from fomkit.whatif.measurements import OUT, measure_command, measurement, ranked
+from fomkit.whatif.cases import Figures, OneModel, OnMachine, Point, Subject, Title
+from fomkit.whatif.measurements import OUT, ToMeasure, measure_command, measurement, ranked
 from fomkit.whatif.suite_cases import OfSuite
 
 
@@ -42,17 +42,22 @@ class OnNodes(OnMachine):
     tries = 48  # each value is a step of its own
 
     @property
-    def title(self) -> dict[str, Any]:
+    def title(self) -> Title:
         """Name model, target, nodes and layout, and what nobody stated."""
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": choose_sizes(self.model, self.options.wanted_sizes), "nodes": self.nodes,
                 "layout": vars(self.layout), "excludes": self._excludes,
-                "does_not_fit": self.unfit({}), "notes": list(verdict_on(self._fitted))}  # fmt: skip
+                "does_not_fit": self.unfit({}), "notes": list(verdict_on(self._fitted)),
+                "conditions": self._conditions}  # fmt: skip
 
     @cached_property
     def _excludes(self) -> list[str]:
         _, step, run = self._step({})
         return sorted({*step.excludes, *(() if run is None else run.time.excludes)})
+
+    @cached_property
+    def _conditions(self) -> dict[str, Condition]:
+        return self._step({})[0].conditions(self.nodes)
 
     @cached_property
     def _peaks(self) -> frozenset[str] | None:
@@ -111,7 +116,7 @@ class OnNodes(OnMachine):
         job, step, _ = self._step(point)
         return step_fit(job.machine, step).message
 
-    def measurements(self) -> dict[str, Any]:
+    def measurements(self) -> ToMeasure:
         """Rank a step on one device and the collectives by how much narrower the step's interval would be."""
         step = self._step({})[1]
         if self.model.transformer is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from fomkit.core.machine import RATES, Fact, Machine, peak_name
 from fomkit.core.model import OF_A_RUN, ModelProfile
@@ -21,6 +21,10 @@ FEWER = ("epochs", "samples", "train_samples", "validation_samples")
 """Parameters of a model of which a run with less is shorter."""
 PLAIN_RANGE = 0.1
 """Part of a value by which it is varied where nobody states an interval of it."""
+
+
+Setting = TypedDict("Setting", {"parameter": str, "of": str, "unit": str, "setting": float})
+NotVaried = TypedDict("NotVaried", {"parameter": str, "why": str})
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Parameter:
     source: str = ""
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Setting:
         """Name, kind, unit and value as plain content."""
         return {"parameter": self.name, "of": self.of, "unit": self.unit, "setting": self.value}
 

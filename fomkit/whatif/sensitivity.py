@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
-from fomkit.plan.content import INTERVAL_MEANING, span_content
-from fomkit.whatif.cases import Figures, Outcome, Point, Subject, main_figure
-from fomkit.whatif.parameters import PLAIN_RANGE, Parameter
+from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
+from fomkit.whatif.cases import Figures, Outcome, Point, Subject, Title, main_figure
+from fomkit.whatif.measurements import ToMeasure
+from fomkit.whatif.parameters import PLAIN_RANGE, NotVaried, Parameter
 
 if TYPE_CHECKING:
     import altair as alt
@@ -155,6 +156,26 @@ ASSUMED = (
 )
 
 
+Varied = TypedDict("Varied", {"from": float, "to": float, "has_interval": bool, "said": str})
+EffectContent = TypedDict("EffectContent", {
+    "parameter": str, "of": str, "unit": str, "setting": float, "basis": str | None, "source": str | None,
+    "elasticity": dict[str, float], "at_half_step": float | None, "below": float | None, "above": float | None,
+    "smooth": bool, "kink": bool, "step": float, "varied": Varied, "at_low": Ends | None, "at_high": Ends | None,
+    "swing": float, "why": str | None,
+})  # fmt: skip
+
+
+Hanging = TypedDict("Hanging", {
+    "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "figure": str,
+    "figures": dict[str, Ends], "step": float, "plain_range": float, "parameters": list[EffectContent],
+    "not_varied": list[NotVaried], "assumed": list[str],
+})  # fmt: skip
+
+
+class SensitivityContent(Title, ToMeasure, Hanging):
+    """``fomkit/sensitivity/1``."""
+
+
 @dataclass(frozen=True)
 class Sensitivity(Shown):
     """What a result hangs on.
@@ -167,32 +188,25 @@ class Sensitivity(Shown):
     `to_measure`: ``measurements``, best first, and what else is said of them (`Subject.measurements`).
     """
 
-    title: Mapping[str, Any]
+    title: Title
     level: float
     figure: str
     figures: Figures
     effects: tuple[Effect, ...]
     not_varied: tuple[tuple[str, str], ...]
-    to_measure: Mapping[str, Any]
+    to_measure: ToMeasure
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> SensitivityContent:
         """Everything in the form of ``fomkit/sensitivity/1``."""
         return {
-            "schema": SCHEMA,
-            "fomkit": __version__,
-            **self.title,
-            "interval": self.level,
-            "interval_covers": INTERVAL_MEANING,
-            "figure": self.figure,
-            "figures": {name: span_content(span) for name, span in self.figures.items()},
-            "step": STEP,
-            "plain_range": PLAIN_RANGE,
-            "parameters": [_effect(effect) for effect in self.effects],
-            "not_varied": [{"parameter": name, "why": why} for name, why in self.not_varied],
-            **self.to_measure,
+            "schema": SCHEMA, "fomkit": __version__, **self.title, "interval": self.level,
+            "interval_covers": INTERVAL_MEANING, "figure": self.figure,
+            "figures": {name: span_content(span) for name, span in self.figures.items()}, "step": STEP,
+            "plain_range": PLAIN_RANGE, "parameters": [_effect(effect) for effect in self.effects],
+            "not_varied": [{"parameter": name, "why": why} for name, why in self.not_varied], **self.to_measure,
             "assumed": list(ASSUMED),
-        }
+        }  # fmt: skip
 
     def table(self) -> pd.DataFrame:
         """Give one row for each parameter in the order of the effects, as the tornado is drawn from.
@@ -204,23 +218,15 @@ class Sensitivity(Shown):
 
         rows = [
             {
-                "parameter": effect.parameter.name,
-                "of": effect.parameter.of,
-                "unit": effect.parameter.unit,
-                "value": effect.parameter.value,
-                "low": effect.low,
-                "high": effect.high,
-                "has_interval": effect.parameter.has_interval,
-                "varied": effect.parameter.varied,
+                "parameter": effect.parameter.name, "of": effect.parameter.of, "unit": effect.parameter.unit,
+                "value": effect.parameter.value, "low": effect.low, "high": effect.high,
+                "has_interval": effect.parameter.has_interval, "varied": effect.parameter.varied,
                 "at_low": None if effect.at_low is None else effect.at_low.value,
-                "at_high": None if effect.at_high is None else effect.at_high.value,
-                "swing": effect.swing,
-                "elasticity": effect.elasticity[self.figure],
-                "smooth": effect.smooth,
-                "kink": effect.kink,
+                "at_high": None if effect.at_high is None else effect.at_high.value, "swing": effect.swing,
+                "elasticity": effect.elasticity[self.figure], "smooth": effect.smooth, "kink": effect.kink,
             }
             for effect in self.effects
-        ]
+        ]  # fmt: skip
         return pd.DataFrame(rows)
 
     def chart(self) -> alt.LayerChart:
@@ -233,30 +239,19 @@ class Sensitivity(Shown):
         return self._view.text(self)
 
 
-def _effect(effect: Effect) -> dict[str, Any]:
+def _effect(effect: Effect) -> EffectContent:
     parameter = effect.parameter
     return {
-        **parameter.content,
-        "basis": parameter.basis or None,
-        "source": parameter.source or None,
-        "elasticity": dict(effect.elasticity),
-        "at_half_step": effect.at_half_step,
-        "below": effect.below,
-        "above": effect.above,
-        "smooth": effect.smooth,
-        "kink": effect.kink,
-        "step": effect.step,
+        **parameter.content, "basis": parameter.basis or None, "source": parameter.source or None,
+        "elasticity": dict(effect.elasticity), "at_half_step": effect.at_half_step, "below": effect.below,
+        "above": effect.above, "smooth": effect.smooth, "kink": effect.kink, "step": effect.step,
         "varied": {
-            "from": effect.low,
-            "to": effect.high,
-            "has_interval": parameter.has_interval,
+            "from": effect.low, "to": effect.high, "has_interval": parameter.has_interval,
             "said": parameter.varied,
         },
-        "at_low": span_content(effect.at_low),
-        "at_high": span_content(effect.at_high),
-        "swing": effect.swing,
+        "at_low": span_content(effect.at_low), "at_high": span_content(effect.at_high), "swing": effect.swing,
         "why": effect.why or None,
-    }
+    }  # fmt: skip
 
 
 def sensitivity(subject: Subject) -> Sensitivity:

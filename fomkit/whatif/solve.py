@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span
-from fomkit.plan.content import INTERVAL_MEANING, span_content
-from fomkit.whatif.cases import Figures, Goal, Subject
-from fomkit.whatif.parameters import Parameter
+from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
+from fomkit.whatif.cases import Figures, Goal, Subject, Title
+from fomkit.whatif.parameters import NotVaried, Parameter
 from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
 
 DIVISIONS = {2: 10, 3: 5, 4: 4}
@@ -240,6 +240,30 @@ OF_TRIED = "of sizes and nodes only some values are tried, and another may do"
 UNUSED = "nothing here runs at it"
 
 
+GoalContent = TypedDict("GoalContent", {"asked": float, "at_most": bool, "probability": float})
+ChangeContent = TypedDict("ChangeContent", {
+    "parameter": str, "of": str, "unit": str, "setting": float, "reached": bool, "needed": float | None,
+    "factor": float | None, "tried": float | None, "then": Ends, "probability": float, "why": str | None,
+    "proved": bool, "does_not_fit": str | None,
+})  # fmt: skip
+Together = TypedDict("Together", {"values": Mapping[str, float], "factors": Mapping[str, float], "total": float,
+                                  "then": Ends, "probability": float})  # fmt: skip
+FrontierContent = TypedDict("FrontierContent", {"parameters": list[str], "reached": bool, "points": list[Together],
+                                                "why": str | None})  # fmt: skip
+
+
+Solved = TypedDict("Solved", {
+    "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "figure": str,
+    "figures": dict[str, Ends], "goal": GoalContent, "probability": float, "already_reached": bool,
+    "reached": bool, "most_factor": float, "changes": list[ChangeContent], "refused": list[NotVaried],
+    "frontier": FrontierContent | None, "assumed": list[str],
+})  # fmt: skip
+
+
+class SolveContent(Title, Solved):
+    """``fomkit/solve/1``."""
+
+
 @dataclass(frozen=True)
 class Solution(Shown):
     """What it takes to reach a goal.
@@ -253,7 +277,7 @@ class Solution(Shown):
     `frontier`: none where none was asked for, or the goal is reached.
     """
 
-    title: Mapping[str, Any]
+    title: Title
     level: float
     goal: Goal
     figures: Figures
@@ -274,51 +298,38 @@ class Solution(Shown):
         return self.already or combined or any(change.reached for change in self.changes)
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> SolveContent:
         """Everything in the form of ``fomkit/solve/1``."""
         goal = self.goal
         return {
-            "schema": SCHEMA,
-            "fomkit": __version__,
-            **self.title,
-            "interval": self.level,
-            "interval_covers": INTERVAL_MEANING,
-            "figure": goal.figure,
+            "schema": SCHEMA, "fomkit": __version__, **self.title, "interval": self.level,
+            "interval_covers": INTERVAL_MEANING, "figure": goal.figure,
             "figures": {name: span_content(span) for name, span in self.figures.items()},
             "goal": {"asked": goal.value, "at_most": goal.at_most, "probability": goal.probability},
-            "probability": self.probability,
-            "already_reached": self.already,
-            "reached": self.reached,
-            "most_factor": MOST,
-            "changes": [_change(change) for change in self.changes],
+            "probability": self.probability, "already_reached": self.already, "reached": self.reached,
+            "most_factor": MOST, "changes": [_change(change) for change in self.changes],
             "refused": [{"parameter": name, "why": why} for name, why in self.refused],
             "frontier": None if self.frontier is None else _frontier(self.frontier),
             "assumed": [*ASSUMED, *([OF_TRIED] if any(not change.proved for change in self.changes) else [])],
-        }
+        }  # fmt: skip
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
         return self._view.text(self)
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: Change) -> ChangeContent:
     parameter = change.parameter
     return {
-        **parameter.content,
-        "reached": change.reached,
-        "needed": change.value if change.reached else None,
-        "factor": change.factor if change.reached else None,
-        "tried": None if change.reached else change.value,
-        "then": span_content(change.figure),
-        "probability": change.probability,
-        "why": change.why or None,
-        "proved": change.proved,
-        "does_not_fit": change.unfit or None,
-    }
+        **parameter.content, "reached": change.reached, "needed": change.value if change.reached else None,
+        "factor": change.factor if change.reached else None, "tried": None if change.reached else change.value,
+        "then": span_content(change.figure), "probability": change.probability, "why": change.why or None,
+        "proved": change.proved, "does_not_fit": change.unfit or None,
+    }  # fmt: skip
 
 
-def _frontier(found: Frontier) -> dict[str, Any]:
-    points = [
+def _frontier(found: Frontier) -> FrontierContent:
+    points: list[Together] = [
         {"values": one.values, "factors": one.factors, "total": one.total, "then": span_content(one.figure),
          "probability": one.probability}
         for one in found.points

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -14,12 +13,13 @@ from fomkit.core.suite import Conditions, Suite, SuiteLine
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, fixed_conditions
 from fomkit.merit.suites import SuiteResult, merit_of, run_suite
+from fomkit.plan.content import conditions_content
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import LINKS, Options, change_machine
 from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif import parameters as varied
-from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point
-from fomkit.whatif.measurements import measure_command, measurement, ranked
+from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Title
+from fomkit.whatif.measurements import ToMeasure, measure_command, measurement, ranked
 
 _OF_MODEL = {"samples": "train_samples"}
 """A line's conditions that a model's parameters call otherwise."""
@@ -60,9 +60,10 @@ class OfSuite(OnMachine):
     tries = 48  # each value rates the suite again
 
     @property
-    def title(self) -> dict[str, Any]:
+    def title(self) -> Title:
         """Name suite, machines and scope, the lines that no rate moves, and what nobody stated."""
         still = [one.line.name for one in self.result.target if one.kind != "estimated"]
+        behind = {one.line.name: one.estimate or one.job for one in self.result.target}
         return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
                 "scope": self.suite.scope, "lines_that_stay": still,
                 "excludes": list(self.result.excludes),
@@ -70,7 +71,10 @@ class OfSuite(OnMachine):
                 "does_not_fit": "; ".join(self.result.unfit),
                 "notes": list(dict.fromkeys(
                     text for estimate in self.result.estimates for text in verdict_on(estimate.machine)
-                ))}  # fmt: skip
+                )),
+                "line_conditions": {
+                    name: conditions_content(one) for name, one in behind.items() if one is not None
+                }}  # fmt: skip
 
     @cached_property
     def result(self) -> SuiteResult:
@@ -277,7 +281,7 @@ class OfSuite(OnMachine):
             return ""
         return measure_command(one.model, one.machine, replace(self.options, sizes=one.sizes, batch=None))
 
-    def measurements(self) -> dict[str, Any]:
+    def measurements(self) -> ToMeasure:
         """Rank the lines by how much narrower the figure's interval would be if one rate were known exactly."""
         merit, found = self.result.merit, []
         if merit is None:

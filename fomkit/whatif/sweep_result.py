@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,10 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import Shown
 from fomkit.ops.precision import choose_formats
-from fomkit.plan.content import INTERVAL_MEANING
+from fomkit.plan.content import INTERVAL_MEANING, Condition, conditions_content
+from fomkit.plan.estimate import estimate
+from fomkit.plan.job import NodesJob
+from fomkit.plan.options import NODES
 from fomkit.profiles.evidence import verdict_on, without_implausible
 from fomkit.whatif.sweep import Sweep
 from fomkit.whatif.sweep_axes import POWER, PRICE, Axis
@@ -195,22 +198,36 @@ def points_content(points: pd.DataFrame) -> Iterator[dict[str, object]]:
         yield {str(name): _plain(value) for name, value in row.items()}
 
 
-def _axis_content(axis: Axis, sweep: Sweep) -> dict[str, Any]:
+AxisContent = TypedDict("AxisContent", {"name": str, "unit": str, "least": float, "most": float,
+                                        "count": int | None, "spacing": str})  # fmt: skip
+PriceOf = TypedDict("PriceOf", {"currency": str, "per": str, "date": str, "source": str})
+ObjectiveContent = TypedDict("ObjectiveContent", {"name": str, "column": str, "better": str, "unit": str})
+EndsOfRange = TypedDict("EndsOfRange", {"least": float, "most": float})
+Best = TypedDict("Best", {"objective": str, "point": dict[str, object] | None})
+Front = TypedDict("Front", {"size": int, "points": list[dict[str, object]]})
+SweepContent = TypedDict("SweepContent", {
+    "schema": str, "fomkit": str, "model": str, "target": str, "sizes": dict[str, int], "precision": str,
+    "scope": str, "interval": float, "interval_covers": str, "way": str, "seed": int | None, "points": int,
+    "too_large": int | None, "not_checked": int, "why_not_checked": str | None, "excludes": list[str],
+    "price": PriceOf | None, "varied": list[AxisContent], "per": str, "unit": str,
+    "objectives": list[ObjectiveContent], "ranges": dict[str, EndsOfRange], "best": list[Best], "front": Front,
+    "absent": dict[str, str], "assumed": list[str], "notes": list[str], "conditions": dict[str, Condition],
+})  # fmt: skip
+
+
+def _axis_content(axis: Axis, sweep: Sweep) -> AxisContent:
     low, high = axis.ends
     plain = "count" if axis.kind.whole else "number"
     if axis.name == PRICE and sweep.bill is not None:
         plain = f"{sweep.bill.price.currency}/h"
     return {
-        "name": axis.name,
-        "unit": _UNITS.get(axis.kind.dimension, plain),
-        "least": int(low) if axis.kind.whole else low,
-        "most": int(high) if axis.kind.whole else high,
-        "count": axis.count,
-        "spacing": "listed" if axis.values else "log" if axis.log else "linear",
-    }
+        "name": axis.name, "unit": _UNITS.get(axis.kind.dimension, plain),
+        "least": int(low) if axis.kind.whole else low, "most": int(high) if axis.kind.whole else high,
+        "count": axis.count, "spacing": "listed" if axis.values else "log" if axis.log else "linear",
+    }  # fmt: skip
 
 
-def _price_content(sweep: Sweep) -> dict[str, str] | None:
+def _price_content(sweep: Sweep) -> PriceOf | None:
     """Say what the cost is of; None where there is none."""
     if sweep.bill is None:
         return None
@@ -229,7 +246,23 @@ def _assumed(sweep: Sweep) -> list[str]:
     return [text for name, text in ASSUMED.items() if holds[name]]
 
 
-def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
+def _conditions(sweep: Sweep) -> dict[str, Condition]:
+    """Say what a time varies with, of the machine as it is and the least sizes, and what each point varies."""
+    whole = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
+    sizes = {name: size for name, size in whole.items() if name == "batch" or name in sweep.model.sizes}
+    options = replace(sweep.options, batch=None, sizes={**sweep.options.wanted_sizes, **sizes})
+    if sweep.on_nodes:
+        found = NodesJob(sweep.model, sweep.machine, sweep.layout, options).conditions(whole[NODES])
+    else:
+        found = conditions_content(estimate(sweep.model, sweep.machine, options))
+    if "byte_per_s" in sweep.names:
+        found["bandwidth"] = {"is": "modelled", "what": "that of each point, as it is varied here"}
+    if sizes:
+        found["sizes"] = {"is": "modelled", "what": f"each op at the {' and '.join(sizes)} of each point"}
+    return found
+
+
+def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
     """Put a sweep in the form of ``fomkit/sweep/1``, once its points went by."""
     front = tally.sorted_front()
     formats = choose_formats(
@@ -238,37 +271,27 @@ def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
     sizes = {**sweep.model.sizes, **sweep.options.wanted_sizes}
     firsts = [(objective, tally.sorted_front(objective).head(1)) for objective in sweep.objectives]
     return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "model": sweep.model.name,
-        "target": sweep.machine.name,
+        "schema": SCHEMA, "fomkit": __version__, "model": sweep.model.name, "target": sweep.machine.name,
         "sizes": {name: size for name, size in sizes.items() if name not in sweep.names},
-        "precision": formats.name,
-        "scope": sweep.scope,
-        "interval": sweep.options.interval,
-        "interval_covers": INTERVAL_MEANING,
-        "way": sweep.plan.way,
-        "seed": None if sweep.plan.way == "grid" else sweep.plan.seed,
-        "points": tally.seen,
-        "too_large": tally.too_large if FITS in sweep.known else None,
-        "not_checked": tally.not_checked,
+        "precision": formats.name, "scope": sweep.scope, "interval": sweep.options.interval,
+        "interval_covers": INTERVAL_MEANING, "way": sweep.plan.way,
+        "seed": None if sweep.plan.way == "grid" else sweep.plan.seed, "points": tally.seen,
+        "too_large": tally.too_large if FITS in sweep.known else None, "not_checked": tally.not_checked,
         "why_not_checked": (sweep.memory.unchecked or UNCHECKED) if tally.not_checked else None,
-        "excludes": list(sweep.excludes),
-        "price": _price_content(sweep),
-        "varied": [_axis_content(axis, sweep) for axis in sweep.plan.axes],
-        "per": sweep.per,
+        "excludes": list(sweep.excludes), "price": _price_content(sweep),
+        "varied": [_axis_content(axis, sweep) for axis in sweep.plan.axes], "per": sweep.per,
         "unit": sweep.model.unit.name,
-        "objectives": [objective._asdict() for objective in sweep.objectives],
+        "objectives": [
+            {"name": one.name, "column": one.column, "better": one.better, "unit": one.unit}
+            for one in sweep.objectives
+        ],
         "ranges": {name: {"least": low, "most": high} for name, (low, high) in tally.ranges.items()
                    if name not in sweep.names},
         "best": [{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
-        "front": {
-            "size": len(front),
-            "points": list(points_content(front.head(FRONT_LISTED))),
-        },
-        "absent": dict(sweep.absent),
-        "assumed": _assumed(sweep),
+        "front": {"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
+        "absent": dict(sweep.absent), "assumed": _assumed(sweep),
         "notes": list(verdict_on(without_implausible(sweep.machine))),
+        "conditions": _conditions(sweep),
     }  # fmt: skip
 
 
@@ -285,7 +308,7 @@ class Swept(Shown):
 
     table: pd.DataFrame
     front: pd.DataFrame
-    content: Mapping[str, Any]
+    content: SweepContent
 
     @property
     def best(self) -> pd.Series:

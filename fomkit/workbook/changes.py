@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
-from typing import Any, get_args
+from typing import TypedDict, get_args
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, probability_above
@@ -295,7 +295,11 @@ BULK = 6
 """Changes of one column from which on they are told together."""
 _ROW_TABLES = (OPS.title, GIVEN.title, JOBS.title, WORKLOADS.title)
 """Tables whose rows are alike; each fact of a machine is a thing of its own."""
-Effects = list[dict[str, Any]]
+Effect = TypedDict("Effect", {
+    "figure": str, "old": float, "new": float, "change": float, "old_low": float, "old_high": float,
+    "new_low": float, "new_high": float, "old_probability": float | None, "new_probability": float | None,
+})  # fmt: skip
+Effects = list[Effect]
 
 
 @dataclass(frozen=True)

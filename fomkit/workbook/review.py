@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 
@@ -219,7 +219,25 @@ def _shown_entry(entry: object) -> object:
     return UNKNOWN if entry is None else "the value" if entry == FOLLOWS else entry
 
 
-def _change_content(change: Change, alone: Effects | None, why_not: str) -> dict[str, Any]:
+Changed = TypedDict("Changed", {
+    "where": str, "what": str, "unit": str, "old": object, "new": object, "basis": str, "party": str,
+    "source": str, "alone": Effects | None, "not_computed": str, "moves_nothing": bool,
+})  # fmt: skip
+Move = TypedDict("Move", {"old": str, "new": str, "count": int})
+Group = TypedDict("Group", {
+    "sheet": str, "machine": str, "column": str, "where": list[str], "count": int, "factor_low": float | None,
+    "factor_high": float | None, "basis": list[Move], "party": list[Move], "sources": list[str],
+    "alone": Effects | None, "not_computed": str, "moves_nothing": bool,
+})  # fmt: skip
+Talk = TypedDict("Talk", {"where": str, "kind": str, "said": str})
+ReviewContent = TypedDict("ReviewContent", {
+    "schema": str, "fomkit": str, "workbook": str, "issued": str, "caveats": list[str], "threshold": float | None,
+    "changes": list[Changed], "groups": list[Group], "together": Effects | None, "not_computed": str,
+    "findings": list[Talk],
+})  # fmt: skip
+
+
+def _change_content(change: Change, alone: Effects | None, why_not: str) -> Changed:
     return {
         "where": change.where, "what": change.what, "unit": change.unit, "old": _shown_entry(change.old),
         "new": _shown_entry(change.new), "basis": change.basis, "party": change.party, "source": change.source,
@@ -227,12 +245,12 @@ def _change_content(change: Change, alone: Effects | None, why_not: str) -> dict
     }  # fmt: skip
 
 
-def _moves(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+def _moves(pairs: Sequence[tuple[str, str]]) -> list[Move]:
     """Count what became what, the most frequent first."""
     return [{"old": old, "new": new, "count": count} for (old, new), count in Counter(pairs).most_common()]
 
 
-def _group_content(some: Sequence[Change], effector: Effector) -> dict[str, Any]:
+def _group_content(some: Sequence[Change], effector: Effector) -> Group:
     """Put the changes of one column in a form: how many, from what to what, on which ground, and what they do."""
     pairs = ((one.old, one.new) for one in some)
     ratios = [new / old for old, new in pairs if isinstance(old, float) and isinstance(new, float) and old]
@@ -241,29 +259,22 @@ def _group_content(some: Sequence[Change], effector: Effector) -> dict[str, Any]
     is_computed = some[0].is_number and not some[0].is_ignored
     alone, why_not = effector.of(some, "with this column") if is_computed else (None, "")
     return {
-        "sheet": table.sheet,
-        "machine": some[0].machine,
-        "column": header,
-        "where": [one.where for one in some],
-        "count": len(some),
-        "factor_low": min(ratios, default=None),
-        "factor_high": max(ratios, default=None),
+        "sheet": table.sheet, "machine": some[0].machine, "column": header, "where": [one.where for one in some],
+        "count": len(some), "factor_low": min(ratios, default=None), "factor_high": max(ratios, default=None),
         "basis": _moves([(one.was_basis, one.basis) for one in some]),
         "party": _moves([(one.was_party, one.party) for one in some]),
-        "sources": list(dict.fromkeys(one.source for one in some if one.source)),
-        "alone": alone,
-        "not_computed": why_not,
-        "moves_nothing": all(one.is_idle for one in some) and not some[0].is_ignored,
-    }
+        "sources": list(dict.fromkeys(one.source for one in some if one.source)), "alone": alone,
+        "not_computed": why_not, "moves_nothing": all(one.is_idle for one in some) and not some[0].is_ignored,
+    }  # fmt: skip
 
 
-def review_content(found: Review) -> dict[str, Any]:
+def review_content(found: Review) -> ReviewContent:
     """Put a review in the form of ``fomkit/review/1``: each change with its effect alone, and all together.
 
     An effect is None, and ``not_computed`` says why, where a figure is unknown or cannot be. ``groups`` are the
     columns in which many figures of a machine were changed, each with the effect of all of them.
     """
-    findings, entries = list(found.findings), []
+    findings, entries = list(found.findings), list[Changed]()
     effector = Effector(found.sent, found.before, found.findings)
     figures = [change for change in found.changes if not change.is_ground]
     for index, change in enumerate(figures):
@@ -277,15 +288,10 @@ def review_content(found: Review) -> dict[str, Any]:
     if why_not and not any(finding.kind == "range" for finding in findings):
         findings.append(Finding(str(found.returned), "range", f"{why_not}."))
     return {
-        "schema": "fomkit/review/1",
-        "fomkit": __version__,
-        "workbook": str(found.returned),
-        "issued": str(found.issued),
-        "caveats": [message for _, message in found.before.caveats],
-        "threshold": found.before.threshold,
-        "changes": entries,
-        "groups": [_group_content(some, effector) for some in changes.columns(figures)],
-        "together": together,
+        "schema": "fomkit/review/1", "fomkit": __version__, "workbook": str(found.returned),
+        "issued": str(found.issued), "caveats": [message for _, message in found.before.caveats],
+        "threshold": found.before.threshold, "changes": entries,
+        "groups": [_group_content(some, effector) for some in changes.columns(figures)], "together": together,
         "not_computed": why_not,
         "findings": [{"where": one.where, "kind": one.kind, "said": one.message} for one in findings],
-    }
+    }  # fmt: skip

@@ -6,7 +6,7 @@ What the answer hangs on, and what to measure to know it better.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
@@ -18,8 +18,9 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.verbs.report.words import figure, frame_table, number, parameter, share
-from fomkit.verbs.scaling import scaling_content
+from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.whatif.cases import OneModel
+from fomkit.whatif.measurements import Measurable
 from fomkit.whatif.sensitivity import Sensitivity
 from fomkit.whatif.sensitivity import sensitivity as work_out
 
@@ -46,7 +47,7 @@ def _doubled(most: int) -> list[int]:
     return found
 
 
-def _points(contents: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def _points(contents: Sequence[ScalingContent]) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
@@ -73,7 +74,7 @@ def _groups(machine: Machine, nodes: Sequence[int] | None) -> list[tuple[Machine
     return [*((with_links(machine, (), part), [1]) for part in parts), (machine, _doubled(most))]
 
 
-def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[dict[str, Any]]:
+def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[ScalingContent]:
     """Scale over each group of devices, strong steps all of one batch."""
     batch = estimate.sizes.get("batch")
     whole = None if batch is None else batch * (estimate.machine.node_devices or 1)
@@ -152,7 +153,7 @@ def _effects(effects: pd.DataFrame) -> Table:
     return Table("Parameters of the machine, then of the work, each the largest swing first", head, rows)
 
 
-def _to_measure(entries: list[dict[str, Any]]) -> Table:
+def _to_measure(entries: Sequence[Measurable]) -> Table:
     head = (Head("measure"), Head("which is"), Head("the interval would be narrower by", True), Head("with"))
     rows = tuple(
         (Cell(str(entry["what"])), Cell(str(entry["kind"])), share(entry["shrinks"]), Cell(str(entry["command"])))
@@ -191,7 +192,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
         ("Bars start at the answer as it is. Blue is the parameter's lower value, orange its higher one.",),
         _effects(_named(found, estimate.sizes)),
     )  # fmt: skip
-    table = _to_measure(list(found.to_measure["measurements"]))
+    table = _to_measure(found.to_measure["measurements"])
     left = tuple(f"{parameter(name)}: {why}" for name, why in found.not_varied)
     lists = (
         Listing(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+    from fomkit.plan.content import Estimated
+
 
 SOURCES: Mapping[str, str] = {
     "measured": "this very op was timed on this machine",
@@ -205,7 +207,7 @@ def claim_of(estimate: Estimate) -> Claim:
     return _claim(of, per_day, None, unit, _excluded(estimate))
 
 
-def tiles_of(estimate: Estimate, content: dict[str, Any]) -> tuple[Tile, ...]:
+def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
     """Put the figures beside the answer."""
     run, batch = estimate.run_time, estimate.sizes.get("batch")
     sizes = ", ".join(f"{name} {size}" for name, size in estimate.sizes.items() if name != "batch")
@@ -224,8 +226,8 @@ def tiles_of(estimate: Estimate, content: dict[str, Any]) -> tuple[Tile, ...]:
         of = Span(ratio["value"], ratio["low"], ratio["high"], estimate.step.level)
         detail = f"{interval(of, None)}; {ratio['of']}"
         found.append(Tile(f"times {ratio['baseline']}", f"{format_number(ratio['value'], 3)} ×", detail))
-    energy = content.get("energy_j")
-    if energy is not None and energy.get("run") is not None:
+    energy = content["energy_j"]
+    if energy is not None and energy["run"] is not None:
         found.append(Tile("energy of a run", format_quantity(energy["run"]["value"], "energy_j", 3)))
     return tuple(found)
 

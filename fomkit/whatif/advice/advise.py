@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isnan
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -18,36 +17,66 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import resize_ops
-from fomkit.plan.content import INTERVAL_MEANING, conditions_content, span_content
+from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, conditions_content, span_content
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory import standing_memory
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import rates
-from fomkit.whatif.advice.case import WORTH, Case, Finding, beats_its_floor, one_at_a_time
+from fomkit.whatif.advice.case import WORTH, Amount, Case, Finding, State, beats_its_floor, one_at_a_time
 from fomkit.whatif.advice.rules import RULES, Rule
+from fomkit.whatif.advice.slow_ops import SlowOp
 
 WELL, POORLY = 0.462, 0.213
 """Shares of the peak in large trainings at the ends of a published table: PaLM 46.2 %, GPT-3 21.3 % (Chowdhery et
 al., "PaLM: Scaling Language Modeling with Pathways", 2022, table 3)."""
 
 
-def _at_peak(case: Case) -> tuple[float, list[dict[str, Any]]]:
+Engine = TypedDict("Engine", {"dtype": str, "engine": str, "flop": float, "flop_per_s": float, "basis": str,
+                              "source": str})  # fmt: skip
+Fastest = TypedDict("Fastest", {"dtype": str, "engine": str, "flop_per_s": float, "source": str,
+                                "peak_fraction": Ends | None})  # fmt: skip
+Use = TypedDict("Use", {
+    "verdict": str, "at_peak_s": float | None, "peak_fraction": Ends | None, "above_peak": str | None,
+    "engines": list[Engine], "fastest": Fastest | None, "step_bound": str, "bounds": dict[str, Ends],
+})  # fmt: skip
+Structure = TypedDict("Structure", {"structure": str, "byte": float, "modules": int, "mostly": str})
+Carriers = TypedDict("Carriers", {
+    "known": str, "peak_byte": float | None, "roles": dict[str, float], "structures": list[Structure],
+    "capacity_byte": float | None, "formats": str,
+})  # fmt: skip
+Stake = TypedDict("Stake", {"time_s": Ends, "share": Ends, "unit_per_day": Ends | None,
+                            "probability": float | None, "at_most": bool})  # fmt: skip
+Found = TypedDict("Found", {
+    "rule": str, "question": str, "state": State, "urgent": bool, "says": str, "do": str, "sure": str,
+    "surety": str | None, "rejected": str, "stake": Stake | None, "column": str, "ops": list[SlowOp],
+})  # fmt: skip
+Least = TypedDict("Least", {"device_s": float, "share_of_device": float, "share_without_bound": float})
+AdviceContent = TypedDict("AdviceContent", {
+    "schema": str, "fomkit": str, "model": str, "title": str, "target": str, "sizes": dict[str, int],
+    "precision": str, "interval": float, "interval_covers": str, "step_s": Ends, "device_s": Ends,
+    "unit_per_day": Ends | None, "unit": str, "coverage": dict[str, float], "excludes": list[str], "use": Use,
+    "memory": Carriers, "best": int | None, "least": Least | None, "overlap": str, "findings": list[Found],
+    "deviations": list[str], "conditions": dict[str, Condition],
+})  # fmt: skip
+
+
+def _at_peak(case: Case) -> tuple[float, list[Engine]]:
     """Give what the products would take at the peaks of their engines [s], NaN where one is unknown, and these."""
     ops = case.ops[case.ops["kind"].isin(PRODUCT_KINDS)]
-    found, total_s = [], 0.0
+    found, total_s = list[Engine](), 0.0
     for (dtype, engine), rows in ops.groupby(["dtype", "engine"], observed=True):
         flop = float((rows["flop"] * rows["count"]).sum(skipna=False))
         rate = rates(case.fitted, str(dtype), str(engine)).flop_per_s
         total_s += np.nan if rate is None else flop / rate.value
         if rate is not None:
-            one = {"dtype": str(dtype), "engine": str(engine), "flop": flop, "flop_per_s": rate.value}
-            found.append({**one, "basis": rate.basis, "source": rate.source})
+            found.append({"dtype": str(dtype), "engine": str(engine), "flop": flop, "flop_per_s": rate.value,
+                          "basis": rate.basis, "source": rate.source})  # fmt: skip
     return total_s, sorted(found, key=lambda one: -one["flop"])
 
 
-def _bounds(case: Case) -> dict[str, Any]:
+def _bounds(case: Case) -> dict[str, Ends]:
     """Give the shares of the step that go with ops of each bound, and that the device waits, with intervals."""
     ops, step = case.before.ops, case.before.step_time
     level, uses = case.before.step.level, uses_of(case.machine)
@@ -64,7 +93,7 @@ def _bounds(case: Case) -> dict[str, Any]:
     def share_of(place: int, at: list[float]) -> float:
         return at[place] / wall(at)
 
-    shares: dict[str, Any] = {}
+    shares: dict[str, Ends] = {}
     for place, name in enumerate(names):
         if parts[place].value > 0:
             share = one_at_a_time(beside_too, partial(share_of, place), level)
@@ -88,7 +117,7 @@ def _why_above_peak(case: Case) -> str:
     return "the rates that times were measured at are above the stated ones"
 
 
-def use_content(case: Case) -> dict[str, Any]:
+def use_content(case: Case) -> Use:
     """Say how well the step uses the device: its share of the peak, and what its time goes with."""
     at_peak_s, engines = _at_peak(case)
     step = case.before.step
@@ -99,16 +128,13 @@ def use_content(case: Case) -> dict[str, Any]:
     of_fastest = None if fastest is None or share is None else step.per(flop / fastest.rate.value)
     return {
         "verdict": _verdict(float("nan") if share is None else share.value),
-        "at_peak_s": None if share is None else at_peak_s,
-        "peak_fraction": span_content(share),
-        "above_peak": None if share is None or share.value <= 1 else _why_above_peak(case),
-        "engines": engines,
+        "at_peak_s": None if share is None else at_peak_s, "peak_fraction": span_content(share),
+        "above_peak": None if share is None or share.value <= 1 else _why_above_peak(case), "engines": engines,
         "fastest": None if fastest is None else {
             "dtype": fastest.dtype, "engine": fastest.engine, "flop_per_s": fastest.rate.value,
             "source": fastest.rate.source, "peak_fraction": span_content(of_fastest),
         },
-        "step_bound": case.before.step_time.bound,
-        "bounds": _bounds(case),
+        "step_bound": case.before.step_time.bound, "bounds": _bounds(case),
     }  # fmt: skip
 
 
@@ -127,18 +153,18 @@ def structure(module: str) -> str:
     return _NUMBERED.sub("*", module)
 
 
-def _structures(pieces: Any) -> list[dict[str, Any]]:
+def _structures(pieces: Any) -> list[Structure]:
     named = pieces.assign(structure=pieces["module"].map(structure))
-    found: list[dict[str, Any]] = []
+    found: list[Structure] = []
     for name, own in named.groupby("structure"):
         by_role = own.groupby("role")["byte"].sum().sort_values(ascending=False)
-        one = {"structure": str(name), "byte": float(own["byte"].sum()), "modules": int(own["module"].nunique())}
-        found.append({**one, "mostly": str(by_role.index[0])})
+        found.append({"structure": str(name), "byte": float(own["byte"].sum()),
+                      "modules": int(own["module"].nunique()), "mostly": str(by_role.index[0])})  # fmt: skip
     largest = sorted(found, key=lambda one: one["byte"], reverse=True)[:STRUCTURES]
     return [one for one in largest if one["byte"] >= WORTH * pieces["byte"].sum()]
 
 
-def memory_carriers(case: Case) -> dict[str, Any]:
+def memory_carriers(case: Case) -> Carriers:
     """Say what stands in memory at the peak of the step, by role and by structure.
 
     Gives a dict: ``known`` is whole, standing (what needs no order of the ops) or nothing.
@@ -146,24 +172,20 @@ def memory_carriers(case: Case) -> dict[str, Any]:
     capacity = case.machine.device.capacity_byte
     room = None if capacity is None else capacity.value
     narrowed = case.before.formats.stream not in ("", "fp32")
-    shared = {"capacity_byte": room, "formats": "of the trace, which are wider" if narrowed else "of the trace"}
+    formats = "of the trace, which are wider" if narrowed else "of the trace"
     if case.memory is not None:
         peak = case.memory.peak_id
         roles = {role: byte for role, byte in case.memory.by_role(peak).items() if byte}
         return {
-            "known": "whole",
-            "peak_byte": case.memory.peak_byte,
+            "known": "whole", "peak_byte": case.memory.peak_byte,
             "roles": dict(sorted(roles.items(), key=lambda item: -item[1])),
-            "structures": _structures(case.memory.standing(peak)),
-            **shared,
-        }
+            "structures": _structures(case.memory.standing(peak)), "capacity_byte": room, "formats": formats,
+        }  # fmt: skip
     sizes = case.before.sizes
     standing = standing_memory(resize_ops(case.model.ops, sizes, case.model.name), case.model.parameters_total)
-    nothing: dict[str, Any] = {"peak_byte": None, "structures": [], **shared}
-    if standing is None:
-        return {"known": "nothing", "roles": {}, **nothing}
-    roles = {role: byte for role, byte in standing._asdict().items() if byte > 0}
-    return {"known": "standing", "roles": roles, **nothing}
+    roles = {} if standing is None else {role: byte for role, byte in standing._asdict().items() if byte > 0}
+    return {"known": "nothing" if standing is None else "standing", "roles": roles, "peak_byte": None,
+            "structures": [], "capacity_byte": room, "formats": formats}  # fmt: skip
 
 
 SCHEMA = "fomkit/advise/1"
@@ -176,10 +198,10 @@ SURE, LIKELY = 0.95, 0.8
 class Advice(Shown):
     """What to change, and what is at stake; its content is ``fomkit/advise/1``."""
 
-    content: Mapping[str, Any]
+    content: AdviceContent
 
     @property
-    def findings(self) -> list[dict[str, Any]]:
+    def findings(self) -> list[Found]:
         """What is worth doing: first what cannot wait, then most time at stake first."""
         return [finding for finding in self.content["findings"] if finding["state"] == "advice"]
 
@@ -197,43 +219,37 @@ def _surety(finding: Finding) -> str | None:
     return "sure" if chance >= SURE else "likely" if chance >= LIKELY else "unsure"
 
 
-def _stake(finding: Finding) -> dict[str, Any] | None:
+def _ends(of: Amount) -> Ends:
+    return {"value": of.value, "low": of.low, "high": of.high}
+
+
+def _stake(finding: Finding) -> Stake | None:
     saving = finding.saving
     if saving is None:
         return None
     per_day = saving.unit_per_day
     return {
-        "time_s": saving.step_s._asdict(),
-        "share": saving.share._asdict(),
-        "unit_per_day": None if per_day is None else per_day._asdict(),
-        "probability": None if finding.at_most else saving.chance,
-        "at_most": finding.at_most,
-    }
+        "time_s": _ends(saving.step_s), "share": _ends(saving.share),
+        "unit_per_day": None if per_day is None else _ends(per_day),
+        "probability": None if finding.at_most else saving.chance, "at_most": finding.at_most,
+    }  # fmt: skip
 
 
-def _content(rule: Rule, finding: Finding) -> dict[str, Any]:
+def _content(rule: Rule, finding: Finding) -> Found:
     return {
-        "rule": rule.name,
-        "question": rule.question,
-        "state": finding.state,
-        "urgent": finding.urgent,
-        "says": finding.says,
-        "do": finding.do,
-        "sure": finding.sure,
-        "surety": _surety(finding),
-        "rejected": finding.why_rejected,
-        "stake": _stake(finding),
-        "column": finding.column,
+        "rule": rule.name, "question": rule.question, "state": finding.state, "urgent": finding.urgent,
+        "says": finding.says, "do": finding.do, "sure": finding.sure, "surety": _surety(finding),
+        "rejected": finding.why_rejected, "stake": _stake(finding), "column": finding.column,
         "ops": list(finding.rows),
-    }
+    }  # fmt: skip
 
 
-def _order(one: Mapping[str, Any]) -> tuple[int, bool, float]:
+def _order(one: Found) -> tuple[int, bool, float]:
     place = ("advice", "rejected", "not_applicable").index(one["state"])
     return place, not one["urgent"], -one["stake"]["time_s"]["value"] if one["stake"] else 0.0
 
 
-def _best(findings: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _best(findings: list[Found]) -> Found | None:
     """Take the advice with most time at stake whose changed step was estimated, not bounded."""
     tried = [
         finding
@@ -243,7 +259,7 @@ def _best(findings: list[dict[str, Any]]) -> dict[str, Any] | None:
     return tried[0] if tried else None
 
 
-def _least(case: Case) -> dict[str, Any] | None:
+def _least(case: Case) -> Least | None:
     """Say what the step would take with every op at its floor, and for which share of it no floor is a bound.
 
     An op that beats its floor shows that it is none: another algorithm does less, or a cache holds its bytes.
@@ -254,10 +270,9 @@ def _least(case: Case) -> dict[str, Any] | None:
     least_s = float((np.fmin(ops["floor_s"], ops["time_s"]) * ops["count"]).sum())
     unbounded = beats_its_floor(ops) | ops["floor_s"].isna()
     return {
-        "device_s": least_s,
-        "share_of_device": least_s / case.device_s,
+        "device_s": least_s, "share_of_device": least_s / case.device_s,
         "share_without_bound": float(ops.loc[unbounded, "seconds"].sum()) / case.device_s,
-    }
+    }  # fmt: skip
 
 
 def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
@@ -278,28 +293,14 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
     best = _best(findings)
     return Advice(
         {
-            "schema": SCHEMA,
-            "fomkit": __version__,
-            "model": model.name,
-            "title": model.title,
-            "target": machine.name,
-            "sizes": dict(before.sizes),
-            "precision": before.precision,
-            "interval": options.interval,
-            "interval_covers": INTERVAL_MEANING,
-            "step_s": span_content(before.step),
-            "device_s": span_content(before.step_time.device_s),
-            "unit_per_day": span_content(before.unit_per_day),
-            "unit": model.unit.name,
-            "coverage": dict(before.coverage),
-            "excludes": list(before.excludes),
-            "use": use_content(case),
-            "memory": memory_carriers(case),
-            "best": None if best is None else findings.index(best),
-            "least": _least(case),
+            "schema": SCHEMA, "fomkit": __version__, "model": model.name, "title": model.title,
+            "target": machine.name, "sizes": dict(before.sizes), "precision": before.precision,
+            "interval": options.interval, "interval_covers": INTERVAL_MEANING, "step_s": span_content(before.step),
+            "device_s": span_content(before.step_time.device_s), "unit_per_day": span_content(before.unit_per_day),
+            "unit": model.unit.name, "coverage": dict(before.coverage), "excludes": list(before.excludes),
+            "use": use_content(case), "memory": memory_carriers(case),
+            "best": None if best is None else findings.index(best), "least": _least(case),
             "overlap": "findings overlap: what one saves another cannot save again, so no sum is given",
-            "findings": findings,
-            "deviations": list(before.deviations),
-            "conditions": conditions_content(before),
+            "findings": findings, "deviations": list(before.deviations), "conditions": conditions_content(before),
         }
-    )
+    )  # fmt: skip

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,8 @@ from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from fomkit.whatif.advice.slow_ops import SlowOp
 
 
 ROUNDING = 1e-6
@@ -298,7 +300,7 @@ class Finding:
     saving: Saving | None = None
     at_most: bool = False
     column: str = ""
-    rows: tuple[dict[str, Any], ...] = ()
+    rows: tuple[SlowOp, ...] = ()
     rejected: str = ""
     urgent: bool = False
     applies: bool = True

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isnan, nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS
-from fomkit.plan.evidence import distinct_ops, neighbour_content
+from fomkit.plan.evidence import Near, distinct_ops, neighbour_content
 from fomkit.prediction.cascade import nearest_timings
 from fomkit.prediction.estimates import Record, records
 from fomkit.whatif.advice.case import Case, Finding, does_not_apply, saving
@@ -78,14 +78,19 @@ def _sum(seconds: pd.Series[float]) -> float | None:
     return None if isnan(total) else total
 
 
-def is_slower(one: Mapping[str, Any]) -> bool:
+SlowOp = TypedDict("SlowOp", {
+    "rows": list[int], "op": str, "sizes": str, "pass_name": str, "dtype": str, "engine": str, "executions": float,
+    "step_time_s": float, "floor_s": float | None, "after_s": float | None, "time_source": str, "bound": str,
+    "evidence": str, "nearest": list[Near],
+})  # fmt: skip
+
+
+def is_slower(one: SlowOp) -> bool:
     """Tell whether an op takes longer in the changed step than now."""
     return one["after_s"] is not None and bool(one["after_s"] > one["step_time_s"])
 
 
-def evidence(
-    case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | None = None
-) -> tuple[dict[str, Any], ...]:
+def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | None = None) -> tuple[SlowOp, ...]:
     """Describe some rows, equal ones as one: those that change most, else the longest.
 
     `rows`: rows of the case's ops that the finding is about; `after_s`: what each row of the case's ops takes in
@@ -100,29 +105,22 @@ def evidence(
     size = ops["seconds"] if after_s is None else (ops["seconds"] - ops["after_s"]).abs()
     # Launches that all save the same stand in the table's order: a picosecond between them is a rounding.
     sums = size.groupby(groups).sum().round(12).sort_values(ascending=False, kind="stable")
-    found = []
+    found = list[SlowOp]()
     for name in sums.index[:TOP]:
         own = ops[groups == name]
         _, row = next(iter(records(distinct_ops(own))))
         near = nearest_timings(own.iloc[:1].reset_index(drop=True), case.fitted).get(0, [])
         found.append(
             {
-                "rows": own.index.tolist(),
-                "op": str(row["op"]),
-                "sizes": _label(row),
-                "pass_name": str(row["pass_name"]),
-                "dtype": str(row["dtype"]),
-                "engine": str(row["engine"]),
-                "executions": float(own["count"].sum()),
-                "step_time_s": float(own["seconds"].sum()),
+                "rows": own.index.tolist(), "op": str(row["op"]), "sizes": _label(row),
+                "pass_name": str(row["pass_name"]), "dtype": str(row["dtype"]), "engine": str(row["engine"]),
+                "executions": float(own["count"].sum()), "step_time_s": float(own["seconds"].sum()),
                 "floor_s": _sum(own["floor_s"] * own["count"]),
                 "after_s": None if after_s is None else _sum(own["after_s"]),
-                "time_source": str(row["time_source"]),
-                "bound": str(row["bound"]),
-                "evidence": str(row["evidence"]),
-                "nearest": [neighbour_content(one) for one in near[:1]],
+                "time_source": str(row["time_source"]), "bound": str(row["bound"]),
+                "evidence": str(row["evidence"]), "nearest": [neighbour_content(one) for one in near[:1]],
             }
-        )
+        )  # fmt: skip
     return tuple(sorted(found, key=is_slower))
 
 
