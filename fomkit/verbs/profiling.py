@@ -103,8 +103,7 @@ def profile(
     arguments : sequence of str, optional
         With --script, after '--': the program's own.
     script : bool
-        The file is a training program, as one that makes a Trainer or an Accelerator always is: it really runs,
-        on the CPU, and is stopped after a few steps.
+        The file is a training program (one with a Trainer always is): it really runs, on the CPU, for a few steps.
     mode : str
         A training step, or the forward pass; of a config.json also prefill, and decode, one token after a cache.
     batch : int, optional
