@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -228,29 +229,23 @@ def test_a_training_step_of_resnet50_ranks_the_machines_as_they_are_known(machin
 
 
 def test_left_out_errors_are_as_the_page_says(root, machines):
-    """The ranges of the medians over machines, by kind and number format."""
-    page = (root / "docs" / "accuracy.md").read_text(encoding="utf-8")
-    stated = {
-        ("gemm/fp32/vector",): "| matrix products, fp32 | {} | {} |",
-        ("conv/fp32/vector/forward",): "| convolutions, forward | {} | {} |",
-        (
-            "conv/fp32/vector/backward_input",
-            "conv/fp32/vector/backward_weight",
-        ): "| convolutions, gradients | {} | {} |",
-        ("rnn/fp32/vector/forward",): "| recurrent layers, forward | {} | {} |",
-        ("collective/fp32/vector",): "| all-reduces | {} | {} |",
-        ("sparse_gemm/fp32/vector", "sparse_gemm/int8/vector"): "| sparse products | {} | {} |",
-        ("gemm/int8/vector",): "| products of bytes | {} | {} |",
-    }
-    for families, text in stated.items():
-        medians = [
-            100 * fits[family]["left_out_median_error"]
-            for fits in (machines[name].fits for name in TIMED)
-            for family in families
-            if family in fits
-        ]
-        ends = (f"{end:.1f}" if end < 10 else f"{end:.0f}" for end in (min(medians), max(medians)))
-        assert text.format(*ends) in page
+    """The median of every family of every table that was timed, each beside its machine's name."""
+    page = (
+        (root / "docs" / "accuracy.md")
+        .read_text(encoding="utf-8")
+        .split("left out of the shipped table itself")[1]
+    )
+    lines = dict(re.findall(r"^\| (\S+) \| [\d,]+ \| [\d.]+ \| [\d.]+ \| (.*) \|$", page, re.MULTILINE))
+    held = 0
+    for name in TIMED:
+        for family, fit in machines[name].fits.items():
+            if "left_out_median_error" not in fit:
+                continue
+            median = 100 * fit["left_out_median_error"]
+            wanted = f"{name} {median:.1f}" if median < 9.95 else f"{name} {median:.0f}"
+            assert wanted in lines[family].split(", "), (family, lines[family])
+            held += 1
+    assert held > 40
 
 
 def test_rates_above_the_peak_are_kept(machines):

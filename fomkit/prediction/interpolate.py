@@ -359,6 +359,11 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
             f"its fit of {name} is of {len(fit.residual)} ops, which are not the {len(training)} that its timings "
             "have. Fit them anew.",
         )
+    seen, told = see(fit, as_rows(training), name.kind, len(training)).shape[1], len(fit.hyper.length)
+    if seen != told:
+        raise FomkitError(
+            machine.name, f"its fit of {name} has {told} lengths, and an op has {seen} features. Fit them anew."
+        )
     return ready(fit, training, name.kind)
 
 

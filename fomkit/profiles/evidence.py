@@ -21,7 +21,6 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -29,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Plausibility, Surface, TimedWork, TypicalTables
@@ -44,8 +42,8 @@ from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import FamilyName
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
 from fomkit.prediction.tiles import Form, chips_of
-from fomkit.profiles.locate import cache_folder, file_key, is_shipped, kept, shipped_folder
-from fomkit.profiles.machines import as_loaded, fit_key, load_fits, save_fits, table_key
+from fomkit.profiles.locate import file_key, is_shipped, kept, shipped_folder
+from fomkit.profiles.machines import as_loaded, fit_key, save_fits, table_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -266,22 +264,11 @@ def write_fits(machine: Machine, path: Path) -> list[Path]:
     return [beside]
 
 
-def _cached_fits(machine: Machine, key: str) -> dict[str, object]:
-    """Read the cache, and fill it; a cache that cannot be used costs the time of a fit and nothing else."""
+def _kept_fits(machine: Machine, key: str) -> dict[str, object]:
+    """Fit once for a table, what others tell of the machine, and the code that fits."""
     built = machine.as_built()
-    facts = f"{built.name} {built.device_of} {built.device}"  # what others tell hangs on them
-    path = cache_folder() / f"fits-{__version__}-{key[:32]}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}.json"
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        known = load_fits(path, key)
-    except (OSError, FomkitError):
-        known = {}
-    if known:
-        return known
-    fits = fit(machine)
-    with suppress(FomkitError):
-        save_fits(fits, path, key)
-    return fits
+    facts = f"{key} {built.name} {built.device_of} {built.device}"
+    return kept("fits", hashlib.sha256(facts.encode()).hexdigest(), lambda: fit(machine))
 
 
 def with_fits(machine: Machine) -> Machine:
@@ -298,5 +285,5 @@ def with_fits(machine: Machine) -> Machine:
     key = cached(timings, machine.origin, "fit key", lambda: fit_key(machine.as_built().timings))
     if machine.fits and machine.timings_key == key:
         return machine
-    fits = cached(timings, machine.origin, "fits", lambda: _cached_fits(machine, key))
+    fits = cached(timings, machine.origin, "fits", lambda: _kept_fits(machine, key))
     return replace(machine, timings_key=key, fits=fits)
