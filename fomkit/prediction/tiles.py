@@ -292,7 +292,7 @@ def expert_features(rows: Table) -> Matrix:
 
 
 def expert_terms(rows: Table) -> Matrix:
-    """Give the terms (n × 5): call, flop, weights read, all tokens sent, and the tiles of the experts that are met."""
+    """Give the terms (n × 5): call, flop, weights read, all tokens sent, and the tiles of experts that are met."""
     b, m, n, k, experts, top_k = (numbers(rows, name) for name in ("b", "m", "n", "k", "experts", "top_k"))
     each, weights = m * top_k / experts, n * k
     read = np.minimum(b, np.maximum(each * b, 1.0)) * weights * item_bytes(rows)
