@@ -18,8 +18,14 @@ from fomkit.bench.record import conditions_before
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.drafting import Request
 from fomkit.frontends.keras.inputs import step_values
-from fomkit.frontends.keras.profile import TracedWorkload, check_workload, trace_workload
-from fomkit.frontends.keras.step import nodes_of_step, specs_of, whole_step_of
+from fomkit.frontends.keras.profile import (
+    TracedWorkload,
+    check_workload,
+    nodes_of_step,
+    specs_of,
+    trace_workload,
+    whole_step_of,
+)
 from fomkit.frontends.model_file import run_file, take_workload
 from fomkit.readers.profilers.xplane import JoinedNodes, gap_notes, join_nodes
 from fomkit.readers.profilers.xplane_times import read_plane_times

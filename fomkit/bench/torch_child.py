@@ -18,8 +18,7 @@ from fomkit.bench.model_steps import FrameworkTimer, Sample, run_timing, stopwat
 from fomkit.bench.record import conditions_before
 from fomkit.frontends.drafting import Request
 from fomkit.frontends.model_file import run_file, take_workload
-from fomkit.frontends.torch.profile import check_workload
-from fomkit.frontends.torch.step import check_finite, is_finite, real_step
+from fomkit.frontends.torch.profile import check_finite, check_workload, is_finite, real_step
 
 _LACKS_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 

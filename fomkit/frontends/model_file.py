@@ -128,7 +128,7 @@ _FRAMEWORKS = frozenset({"torch", "tensorflow", "keras", "tf_keras", "numpy", "j
 """Packages that run a model's ops and are no model themselves."""
 _FOMKIT = Path(__file__).parents[1]
 _RUNNERS = tuple(
-    Path(__file__).parent / name for name in ("torch/step.py", "keras/step.py", "keras/torch_step.py")
+    Path(__file__).parent / name for name in ("torch/profile.py", "keras/profile.py", "keras/torch_step.py")
 )
 """What runs a model for fomkit; frames outside are of who asked for the profile."""
 T = TypeVar("T")

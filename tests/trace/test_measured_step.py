@@ -40,8 +40,11 @@ from fomkit.frontends.drafting import Request  # noqa: E402
 from fomkit.frontends.model_file import run_file, take_workload  # noqa: E402
 from fomkit.frontends.profile import profile_workload  # noqa: E402
 from fomkit.frontends.step_spread import Spent  # noqa: E402
-from fomkit.frontends.torch.profile import check_workload  # noqa: E402
-from fomkit.frontends.torch.step import check_finite, real_step  # noqa: E402
+from fomkit.frontends.torch.profile import (  # noqa: E402
+    check_finite,
+    check_workload,
+    real_step,
+)
 from fomkit.ops.resize import resize_ops  # noqa: E402
 from fomkit.output.estimates import measured_lines  # noqa: E402
 from fomkit.output.models import format_model_view  # noqa: E402

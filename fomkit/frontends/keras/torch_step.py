@@ -13,15 +13,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fomkit.frontends.keras.inputs import Prepared, Values, split_values, watch_update
 from fomkit.frontends.keras.layers import LayerCalls, layer_paths, owners_of, placed_layers, watch_calls
 from fomkit.frontends.keras.ops import MakeRow, row_of_layer, watch_attention
-from fomkit.frontends.keras.step import rule_of, update_of
+from fomkit.frontends.keras.profile import rule_of, update_of
 from fomkit.frontends.layers import LayerLog
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step
 from fomkit.frontends.torch.optimizers import made_byte
 from fomkit.frontends.torch.order import Line, arrays_of, function_word, state_lines, update_line
+from fomkit.frontends.torch.profile import no_collection, plain_kernels, watch_backward
 from fomkit.frontends.torch.recorder import Recorder
-from fomkit.frontends.torch.step import no_collection, plain_kernels, watch_backward
 
 
 def _byte(variable: Any) -> int:

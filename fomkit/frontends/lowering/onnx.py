@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.aten_products import conv_dimensions, product
+from fomkit.frontends.lowering.aten import conv_dimensions, product
 from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, each, on_rows, traffic
 from fomkit.frontends.lowering.onnx_calls import attention, recurrent, reshaped, swapped
 from fomkit.frontends.lowering.tf import cut, padded

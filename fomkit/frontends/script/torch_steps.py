@@ -22,7 +22,7 @@ from fomkit.frontends.script.torch_recorder import Fetched, OuterCalls, Recordin
 from fomkit.frontends.script.torch_sizes import OtherBatches, at_other_batches
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
-from fomkit.frontends.torch.step import watch_backward
+from fomkit.frontends.torch.profile import watch_backward
 
 FURTHER_ROUNDS = 4
 """Steps that are waited for one that stands alone: in the middle of an epoch, with a full batch."""
