@@ -186,7 +186,7 @@ def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelPro
     """Time the model of a file that was profiled, at the profile's sizes.
 
     `model`: of that file; `options`: as `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of
-    `fomkit.bench.step_energy`. Raises FomkitError when the model does not run, does not fit, or its loss is no
+    `fomkit.bench.power`. Raises FomkitError when the model does not run, does not fit, or its loss is no
     finite number.
     """
     return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **options))

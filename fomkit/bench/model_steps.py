@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fomkit.bench.power import ReadEnergy
 from fomkit.bench.record import load
 from fomkit.core.errors import FomkitError, ManyFomkitError
-from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
+from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepTimes, Unjoined
 from fomkit.files.child_process import MEASURED, MEASURED_KERAS, run_child
 from fomkit.frontends.detect import Framework, framework_of_file
 from fomkit.frontends.drafting import Request, run_file_request
@@ -31,12 +32,8 @@ MEMORY_LIMIT_BYTE = 16e9
 MOST_SHARED = 1.5
 """`SHARED`, above which no times of ops are kept, as the one factor is far from that of any single op."""
 
-Moments = Sequence[tuple[float, float]]
-"""Beginnings and ends [s] of times in which plain steps ran one after the other, by `time.monotonic`."""
 NO_ENERGY = "energy: not measured, "
 """How a note begins that says why."""
-ReadEnergy = Callable[[str, Moments, int], StepEnergy | str]
-"""Of a device (``cpu``, ``gpu``), the moments and the number of steps: energy of a step, or why there is none."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from fomkit.bench.record import begun_machine, read_facts, read_moment, write_ma
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.harness.collectives import SEND, SERVER, STREAM, op_of
-from fomkit.harness.torch.exchanges import FORMS, SCHEMES, buffer_sizes
+from fomkit.harness.torch.network import FORMS, SCHEMES, buffer_sizes
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 ITEM_BYTE = 4

@@ -17,8 +17,7 @@ from fomkit.core.machine import Link, Machine, Tier
 from fomkit.files.child_process import child_command
 from fomkit.harness.collectives import SEND, SERVER, op_of
 from fomkit.harness.torch.cases import Summary, summarise
-from fomkit.harness.torch.exchanges import BUFFERS, SIZES_BYTE
-from fomkit.harness.torch.network import Rank
+from fomkit.harness.torch.network import BUFFERS, SIZES_BYTE, Rank
 from fomkit.readers.tables.links import Timed, links_of
 
 if TYPE_CHECKING:

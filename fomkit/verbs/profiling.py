@@ -220,7 +220,7 @@ def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare:
     if asked.measure is None:
         return found
     from fomkit.bench.measured_run import measure_profile
-    from fomkit.bench.step_energy import watch_energy
+    from fomkit.bench.power import watch_energy
 
     tell(f"timing {path.name}")
     timed = {"ops": asked.measure == "ops", "threads": asked.threads, "precision": asked.precision, **limits}
