@@ -5,7 +5,7 @@ A model profile with what was measured of it: its step, and the times of its ops
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from fomkit.readers.profilers.joined_times import Joined, join_times
 from fomkit.readers.profilers.xplane import with_node_times
 
 
-def run_content(run: MeasuredRun) -> dict[str, Any]:
+def run_content(run: MeasuredRun) -> Mapping[str, object]:
     """Put what was measured, and what follows from it, in plain values; times in seconds."""
     ends = run.overhead_ends
     joined = None if run.ops is None or not run.ops.total_s else run.ops.joined_s / run.ops.total_s

@@ -20,6 +20,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.harness.collectives import SEND, SERVER, STREAM, op_of
 from fomkit.harness.torch.network import FORMS, SCHEMES, buffer_sizes
+from fomkit.harness.torch.worker import Answer
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 ITEM_BYTE = 4
@@ -195,7 +196,7 @@ def ordered(plan: NetworkPlan, hosts: list[str], seed: int, done: Mapping[Key, i
     return found
 
 
-def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> Answer:
     """Put what two visits gave together; a visit without times takes none away."""
     times = [*before.get("times", ()), *answer.get("times", ())]
     visits = {"visits": int(before.get("visits", 0)) + 1}

@@ -24,6 +24,7 @@ from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, EnergyScope, Fa
 from fomkit.core.measurement import StepEnergy
 from fomkit.harness import energy_gpu
 from fomkit.harness.energy_gpu import STATED_ERROR_W, CannotReadError, Gpu, find_gpu, find_zones, read_limit
+from fomkit.harness.torch.worker import Answer
 from fomkit.plan.footprint import Sample, counted, integrate
 
 RAPL_UPDATE_S = 1e-3
@@ -219,7 +220,6 @@ def find_meter(device: str, root: Path = Path("/")) -> Meter:
     return gpu_meter(find_gpu()) if device == "cuda" else rapl_meter(root)
 
 
-Answer = dict[str, Any]
 Around = Callable[[Callable[[], Answer]], Answer]
 IDLE_S = 3.0
 """Time [s] in which nothing is asked, to read idle power."""
@@ -229,10 +229,10 @@ LEAST_SHARE = 0.1
 """Below so small a share of timed work the power of the work cannot be told from that of the rest."""
 
 
-def _reading_fields(reading: Reading, meter: Meter) -> dict[str, Any]:
+def _mark(journal: Journal, name: str, reading: Reading, meter: Meter, **more: float) -> None:
     energy = reading.energy_j
-    return {"joule": energy.value, "low": energy.low, "high": energy.high, "wall_s": reading.wall_s,
-            "source": meter.source, "scope": meter.scope, "limit_w": meter.limit_w}  # fmt: skip
+    journal.mark(name, **more, joule=energy.value, low=energy.low, high=energy.high, wall_s=reading.wall_s,
+                 source=meter.source, scope=meter.scope, limit_w=meter.limit_w)  # fmt: skip
 
 
 def watching(meter: Meter, journal: Journal) -> Around:
@@ -259,7 +259,7 @@ def watching(meter: Meter, journal: Journal) -> Around:
         elif "reason" not in answer and reading.wall_s > 0:
             # The repeats; what ran besides, to warm up and in loops, comes on top.
             timed_s = sum(sum(answer.get(name) or ()) for name in ("warm", "cold"))
-            journal.mark("power", timed_s=timed_s, **_reading_fields(reading, meter))
+            _mark(journal, "power", reading, meter, timed_s=timed_s)
         return answer
 
     return around
@@ -283,7 +283,7 @@ def start_watching(
             reading = meter.end()
             if not reading.energy_j.value > 0 or not reading.wall_s > 0:
                 raise CannotReadError(f"{meter.source}: did not move in {IDLE_S:g} s")
-            journal.mark("idle", **_reading_fields(reading, meter))
+            _mark(journal, "idle", reading, meter)
     except (CannotReadError, FomkitError) as reason:
         said = f"energy: not measured, {reason}"
         if said not in [one["said"] for one in journal.marked("said")]:

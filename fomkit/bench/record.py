@@ -339,15 +339,6 @@ _ALLOCATOR = (
 _LONGEST = 200
 
 
-def processor_name() -> str:
-    """Name the model of the processor, as the system does."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine() or "unknown"
-
-
 def load() -> float | None:
     """Give the processes that wait for the processor, mean of the last minute; None where nobody counts them."""
     try:
@@ -359,7 +350,7 @@ def load() -> float | None:
 def conditions_before(framework: str, version: str) -> dict[str, Any]:
     """Give what `fomkit.core.measurement.MeasuredRun` says of the conditions, but the load at the end."""
     return {
-        "processor": processor_name(),
+        "processor": read_facts().model or platform.processor() or platform.machine() or "unknown",
         "software": {
             framework: version,
             "python": platform.python_version(),

@@ -376,6 +376,7 @@ def _look(cell: Any, palette: Palette) -> tuple[str, str, float]:
 
 
 def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Content]]:
+    _check_plain(path, content)
     values = _values(path, content)
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=False, keep_links=False)
     sheets: dict[str, dict[tuple[int, int], Content]] = {}
@@ -398,6 +399,4 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
 def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
     """Read every filled cell of a workbook with its formula, by sheet and 1-based position."""
     with told(path):
-        content = unpacked_file(path)
-        _check_plain(path, content)
-        return _contents(path, content)
+        return _contents(path, unpacked_file(path))

@@ -269,21 +269,8 @@ def _unused_batch_notes(
     return [f"no op depends on the batch: its work is taken to be that of {sizes['batch']} samples"]
 
 
-def _result(
-    path: Path, request: Request, profile: Callable[..., dict[str, Any]], more: Mapping[str, Any],
-    is_final: Callable[[BaseException], bool],
-) -> dict[str, Any]:  # fmt: skip
-    try:
-        return profile(path, request, **more)
-    except ManyFomkitError as errors:
-        return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
-    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        explained = explain_exception(error, request.where, path)
-        return {"errors": [[explained.where, explained.what]], "final": is_final(error)}
-
-
 def run_file_request(
-    profile: Callable[..., dict[str, Any]], is_final: Callable[[BaseException], bool] = lambda _: True
+    profile: Callable[..., Mapping[str, object]], is_final: Callable[[BaseException], bool] = lambda _: True
 ) -> None:
     """Run one request, then end the process at once, whatever threads and exit handlers the file left behind.
 
@@ -295,5 +282,12 @@ def run_file_request(
     sys.dont_write_bytecode = True
     sys.argv = [str(path)]
     request = Request(**{one.name: message.pop(one.name) for one in fields(Request) if one.name in message})
-    answer.leave(_result(path, request, profile, message, is_final))
+    try:
+        result = profile(path, request, **message)
+    except ManyFomkitError as errors:
+        result = {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
+    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
+        explained = explain_exception(error, request.where, path)
+        result = {"errors": [[explained.where, explained.what]], "final": is_final(error)}
+    answer.leave(result)
     os._exit(0)

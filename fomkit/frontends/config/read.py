@@ -204,11 +204,6 @@ def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
     return [window if not every or (place + 1) % every else 0 for place in range(layers)]
 
 
-def _runs(blocks: list[Block]) -> tuple[tuple[int, Block], ...]:
-    """Join equal blocks that follow each other or not: only how many there are of each matters."""
-    return tuple((blocks.count(block), block) for block in dict.fromkeys(blocks))
-
-
 def _of_decoder(file: Fields, name: str) -> Architecture:
     kind, hidden, layers = _KINDS[name], file.count("hidden_size"), file.count("num_hidden_layers")
     attention_bias = file.flag("attention_bias", absent=False)
@@ -238,8 +233,10 @@ def _of_decoder(file: Fields, name: str) -> Architecture:
         feed = experts if experts is not None and sparse else one_layer
         blocks.append(Block(replace(attention, window=window), feed, kind.norms))
     why = f"as {name} is built"
+    # Equal blocks are joined, whether they follow each other or not: only how many there are of each matters.
+    distinct = tuple((blocks.count(block), block) for block in dict.fromkeys(blocks))
     return Architecture(
-        name, hidden, file.count("vocab_size"), kind.norm, None, Stack(_runs(blocks), SEQ),
+        name, hidden, file.count("vocab_size"), kind.norm, None, Stack(distinct, SEQ),
         file.flag("tie_word_embeddings", absent=kind.tied, why=why), _dtype(file), notes=tuple(file.notes),
         sizes=((SEQ, min(file.count("max_position_embeddings", absent=4096), 4096)),),
     )  # fmt: skip

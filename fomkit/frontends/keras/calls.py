@@ -148,11 +148,6 @@ def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Ten
             yield Ran(op, count, place)
 
 
-def whole_step(graph: Graph, also: Iterable[Tensor] = ()) -> list[Ran]:
-    """List the ops that one call of a traced function runs, and those that some of its tensors need."""
-    return list(walk(Place(graph), range(len(graph.outputs)), also=also))
-
-
 def constants(ran: Sequence[Ran]) -> set[Operation]:
     """Find the ops whose results are the same in each step: shapes and what is worked out from them.
 

@@ -23,7 +23,7 @@ from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
 from fomkit.frontends.detect import BACKENDS, other_backend
 from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, replaced, run_file_request
-from fomkit.frontends.keras.calls import LOOPS, Operation, Ran, dtype_name, whole_step
+from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
 from fomkit.frontends.keras.inputs import Handed, Prepared, Values, inputs_and_sizes, split_values, watch_update
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_made_layers, watch_scopes
 from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of, trace_ops, watch_attention
@@ -179,7 +179,7 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
         traced = tf.function(_seen_anew(_function(prepared, seen), seen), jit_compile=False, autograph=False)
         function = traced.get_concrete_function(specs_of(prepared, sizes))
     graph = function.graph
-    ran = whole_step(graph, tensors_of(seen.gradients))
+    ran = list(walk(Place(graph), range(len(graph.outputs)), also=tensors_of(seen.gradients)))
     layers = GraphLayers(scopes, graph)
     walked = trace_ops(ran, graph, scopes, seen.gradients, layers)
     return WholeStep(function, walked, seen, layers.rows(prepared.model))
@@ -349,17 +349,15 @@ def check_workload(workload: Workload, where: str) -> None:
         raise ManyFomkitError(errors)
 
 
-def _nodes(traced: TracedWorkload) -> dict[str, dict[str, Any]]:
-
-    step = whole_step_of(traced.prepared, traced.sized.sizes)
-    return {name: asdict(node) for name, node in nodes_of_step(traced.prepared, step, traced.sized).items()}
-
-
-def _profile(path: Path, request: Request) -> dict[str, Any]:
+def _profile(path: Path, request: Request) -> Mapping[str, object]:
     on_tensorflow = keras.backend.backend() == "tensorflow"
     with weights_without_data() if on_tensorflow else nullcontext(), watch_made_layers():
         traced = trace_workload(take_workload(run_file(path), request.where, check_workload), request)
-        return {"draft": asdict(traced.draft), **({"nodes": _nodes(traced)} if request.nodes else {})}
+        if not request.nodes:
+            return {"draft": asdict(traced.draft)}
+        step = whole_step_of(traced.prepared, traced.sized.sizes)
+        nodes = nodes_of_step(traced.prepared, step, traced.sized)
+        return {"draft": asdict(traced.draft), "nodes": {name: asdict(node) for name, node in nodes.items()}}
 
 
 def main() -> None:

@@ -355,7 +355,7 @@ def check_workload(workload: Workload, where: str) -> None:
         raise ManyFomkitError(errors)
 
 
-def _profile(path: Path, request: Request) -> dict[str, Any]:
+def _profile(path: Path, request: Request) -> Mapping[str, object]:
     with shape_only(request.route), watch_made_modules():
         workload = take_workload(run_file(path), request.where, check_workload)
         return {"draft": asdict(draft_profile(workload, request, own=True))}
