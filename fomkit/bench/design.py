@@ -96,7 +96,7 @@ WIDE = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
 BATCHED = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16.0, 1024.0)}
 
 
-def _products(
+def _product_cells(
     count: int, dtype: str, engine: str, ranges: Mapping[str, tuple[float, float]],
     steps: Sequence[int] = ROUND, stored: Sequence[tuple[str, str]] = STORED,
 ) -> Iterator[Cells]:  # fmt: skip
@@ -253,11 +253,11 @@ def _updates(count: int, dtype: str) -> Iterator[Cells]:
                    "impl": impl, "numel": str(numel), "tensors": str(sizes["tensors"])}  # fmt: skip
 
 
-def _candidates(count: int, dtype: str, engine: str) -> Iterator[tuple[float, Iterator[Cells]]]:
+def _weighted_groups(count: int, dtype: str, engine: str) -> Iterator[tuple[float, Iterator[Cells]]]:
     """Give the share of the weight that each group of ops has, and its ops."""
-    yield 1.0, _products(2 * count, dtype, engine, PRODUCTS)
-    yield 0.4, _products(count // 4, dtype, engine, WIDE, (1, 64), (("1", "0"),))
-    yield 0.3, _products(count, dtype, engine, BATCHED)
+    yield 1.0, _product_cells(2 * count, dtype, engine, PRODUCTS)
+    yield 0.4, _product_cells(count // 4, dtype, engine, WIDE, (1, 64), (("1", "0"),))
+    yield 0.3, _product_cells(count, dtype, engine, BATCHED)
     yield 0.8, _convolutions(count, dtype, engine)
     yield 0.5, _attentions(count // 2, dtype, engine)
     yield 0.6, _elementwise(max(2, count // 8), dtype)
@@ -290,7 +290,7 @@ def design(
     found = []
     for dtype, engine in formats:
         share = SHARES.get(dtype, 0.5)
-        for weight, cells in _candidates(max(4, int(count * share)), dtype, engine):
+        for weight, cells in _weighted_groups(max(4, int(count * share)), dtype, engine):
             ops = list(cells)
             if not ops:
                 continue

@@ -271,7 +271,18 @@ class InputMeasured:
         return messages
 
 
-def _read(spec: InputSpec) -> dict[str, Any]:
+class ReadBatches(NamedTuple):
+    """What was read of an input pipeline: times [s] and samples of a batch by block, and of each epoch's first."""
+
+    what: str
+    workers: int
+    times: list[float]
+    samples: list[float]
+    batches: int
+    starts_s: list[float]
+
+
+def _read(spec: InputSpec) -> ReadBatches:
     limit_s, memory = LIMITS_S[spec.plan], read_facts().memory_byte
     request = {
         "path": str(spec.file.resolve()), "where": str(spec.file), "workers": spec.workers,
@@ -280,7 +291,7 @@ def _read(spec: InputSpec) -> dict[str, Any]:
     result = run_child(request, str(spec.file), limit_s + START_S, memory or float("inf"), INPUT_FILE)
     if "error" in result:
         raise FomkitError(*result["error"])
-    return result
+    return ReadBatches(**result["read"])
 
 
 def measure_input(spec: InputSpec) -> InputMeasured:
@@ -292,11 +303,11 @@ def measure_input(spec: InputSpec) -> InputMeasured:
         raise FomkitError(str(spec.file), "is not a file. Give a Python file with a 'loader'.")
     facts = read_facts()
     machine = begun_machine(spec.output, spec.name, facts.model or "measured input", add=spec.add)
-    before, result = read_moment().load, _read(spec)
-    batch = sum(result["samples"]) / len(result["samples"])
-    workers = f", {result['workers']} workers" if result["workers"] else ""
-    what = f"{spec.file.name}, {result['what']}{workers}, batch {batch:.4g}, {result['batches']:,} batches read"
-    found = InputMeasured(what, batch, tuple(result["times"]), tuple(result["starts_s"]), machine)
+    before, read = read_moment().load, _read(spec)
+    batch = sum(read.samples) / len(read.samples)
+    workers = f", {read.workers} workers" if read.workers else ""
+    what = f"{spec.file.name}, {read.what}{workers}, batch {batch:.4g}, {read.batches:,} batches read"
+    found = InputMeasured(what, batch, tuple(read.times), tuple(read.starts_s), machine)
     others = [overhead for overhead in machine.overheads if (overhead.name, overhead.per) != (INPUT, "step")]
     notes = [f"input pipeline: {line}" for line in found.lines()]
     if before is not None:
@@ -310,8 +321,8 @@ ENOUGH_BLOCKS = 30
 """Repeats whose interval of the median is trusted to end a measurement early."""
 
 
-def rate_of(path: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Read a file's input pipeline: times [s] and samples of a batch by block, and of each epoch's first batch."""
+def read_batches(path: Path, request: Mapping[str, Any]) -> ReadBatches:
+    """Read a file's input pipeline as far as is asked for."""
     loader = loader_of(run_file(path), request["workers"], request["batch"])
 
     def enough(blocks: list[tuple[float, float]]) -> bool:
@@ -323,14 +334,10 @@ def rate_of(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     if len(blocks) < 2:
         count = sum(len(epoch.arrived_s) for epoch in epochs)
         raise CannotTimeError(f"gave {count} batches, too few to tell a rate. Give it more data, or try --full")
-    return {
-        "what": loader.what,
-        "workers": loader.workers,
-        "times": [time_s for time_s, _ in blocks],
-        "samples": [samples for _, samples in blocks],
-        "batches": sum(len(epoch.arrived_s) for epoch in epochs),
-        "starts_s": [epoch.arrived_s[0] - epoch.begun_s for epoch in epochs if epoch.arrived_s],
-    }
+    times, samples = zip(*blocks, strict=True)
+    starts_s = [epoch.arrived_s[0] - epoch.begun_s for epoch in epochs if epoch.arrived_s]
+    batches = sum(len(epoch.arrived_s) for epoch in epochs)
+    return ReadBatches(loader.what, loader.workers, list(times), list(samples), batches, starts_s)
 
 
 def main() -> None:
@@ -338,7 +345,7 @@ def main() -> None:
     request, answer = take_request()
     path = Path(request["path"])
     try:
-        result = rate_of(path, request)
+        result: dict[str, object] = {"read": read_batches(path, request)._asdict()}
     except CannotTimeError as reason:
         result = {"error": [request["where"], f"{reason}."]}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it

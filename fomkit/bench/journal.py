@@ -146,7 +146,7 @@ def spread_notes(found: Summary) -> Iterator[str]:
         yield f"{found.outliers} of {found.repeats} outliers kept, longest {found.longest_s:.4g} s"
 
 
-def _note(answer: Mapping[str, Any], found: Summary, host_s: float) -> str:
+def _timing_note(answer: Mapping[str, Any], found: Summary, host_s: float) -> str:
     state = answer["state"]
     other = {"warm": "cold", "cold": "warm"}[state]
     parts = [f"operands {state}; {other} {summarise(answer[other]).median_s:.4g} s"]
@@ -164,7 +164,7 @@ def timing_row(
     meanwhile. An update's is in its time already.
     """
     found, host_s = summarise(in_step(answer)), 0.0 if cells["kind"] == "optimizer" else host_s
-    return {**row_of_times(cells, found, host_s), **library, "note": _note(answer, found, host_s)}
+    return {**row_of_times(cells, found, host_s), **library, "note": _timing_note(answer, found, host_s)}
 
 
 def row_of_times(cells: Cells, found: Summary, host_s: float = 0.0) -> dict[str, object]:

@@ -134,7 +134,7 @@ def _conditions(run: MeasuredRun, clock: Clock) -> str:
     return f"{run.processor}{threads}; {clock} time{shared}{load}"
 
 
-def _notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
+def _join_notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
     if joined.miscounted:
         yield f"{joined.miscounted} rows ran another number of times than the table counts; they have that time"
     missing = int(joined.time_s.isna().sum())
@@ -148,7 +148,7 @@ def _notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
         yield f"the times of both gradients were told as one, and parted by their work: {joined.parted} rows"
 
 
-def _joined(model: ModelProfile, timed: Timed) -> Joined:
+def _joined_times(model: ModelProfile, timed: Timed) -> Joined:
     """Put times on rows: by the nodes of the graph where these told theirs, else by what ops are."""
     sized = resize_ops(model.ops, model.sizes, model.name)
     by_node = timed.joined
@@ -173,11 +173,11 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
     """
     if timed.profiled is None:
         return replace(model, measured=timed.run)
-    joined = _joined(model, timed)
+    joined = _joined_times(model, timed)
     joined_s = round_quantity(joined.joined_s, "time_s")
     factor = float(f"{timed.scaled_by:.6g}")
     seen = MeasuredOps(timed.profiler, timed.profiled, joined_s, joined.unjoined, factor)
-    run = replace(timed.run, ops=seen, notes=(*timed.run.notes, *_notes(model, joined)))
+    run = replace(timed.run, ops=seen, notes=(*timed.run.notes, *_join_notes(model, joined)))
     ops = model.ops.assign(traced_time_s=joined.time_s.map(lambda time: float(f"{time:.6g}")))
     return replace(model, ops=ops, measured=run)
 

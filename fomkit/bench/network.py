@@ -77,7 +77,7 @@ def _cells(collective: str, byte: float, ranks: int, link: str, op: str) -> Cell
     }  # fmt: skip
 
 
-def _peers(hosts: list[str]) -> Iterator[tuple[str, int]]:
+def _peers_of_first(hosts: list[str]) -> Iterator[tuple[str, int]]:
     """Give whom rank 0 exchanges messages with: one on its own node, one on another, as far as there are."""
     for tier, same in (("node", True), ("system", False)):
         found = [rank for rank in range(1, len(hosts)) if (hosts[rank] == hosts[0]) is same]
@@ -94,7 +94,7 @@ def cases(plan: NetworkPlan, hosts: list[str]) -> list[Case]:
     tier = "node" if len(set(hosts)) == 1 else "system"
     found = []
     for size in plan.sizes:
-        for link, peer in _peers(hosts):
+        for link, peer in _peers_of_first(hosts):
             for collective in (SEND, STREAM):
                 request = {"collective": collective, "message_byte": size, "peer": peer, "effort": effort}
                 found.append(Case(_cells(collective, size, 2, link, op_of(collective)), request))
@@ -111,7 +111,7 @@ def _payloads(plan: NetworkPlan, hosts: list[str], tier: str) -> Iterator[Case]:
         byte = sum(buffer_sizes(scheme))
         for form in FORMS:
             shared = {"scheme": scheme, "form": form, "effort": plan.effort()}
-            for link, peer in _peers(hosts):
+            for link, peer in _peers_of_first(hosts):
                 cells = _cells(SEND, byte, 2, link, f"{SEND}/{scheme}/{form}")
                 yield Case(cells, {**shared, "collective": SEND, "peer": peer})
             cells = _cells(SERVER, byte, len(hosts), tier, f"{SERVER}/{scheme}/{form}")

@@ -133,7 +133,7 @@ def _memory(root: Path) -> float | None:
     return min(limits, default=None)
 
 
-def _clocks(root: Path, cpuinfo: str) -> tuple[tuple[float, ...], str]:
+def _clocks_of_cores(root: Path, cpuinfo: str) -> tuple[tuple[float, ...], str]:
     files = sorted((root / _CPU).glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
     if clocks := tuple(float(text) * 1e3 for text in map(_text, files) if text.isdigit()):
         return clocks, "/sys/devices/system/cpu"
@@ -153,7 +153,7 @@ def read_facts(root: Path = Path("/")) -> HostFacts:
         return found[1].strip() if found else ""
 
     flags = frozenset((reported("flags") or reported("Features")).split())
-    clocks, source = _clocks(root, cpuinfo)
+    clocks, source = _clocks_of_cores(root, cpuinfo)
     return HostFacts(
         model=reported("model name") or reported("Hardware"),
         cores=len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE)) or None,
@@ -239,7 +239,7 @@ def rate_fact(work: float, answer: Mapping[str, Any], source: str) -> Fact:
     return Fact(work / time.value, work / time.high, work / time.low, "measured", source)
 
 
-def _peaks(journal: Journal, source: str) -> tuple[Peak, ...]:
+def _best_rates(journal: Journal, source: str) -> tuple[Peak, ...]:
     """Give the best rate that any product reached, for each number format and engine."""
     best: dict[tuple[str, str], Fact] = {}
     for cells, answer in journal.answers.values():
@@ -263,7 +263,7 @@ def device_of(journal: Journal, subject: Subject) -> Device:
     capacity = subject.facts.get("memory_byte") or subject.host.memory_byte
     source = f"measured here, {subject.framework} {subject.facts['library_version']}"
     return Device(
-        peaks=_peaks(journal, source),
+        peaks=_best_rates(journal, source),
         capacity_byte=_exact(capacity, source) if capacity else None,
         byte_per_s=rate_fact(memory["byte"], memory["answer"], source) if memory else None,
         launch_s=_exact(host["op_s"], source) if host else None,

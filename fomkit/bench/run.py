@@ -74,7 +74,7 @@ def probe(session: Session, formats: list[tuple[str, str]]) -> None:
     session.memory()
 
 
-def _lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
+def _tensor_lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
     """Give the elements of each tensor that an update changes; "" where the layers do not tell them all."""
     layers = estimated.model.layers
     if layers is None or not len(layers):
@@ -96,7 +96,7 @@ def _of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells]
             cells.pop("op", None)
         if cells["kind"] in PASS_FREE_KINDS:
             cells.pop("pass_name", None)
-        if cells["kind"] == "optimizer" and (lengths := _lengths(estimated, row)):
+        if cells["kind"] == "optimizer" and (lengths := _tensor_lengths(estimated, row)):
             cells["lengths"] = lengths
         found.append(Wanted(cells, count / estimated.step.value, estimated.model.name))
     return found

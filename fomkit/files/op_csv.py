@@ -65,7 +65,7 @@ def _dtype(cells: list[float | str], number: bool) -> str:
     return "float64" if number and not any(isinstance(cell, str) for cell in cells) else "object"
 
 
-def _numbers(
+def _number_cells(
     path: Path, lines: Sequence[int], name: str, column: Sequence[str], *, expressions: bool
 ) -> list[float | str]:
     """Read the cells of a number column; sizes repeat, so each distinct text is read once."""
@@ -110,7 +110,7 @@ def read_numbered_table(
     for name, column in zip(header, zip(*body, strict=True), strict=True):
         values: list[float | str] = list(column)
         if name in numbers:
-            values = _numbers(path, lines, name, column, expressions=name in symbolic)
+            values = _number_cells(path, lines, name, column, expressions=name in symbolic)
         elif name in known:
             values = [*map(rearm, column)]
         columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))

@@ -312,7 +312,7 @@ class Content:
     size: float = 11.0
 
 
-def _values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, ...], ...]]:
+def _sheet_values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, ...], ...]]:
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
     return {
         sheet.title: tuple(tuple(cell.value for cell in row) for _, row in _sheet_rows(path, sheet))
@@ -337,7 +337,7 @@ def read_workbook(path: Path) -> tuple[Sheet, ...]:
     """Read every sheet of a workbook as plain values, in the workbook's order."""
     with told(path):
         content = unpacked_file(path)
-        values, formulas = _values(path, content), _formulas(path, content)
+        values, formulas = _sheet_values(path, content), _formulas(path, content)
     sheets = []
     for name, rows in values.items():
         sheet = Sheet(name, rows)
@@ -377,7 +377,7 @@ def _look(cell: Any, palette: Palette) -> tuple[str, str, float]:
 
 def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Content]]:
     _check_plain(path, content)
-    values = _values(path, content)
+    values = _sheet_values(path, content)
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=False, keep_links=False)
     sheets: dict[str, dict[tuple[int, int], Content]] = {}
     palette = palette_of(book.loaded_theme, book._colors)  # type: ignore[attr-defined]

@@ -174,7 +174,7 @@ def _calculation(root: Element) -> str:
     return ""
 
 
-def _names(root: Element, titles: list[str]) -> Iterator[tuple[str, str]]:
+def _defined_names(root: Element, titles: list[str]) -> Iterator[tuple[str, str]]:
     for one in root.iter():
         name = one.get("name", "")
         if local(one) == "definedName" and not name.startswith("_xl"):
@@ -198,7 +198,7 @@ def _marks(content: bytes) -> Marks:
             )
             for one in listed
         }
-        return Marks(dict(_names(root, list(sheets))), sheets, _calculation(root))
+        return Marks(dict(_defined_names(root, list(sheets))), sheets, _calculation(root))
 
 
 def read_marks(path: Path) -> Marks:

@@ -117,7 +117,7 @@ _GEMM_COLUMNS = ("b", "m", "n", "k", "trans_a", "trans_b")
 _HALVES: Mapping[str, tuple[str, ...]] = {"backward": ("backward_input", "backward_weight")}
 
 
-def _product(row: Mapping[str, Any], half: str, features: float) -> dict[str, Any]:
+def _input_product(row: Mapping[str, Any], half: str, features: float) -> dict[str, Any]:
     """Size the product of all steps with the input of one layer and direction, as row-major storage has it."""
     tokens, gates = row["batch"] * row["steps"], GATES[row["cell"]] * row["hidden_size"]
     m, n, k, trans_a, trans_b = {
@@ -147,7 +147,7 @@ def recurrent_calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for features, count in ((row["input_size"], directions), (inner, (layers - 1) * directions)):
             called = (np.asarray(features) != 0) * count
             if np.any(called):
-                yield {**shared, **_product(row, half, features), "count": called}
+                yield {**shared, **_input_product(row, half, features), "count": called}
 
 
 def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:

@@ -26,7 +26,7 @@ _SPREAD = ("value", "low", "high")
 _COUNTS = ("repeats", "batch", "devices")
 
 
-def _spread(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
+def _interval_ends(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
     """Give the ends of a row's interval and whether it states them."""
     value, low, high = (float(row.get(name, math.nan)) for name in _SPREAD)
     if math.isnan(low) and math.isnan(high):
@@ -40,7 +40,7 @@ def _spread(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
 
 
 def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
-    low, high, stated = _spread(row, where)
+    low, high, stated = _interval_ends(row, where)
     cells = {name: row.get(name, math.nan) for name in _COUNTS}
     known: dict[str, Any] = {name: None if math.isnan(one) else int(one) for name, one in cells.items()}
     known |= {name: str(row.get(name, "")).strip() for name in column_names("MEASUREMENTS", "text")}

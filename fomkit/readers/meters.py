@@ -107,7 +107,7 @@ def _power(text: str, unit: str, where: str) -> float:
     return parse_quantity(f"{text} {unit}" if unit and is_number(text) else text, "power_w", where, "power")
 
 
-def _columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
+def _meter_columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
     """Give the places of moment and power and the unit of its plain numbers, "" where the cells have their own."""
     places = []
     for what, test in (
@@ -135,7 +135,7 @@ def read_meter(path: Path) -> MeterLog:
     _, header = next(rows, (1, []))
     if not header:
         raise FomkitError(str(path), "is empty. Expected a header such as 'time,power_w'.")
-    at, of, unit = _columns(path, [*header])
+    at, of, unit = _meter_columns(path, [*header])
     moments, powers = list[float](), list[float]()
     first: tuple[bool, bool] | None = None
     for line, cells in rows:

@@ -75,7 +75,7 @@ def _default_words(mode: str) -> dict[str, str]:
     return {"basis": "measured", "note": f"mode {mode}"}
 
 
-def _beside(row: Measurement, mode: str) -> dict[str, Any]:
+def _beside(row: Measurement, mode: str) -> dict[str, object]:
     """Give what a record says of a row in no field of the benchmarker's, and an import would not know."""
     words = {name: getattr(row, name) for name in _WORDS}
     if row.source.startswith(_SOURCE):
@@ -85,7 +85,7 @@ def _beside(row: Measurement, mode: str) -> dict[str, Any]:
     return {**ends, **{name: text for name, text in words.items() if text and text != defaults.get(name)}}
 
 
-def _taken_beside(rest: dict[str, Any]) -> dict[str, Any]:
+def _taken_beside(rest: dict[str, Any]) -> dict[str, object]:
     """Take what an export put beside the benchmarker's fields out of a record; a stranger's field stays in it."""
     found = rest.get(_BESIDE)
     if not isinstance(found, dict) or not found.keys() <= {*_ENDS, *_WORDS}:
@@ -96,7 +96,7 @@ def _taken_beside(rest: dict[str, Any]) -> dict[str, Any]:
     return dict(rest.pop(_BESIDE))
 
 
-def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _row(record: Mapping[str, Any], where: str) -> dict[str, object]:
     problem, rest = record.get("problem"), copy.deepcopy(dict(record))
     if isinstance(problem, str):
         problem = {"name": problem}
@@ -147,7 +147,7 @@ def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[
     return [{"source": f"{_SOURCE}{path.name}", **_row(one, str(path))} for one in read_objects(path)], ()
 
 
-def benchmarker_record(row: Measurement) -> dict[str, Any]:
+def benchmarker_record(row: Measurement) -> dict[str, object]:
     """Put a measurement in the form of the benchmarker; fields of an imported record come back as they were."""
     if row.quantity not in ("sample_per_s", "latency_s", "step_s"):
         raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
@@ -224,7 +224,7 @@ def _reached(log: Path) -> tuple[float, str]:
     raise FomkitError(str(log), f"never reaches {least}, the benchmark's quality: no run to it was measured.")
 
 
-def _figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _entry_figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, object]:
     if (latency_ms := number(record, "latency", where)) is not None:
         return {"quantity": "latency_s", "value": latency_ms / 1e3, "batch": 1.0, "note": "one sample at a time"}
     hours, reached = _reached(_log(path, record))
@@ -244,7 +244,7 @@ def read_dawnbench(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[st
             {
                 "model": text(record, "model", where, needed=True),
                 "machine": text(record, "hardware", where, needed=True),
-                **_figure(path, record, where),
+                **_entry_figure(path, record, where),
                 "basis": "measured",
                 "party": "published",
                 "framework": named[1] if named else framework,

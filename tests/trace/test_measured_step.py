@@ -133,7 +133,7 @@ def timed(request: Any, tmp_path_factory: Any) -> tuple[ModelProfile, Timed]:
     profile = profile_workload(workload, name=request.param)
     step = real_step(workload, Request(request.param, "test", "train", dict(profile.sizes)), "cpu")
     watch = stopwatch()
-    path = model_steps.trace_path(str(tmp_path_factory.mktemp("trace")))
+    path = tmp_path_factory.mktemp("trace") / "trace.json"
     samples = profiled_steps(step.run, watch, STEPS, path, "cpu")
     check_finite(step.run(), "test")
     run = _run_of(step_times([watch(step.run) for _ in range(7)]))

@@ -169,13 +169,13 @@ class Walked:
     placed: list[Placed] = field(default_factory=list)
 
 
-def _names(ran: Ran) -> list[str]:
+def _names_around(ran: Ran) -> list[str]:
     """Give the names that place an op: its own, then those of the loops and calls around it."""
     return [ran.op.name, *(caller.name for caller in ran.place.callers)]
 
 
 def _scope(ran: Ran, scopes: Scopes) -> Scope:
-    found = (scopes.find(name) for name in _names(ran))
+    found = (scopes.find(name) for name in _names_around(ran))
     return next((scope for scope in found if scope is not None), scopes.running[0])
 
 
@@ -184,7 +184,7 @@ def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
     backward: set[Operation] = set()
     found = []
     for one in ran:
-        names = _names(one)
+        names = _names_around(one)
         if any((scope := scopes.find(name)) is not None and scope.is_update for name in names):
             found.append(UPDATE)
             continue
@@ -217,7 +217,7 @@ def trace_ops(
     groups = {product_group(op) for op in weights}
     owners, lines = list[RowOwner](), GraphLines(scopes.paths)
     for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
-        call = _counted(one, pass_name, folded, graph, found)
+        call = _call_with_work(one, pass_name, folded, graph, found)
         scope = _scope(one, scopes)
         placed = Placed(one, pass_name, [], None if pass_name == UPDATE else scope.owner)
         found.placed.append(placed)
@@ -250,7 +250,7 @@ def trace_ops(
     return found
 
 
-def _counted(ran: Ran, pass_name: str, folded: set[Operation], graph: Graph, found: Walked) -> Call | None:
+def _call_with_work(ran: Ran, pass_name: str, folded: set[Operation], graph: Graph, found: Walked) -> Call | None:
     """Give the call of an op with work, and count all others by their state."""
     kind, state, call = ran.op.type, "priced", None
     if ran.op in folded or (kind in RULES and RULES[kind] is None):

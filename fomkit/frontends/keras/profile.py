@@ -219,7 +219,7 @@ def node_name(ran: Ran) -> str:
     return name
 
 
-def _products(placed: Iterable[Placed]) -> dict[Operation, str]:
+def _product_of_op(placed: Iterable[Placed]) -> dict[Operation, str]:
     """Find what may run inside a product's kernel, and that product's name."""
     found: dict[Operation, str] = {}
     for one in placed:
@@ -235,7 +235,7 @@ def _products(placed: Iterable[Placed]) -> dict[Operation, str]:
     return found
 
 
-def _places(sized: SizedStep) -> Callable[[Iterable[TracedOp]], list[int]]:
+def _row_finder(sized: SizedStep) -> Callable[[Iterable[TracedOp]], list[int]]:
     """Give what finds the rows of the op table that traced ops became."""
     rows, places = row_places(sized.ops), places_of(sized.step.ops, sized.ops)
     pairs = zip(reversed(sized.step.ops), reversed(places), strict=True)
@@ -245,7 +245,7 @@ def _places(sized: SizedStep) -> Callable[[Iterable[TracedOp]], list[int]]:
 
 def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Nodes:
     """Tell of each node of a whole step, at the sizes of ``sized``, which rows it belongs to."""
-    places, products = _places(sized), _products(step.walked.placed)
+    places, products = _row_finder(sized), _product_of_op(step.walked.placed)
     by_rule = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
     updates = places(_update_rows(prepared.optimizer, step.seen.variables)) if by_rule else []
     nodes: Nodes = {}
@@ -349,7 +349,7 @@ def check_workload(workload: Workload, where: str) -> None:
         raise ManyFomkitError(errors)
 
 
-def _profile(path: Path, request: Request) -> Mapping[str, object]:
+def _profile_file(path: Path, request: Request) -> Mapping[str, object]:
     on_tensorflow = keras.backend.backend() == "tensorflow"
     with weights_without_data() if on_tensorflow else nullcontext(), watch_made_layers():
         traced = trace_workload(take_workload(run_file(path), request.where, check_workload), request)
@@ -362,7 +362,7 @@ def _profile(path: Path, request: Request) -> Mapping[str, object]:
 
 def main() -> None:
     """Run one request."""
-    run_file_request(_profile)
+    run_file_request(_profile_file)
 
 
 _WHERE = "profile"

@@ -44,7 +44,7 @@ def update_lines(
         yield update_line(number, row, byte if number == executed + 1 else 0)
 
 
-def _run(prepared: Prepared, data: Values) -> Any:
+def _run_step(prepared: Prepared, data: Values) -> Any:
     """Run the step; what it gives back is held until its end, as a training loop holds it."""
     model = prepared.model
     if prepared.mode == "infer":
@@ -130,7 +130,7 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         stack.enter_context(plain_kernels(prepared.mode))
         stack.enter_context(recorder)
         stack.enter_context(no_collection())
-        _run(prepared, data)
+        _run_step(prepared, data)
     lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
     for one in trainable:
         one.grad = None

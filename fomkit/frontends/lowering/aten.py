@@ -133,12 +133,12 @@ def gemm_of(left: str, right: str) -> Rule:
     return rule
 
 
-def _column(vector: Array) -> Array:
+def _as_column(vector: Array) -> Array:
     (length,), (step,) = vector.shape, vector.stride
     return Array((length, 1), (step, 1), vector.dtype, vector.item_byte, vector.storage, vector.offset)
 
 
-def _row(vector: Array) -> Array:
+def _as_row(vector: Array) -> Array:
     (length,), (step,) = vector.shape, vector.stride
     return Array((1, length), (length, step), vector.dtype, vector.item_byte, vector.storage, vector.offset)
 
@@ -148,7 +148,7 @@ def matrix_vector_of(left: str) -> Rule:
 
     def rule(call: Call) -> list[Work]:
         first = call.array(left)
-        return [Work("gemm", product(first, _column(call.array("vec"))), first.dtype)]
+        return [Work("gemm", product(first, _as_column(call.array("vec"))), first.dtype)]
 
     return rule
 
@@ -157,7 +157,7 @@ def dot(call: Call) -> list[Work]:
     """Rule of the inner product of two vectors: m = n = 1."""
     names = list(call.arguments)
     first, second = call.array(names[0]), call.array(names[1])
-    return [Work("gemm", product(_row(first), _column(second)), first.dtype)]
+    return [Work("gemm", product(_as_row(first), _as_column(second)), first.dtype)]
 
 
 def linear(call: Call) -> list[Work]:

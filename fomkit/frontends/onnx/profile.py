@@ -74,7 +74,9 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
             pending.setdefault(array.storage, []).append(gradient)
             found.steps.append(Derived([], (), (gradient,)))
     for one in reversed(walked.ran):
-        given = tuple(None if made is None else _whole(made, one, pending, found) for made in one.outputs)
+        given = tuple(
+            None if made is None else _output_gradient(made, one, pending, found) for made in one.outputs
+        )
         if all(gradient is None for gradient in given) or one.op in WITHOUT_GRADIENT:
             continue
         wanted = tuple(at for at in takes_gradient(one) if _storage(one, at) in touched)
@@ -100,7 +102,9 @@ def _storage(executed: Executed, at: int) -> int:
     return 0 if array is None else array.storage
 
 
-def _whole(array: Array, executed: Executed, pending: dict[int, list[Array]], found: BackwardPass) -> Array | None:
+def _output_gradient(
+    array: Array, executed: Executed, pending: dict[int, list[Array]], found: BackwardPass
+) -> Array | None:
     """Give the gradient of an output: all its readers' together."""
     parts = pending.pop(array.storage, None)
     return None if parts is None else reshaped(_sum(parts, executed.module, found), array.shape)
@@ -302,14 +306,16 @@ _FOLDED = "onnx::Conv_"
 _LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 
 
-def _modules(nodes: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
+def _weight_modules(nodes: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
     """Give the module of each weight: what its own name says of it, else the op that reads it."""
     readers = {name: module_of(node) for node in reversed(nodes) for name in node.input}
     own = {name: printable(name.rpartition(".")[0])[:200] for name in names if "." in name and "::" not in name}
     return {name: own.get(name, readers.get(name, "")) for name in names}
 
 
-def _notes(nodes: Sequence[Any], weights: Weights, mode: str, rule: str, by_default: bool) -> Iterator[str]:
+def _derived_notes(
+    nodes: Sequence[Any], weights: Weights, mode: str, rule: str, by_default: bool
+) -> Iterator[str]:
     ops = Counter(node.op_type for node in nodes)
     if mode == "train":
         yield (
@@ -402,7 +408,7 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
                    "--mode infer.")  # fmt: skip
     rule = "" if not training or optimizer == "none" else optimizer or "sgd"
     walker = Walker(model, nodes, inputs, frozenset(weights.trainable), training=training)
-    results, modules = tuple(one.name for one in graph.output), _modules(nodes, weights.trainable)
+    results, modules = tuple(one.name for one in graph.output), _weight_modules(nodes, weights.trainable)
     prepared = Prepared(walker, weights, results, modules, request.mode, rule)
     try:
         sized = _sized(prepared, inputs.sizes)
@@ -412,7 +418,7 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     if not sized.step.states["priced"]:
         listed = ", ".join(sized.step.listed_unsupported[:5]) or "none at all"
         raise FomkitError(where, f"has no op with work that is known here: {listed}.")
-    notes = [*inputs.notes, *_notes(nodes, weights, request.mode, rule, optimizer is None)]
+    notes = [*inputs.notes, *_derived_notes(nodes, weights, request.mode, rule, optimizer is None)]
     notes += _of_unsupported(sized.step.unsupported, weights, request.mode)
     sizes_of = {one.name: prod(one.dims) for one in graph.initializer}
     trainable = sum(sizes_of[name] for name in weights.trainable)

@@ -92,7 +92,7 @@ def _filled(values: Sequence[Any], attributes: Attributes) -> Any:
     return np.zeros(shape, np.float32) if fill is None else np.full(shape, fill.ravel()[0], fill.dtype)
 
 
-def _counted(values: Sequence[Any], _attributes: Attributes) -> Any:
+def _counted_values(values: Sequence[Any], _attributes: Attributes) -> Any:
     start, end, step = (value.item() for value in values)
     if not step or abs((end - start) / step) > MOST_ELEMENTS:
         return None
@@ -104,7 +104,7 @@ def _expanded(values: Sequence[Any], _attributes: Attributes) -> Any:
     return None if prod(shape) > MOST_ELEMENTS else np.broadcast_to(values[0], shape)
 
 
-def _cast(values: Sequence[Any], attributes: Attributes) -> Any:
+def _cast_values(values: Sequence[Any], attributes: Attributes) -> Any:
     import onnx
 
     return values[0].astype(onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))
@@ -114,11 +114,11 @@ NUMPY: Mapping[str, NumpyRule] = {
     "Identity": lambda values, _: values[0],
     "Gather": lambda values, stated: values[0].take(values[1], axis=stated.get("axis", 0)),
     "Concat": lambda values, stated: np.concatenate(values, axis=stated["axis"]),
-    "Slice": _slice, "Reshape": _reshape, "Cast": _cast,
+    "Slice": _slice, "Reshape": _reshape, "Cast": _cast_values,
     "Unsqueeze": lambda values, stated: np.expand_dims(values[0], _axes(values, stated) or ()),
     "Squeeze": lambda values, stated: values[0].squeeze(_axes(values, stated)),
     "Transpose": lambda values, stated: values[0].transpose(stated.get("perm")),
-    "ConstantOfShape": _filled, "Range": _counted, "Expand": _expanded, "Where": _numpy("where", 3),
+    "ConstantOfShape": _filled, "Range": _counted_values, "Expand": _expanded, "Where": _numpy("where", 3),
     "Div": _divide,
     **{name: _numpy(theirs, 2) for name, theirs in (
         ("Add", "add"), ("Sub", "subtract"), ("Mul", "multiply"), ("Mod", "mod"), ("Pow", "power"),

@@ -121,7 +121,7 @@ def _unbatched_samples(dataset: Any) -> int | None:
     return exact.samples if exact else None
 
 
-def _given(batch: Any) -> Any:
+def _given_parts(batch: Any) -> Any:
     """Leave out the targets and weights that a batch does not have."""
     while isinstance(batch, tuple | list) and len(batch) > 1 and batch[-1] is None:
         batch = batch[:-1]
@@ -145,7 +145,7 @@ def _further_fits(training: Training) -> list[int]:
     return sorted({node.lineno for node in fits})
 
 
-def _notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
+def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
     training = taken.training
     place = f"{training.way} at {training.place}"
     yield f"taken from the running program: {place}, its step {training.steps}"
@@ -179,7 +179,7 @@ def _of_fit(training: Training) -> Iterator[str]:
 
 def _prepared(training: Training, batch: int) -> Prepared:
     own, model = training.own, training.model
-    given = specs(_given(training.batch) if own is None else own.tensors(training.batch))
+    given = specs(_given_parts(training.batch) if own is None else own.tensors(training.batch))
     inputs = lambda sizes: batched(given, batch, sizes["batch"])  # noqa: E731
     if own is None:
         return Prepared(model, inputs, None, model.optimizer, "train")
@@ -226,7 +226,7 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
     sized = _traced(training, batch, request)
     draft = make_draft(
         workload, Request(request["name"], where, "train", {}), describe_model(model, "train"), sized,
-        list(_notes(taken, batch, epoch)),
+        list(_run_notes(taken, batch, epoch)),
     )  # fmt: skip
     return replace(draft, notes=[f"partial: {partial_because}", *draft.notes]) if partial_because else draft
 

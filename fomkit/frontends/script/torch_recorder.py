@@ -117,7 +117,7 @@ def watch_compile(note: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _length(values: Any) -> int | None:
+def _length_or_none(values: Any) -> int | None:
     try:
         return len(values)
     except (TypeError, NotImplementedError):  # a stream does not know
@@ -138,7 +138,7 @@ def loader_facts(loader: Any) -> LoaderFacts:
     by_batch = getattr(loader, "batch_sampler", None)
     batch = loader.batch_size or getattr(by_batch, "batch_size", None)
     streams = isinstance(loader.dataset, data.IterableDataset)
-    samples = _length(loader.dataset if streams or loader.batch_size is None else loader.sampler)
+    samples = _length_or_none(loader.dataset if streams or loader.batch_size is None else loader.sampler)
     drops = loader.drop_last or bool(getattr(by_batch, "drop_last", False))
     return LoaderFacts(batch if isinstance(batch, int) else None, samples, "drop" if drops else "keep")
 

@@ -219,7 +219,7 @@ def _training(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str
     return run
 
 
-def _inference(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
+def _inference_run(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
     values, named = arguments_for(prepared.model, inputs, notes)
 
     def run() -> Any:
@@ -250,7 +250,7 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
         notes.append("the model is compiled and was timed so; what it compiles has no rows")
     values = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, make(sizes))
     casting: Casting = partial(torch.autocast, device, dtype=torch.bfloat16) if precision else nullcontext
-    ready = (_inference if infer else _training)(prepared, values, casting, notes)
+    ready = (_inference_run if infer else _training)(prepared, values, casting, notes)
     return RealStep(ready, sizes, notes)
 
 
@@ -301,7 +301,9 @@ def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]
         yield
 
 
-def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepared, dict[str, int], list[str]]:
+def _prepared_copy(
+    workload: Workload, request: Request, *, own: bool
+) -> tuple[Prepared, dict[str, int], list[str]]:
     notes, where = [], request.where or "profile"
     given = getattr(workload.model, "_orig_mod", workload.model)
     if given is not workload.model:
@@ -324,7 +326,7 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
 
 def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`; a model that is not one's ``own`` is copied first."""
-    prepared, sizes, notes = _prepare(workload, request, own=own)
+    prepared, sizes, notes = _prepared_copy(workload, request, own=own)
     sized = trace_sizes(partial(trace_step, prepared), sizes)
     # Lazy modules have no sizes before they have run.
     parameters = list(prepared.model.parameters())
@@ -355,7 +357,7 @@ def check_workload(workload: Workload, where: str) -> None:
         raise ManyFomkitError(errors)
 
 
-def _profile(path: Path, request: Request) -> Mapping[str, object]:
+def _profile_file(path: Path, request: Request) -> Mapping[str, object]:
     with shape_only(request.route), watch_made_modules():
         workload = take_workload(run_file(path), request.where, check_workload)
         return {"draft": asdict(draft_profile(workload, request, own=True))}
@@ -363,7 +365,7 @@ def _profile(path: Path, request: Request) -> Mapping[str, object]:
 
 def main() -> None:
     """Run one request."""
-    run_file_request(_profile, lambda error: isinstance(error, model_file.NEVER_MENDED))
+    run_file_request(_profile_file, lambda error: isinstance(error, model_file.NEVER_MENDED))
 
 
 _WHERE = "profile"

@@ -167,7 +167,7 @@ def _cross_entropy(cells: Cells) -> GraphCase:
     return same_in_double(lambda values, of: function(features=values, labels=of), [data, labels])
 
 
-def _channels(cells: Cells) -> Any:
+def _channel_values(cells: Cells) -> Any:
     """Make values of numel / row channels, channels last; a row is taken from 8 samples where that fits."""
     row = size_of(cells, "row")
     samples = 8 if row % 8 == 0 else 1
@@ -191,7 +191,7 @@ def _norm_of(data: Any) -> Any:
 def _batch_norm(cells: Cells) -> GraphCase:
     import tensorflow as tf
 
-    data = _channels(cells)
+    data = _channel_values(cells)
     gain, bias = (made([data.shape[-1]], {**cells, "dtype": "fp32"}) for _ in range(2))
     function, none = raw("FusedBatchNormV3"), tf.zeros((0,))
 
@@ -209,7 +209,7 @@ def _batch_norm(cells: Cells) -> GraphCase:
 def _batch_norm_back(cells: Cells) -> GraphCase:
     import tensorflow as tf
 
-    data, gradient = _channels(cells), _channels(cells)
+    data, gradient = _channel_values(cells), _channel_values(cells)
     gain, reserved = made([data.shape[-1]], {**cells, "dtype": "fp32"}), _norm_of(data)[3:6]
     function = raw("FusedBatchNormGradV3")
 

@@ -71,7 +71,7 @@ def canonical(op: str) -> str:
     return _SAME_OPS.get(stem, stem) + name[len(stem) :]
 
 
-def _sizes(kind: str, cells: Mapping[str, Any]) -> tuple[float | str, ...]:
+def _needed_sizes(kind: str, cells: Mapping[str, Any]) -> tuple[float | str, ...]:
     """Give what a kind must have, without what an implementation may choose."""
     names = [name for name in KINDS[kind].dimensions if name != "impl"] if kind in KINDS else []
     values = [cells.get(name) for name in names]
@@ -87,7 +87,7 @@ def _broad_pass(cells: Mapping[str, Any]) -> str:
 
 def _exact(cells: Mapping[str, Any]) -> object:
     kind = cells["kind"]
-    return canonical(cells["op"]), kind, cells["dtype"], cells["pass_name"], _sizes(kind, cells)
+    return canonical(cells["op"]), kind, cells["dtype"], cells["pass_name"], _needed_sizes(kind, cells)
 
 
 def _either_gradient(key: Key) -> Key:
@@ -101,7 +101,7 @@ def _by_sizes(cells: Mapping[str, Any]) -> object:
         return None
     # A recurrent layer whose input needs no gradient has an input_size of 0 there, which no profiler tells.
     loose = {**cells, "input_size": 0.0} if kind == "rnn" else cells
-    return (kind, cells["pass_name"], _sizes(kind, loose))
+    return (kind, cells["pass_name"], _needed_sizes(kind, loose))
 
 
 def _by_numel(cells: Mapping[str, Any]) -> object:

@@ -117,7 +117,7 @@ def _normed(call: Call, name: str) -> Made:
     return [_like(values), _new(statistics, dtype, 1), _new(statistics, dtype, 2)]
 
 
-def _pooled(call: Call, name: str) -> Made:
+def _pooled_result(call: Call, name: str) -> Made:
     values = call.array("self")
     if "backward" in name:
         return [_like(values)]
@@ -250,7 +250,7 @@ def _like_first(call: Call, name: str) -> Made:
 
 _BY_RULE: Mapping[Rule, Callable[[Call, str], Made]] = {
     pointwise: _pointwise, reduction: _reduced, batch_norm: _normed, layer_norm: _normed, group_norm: _normed,
-    aten.window_pool: _pooled, adaptive_pool: _pooled, generate: _generated, copy: _copied,
+    aten.window_pool: _pooled_result, adaptive_pool: _pooled_result, generate: _generated, copy: _copied,
     aten.embedding_backward: _looked_up_back, aten.embedding_bag: _summed_bags,
     aten.picked_loss: _picked,
     aten.picked_loss_backward: lambda call, _name: [_like(call.array("self"))],

@@ -244,7 +244,7 @@ def process_times(report: Report) -> dict[int, float]:
     return dict(sorted(times.items()))
 
 
-def _device(report: Report) -> Iterator[Event]:
+def _device_events(report: Report) -> Iterator[Event]:
     def where(table: str) -> str:
         return f"{_column(report, table, 'globalPid')}, {_column(report, table, 'deviceId')}"
 
@@ -268,7 +268,7 @@ def events_of(report: Report, process: int | None) -> Iterator[Event]:
     `process`: the process whose events are given; None for all.
     """
     ranges = _ranges(report) if "NVTX_EVENTS" in report.tables else iter(())
-    for event in chain(ranges, _launches(report), _device(report)):
+    for event in chain(ranges, _launches(report), _device_events(report)):
         if process is None or event["pid"] == process:
             yield event
 

@@ -59,7 +59,7 @@ class _Found:
     finished: bool = False
 
 
-def _columns(path: Path, line: LogLine) -> list[str]:
+def _nccl_columns(path: Path, line: LogLine) -> list[str]:
     names = line.text.lstrip("# ").split()
     missing = [name for name in ("size", "count", "type", *_TIMED) if name not in names]
     places = [place for place, name in enumerate(names) if name == _TIMED[0]]
@@ -141,7 +141,7 @@ def _read_tables(path: Path, lines: Sequence[LogLine]) -> _Found:
         if named := _PROGRAM.search(line.text):
             program = named[1]
         if _HEADER.match(line.text):
-            columns = _columns(path, line)
+            columns = _nccl_columns(path, line)
             _check_units(path, lines[min(place + 1, len(lines) - 1)])
             found.programs.append(_collective(path, program, line.number))
             found.finished = False
