@@ -20,9 +20,8 @@ from fomkit.bench.record import load
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepTimes, Unjoined
 from fomkit.files.child_process import MEASURED, MEASURED_KERAS, run_child
-from fomkit.frontends.detect import Framework, framework_of_file
 from fomkit.frontends.drafting import Request, run_file_request
-from fomkit.frontends.model_file import explain_exception
+from fomkit.frontends.model_file import Framework, explain_exception, framework_of_file
 from fomkit.frontends.step_spread import Spent
 from fomkit.readers.profilers.xplane import JoinedNodes
 

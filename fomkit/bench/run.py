@@ -20,7 +20,7 @@ from fomkit.bench.record import BF16_FLAGS, MATRIX_FLAGS, Subject, machine_of, r
 from fomkit.bench.session import PLANS, Plan, Session
 from fomkit.core.machine import Machine
 from fomkit.files.child_process import child_command
-from fomkit.frontends.detect import check_installed
+from fomkit.frontends.model_file import check_installed
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options

@@ -223,10 +223,12 @@ class Session:
 
     def time_all(self, ops: Sequence[Wanted]) -> None:
         """Have ops timed in random order, as far as the time goes."""
-        order = self.pending(ops)
-        self._weigh([one.cells for one in order])
-        random.Random(self.seed).shuffle(order)  # noqa: S311 - an order, no secret
-        for one in order:
+        self._time_shuffled(self.pending(ops), self.seed)
+
+    def _time_shuffled(self, ops: list[Wanted], seed: int) -> None:
+        self._weigh([one.cells for one in ops])
+        random.Random(seed).shuffle(ops)  # noqa: S311 - an order, no secret
+        for one in ops:
             if self.left_s() <= 0:
                 return
             self.time_one(one)
@@ -262,10 +264,5 @@ class Session:
                     break
                 chosen.append(waiting[place])
                 spent += float(costs[place])
-            self._weigh([one.cells for one in chosen])
-            random.Random(self.seed + rounds).shuffle(chosen)  # noqa: S311 - an order, no secret
-            for one in chosen:
-                if self.left_s() <= 0:
-                    return
-                self.time_one(one)
+            self._time_shuffled(chosen, self.seed + rounds)
             rounds += 1

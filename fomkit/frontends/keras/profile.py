@@ -21,7 +21,6 @@ import keras
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
-from fomkit.frontends.detect import BACKENDS, other_backend
 from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, replaced, run_file_request
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
 from fomkit.frontends.keras.inputs import Handed, Prepared, Values, inputs_and_sizes, split_values, watch_update
@@ -30,7 +29,15 @@ from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of,
 from fomkit.frontends.keras.order import order_of_graph
 from fomkit.frontends.layers import GraphNode, Nodes, rmsprop_rule, sgd_rule
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp, split_gradients, update_rows
-from fomkit.frontends.model_file import count_errors, explain_exception, model_errors, run_file, take_workload
+from fomkit.frontends.model_file import (
+    BACKENDS,
+    count_errors,
+    explain_exception,
+    model_errors,
+    other_backend,
+    run_file,
+    take_workload,
+)
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Step, Update, places_of, row_places
 

@@ -162,9 +162,9 @@ def _einsum(back: Backward) -> None:
         mine, other = terms[at], terms[1 - at]
         if set(mine) - set(other) - set(out) or len(set(mine)) < len(mine.replace("...", ".")):
             raise NoRule(f"EinsumGrad of {equation}"[:60])
-        (work,) = onnx.summed_product(f"{out},{other}->{mine}", given, back.input(1 - at), back.input(at))
-        made = back.make(at)
         read = [given, back.input(1 - at)]
+        (work,) = onnx.summed_product(f"{out},{other}->{mine}", read, (back.input(at),))
+        made = back.make(at)
         back.run("gemm", work.dimensions, read, [made], back.product_pass(at))
 
 

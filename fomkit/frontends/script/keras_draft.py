@@ -17,12 +17,11 @@ from keras.src.trainers.data_adapters.torch_data_loader_adapter import TorchData
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import LastBatch, Workload
-from fomkit.frontends.detect import source_tree
 from fomkit.frontends.drafting import Request, SizedStep, make_draft, trace_sizes
 from fomkit.frontends.keras.inputs import Prepared, batched, specs
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
-from fomkit.frontends.model_file import explain_exception
+from fomkit.frontends.model_file import explain_exception, source_tree
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.keras_watch import FIT, FitWatch, Taken, Training, first_axis
 from fomkit.frontends.step import Draft

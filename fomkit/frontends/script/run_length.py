@@ -18,8 +18,8 @@ from typing import Any
 
 from torch.utils import data
 
-from fomkit.frontends.detect import source_tree
-from fomkit.frontends.script.torch_recorder import loader_facts
+from fomkit.frontends.model_file import source_tree
+from fomkit.frontends.script.torch_recorder import length_of, loader_facts
 
 _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -172,14 +172,6 @@ def _whole(value: Any, least: int = 1) -> int | None:
     return int(value) if value >= least and value == int(value) else None
 
 
-def _length(values: Any) -> int | None:
-    """Give the samples of a dataset, or of several by name; None for none and for a stream."""
-    try:
-        return sum(map(len, values.values())) if isinstance(values, dict) else len(values)
-    except (TypeError, NotImplementedError):
-        return None
-
-
 def _stops_early(callbacks: Any) -> list[str]:
     stops = any("EarlyStopping" in type(callback).__name__ for callback in callbacks or ())
     return ["early stopping may end the run before its last epoch"] * stops
@@ -191,7 +183,7 @@ def _hugging_face(trainer: Any, _loader: Any) -> RunLength:
     by_steps = arguments.max_steps > 0
     epochs = None if by_steps else _whole(arguments.num_train_epochs)
     strategy = getattr(arguments.eval_strategy, "value", arguments.eval_strategy)
-    validated = {"no": 0, "epoch": _length(trainer.eval_dataset)}.get(strategy)
+    validated = {"no": 0, "epoch": length_of(trainer.eval_dataset)}.get(strategy)
     if strategy == "steps":
         remarks.append(f"validates every {arguments.eval_steps} steps, not once an epoch, which is not counted")
     return RunLength(
@@ -219,7 +211,7 @@ def _lightning(trainer: Any, loader: Any) -> RunLength:
 
 def _cut(batches: int | None, loader: Any) -> int | None:
     """Give the samples of an epoch that ends after so many batches; None where it ends with the loader."""
-    batch, whole = (None, None) if loader is None else (loader_facts(loader).batch, _length(loader))
+    batch, whole = (None, None) if loader is None else (loader_facts(loader).batch, length_of(loader))
     return batches * batch if batches and batch and (whole is None or batches < whole) else None
 
 

@@ -15,8 +15,7 @@ from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.run_length import RunLength
 from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
-from fomkit.frontends.script.torch_sizes import named_by_batch
-from fomkit.frontends.script.torch_steps import StepWatch, Taken
+from fomkit.frontends.script.torch_steps import StepWatch, Taken, named_by_batch
 from fomkit.frontends.sizes import NoExpression
 from fomkit.frontends.step import Draft, count_rows
 from fomkit.frontends.step_spread import difference_notes, doubt_of_axis
