@@ -282,7 +282,7 @@ class ReadBatches(NamedTuple):
     starts_s: list[float]
 
 
-def _read(spec: InputSpec) -> ReadBatches:
+def _read_in_child(spec: InputSpec) -> ReadBatches:
     limit_s, memory = LIMITS_S[spec.plan], read_facts().memory_byte
     request = {
         "path": str(spec.file.resolve()), "where": str(spec.file), "workers": spec.workers,
@@ -303,7 +303,7 @@ def measure_input(spec: InputSpec) -> InputMeasured:
         raise FomkitError(str(spec.file), "is not a file. Give a Python file with a 'loader'.")
     facts = read_facts()
     machine = begun_machine(spec.output, spec.name, facts.model or "measured input", add=spec.add)
-    before, read = read_moment().load, _read(spec)
+    before, read = read_moment().load, _read_in_child(spec)
     batch = sum(read.samples) / len(read.samples)
     workers = f", {read.workers} workers" if read.workers else ""
     what = f"{spec.file.name}, {read.what}{workers}, batch {batch:.4g}, {read.batches:,} batches read"

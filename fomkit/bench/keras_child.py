@@ -98,7 +98,7 @@ def _check_finite(result: Any, where: str) -> None:
             )
 
 
-def _timed(
+def _time_keras(
     path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
 ) -> TimedStep:
     if threads is not None:  # set before anything runs
@@ -135,7 +135,7 @@ def _lacks_memory(error: BaseException) -> bool:
     return told or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
 
 
-TIMER = model_steps.FrameworkTimer(_timed, _lacks_memory)
+TIMER = model_steps.FrameworkTimer(_time_keras, _lacks_memory)
 
 
 def main() -> None:

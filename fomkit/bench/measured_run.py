@@ -60,7 +60,7 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
     step = run.step.by(clock)
     if step is None:
         raise FomkitError(where, f"has no times by the clock {clock!r}. Measure it again.")
-    notes = [_conditions(run, clock), *_machine_notes(run, machine, where)]
+    notes = [_conditions_text(run, clock), *_machine_notes(run, machine, where)]
     low, high = (step.median_s if end is None else end for end in (step.p10_s, step.p90_s))
     framework = model.traced_with.get("framework", "")
     return Measurement(
@@ -127,7 +127,7 @@ def _kind_of(machine: str) -> DeviceKind:
     return device_kind(load_machine(machine))
 
 
-def _conditions(run: MeasuredRun, clock: Clock) -> str:
+def _conditions_text(run: MeasuredRun, clock: Clock) -> str:
     load = "" if run.load_start is None else f"; load {run.load_start:g} to {run.load_end or run.load_start:g}"
     threads = "" if run.device == "gpu" else f"; {run.threads} thread{'s' * (run.threads > 1)}"
     shared = ", as others shared the processor" if clock == "process" else ""

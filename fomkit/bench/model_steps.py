@@ -69,7 +69,7 @@ def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
     return StepTimes(len(samples), **{name: Repeated.of(times) for name, times in clocks.items()})
 
 
-def _factor(timed: Timed, covered: float) -> float:
+def _wall_over_processor(timed: Timed, covered: float) -> float:
     """Give by how much times of ops, which profilers read from the wall, exceed one thread's processor time.
 
     Only their sum can be held against the clock.
@@ -89,10 +89,10 @@ def by_processor(timed: Timed, covered: float) -> Timed:
 
     `timed`: its ops by the wall; `covered`: share of the profiled step that some op ran in.
     """
-    if _factor(timed, covered) < SHARED:
+    if _wall_over_processor(timed, covered) < SHARED:
         return timed  # medians that are shorter met no other; there is nothing to take off
     timed = _calm(timed)
-    factor = _factor(timed, covered)
+    factor = _wall_over_processor(timed, covered)
     if factor < SHARED:
         return timed
     if factor > MOST_SHARED:

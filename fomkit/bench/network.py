@@ -70,7 +70,7 @@ class Case(NamedTuple):
     request: Mapping[str, Any]
 
 
-def _cells(collective: str, byte: float, ranks: int, link: str, op: str) -> Cells:
+def _exchange_cells(collective: str, byte: float, ranks: int, link: str, op: str) -> Cells:
     return {
         "kind": "collective", "op": op, "dtype": "fp32", "engine": "vector", "collective": collective,
         "message_byte": cell(byte), "ranks": cell(ranks), "link": link,
@@ -97,12 +97,12 @@ def cases(plan: NetworkPlan, hosts: list[str]) -> list[Case]:
         for link, peer in _peers_of_first(hosts):
             for collective in (SEND, STREAM):
                 request = {"collective": collective, "message_byte": size, "peer": peer, "effort": effort}
-                found.append(Case(_cells(collective, size, 2, link, op_of(collective)), request))
+                found.append(Case(_exchange_cells(collective, size, 2, link, op_of(collective)), request))
         for collective in plan.collectives:
             part = max(ITEM_BYTE, round(size / ranks / ITEM_BYTE) * ITEM_BYTE)
             byte = part * ranks if collective in ("all_gather", "reduce_scatter") else size
             request = {"collective": collective, "message_byte": byte, "effort": effort}
-            found.append(Case(_cells(collective, byte, ranks, tier, op_of(collective)), request))
+            found.append(Case(_exchange_cells(collective, byte, ranks, tier, op_of(collective)), request))
     return found + list(_payloads(plan, hosts, tier))
 
 
@@ -112,9 +112,9 @@ def _payloads(plan: NetworkPlan, hosts: list[str], tier: str) -> Iterator[Case]:
         for form in FORMS:
             shared = {"scheme": scheme, "form": form, "effort": plan.effort()}
             for link, peer in _peers_of_first(hosts):
-                cells = _cells(SEND, byte, 2, link, f"{SEND}/{scheme}/{form}")
+                cells = _exchange_cells(SEND, byte, 2, link, f"{SEND}/{scheme}/{form}")
                 yield Case(cells, {**shared, "collective": SEND, "peer": peer})
-            cells = _cells(SERVER, byte, len(hosts), tier, f"{SERVER}/{scheme}/{form}")
+            cells = _exchange_cells(SERVER, byte, len(hosts), tier, f"{SERVER}/{scheme}/{form}")
             yield Case(cells, {**shared, "collective": SERVER})
 
 

@@ -240,7 +240,7 @@ def resume_command(spec: MeasureSpec) -> str:
     return shlex.join([*words, "-o", str(spec.output)])
 
 
-def _verdict(
+def _judged(
     session: Session, spec: MeasureSpec, clocks: Clocks, begun: tuple[float, float], ended: Ended
 ) -> Verdict:
     """Judge a profile that is written: as an estimate would use it."""
@@ -323,7 +323,7 @@ def _written(
     machine = machine_of(session.journal, session.subject)
     save_machine(machine, spec.output)
     files = write_fits(load_machine(spec.output), spec.output)
-    verdict = _verdict(session, spec, clocks, begun, ended)
+    verdict = _judged(session, spec, clocks, begun, ended)
     machine = replace(machine, notes=(*machine.notes, *verdict.lines()))
     files = [*save_machine(machine, spec.output), *files]
     if not verdict.resume or (verdict.sufficient and ended != "interrupted"):

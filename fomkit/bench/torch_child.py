@@ -22,7 +22,7 @@ from fomkit.frontends.torch.profile import check_finite, check_workload, is_fini
 _LACKS_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
-def _timed(
+def _time_torch(
     path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
 ) -> TimedStep:
     workload = take_workload(run_file(path), request.where, check_workload)
@@ -62,7 +62,7 @@ def _lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | RuntimeError) and any(words in text for words in _LACKS_MEMORY)
 
 
-TIMER = model_steps.FrameworkTimer(_timed, _lacks_memory)
+TIMER = model_steps.FrameworkTimer(_time_torch, _lacks_memory)
 
 
 def main() -> None:

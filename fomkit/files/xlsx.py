@@ -356,7 +356,7 @@ def _check_plain(path: Path, content: bytes) -> None:
         )
 
 
-def _stated(colour: Any) -> dict[str, str]:
+def _stated_attributes(colour: Any) -> dict[str, str]:
     """Give a colour of openpyxl as the attributes that it was read from."""
     if colour is None:
         return {}
@@ -368,11 +368,11 @@ def _look(cell: Any, palette: Palette) -> tuple[str, str, float]:
     font, fill = cell.font, cell.fill
     ground = WHITE
     if getattr(fill, "stop", None):
-        ground = palette.colour(_stated(fill.stop[0].color), WHITE)
+        ground = palette.colour(_stated_attributes(fill.stop[0].color), WHITE)
     elif getattr(fill, "patternType", None):
         is_solid = fill.patternType == "solid"
-        ground = palette.colour(_stated(fill.fgColor if is_solid else fill.bgColor), WHITE)
-    return palette.colour(_stated(font.color), BLACK), ground, float(font.sz or Content.size)
+        ground = palette.colour(_stated_attributes(fill.fgColor if is_solid else fill.bgColor), WHITE)
+    return palette.colour(_stated_attributes(font.color), BLACK), ground, float(font.sz or Content.size)
 
 
 def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Content]]:

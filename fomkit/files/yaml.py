@@ -176,13 +176,13 @@ class _Dumper(yaml.SafeDumper):
     """Quotes what the strict reader would take for a number or a word, ``1e3`` among them."""
 
 
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+def _quoted_if_needed(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     check_shown(text, "save")
     style = None if is_plain_text(text) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _quoted_if_needed)
 
 
 def format_document(content: Mapping[str, Any]) -> str:

@@ -157,7 +157,7 @@ class SizedStep:
     notes: list[str]
 
 
-def _named(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exception]) -> _Exploration:
+def _with_names(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exception]) -> _Exploration:
     """Name what sizes can be, from the step at these; it is among those that were ``traced``."""
     exploration = _Exploration(trace, sizes, [], traced, [sizes])
     exploration.ops = exploration.at(sizes).ops
@@ -167,11 +167,11 @@ def _named(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exce
 
 
 def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
-    exploration, from_two = _named(trace, sizes, {tuple(sizes.values()): step}), []
+    exploration, from_two = _with_names(trace, sizes, {tuple(sizes.values()): step}), []
     if sizes.get(BATCH) == 1 and BATCH in exploration.fixed:
         # A batch of 1 is often a case of its own: nothing is copied to reorder it, nothing summed over it.
         with suppress(NoExpression):
-            several = _named(trace, {**sizes, BATCH: 2}, exploration.traced)
+            several = _with_names(trace, {**sizes, BATCH: 2}, exploration.traced)
             if BATCH not in several.fixed:
                 reason = exploration.fixed[BATCH].partition(": ")[2]
                 from_two = [f"the ops are those of batches from 2 on, at batch 1 too, where they differ: {reason}"]

@@ -57,7 +57,7 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
 Row = Mapping[str, Any]
 
 
-def _known(value: object) -> bool:
+def _is_known(value: object) -> bool:
     return value is not None and value == value and value != ""
 
 
@@ -67,7 +67,7 @@ def _flags(row: Row, names: Mapping[str, str]) -> str:
 
 def _gemm_text(row: Row) -> str:
     batched = f"{row['b']:.0f}·" if row["b"] != 1 else ""
-    dense = f" {row['density']:.0%} dense" if _known(row.get("density")) else ""
+    dense = f" {row['density']:.0%} dense" if _is_known(row.get("density")) else ""
     stored = _flags(row, {"trans_a": "Aᵀ", "trans_b": "Bᵀ"})
     return f"{batched}{row['m']:.0f}×{row['n']:.0f}×{row['k']:.0f}{stored}{dense}"
 
@@ -113,7 +113,7 @@ _COUNTED = {"numel": "elements", "row": "a row", "read_byte": "B read", "write_b
 
 def _any(row: Row) -> str:
     names = KINDS[str(row["kind"])].columns
-    sizes = {_COUNTED.get(name, name): row[name] for name in names if name in row and _known(row[name])}
+    sizes = {_COUNTED.get(name, name): row[name] for name in names if name in row and _is_known(row[name])}
     words = (f"{size:.12g} {counted}" if isinstance(size, float) else str(size) for counted, size in sizes.items())
     return ", ".join(words) or "no sizes"
 

@@ -61,7 +61,7 @@ def _flag(name: str, doc: str) -> Column:
     return Column(name, "", "number", doc, 0.0, 1.0, whole=True)
 
 
-def _amount(name: str, unit: str, doc: str, least: float = 0.0) -> Column:
+def _amount_column(name: str, unit: str, doc: str, least: float = 0.0) -> Column:
     return Column(name, unit, "number", doc, least, HUGE)
 
 
@@ -109,22 +109,22 @@ DIMENSIONS: tuple[Column, ...] = (
     *_size_columns("heads", "query heads of an attention"),
     *_size_columns("kv_heads", "key and value heads, fewer where queries share them"),
     *_size_columns("q_len kv_len", "queries and keys of one sample"),
-    _amount("head_dim", "", "width of one head", TINY),
+    _amount_column("head_dim", "", "width of one head", TINY),
     _flag("causal", "1 where each query sees only earlier keys, else 0"),
     *_size_columns(
         "experts", "experts that a mixture's router chooses from, on all devices; b is those held here"
     ),
     *_size_columns("top_k", "experts that each token is sent to"),
-    _amount("numel", "", "elements the op works on"),
-    _amount("row", "", "length of the reduced or normalised axis"),
-    _amount("inputs", "", "tensors read"),
-    _amount("read_byte", "byte", "bytes read from device memory, each tensor once"),
-    _amount("write_byte", "byte", "bytes written to device memory, each tensor once"),
+    _amount_column("numel", "", "elements the op works on"),
+    _amount_column("row", "", "length of the reduced or normalised axis"),
+    _amount_column("inputs", "", "tensors read"),
+    _amount_column("read_byte", "byte", "bytes read from device memory, each tensor once"),
+    _amount_column("write_byte", "byte", "bytes written to device memory, each tensor once"),
     Column("rule", "", "text", "optimizer rule: sgd, momentum, adam, …"),
     Column("impl", "", "text", "optimizer implementation: per_tensor, foreach or fused"),
-    _amount("tensors", "", "parameter tensors that the optimizer updates"),
+    _amount_column("tensors", "", "parameter tensors that the optimizer updates"),
     Column("collective", "", "text", "collective operation: all_reduce, all_gather, …"),
-    _amount("message_byte", "byte", "bytes of the collective's message on each rank", TINY),
+    _amount_column("message_byte", "byte", "bytes of the collective's message on each rank", TINY),
     *_size_columns("ranks", "processes that take part in the collective"),
     Column("link", "", "text", "tier of the link the collective runs on"),
 )
@@ -139,10 +139,10 @@ _IDENTITY = (
 OPS: tuple[Column, ...] = (
     Column("op", "", "text", "the framework's name of the op"),
     *_IDENTITY,
-    _amount("count", "", "executions per training step", TINY),
+    _amount_column("count", "", "executions per training step", TINY),
     Column("module", "", "text", "path of the module that ran the op"),
     Column("code_line", "", "text", "lines of the user's code that run the op, as FILE:LINE FUNCTION"),
-    _amount("traced_time_s", "s", "time of one execution as the trace gives it"),
+    _amount_column("traced_time_s", "s", "time of one execution as the trace gives it"),
     Column(
         "traced_occupancy",
         "",
@@ -173,7 +173,7 @@ TIMINGS: tuple[Column, ...] = (
     *_IDENTITY,
     Column("op", "", "text", "the only framework op this timing stands for; empty = any op of the kind"),
     Column("accumulate_dtype", "", "text", "number format of the sums"),
-    _amount("time_s", "s", "median time of one execution", TINY),
+    _amount_column("time_s", "s", "median time of one execution", TINY),
     Column("p25_s", "s", "number", "first quartile of the repeats"),
     Column("p75_s", "s", "number", "third quartile of the repeats"),
     Column("repeats", "", "number", "timed executions"),
@@ -190,22 +190,22 @@ TIMINGS: tuple[Column, ...] = (
 )
 ACTS = ("input", "always", "training", "never")
 LAYER_SIZES: tuple[Column, ...] = (
-    _amount("output_numel", "", "elements of one call's output"),
-    _amount("output_byte", "byte", "bytes of one call's output"),
+    _amount_column("output_numel", "", "elements of one call's output"),
+    _amount_column("output_byte", "byte", "bytes of one call's output"),
 )
 LAYERS: tuple[Column, ...] = (
     Column("layer", "", "text", "type of the layer: conv, linear, relu, pool, …, else the framework's name"),
     Column("module", "", "text", "path of the module that is the layer or runs it"),
     Column("op", "", "text", "the framework's name of a function's op; empty for a module"),
-    _amount("count", "", "calls in one forward pass; 0 = holds parameters only"),
+    _amount_column("count", "", "calls in one forward pass; 0 = holds parameters only"),
     Column(
         "acts", "", "text", "when it changes its input: always, in training, never; input = the data", words=ACTS
     ),
-    _amount("parameters", "", "learned numbers that no earlier layer has"),
-    _amount("parameter_byte", "byte", "bytes of these"),
-    _amount("bias", "", "those of them that are added to the output"),
+    _amount_column("parameters", "", "learned numbers that no earlier layer has"),
+    _amount_column("parameter_byte", "byte", "bytes of these"),
+    _amount_column("bias", "", "those of them that are added to the output"),
     *LAYER_SIZES,
-    _amount("readers", "", "layers that read the output"),
+    _amount_column("readers", "", "layers that read the output"),
     _flag("in_place", "1 where the output takes the place of an input, else 0"),
 )
 ROLES = ("parameter", "buffer", "input", "state", "gradient", "activation", "temporary")
@@ -224,9 +224,9 @@ MEASUREMENTS: tuple[Column, ...] = (
     Column("model", "", "text", "name of the model profile that was run"),
     Column("machine", "", "text", "name of the machine profile it ran on"),
     Column("quantity", "", "text", "what was measured", words=QUANTITIES),
-    _amount("value", "", "the figure [s; 1/s for sample_per_s, J for energy_j]", TINY),
-    _amount("low", "", "lower end of the 80 % interval of repeats", TINY),
-    _amount("high", "", "upper end of that interval", TINY),
+    _amount_column("value", "", "the figure [s; 1/s for sample_per_s, J for energy_j]", TINY),
+    _amount_column("low", "", "lower end of the 80 % interval of repeats", TINY),
+    _amount_column("high", "", "upper end of that interval", TINY),
     *_size_columns("repeats", "times it was measured"),
     *_size_columns("batch", "samples in one step"),
     Column("precision", "", "text", "number formats of the step, in the word of the estimate"),
@@ -243,9 +243,11 @@ MEASUREMENTS: tuple[Column, ...] = (
 """What somebody timed of whole models."""
 EPOCHS: tuple[Column, ...] = (
     *_size_columns("batch", "samples in one step of the whole training"),
-    _amount("epochs", "", "epochs until the target is reached", TINY),
-    _amount("low", "", "lower end of the 80 % interval of repeats; empty with high = no spread stated", TINY),
-    _amount("high", "", "upper end of that interval", TINY),
+    _amount_column("epochs", "", "epochs until the target is reached", TINY),
+    _amount_column(
+        "low", "", "lower end of the 80 % interval of repeats; empty with high = no spread stated", TINY
+    ),
+    _amount_column("high", "", "upper end of that interval", TINY),
     Column("metric", "", "text", "what is reached, the same in all rows"),
     Column("target", "", "number", "value of the metric that is reached, the same in all rows", -HUGE, HUGE),
     *_text_columns("source", "where the figures are from"),

@@ -90,7 +90,7 @@ def import_measurements(
     the note.
     """
     rows, said = IMPORTERS[file_format].read(path)
-    named = [_named(_named(row, "model", model), "machine", machine) for row in rows]
+    named = [_with_profile_name(_with_profile_name(row, "model", model), "machine", machine) for row in rows]
     words = [
         f"{what} is {named[0][what]!r} as the file names it; --{what} says which profile that is"
         for what, given in (("model", model), ("machine", machine))
@@ -99,7 +99,7 @@ def import_measurements(
     return ImportedMeasurements(rows_as_table(named, str(path)), (*said, *words))
 
 
-def _named(row: Mapping[str, Any], what: str, name: str | None) -> Mapping[str, Any]:
+def _with_profile_name(row: Mapping[str, Any], what: str, name: str | None) -> Mapping[str, Any]:
     if name is None or row[what] == name:
         return row
     note = "; ".join(part for part in (row.get("note", ""), f"{what} {row[what]!r} in the file") if part)
@@ -158,7 +158,7 @@ def _form(dated: bool, zoned: bool) -> str:
     return f"dates {'with' if zoned else 'without'} a time zone, for example 2024-05-01T12:00:00{'+00:00' * zoned}"
 
 
-def _words(heading: str) -> tuple[str, str]:
+def _name_and_unit(heading: str) -> tuple[str, str]:
     """Split a heading into what it names, letters only, and its unit."""
     found = re.fullmatch(r"\s*(.*?)\s*(?:[\[(]\s*(.*?)\s*[\])]|[_ ]([A-Za-z]{1,9}))?\s*", heading)
     if found is None:
@@ -171,12 +171,12 @@ def _words(heading: str) -> tuple[str, str]:
 
 
 def _is_time(heading: str) -> bool:
-    name, unit = _words(heading)
+    name, unit = _name_and_unit(heading)
     return name in _TIMES and unit.lower() in ("", "s", "sec", "seconds", "utc", "iso", "unix", "local")
 
 
 def _is_power(heading: str) -> bool:
-    name, unit = _words(heading)
+    name, unit = _name_and_unit(heading)
     return name in _WATTS or (name in _POWERS and (not unit or unit.lower() in (*_WATTS, "mw")))
 
 
@@ -223,7 +223,7 @@ def _meter_columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
             raise FomkitError(f"{path}:1", f"{len(found)} columns name {what}. Expected one.")
         places += found
     power = header[places[1]]
-    name, unit = _words(power)
+    name, unit = _name_and_unit(power)
     if unit.lower() == "mw":
         raise FomkitError(f"{path}:1", f"{shown(power)} may be milliwatts or megawatts. Restate it in W.")
     return places[0], places[1], _WATTS.get(name, _WATTS.get(unit.lower(), ""))

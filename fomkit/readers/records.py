@@ -37,7 +37,7 @@ def _samples(problem: Mapping[str, Any], where: str) -> float | None:
     return number({"shape_x_train": first}, "shape_x_train", where)
 
 
-def _rate(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> float:
+def _samples_per_s(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> float:
     """Give the samples per second [1/s], stated or worked out; both must agree."""
     stated, samples = number(record, "samples_per_second", where), _samples(problem, where)
     seconds = number(record, "time_epoch", where) or number(record, "time", where)
@@ -96,14 +96,14 @@ def _taken_beside(rest: dict[str, Any]) -> dict[str, object]:
     return dict(rest.pop(_BESIDE))
 
 
-def _row(record: Mapping[str, Any], where: str) -> dict[str, object]:
+def _benchmarker_row(record: Mapping[str, Any], where: str) -> dict[str, object]:
     problem, rest = record.get("problem"), copy.deepcopy(dict(record))
     if isinstance(problem, str):
         problem = {"name": problem}
     if not isinstance(problem, dict):
         raise FomkitError(where, "problem is neither a name nor an object. Expected {name: …, cnt_samples: …}.")
     beside = _taken_beside(rest)
-    rate, mode = _rate(record, problem, where), text(record, "mode", where) or "training"
+    rate, mode = _samples_per_s(record, problem, where), text(record, "mode", where) or "training"
     quantity, value, own = "sample_per_s", rate, "samples_per_second"
     if mode == "inference":
         batch_s = number(record, "time_batch", where)
@@ -144,7 +144,9 @@ def _row(record: Mapping[str, Any], where: str) -> dict[str, object]:
 
 def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
     """Read records, one row each: sample_per_s of a training, latency_s of a batch in inference."""
-    return [{"source": f"{_SOURCE}{path.name}", **_row(one, str(path))} for one in read_objects(path)], ()
+    return [
+        {"source": f"{_SOURCE}{path.name}", **_benchmarker_row(one, str(path))} for one in read_objects(path)
+    ], ()
 
 
 def benchmarker_record(row: Measurement) -> dict[str, object]:

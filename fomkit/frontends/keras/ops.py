@@ -198,7 +198,7 @@ def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
     return found
 
 
-def _row(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
+def _row_inside(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
     """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
     row = owner.row
     if pass_name != FORWARD:
@@ -236,7 +236,7 @@ def trace_ops(
                 placed.rows.append(op)
                 found.ops.append(op)
             else:
-                row = _row(placed.owner, pass_name, found.ops)
+                row = _row_inside(placed.owner, pass_name, found.ops)
                 row.lines = row.lines or dict.fromkeys(op.lines, 1)
                 row.parts.append(op)
                 if placed.owner not in owners:

@@ -179,7 +179,7 @@ def _convolution(back: Backward) -> None:
         back.run("reduction", traffic(given.numel, [given], [made], row=row), [given], [made])
 
 
-def _row(back: Backward) -> None:
+def _row_back(back: Backward) -> None:
     """Note the gradient of an op that is one row with parts."""
     one, recurrent = back.one, back.one.op != "Attention"
     work, to_input = _forward_work(one), 0 in back.wanted
@@ -231,7 +231,7 @@ def _reduced_back(back: Backward) -> None:
 GRADIENTS: Mapping[str, Rule] = {
     **dict.fromkeys(("Gemm", "MatMul"), _product_back), "Einsum": _einsum,
     **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
-    **dict.fromkeys(("LSTM", "GRU", "RNN", "Attention"), _row), **dict.fromkeys(onnx.NORMS, _same_kind(0, 1)),
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "Attention"), _row_back), **dict.fromkeys(onnx.NORMS, _same_kind(0, 1)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _same_kind(with_result=True)),
     **dict.fromkeys(("MaxPool", "LpPool", "GlobalMaxPool", "GlobalLpPool"), _same_kind(0, with_result=True)),
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "Resize", "Upsample"), _same_kind()),

@@ -326,7 +326,7 @@ class Weights:
     external: int
 
 
-def _ends(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> list[tuple[str, int]]:
+def _final_uses(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> list[tuple[str, int]]:
     """Follow a stored tensor through views to the ops that compute with it."""
     waiting, seen, found = [name], {name}, []
     while waiting:
@@ -352,7 +352,7 @@ def find_weights(graph: Any, nodes: Iterable[Any]) -> Weights:
     external = 0
     for one in graph.initializer:
         external += one.data_location == one.EXTERNAL
-        kinds[_weight_kind(one, _ends(one.name, uses))].append(one.name)
+        kinds[_weight_kind(one, _final_uses(one.name, uses))].append(one.name)
     return Weights(tuple(kinds["trainable"]), tuple(kinds["quantised"]), tuple(kinds["others"]), external)
 
 

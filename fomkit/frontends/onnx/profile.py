@@ -92,7 +92,7 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
         for at, gradient in back.found.items():
             pending.setdefault(_storage(one, at), []).append(gradient)
     for storage in sorted(own & pending.keys()):
-        found.gradients[storage] = _sum(pending[storage], "", found)
+        found.gradients[storage] = _summed(pending[storage], "", found)
         found.trained |= walked.layouts[storage]
     return found
 
@@ -107,10 +107,10 @@ def _output_gradient(
 ) -> Array | None:
     """Give the gradient of an output: all its readers' together."""
     parts = pending.pop(array.storage, None)
-    return None if parts is None else reshaped(_sum(parts, executed.module, found), array.shape)
+    return None if parts is None else reshaped(_summed(parts, executed.module, found), array.shape)
 
 
-def _sum(parts: list[Array], module: str, found: BackwardPass) -> Array:
+def _summed(parts: list[Array], module: str, found: BackwardPass) -> Array:
     """Add up the gradients that several readers give one tensor."""
     total = parts[0]
     for part in parts[1:]:
@@ -140,7 +140,7 @@ class Memory:
     rule: str
 
 
-def _line(
+def _memory_line(
     number: int, role: str, byte: int, module: str = "", *, row: int | None = None, freed_by: int | None = None
 ) -> TracedOp:
     # What runs and has no row is the loss, which hands its gradients in.
@@ -174,11 +174,11 @@ def order_of(
 
 def _before(memory: Memory) -> Iterator[TracedOp]:
     for array, module in memory.weights.values():
-        yield _line(0, "parameter", array.byte, module)
+        yield _memory_line(0, "parameter", array.byte, module)
     for array in memory.others:
-        yield _line(0, "buffer", array.byte)
+        yield _memory_line(0, "buffer", array.byte)
     for array in memory.inputs:
-        yield _line(0, "input", array.byte)
+        yield _memory_line(0, "input", array.byte)
 
 
 def _lines_of(
@@ -189,15 +189,15 @@ def _lines_of(
     place = row if step.rows else None
     for array in made:
         if array.storage in stays:
-            yield _line(first, "gradient", array.byte, row=place)
+            yield _memory_line(first, "gradient", array.byte, row=place)
             continue
         freed = last[array.storage]
         role = "activation" if first <= end_of_forward < freed else "temporary"
-        yield _line(first, role, array.byte, row=place, freed_by=freed)
+        yield _memory_line(first, role, array.byte, row=place, freed_by=freed)
     if not made:
-        yield _line(first, "", 0, row=place)
+        yield _memory_line(first, "", 0, row=place)
     for at in range(1, len(step.rows)):
-        yield _line(first + at, "", 0, row=row + at)
+        yield _memory_line(first + at, "", 0, row=row + at)
 
 
 def _update_lines(
@@ -208,11 +208,11 @@ def _update_lines(
         arrays = [(array, module) for array, module in updated if array.dtype == op.dtype]
         for array, module in arrays:
             if states := STATE_TENSORS[memory.rule]:
-                yield _line(0, "state", states * array.byte, module)
+                yield _memory_line(0, "state", states * array.byte, module)
         number = executed + 1 + at
         byte = COPIES[memory.rule].listed * sum(array.byte for array, _ in arrays)
         role, freed_by = ("temporary", number) if byte else ("", None)
-        yield _line(number, role, byte, row=row + at, freed_by=freed_by)
+        yield _memory_line(number, role, byte, row=row + at, freed_by=freed_by)
 
 
 IMPL = "foreach"

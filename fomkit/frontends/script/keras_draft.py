@@ -36,7 +36,7 @@ class Epoch:
     origin: str
 
 
-def _number(value: Any) -> int:
+def _as_int(value: Any) -> int:
     return int(getattr(value, "numpy", lambda: value)())
 
 
@@ -57,10 +57,10 @@ def _unbatched(dataset: Any, batch: int) -> Epoch | None:
     at = _batching(dataset)
     if at is None or _cardinality(at) != _cardinality(dataset):
         return None
-    samples, size = _cardinality(at._input_dataset), _number(at._batch_size)
+    samples, size = _cardinality(at._input_dataset), _as_int(at._batch_size)
     if samples is None or size != batch:
         return None
-    drops = bool(_number(at._drop_remainder))
+    drops = bool(_as_int(at._drop_remainder))
     return Epoch(samples, "drop" if drops else "keep", "has the samples that the dataset batches")
 
 
@@ -116,7 +116,7 @@ def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch
 def _unbatched_samples(dataset: Any) -> int | None:
     """Count the samples of a dataset whose batches may have any size."""
     at = _batching(dataset)
-    exact = None if at is None else _unbatched(dataset, _number(at._batch_size))
+    exact = None if at is None else _unbatched(dataset, _as_int(at._batch_size))
     return exact.samples if exact else None
 
 

@@ -61,7 +61,7 @@ def _accumulates(taken: Taken) -> bool:
     return len(taken.steps_by) == 1 and taken.seen.backwards > max(taken.seen.closures, 1)
 
 
-def _named(taken: Taken, batch: int | None) -> tuple[list[TracedOp], str]:
+def _ops_by_batch(taken: Taken, batch: int | None) -> tuple[list[TracedOp], str]:
     """Give the ops with the batch as a name, and what is to be said of it after the number of samples."""
     others, ops = taken.others, taken.step.ops
     if isinstance(others, str):
@@ -153,7 +153,7 @@ def _devices(taken: Taken) -> str:
 def draft_script(taken: Taken, request: dict[str, Any], partial: str = "") -> Draft:
     """Make the draft of the requested ``name``; ``partial`` says why the program ended before the wanted step."""
     batch, read_from = _batch(taken)
-    named, why = _named(taken, batch)
+    named, why = _ops_by_batch(taken, batch)
     ops, layers = split_layers(named)
     rows, parts = count_rows(ops)
     facts = loader_facts(taken.seen.batches[0].loader) if taken.seen.batches else _NO_LOADER

@@ -152,13 +152,13 @@ def named_by_batch(ops: list[TracedOp], others: OtherBatches, batch: int) -> lis
     steps = {others.samples: ops, **others.found}
     if others.samples == 1:
         try:
-            return _named(steps, name)
+            return _named_in_steps(steps, name)
         except NoExpression:  # a batch of 1 is left out: its ops are often others
             del steps[1]
-    return _named(steps, name)
+    return _named_in_steps(steps, name)
 
 
-def _named(steps: Mapping[int, list[TracedOp]], name: str) -> list[TracedOp]:
+def _named_in_steps(steps: Mapping[int, list[TracedOp]], name: str) -> list[TracedOp]:
     return name_sizes(list(steps.values()), [{name: size} for size in steps], [name])
 
 

@@ -139,7 +139,7 @@ def _grid(cells: Cells) -> Any:
     return made([size_of(cells, "numel") // row, row], cells)
 
 
-def _sum(cells: Cells) -> GraphCase:
+def _sum_case(cells: Cells) -> GraphCase:
     """Make a sum: of a gradient over the batch, the first axis; forward over the last."""
     function, back = raw(cells.get("op") or "Sum"), cells["pass_name"].startswith("backward")
     row = size_of(cells, "row")
@@ -259,13 +259,13 @@ def _lookup_back(cells: Cells) -> GraphCase:
 
 
 OVER: Mapping[str, Maker] = {
-    **dict.fromkeys(("Sum", "Mean", "Max"), _sum), "BiasAddGrad": _bias_gradient,
+    **dict.fromkeys(("Sum", "Mean", "Max"), _sum_case), "BiasAddGrad": _bias_gradient,
     **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax), "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy,
     "FusedBatchNormV3": _batch_norm, "FusedBatchNormGradV3": _batch_norm_back,
     **dict.fromkeys(("GatherV2", "ResourceGather"), _lookup), "UnsortedSegmentSum": _lookup_back,
 }  # fmt: skip
 """Makers of ops over rows and tables, by TensorFlow's name."""
-UNNAMED: Mapping[str, Maker] = {"softmax": _softmax, "reduction": _sum}
+UNNAMED: Mapping[str, Maker] = {"softmax": _softmax, "reduction": _sum_case}
 
 
 def over_rows(cells: Cells) -> GraphCase:

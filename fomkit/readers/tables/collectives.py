@@ -290,7 +290,7 @@ def _osu_row(
     return LogRow(line.number, test.collective, byte, time_s, dtype, note, repeats), ""
 
 
-def _read(path: Path, section: _Section, run: Run) -> tuple[list[LogRow], list[SectionCount]]:
+def _read_section(path: Path, section: _Section, run: Run) -> tuple[list[LogRow], list[SectionCount]]:
     test = TESTS.get(section.title.lower())
     if test is None:
         reason = "no test that fomkit reads; it reads those of latency, bandwidth and blocking collectives"
@@ -325,7 +325,7 @@ def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimi
     run = _osu_run(path, lines, sections, sizes)
     rows, counts = list[LogRow](), list[SectionCount]()
     for section in sections:
-        found, told = _read(path, section, run)
+        found, told = _read_section(path, section, run)
         rows += found
         counts += told
     versions = sorted({section.version for section in sections if section.version})

@@ -106,7 +106,7 @@ _KNOWN = {words(text): precision for text, precision in PRECISIONS.items()}
 _PRECISION_REMARK = re.compile(r"(?P<scope>[a-z ]+) results are (still )?in (?P<text>[^,]+)")
 
 
-def _stated(sheet: Sheet, first: int) -> dict[str, str]:
+def _stated_precisions(sheet: Sheet, first: int) -> dict[str, str]:
     """Collect the precision of each kind, and under "" that of all the others, from the rows before ``first``."""
     texts: dict[str, str] = {}
     for number in range(1, first):
@@ -129,7 +129,7 @@ def find_precision(sheet: Sheet, first: int, scope: str, where: str) -> Precisio
 
     `scope`: a value of `SCOPES`.
     """
-    texts = _stated(sheet, first)
+    texts = _stated_precisions(sheet, first)
     text = texts.get(scope, texts.get("", ""))
     if words(text) not in _KNOWN:
         unknown = f"states the precision {text!r}, which is not known"
