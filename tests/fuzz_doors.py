@@ -59,8 +59,7 @@ from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.save_machine import save_machine
 from fomkit.profiles.suites import load_suite
 from fomkit.readers.imports import choose_import, import_model
-from fomkit.readers.measurements import import_measurements, read_measurements
-from fomkit.readers.meters import import_meter
+from fomkit.readers.measurements import import_measurements, import_meter, read_measurements
 from fomkit.readers.records import format_benchmarker
 from fomkit.readers.tables.registry import as_machine, read_timings
 from fomkit.verbs.machine_view import memory_content

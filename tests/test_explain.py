@@ -14,8 +14,8 @@ from terminal import in_this_process
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
-from fomkit.ops.formulas import work_out
 from fomkit.ops.groups import identities
+from fomkit.ops.pricing import work_out
 from fomkit.output.estimates import format_evidence
 from fomkit.output.screen import Screen
 from fomkit.plan.coverage import uses_of

@@ -14,13 +14,21 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.config.profile import profile_config
-from fomkit.frontends.fusion import EAGER, ONE_KERNEL, Fusion, join_chains, moved_byte
+from fomkit.frontends.fusion import EAGER, ONE_KERNEL, Fusion, Part, join_chains
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
 from fomkit.verbs import profiling
 
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 SHORT = 2
+
+
+def moved_byte(parts: tuple[Part, ...]) -> float:
+    """Give the bytes that kernels read and write for each element of a stream in bf16."""
+    return sum(
+        (SHORT * (part.reads[0] + part.writes[0]) + 4 * (part.reads[1] + part.writes[1])) / part.share
+        for part in parts
+    )
 
 
 def one_kernel(rule: str, gradient: int) -> int:
@@ -30,7 +38,7 @@ def one_kernel(rule: str, gradient: int) -> int:
 def test_each_rule_counts_what_is_read_and_written_before_and_after() -> None:
     # A root-mean-square norm in bf16: cast up 2 + 4, squared 4 + 4, summed 4, scaled 4 + 4, cast down 4 + 2,
     # weighted 2 + 2; turning: three ops of one tensor, one of half of it, and a sum of two.
-    by_op = {rule: [moved_byte(parts, SHORT) for parts in passes] for rule, passes in EAGER.items()}
+    by_op = {rule: [moved_byte(parts) for parts in passes] for rule, passes in EAGER.items()}
     assert by_op["norm"] == [6 + 8 + 4 + 8 + 6 + 4, 68]
     assert by_op["positions"] == [3 * 4 + 2 + 6] * 2
     assert by_op["gated"] == [4 + 6, 3 * 6]

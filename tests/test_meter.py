@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.readers.imports import choose_import
-from fomkit.readers.measurements import read_measurements
-from fomkit.readers.meters import import_meter, read_meter, recognise_meter
+from fomkit.readers.measurements import import_meter, read_measurements, read_meter, recognise_meter
 
 PLAIN = "time,power_w\n0,100\n10,200\n20,200\n"
 

@@ -86,7 +86,7 @@ STORED = (("0", "0"), ("0", "1"), ("1", "0"))
 """Products as a dense layer asks for them: input gradient or batched, forward, weight gradient."""
 
 
-def _text(sizes: Mapping[str, int]) -> dict[str, str]:
+def _as_cells(sizes: Mapping[str, int]) -> dict[str, str]:
     return {name: cell(value) for name, value in sizes.items()}
 
 
@@ -96,12 +96,12 @@ WIDE = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
 BATCHED = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16.0, 1024.0)}
 
 
-def _products(
+def _product_cells(
     count: int, dtype: str, engine: str, ranges: Mapping[str, tuple[float, float]],
     steps: Sequence[int] = ROUND, stored: Sequence[tuple[str, str]] = STORED,
 ) -> Iterator[Cells]:  # fmt: skip
     for (trans_a, trans_b), sizes in zip(in_turn(stored, count), log_sizes(count, ranges, steps), strict=True):
-        yield {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", **_text(sizes),
+        yield {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", **_as_cells(sizes),
                "trans_a": trans_a, "trans_b": trans_b}  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def _sparse(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"m": (64.0, 8192.0), "n": (1.0, 512.0), "k": (64.0, 8192.0)}
     densities = in_turn(("0.05", "0.1", "0.02"), count)
     for density, sizes in zip(densities, log_sizes(count, ranges, ROUND), strict=True):
-        yield {"kind": "sparse_gemm", "dtype": dtype, "engine": engine, "b": "1", **_text(sizes),
+        yield {"kind": "sparse_gemm", "dtype": dtype, "engine": engine, "b": "1", **_as_cells(sizes),
                "trans_a": "0", "trans_b": "0", "density": density}  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
         if alone:
             sizes["out_channels"] = groups
         shape = {
-            "kind": "conv", "dtype": dtype, "engine": engine, **_text(sizes), "depth": "1", "height": side,
+            "kind": "conv", "dtype": dtype, "engine": engine, **_as_cells(sizes), "depth": "1", "height": side,
             "width": side, "kernel_d": "1", "kernel_h": str(kernel), "kernel_w": str(kernel), "stride_d": "1",
             "stride_h": stride, "stride_w": stride, "pad_d": "0", "pad_h": edge, "pad_w": edge, "dilation_d": "1",
             "dilation_h": "1", "dilation_w": "1", "groups": str(groups), "layout": "nchw",
@@ -147,7 +147,7 @@ def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     cells = in_turn(("lstm", "gru", "vanilla"), count)
     for cell_name, sizes in zip(cells, log_sizes(count, ranges, (32, 16)), strict=True):
         # Tables know recurrences alone: the product with the input is priced with the others.
-        shape = {"kind": "rnn", "dtype": dtype, "engine": engine, "cell": cell_name, **_text(sizes),
+        shape = {"kind": "rnn", "dtype": dtype, "engine": engine, "cell": cell_name, **_as_cells(sizes),
                  "input_size": "0", "layers": "1", "directions": "1"}  # fmt: skip
         for pass_name in PASSES:
             yield {**shape, "pass_name": pass_name}
@@ -156,7 +156,7 @@ def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 def _attentions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"batch": (1.0, 16.0), "heads": (2.0, 16.0), "q_len": (16.0, 1024.0), "head_dim": (32.0, 128.0)}
     for causal, sizes in zip(in_turn("01", count), log_sizes(count, ranges, (32, 16)), strict=True):
-        shape = {"kind": "attention", "dtype": dtype, "engine": engine, **_text(sizes),
+        shape = {"kind": "attention", "dtype": dtype, "engine": engine, **_as_cells(sizes),
                  "kv_heads": str(sizes["heads"]), "kv_len": str(sizes["q_len"]),
                  "causal": causal}  # fmt: skip
         for pass_name in ("forward", "backward"):
@@ -253,11 +253,11 @@ def _updates(count: int, dtype: str) -> Iterator[Cells]:
                    "impl": impl, "numel": str(numel), "tensors": str(sizes["tensors"])}  # fmt: skip
 
 
-def _candidates(count: int, dtype: str, engine: str) -> Iterator[tuple[float, Iterator[Cells]]]:
+def _weighted_groups(count: int, dtype: str, engine: str) -> Iterator[tuple[float, Iterator[Cells]]]:
     """Give the share of the weight that each group of ops has, and its ops."""
-    yield 1.0, _products(2 * count, dtype, engine, PRODUCTS)
-    yield 0.4, _products(count // 4, dtype, engine, WIDE, (1, 64), (("1", "0"),))
-    yield 0.3, _products(count, dtype, engine, BATCHED)
+    yield 1.0, _product_cells(2 * count, dtype, engine, PRODUCTS)
+    yield 0.4, _product_cells(count // 4, dtype, engine, WIDE, (1, 64), (("1", "0"),))
+    yield 0.3, _product_cells(count, dtype, engine, BATCHED)
     yield 0.8, _convolutions(count, dtype, engine)
     yield 0.5, _attentions(count // 2, dtype, engine)
     yield 0.6, _elementwise(max(2, count // 8), dtype)
@@ -290,7 +290,7 @@ def design(
     found = []
     for dtype, engine in formats:
         share = SHARES.get(dtype, 0.5)
-        for weight, cells in _candidates(max(4, int(count * share)), dtype, engine):
+        for weight, cells in _weighted_groups(max(4, int(count * share)), dtype, engine):
             ops = list(cells)
             if not ops:
                 continue

@@ -1,11 +1,19 @@
-"""The rate of an input pipeline, read in a process of its own, as the overhead ``input`` of a profile."""
+"""The rate of an input pipeline, read in a process of its own, as the overhead ``input`` of a profile.
+
+What is read is a PyTorch DataLoader, a tf.data.Dataset, or anything iterable. Nobody computes meanwhile, so what
+is timed is the fastest that the pipeline can be read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, repeat
+from math import ceil
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from fomkit.bench.record import begun_machine, read_facts, read_moment, write_machine
 from fomkit.core.errors import FomkitError
@@ -14,8 +22,177 @@ from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.files.child_process import Program, run_child, take_request
 from fomkit.frontends.model_file import explain_exception, run_file
 from fomkit.harness.torch.cases import MEDIAN_LEVEL, CannotTimeError, Summary, summarise
-from fomkit.harness.torch.loader import blocks_of, loader_of, read_loader
 from fomkit.plan.step import INPUT
+
+BLOCK_S = 5e-3
+"""Shortest time [s] of one repeat; faster batches are timed several together."""
+LOOK_BATCHES = 25
+"""Batches between two looks at whether the rate is known well enough."""
+MOST_BATCHES = 200_000
+
+
+class Loader(NamedTuple):
+    """What is read.
+
+    `what`: what it is, with its version.
+    `workers`: processes that make batches; 0 where the reader makes them itself or where it does not say.
+    `ahead`: batches that may lie ready before the first is read.
+    `batch`: samples of a batch, where the loader says so.
+    """
+
+    batches: Iterable[Any]
+    what: str
+    workers: int = 0
+    ahead: int = 0
+    batch: int | None = None
+
+
+class Epoch(NamedTuple):
+    """One pass over the data, or the part of it that was read.
+
+    `begun_s`: moment at which the first batch was asked for.
+    `arrived_s`: moments at which batches arrived.
+    `samples`: of each.
+    """
+
+    begun_s: float
+    arrived_s: list[float]
+    samples: list[int]
+
+
+def _leaf(batch: Any) -> Any:
+    """Give the first array of a batch of dictionaries, lists and the like."""
+    while isinstance(batch, Mapping | tuple | list) and len(batch):
+        batch = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
+    return batch
+
+
+def samples_of(batch: Any, stated: int | None) -> int:
+    """Count the samples of a batch: the first axis of its first array, else what the loader states.
+
+    >>> import numpy
+    >>> samples_of({"image": numpy.zeros((4, 3))}, None), samples_of("text", 8)
+    (4, 8)
+    """
+    shape = getattr(_leaf(batch), "shape", None)
+    if shape is not None and len(shape):
+        return int(shape[0])
+    if stated is None:
+        raise CannotTimeError(
+            f"its batches hold a {type(_leaf(batch)).__name__} first, which does not say how many samples they "
+            "are. Give arrays whose first axis counts the samples"
+        )
+    return int(stated)
+
+
+def _torch_loader(loader: Any) -> Loader:
+    import torch
+
+    ahead = (loader.prefetch_factor or 0) * loader.num_workers
+    return Loader(loader, f"DataLoader of torch {torch.__version__}", loader.num_workers, ahead, loader.batch_size)
+
+
+def _as_loader(loader: Any) -> Loader:
+    home = type(loader).__module__.partition(".")[0]
+    if home == "tensorflow":
+        import tensorflow
+
+        return Loader(loader, f"tf.data of TensorFlow {tensorflow.__version__}", 0, 2)
+    if home == "torch" and hasattr(loader, "num_workers"):
+        return _torch_loader(loader)
+    return Loader(loader, type(loader).__name__, 0, 0, getattr(loader, "batch_size", None))
+
+
+def _of_dataset(dataset: Any, batch: int, workers: int) -> Loader:
+    if type(dataset).__module__.partition(".")[0] == "tensorflow":
+        if workers:
+            raise CannotTimeError("tf.data has no worker processes. Leave --workers out; it is num_parallel_calls")
+        return _as_loader(dataset.batch(batch))
+    from torch.utils.data import DataLoader
+
+    return _torch_loader(DataLoader(dataset, batch_size=batch, num_workers=workers))
+
+
+def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loader:
+    """Take a file's ``loader``, else its ``dataset`` or ``inputs`` in batches of a size, else its own."""
+    given = vars(module)
+    if "loader" in given:
+        if workers is not None or batch is not None:
+            raise CannotTimeError("its loader has its own workers and batch. Leave --workers and --batch out")
+        loader = given["loader"]
+        made = isinstance(loader, type) or not hasattr(loader, "__iter__")
+        loader = loader() if callable(loader) and made else loader
+        if not hasattr(loader, "__iter__"):
+            raise CannotTimeError(f"its loader is of type {type(loader).__name__}, which gives no batches")
+        return _as_loader(loader)
+    size = batch or given.get("batch_size")
+    name = next((name for name in ("dataset", "inputs") if name in given), None)
+    if name is None:
+        raise CannotTimeError("has no 'loader', 'dataset' or 'inputs'. Give it a loader, which gives batches")
+    if not isinstance(size, int) or size < 1:
+        raise CannotTimeError(f"has a {name} and no batch_size. Add one, or give --batch")
+    if name == "dataset":
+        return _of_dataset(given["dataset"], size, workers or 0)
+    if workers is not None or not callable(given["inputs"]):
+        raise CannotTimeError("has inputs only: a function that makes a batch, in no worker process, was expected")
+    return Loader(map(given["inputs"], repeat(size)), "inputs(batch) of the file, which reads nothing", 0, 0, size)
+
+
+def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[float, float]]:
+    """Give times [s] of a batch and samples of it, one for each block of batches.
+
+    Workers hand their batches over in turn, so that several come at once: a block holds as many from each. What
+    lay ready at an epoch's begin is left out, as far as half the epoch goes, and blocks that an epoch ends early
+    or that hold a batch of another size than most.
+
+    >>> blocks_of([Epoch(0.0, [1.0, 1.1, 1.2, 1.3, 1.4], [8] * 5)], 1, 0)[:1]
+    [(0.1, 8.0)]
+    """
+    read = [epoch.arrived_s for epoch in epochs if epoch.arrived_s]
+    count = sum(len(arrived_s) - 1 for arrived_s in read)
+    if not count:
+        return []
+    gap_s, turn = sum(arrived_s[-1] - arrived_s[0] for arrived_s in read) / count, max(1, workers)
+    size = turn * max(1, ceil(BLOCK_S / max(gap_s * turn, 1e-12)))
+    size = min(size, max(1, max(len(epoch.arrived_s) for epoch in epochs) // 4))
+    # Batches of the most usual size count, or all where most are of another.
+    sizes = [many for epoch in epochs for many in epoch.samples]
+    often = max(set(sizes), key=sizes.count)
+    common = {often} if sizes.count(often) > len(sizes) / 2 else set(sizes)
+    found = []
+    for epoch in epochs:
+        first = min(ahead, len(epoch.arrived_s) // 2)
+        for start in range(first, len(epoch.arrived_s) - size, size):
+            span = epoch.arrived_s[start + size] - epoch.arrived_s[start]
+            if set(epoch.samples[start + 1 : start + size + 1]) <= common:
+                counted = sum(epoch.samples[start + 1 : start + size + 1])
+                found.append((round(span / size, 12), counted / size))
+    return found
+
+
+def read_loader(
+    loader: Loader, limit_s: float, enough: Callable[[list[tuple[float, float]]], bool]
+) -> list[Epoch]:
+    """Read batches until the rate is known or the time is up, from the start again where they end."""
+    begun = time.perf_counter()
+    epochs: list[Epoch] = []
+    read = 0
+    while read < MOST_BATCHES:
+        epoch = Epoch(time.perf_counter(), [], [])
+        epochs.append(epoch)
+        for batch in islice(iter(loader.batches), MOST_BATCHES - read):
+            epoch.arrived_s.append(time.perf_counter())
+            epoch.samples.append(samples_of(batch, loader.batch))
+            read += 1
+            if time.perf_counter() - begun > limit_s:
+                return epochs
+            if read % LOOK_BATCHES == 0 and enough(blocks_of(epochs, loader.ahead, loader.workers)):
+                return epochs
+        if not epoch.arrived_s:
+            again = "a second time. Give something that can be read again" if read else ". Give it data"
+            raise CannotTimeError(f"its loader gives no batch{' ' if read else ''}{again}")
+    return epochs
+
 
 LIMITS_S: Mapping[str, float] = {"quick": 20.0, "default": 60.0, "full": 300.0}
 """Time [s] that batches are read for, by plan."""
@@ -94,7 +271,18 @@ class InputMeasured:
         return messages
 
 
-def _read(spec: InputSpec) -> dict[str, Any]:
+class ReadBatches(NamedTuple):
+    """What was read of an input pipeline: times [s] and samples of a batch by block, and of each epoch's first."""
+
+    what: str
+    workers: int
+    times: list[float]
+    samples: list[float]
+    batches: int
+    starts_s: list[float]
+
+
+def _read_in_child(spec: InputSpec) -> ReadBatches:
     limit_s, memory = LIMITS_S[spec.plan], read_facts().memory_byte
     request = {
         "path": str(spec.file.resolve()), "where": str(spec.file), "workers": spec.workers,
@@ -103,7 +291,7 @@ def _read(spec: InputSpec) -> dict[str, Any]:
     result = run_child(request, str(spec.file), limit_s + START_S, memory or float("inf"), INPUT_FILE)
     if "error" in result:
         raise FomkitError(*result["error"])
-    return result
+    return ReadBatches(**result["read"])
 
 
 def measure_input(spec: InputSpec) -> InputMeasured:
@@ -115,11 +303,11 @@ def measure_input(spec: InputSpec) -> InputMeasured:
         raise FomkitError(str(spec.file), "is not a file. Give a Python file with a 'loader'.")
     facts = read_facts()
     machine = begun_machine(spec.output, spec.name, facts.model or "measured input", add=spec.add)
-    before, result = read_moment().load, _read(spec)
-    batch = sum(result["samples"]) / len(result["samples"])
-    workers = f", {result['workers']} workers" if result["workers"] else ""
-    what = f"{spec.file.name}, {result['what']}{workers}, batch {batch:.4g}, {result['batches']:,} batches read"
-    found = InputMeasured(what, batch, tuple(result["times"]), tuple(result["starts_s"]), machine)
+    before, read = read_moment().load, _read_in_child(spec)
+    batch = sum(read.samples) / len(read.samples)
+    workers = f", {read.workers} workers" if read.workers else ""
+    what = f"{spec.file.name}, {read.what}{workers}, batch {batch:.4g}, {read.batches:,} batches read"
+    found = InputMeasured(what, batch, tuple(read.times), tuple(read.starts_s), machine)
     others = [overhead for overhead in machine.overheads if (overhead.name, overhead.per) != (INPUT, "step")]
     notes = [f"input pipeline: {line}" for line in found.lines()]
     if before is not None:
@@ -133,8 +321,8 @@ ENOUGH_BLOCKS = 30
 """Repeats whose interval of the median is trusted to end a measurement early."""
 
 
-def rate_of(path: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Read a file's input pipeline: times [s] and samples of a batch by block, and of each epoch's first batch."""
+def read_batches(path: Path, request: Mapping[str, Any]) -> ReadBatches:
+    """Read a file's input pipeline as far as is asked for."""
     loader = loader_of(run_file(path), request["workers"], request["batch"])
 
     def enough(blocks: list[tuple[float, float]]) -> bool:
@@ -146,14 +334,10 @@ def rate_of(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     if len(blocks) < 2:
         count = sum(len(epoch.arrived_s) for epoch in epochs)
         raise CannotTimeError(f"gave {count} batches, too few to tell a rate. Give it more data, or try --full")
-    return {
-        "what": loader.what,
-        "workers": loader.workers,
-        "times": [time_s for time_s, _ in blocks],
-        "samples": [samples for _, samples in blocks],
-        "batches": sum(len(epoch.arrived_s) for epoch in epochs),
-        "starts_s": [epoch.arrived_s[0] - epoch.begun_s for epoch in epochs if epoch.arrived_s],
-    }
+    times, samples = zip(*blocks, strict=True)
+    starts_s = [epoch.arrived_s[0] - epoch.begun_s for epoch in epochs if epoch.arrived_s]
+    batches = sum(len(epoch.arrived_s) for epoch in epochs)
+    return ReadBatches(loader.what, loader.workers, list(times), list(samples), batches, starts_s)
 
 
 def main() -> None:
@@ -161,7 +345,7 @@ def main() -> None:
     request, answer = take_request()
     path = Path(request["path"])
     try:
-        result = rate_of(path, request)
+        result: dict[str, object] = {"read": read_batches(path, request)._asdict()}
     except CannotTimeError as reason:
         result = {"error": [request["where"], f"{reason}."]}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fomkit.bench.libraries import Cells, Wanted, as_table, key_of
 from fomkit.core.errors import FomkitError
@@ -17,32 +18,23 @@ from fomkit.files.csv import open_file
 from fomkit.files.op_csv import empty_table
 from fomkit.files.write import write_whole
 from fomkit.harness.torch.cases import Summary, summarise
+from fomkit.harness.torch.worker import Answer
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import column_names
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.rates import fresh_seconds
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fomkit.core.machine import Device, Machine
     from fomkit.plan.estimate import Estimate
 
 
 SCHEMA = "fomkit/measuring/1"
-Answer = Mapping[str, Any]
 
 
 def journal_path(output: Path) -> Path:
     """Give the file that keeps what was measured for a profile that is not done."""
     return output.with_name(f"{output.stem}.measuring.jsonl")
-
-
-def _is_entry(entry: object) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    answered = all(isinstance(entry.get(one), dict) for one in ("cells", "answer"))
-    return answered or isinstance(entry.get("mark"), str)
 
 
 class Journal:
@@ -87,7 +79,9 @@ class Journal:
                 entry = json.loads(line)
             except (ValueError, RecursionError):
                 break
-            if not _is_entry(entry):
+            entry = entry if isinstance(entry, dict) else {}
+            answered = all(isinstance(entry.get(one), dict) for one in ("cells", "answer"))
+            if not answered and not isinstance(entry.get("mark"), str):
                 raise FomkitError(f"{where}:{number}", "is no op with its answer. Delete the line, or the file.")
             self._take(entry)
         self.begin()
@@ -152,7 +146,7 @@ def spread_notes(found: Summary) -> Iterator[str]:
         yield f"{found.outliers} of {found.repeats} outliers kept, longest {found.longest_s:.4g} s"
 
 
-def _note(answer: Mapping[str, Any], found: Summary, host_s: float) -> str:
+def _timing_note(answer: Mapping[str, Any], found: Summary, host_s: float) -> str:
     state = answer["state"]
     other = {"warm": "cold", "cold": "warm"}[state]
     parts = [f"operands {state}; {other} {summarise(answer[other]).median_s:.4g} s"]
@@ -170,7 +164,7 @@ def timing_row(
     meanwhile. An update's is in its time already.
     """
     found, host_s = summarise(in_step(answer)), 0.0 if cells["kind"] == "optimizer" else host_s
-    return {**row_of_times(cells, found, host_s), **library, "note": _note(answer, found, host_s)}
+    return {**row_of_times(cells, found, host_s), **library, "note": _timing_note(answer, found, host_s)}
 
 
 def row_of_times(cells: Cells, found: Summary, host_s: float = 0.0) -> dict[str, object]:
@@ -196,8 +190,6 @@ def timings_table(
     answers: Iterable[tuple[Cells, Mapping[str, Any]]], library: Mapping[str, str], host_s: float = 0.0
 ) -> pd.DataFrame:
     """Make the table of timings of all answers that have times."""
-    import pandas as pd
-
     rows = [timing_row(cells, answer, library, host_s) for cells, answer in answers if "reason" not in answer]
     return in_order(pd.DataFrame(rows)) if rows else empty_table("TIMINGS")
 

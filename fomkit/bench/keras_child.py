@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fomkit.bench.model_steps import FrameworkTimer, Sample, run_timing, stopwatch, time_steps, timed_content
+from fomkit.bench import model_steps
+from fomkit.bench.model_steps import ProfiledOps, Sample, TimedStep
 from fomkit.bench.record import conditions_before
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.drafting import Request
 from fomkit.frontends.keras.inputs import step_values
-from fomkit.frontends.keras.profile import TracedWorkload, check_workload, trace_workload
-from fomkit.frontends.keras.step import nodes_of_step, specs_of, whole_step_of
+from fomkit.frontends.keras.profile import (
+    TracedWorkload,
+    check_workload,
+    nodes_of_step,
+    specs_of,
+    trace_workload,
+    whole_step_of,
+)
 from fomkit.frontends.model_file import run_file, take_workload
 from fomkit.readers.profilers.xplane import JoinedNodes, gap_notes, join_nodes
 from fomkit.readers.profilers.xplane_times import read_plane_times
@@ -91,49 +98,36 @@ def _check_finite(result: Any, where: str) -> None:
             )
 
 
-def _use(threads: int | None) -> int:
-    """Set TensorFlow's threads, before anything runs, and give their number."""
-    if threads is not None:
+def _time_keras(
+    path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
+) -> TimedStep:
+    if threads is not None:  # set before anything runs
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
-    return int(tf.config.threading.get_intra_op_parallelism_threads()) or os.cpu_count() or 1
-
-
-def _seen(times: OpTimes | None, samples: Any, traced: TracedWorkload) -> dict[str, Any]:
-    if times is None or times.joined is None:
-        return {"spent": None}
-    joined = times.joined
-    return {
-        "spent": [],
-        "profiler": PROFILER,
-        "profiled": samples,
-        "joined": asdict(joined),
-        "rows": [[row["op"], row["pass_name"], row["module"]] for row in traced.draft.rows],
-    }
-
-
-def _timed(
-    path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
-) -> dict[str, Any]:
-    number = _use(threads)
+    number = int(tf.config.threading.get_intra_op_parallelism_threads()) or os.cpu_count() or 1
     workload = take_workload(run_file(path), request.where, check_workload)
     traced = trace_workload(workload, request)
     sizes = traced.sized.sizes
     values, notes = step_values(workload, specs_of(traced.prepared, sizes), sizes)
     plain = whole_step_of(traced.prepared, sizes).function
     conditions = conditions_before("tensorflow", str(tf.__version__))
-    watch = stopwatch()
+    watch = model_steps.stopwatch()
     times = OpTimes(traced, values, folder) if ops else None
     profiled = partial(times.profiled, watch) if times is not None else None
     notes.append("Keras is timed on the CPU only, whatever accelerator is here")
-    timed = time_steps(lambda: plain(values), watch, profiled, partial(_check_finite, where=request.where))
+    timed = model_steps.time_steps(
+        lambda: plain(values), watch, profiled, partial(_check_finite, where=request.where)
+    )
+    seen = None
     if times is not None and times.joined is not None:
         notes += [
             *gap_notes(times.joined),
             "the profiled step runs each op by itself; the plain one fuses products with what follows them",
         ]
-    return timed_content(timed, _seen(times, timed.profiled, traced), **conditions, threads=number, device="cpu",
-                         sizes=dict(sizes), precision=precision, notes=notes)  # fmt: skip
+        rows = [[row["op"], row["pass_name"], row["module"]] for row in traced.draft.rows]
+        seen = ProfiledOps(PROFILER, timed.profiled, joined=times.joined, rows=rows)
+    return model_steps.timed_step(timed, seen, **conditions, threads=number, device="cpu", sizes=dict(sizes),
+                      precision=precision, notes=notes)  # fmt: skip
 
 
 def _lacks_memory(error: BaseException) -> bool:
@@ -141,9 +135,9 @@ def _lacks_memory(error: BaseException) -> bool:
     return told or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
 
 
-TIMER = FrameworkTimer(_timed, _lacks_memory)
+TIMER = model_steps.FrameworkTimer(_time_keras, _lacks_memory)
 
 
 def main() -> None:
     """Run one request."""
-    run_timing(TIMER)
+    model_steps.run_timing(TIMER)

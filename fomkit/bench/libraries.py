@@ -19,6 +19,7 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.harness.tensorflow import makers as tensorflow_makers
 from fomkit.harness.tensorflow.traffic import STREAM
 from fomkit.harness.torch import makers
+from fomkit.harness.torch.worker import Answer
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import DIMENSIONS, column_names
 
@@ -242,7 +243,7 @@ class Child:
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.Queue[str] = queue.Queue()
         self._spent_s = self._ended_s = 0.0
-        self.facts: dict[str, Any] = {}
+        self.facts: Answer = {}
 
     def __enter__(self) -> Child:
         try:
@@ -302,7 +303,7 @@ class Child:
                 answers.put(line)
         answers.put("")
 
-    def _exchange(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+    def _exchange(self, request: Mapping[str, Any], limit_s: float) -> Answer:
         process = self._process
         if process is None or process.stdin is None:
             raise GoneError("has ended")
@@ -315,12 +316,16 @@ class Child:
         except OSError:
             line = ""
         if not line:
-            raise GoneError(_ending(process.wait()))
-        answer: dict[str, Any] = json.loads(line)
+            code = process.wait()
+            if code >= 0:
+                raise GoneError(f"ended with exit code {code}")
+            name = signal.Signals(-code).name
+            raise GoneError(f"was ended by {name}{', perhaps for its memory' if name == 'SIGKILL' else ''}")
+        answer: Answer = json.loads(line)
         self._spent_s = answer.pop("spent_s", self._spent_s)
         return answer
 
-    def time_op(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+    def time_op(self, request: Mapping[str, Any], limit_s: float) -> Answer:
         """Have one op timed; a request without ``cells`` asks for the host's cost of an op.
 
         Gives a dict: ``warm``, ``cold`` (repeats [s]), ``error`` and ``empty_s``; or ``reason``, why there is no
@@ -340,10 +345,3 @@ def _of_children_s() -> float:
     """Give the processor time [s] of all processes that this one started and saw end."""
     found = os.times()
     return found.children_user + found.children_system
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        name = signal.Signals(-code).name
-        return f"was ended by {name}{', perhaps for its memory' if name == 'SIGKILL' else ''}"
-    return f"ended with exit code {code}"

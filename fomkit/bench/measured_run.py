@@ -5,7 +5,7 @@ A model profile with what was measured of it: its step, and the times of its ops
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from fomkit.readers.profilers.joined_times import Joined, join_times
 from fomkit.readers.profilers.xplane import with_node_times
 
 
-def run_content(run: MeasuredRun) -> dict[str, Any]:
+def run_content(run: MeasuredRun) -> Mapping[str, object]:
     """Put what was measured, and what follows from it, in plain values; times in seconds."""
     ends = run.overhead_ends
     joined = None if run.ops is None or not run.ops.total_s else run.ops.joined_s / run.ops.total_s
@@ -60,7 +60,7 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
     step = run.step.by(clock)
     if step is None:
         raise FomkitError(where, f"has no times by the clock {clock!r}. Measure it again.")
-    notes = [_conditions(run, clock), *_machine_notes(run, machine, where)]
+    notes = [_conditions_text(run, clock), *_machine_notes(run, machine, where)]
     low, high = (step.median_s if end is None else end for end in (step.p10_s, step.p90_s))
     framework = model.traced_with.get("framework", "")
     return Measurement(
@@ -127,14 +127,14 @@ def _kind_of(machine: str) -> DeviceKind:
     return device_kind(load_machine(machine))
 
 
-def _conditions(run: MeasuredRun, clock: Clock) -> str:
+def _conditions_text(run: MeasuredRun, clock: Clock) -> str:
     load = "" if run.load_start is None else f"; load {run.load_start:g} to {run.load_end or run.load_start:g}"
     threads = "" if run.device == "gpu" else f"; {run.threads} thread{'s' * (run.threads > 1)}"
     shared = ", as others shared the processor" if clock == "process" else ""
     return f"{run.processor}{threads}; {clock} time{shared}{load}"
 
 
-def _notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
+def _join_notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
     if joined.miscounted:
         yield f"{joined.miscounted} rows ran another number of times than the table counts; they have that time"
     missing = int(joined.time_s.isna().sum())
@@ -148,7 +148,7 @@ def _notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
         yield f"the times of both gradients were told as one, and parted by their work: {joined.parted} rows"
 
 
-def _joined(model: ModelProfile, timed: Timed) -> Joined:
+def _joined_times(model: ModelProfile, timed: Timed) -> Joined:
     """Put times on rows: by the nodes of the graph where these told theirs, else by what ops are."""
     sized = resize_ops(model.ops, model.sizes, model.name)
     by_node = timed.joined
@@ -173,11 +173,11 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
     """
     if timed.profiled is None:
         return replace(model, measured=timed.run)
-    joined = _joined(model, timed)
+    joined = _joined_times(model, timed)
     joined_s = round_quantity(joined.joined_s, "time_s")
     factor = float(f"{timed.scaled_by:.6g}")
     seen = MeasuredOps(timed.profiler, timed.profiled, joined_s, joined.unjoined, factor)
-    run = replace(timed.run, ops=seen, notes=(*timed.run.notes, *_notes(model, joined)))
+    run = replace(timed.run, ops=seen, notes=(*timed.run.notes, *_join_notes(model, joined)))
     ops = model.ops.assign(traced_time_s=joined.time_s.map(lambda time: float(f"{time:.6g}")))
     return replace(model, ops=ops, measured=run)
 
@@ -186,7 +186,7 @@ def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelPro
     """Time the model of a file that was profiled, at the profile's sizes.
 
     `model`: of that file; `options`: as `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of
-    `fomkit.bench.step_energy`. Raises FomkitError when the model does not run, does not fit, or its loss is no
+    `fomkit.bench.power`. Raises FomkitError when the model does not run, does not fit, or its loss is no
     finite number.
     """
     return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **options))

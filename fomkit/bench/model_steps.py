@@ -10,18 +10,18 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fomkit.bench.power import ReadEnergy
 from fomkit.bench.record import load
 from fomkit.core.errors import FomkitError, ManyFomkitError
-from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
+from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepTimes, Unjoined
 from fomkit.files.child_process import MEASURED, MEASURED_KERAS, run_child
-from fomkit.frontends.detect import Framework, framework_of_file
 from fomkit.frontends.drafting import Request, run_file_request
-from fomkit.frontends.model_file import explain_exception
+from fomkit.frontends.model_file import Framework, explain_exception, framework_of_file
 from fomkit.frontends.step_spread import Spent
 from fomkit.readers.profilers.xplane import JoinedNodes
 
@@ -31,12 +31,8 @@ MEMORY_LIMIT_BYTE = 16e9
 MOST_SHARED = 1.5
 """`SHARED`, above which no times of ops are kept, as the one factor is far from that of any single op."""
 
-Moments = Sequence[tuple[float, float]]
-"""Beginnings and ends [s] of times in which plain steps ran one after the other, by `time.monotonic`."""
 NO_ENERGY = "energy: not measured, "
 """How a note begins that says why."""
-ReadEnergy = Callable[[str, Moments, int], StepEnergy | str]
-"""Of a device (``cpu``, ``gpu``), the moments and the number of steps: energy of a step, or why there is none."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +69,7 @@ def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
     return StepTimes(len(samples), **{name: Repeated.of(times) for name, times in clocks.items()})
 
 
-def _clock(device: str, threads: int) -> Clock:
-    """Choose the clock that others disturb least; threads that wait for each other use their processors' time."""
-    if device == "gpu":
-        return "device"
-    return "process" if threads == 1 else "wall"
-
-
-def _factor(timed: Timed, covered: float) -> float:
+def _wall_over_processor(timed: Timed, covered: float) -> float:
     """Give by how much times of ops, which profilers read from the wall, exceed one thread's processor time.
 
     Only their sum can be held against the clock.
@@ -100,10 +89,10 @@ def by_processor(timed: Timed, covered: float) -> Timed:
 
     `timed`: its ops by the wall; `covered`: share of the profiled step that some op ran in.
     """
-    if _factor(timed, covered) < SHARED:
+    if _wall_over_processor(timed, covered) < SHARED:
         return timed  # medians that are shorter met no other; there is nothing to take off
     timed = _calm(timed)
-    factor = _factor(timed, covered)
+    factor = _wall_over_processor(timed, covered)
     if factor < SHARED:
         return timed
     if factor > MOST_SHARED:
@@ -111,7 +100,10 @@ def by_processor(timed: Timed, covered: float) -> Timed:
         text = f"the processor was shared: {why}; run again when it is quiet, or with --measure step"
         return Timed(_noted(timed.run, text))
     text = f"times of ops are those of the wall divided by {factor:.3g}, so that their sum is processor time"
-    return _faster(replace(timed, run=_noted(timed.run, f"the processor was shared: {text}")), factor)
+    run = _noted(timed.run, f"the processor was shared: {text}")
+    spent = tuple(replace(one, time_s=one.time_s / factor) for one in timed.spent)
+    joined = None if timed.joined is None else timed.joined.faster(factor)
+    return replace(timed, run=run, spent=spent, joined=joined, scaled_by=factor)
 
 
 def _calm(timed: Timed) -> Timed:
@@ -123,32 +115,30 @@ def _calm(timed: Timed) -> Timed:
     return replace(timed, run=_noted(timed.run, f"the processor was shared: {text}"), spent=spent)
 
 
-def _faster(timed: Timed, factor: float) -> Timed:
-    spent = tuple(replace(one, time_s=one.time_s / factor) for one in timed.spent)
-    joined = None if timed.joined is None else timed.joined.faster(factor)
-    return replace(timed, spent=spent, joined=joined, scaled_by=factor)
-
-
 def _noted(run: MeasuredRun, text: str) -> MeasuredRun:
     return replace(run, notes=(*run.notes, text))
 
 
-def _timed(result: Mapping[str, Any]) -> Timed:
+def _timed_by_child(result: Mapping[str, Any]) -> Timed:
+    """Read what a child leaves: a `TimedStep` in plain values."""
     conditions = dict(result["conditions"])
     notes = tuple(conditions.pop("notes"))
-    clock = _clock(conditions["device"], conditions["threads"])
+    # The clock that others disturb least; threads that wait for each other use their processors' time.
+    on_processor: Clock = "process" if conditions["threads"] == 1 else "wall"
+    clock: Clock = "device" if conditions["device"] == "gpu" else on_processor
     run = MeasuredRun(clock=clock, step=step_times(result["plain"]), notes=notes, **conditions)
-    if result["spent"] is None:
+    ops = result["ops"]
+    if ops is None:
         return Timed(run)
-    seen = Timed(run, result["profiler"], step_times(result["profiled"]))
-    if "joined" not in result:
-        spent = tuple(Spent(**one) for one in result["spent"])
-        return by_processor(replace(seen, spent=spent), result.get("covered", math.nan))
-    content, rows = result["joined"], tuple(map(tuple, result["rows"]))
-    joined = JoinedNodes(**{**content, "unjoined": tuple(Unjoined(**one) for one in content["unjoined"])})
+    seen = Timed(run, ops["profiler"], step_times(ops["profiled"]))
+    if ops["joined"] is None:
+        spent = tuple(Spent(**one) for one in ops["spent"])
+        return by_processor(replace(seen, spent=spent), ops["covered"])
+    unjoined = tuple(Unjoined(**one) for one in ops["joined"]["unjoined"])
+    joined = JoinedNodes(**{**ops["joined"], "unjoined": unjoined})
     wall = None if seen.profiled is None else seen.profiled.wall
     covered = math.nan if wall is None else min(joined.whole_s / wall.median_s, 1.0)
-    return by_processor(replace(seen, joined=joined, rows=rows), covered)
+    return by_processor(replace(seen, joined=joined, rows=tuple(map(tuple, ops["rows"]))), covered)
 
 
 def _with_energy(timed: Timed, result: Mapping[str, Any], read: ReadEnergy) -> Timed:
@@ -209,7 +199,7 @@ def time_file(
     if "timed" not in result:
         errors = [FomkitError(*error) for error in result["errors"]]
         raise errors[0] if len(errors) == 1 else ManyFomkitError(errors)
-    timed = _timed(result["timed"])
+    timed = _timed_by_child(result["timed"])
     return timed if energy is None else _with_energy(timed, result["timed"], energy)
 
 
@@ -307,15 +297,36 @@ def time_steps(
     return TimedSteps(plain, samples, step(), moments)
 
 
-def timed_content(timed: TimedSteps, seen: Mapping[str, Any], **conditions: Any) -> dict[str, Any]:
-    """Put what was timed, what a profiler saw and the conditions in the form that the parent process reads."""
-    conditions |= {"load_end": load(), "warm_up": WARM_UP}
-    return {"conditions": conditions, "plain": timed.plain, "moments": timed.moments, **seen}
+@dataclass(frozen=True)
+class ProfiledOps:
+    """What a profiler saw of a step's ops.
+
+    `profiled`: samples of the profiled step.
+    `spent`: time by op, and `covered`, the share of the profiled step that some op ran in.
+    `joined`: or times of nodes put on the op table already; ``rows`` are op, pass and module of its rows.
+    """
+
+    profiler: str
+    profiled: list[Sample]
+    spent: Sequence[Spent] = ()
+    covered: float = math.nan
+    joined: JoinedNodes | None = None
+    rows: Sequence[Sequence[str]] = ()
 
 
-def trace_path(folder: str) -> Path:
-    """Name the file of the profiler's trace."""
-    return Path(folder) / "trace.json"
+@dataclass(frozen=True)
+class TimedStep:
+    """What a child tells of a step: the conditions it ran under, samples and moments of `TimedSteps`, its ops."""
+
+    conditions: Mapping[str, Any]
+    plain: list[Sample]
+    moments: list[tuple[float, float]]
+    ops: ProfiledOps | None
+
+
+def timed_step(timed: TimedSteps, ops: ProfiledOps | None, **conditions: Any) -> TimedStep:
+    """Put what was timed, what a profiler saw and the conditions together."""
+    return TimedStep({**conditions, "load_end": load(), "warm_up": WARM_UP}, timed.plain, timed.moments, ops)
 
 
 @dataclass(frozen=True)
@@ -326,25 +337,21 @@ class FrameworkTimer:
     `lacks_memory`: tells whether the step did not fit into memory.
     """
 
-    timed: Callable[..., dict[str, Any]]
+    timed: Callable[..., TimedStep]
     lacks_memory: Callable[[BaseException], bool]
 
 
-def _explained(timer: FrameworkTimer, error: BaseException, request: Request, path: Path) -> list[str]:
-    explained = explain_exception(error, request.where, path)
-    large = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
-    return [explained.where, large if timer.lacks_memory(error) else explained.what]
-
-
-def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options: Any) -> dict[str, Any]:
+def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options: Any) -> Mapping[str, object]:
     """Time a file's model; what keeps it from being timed is told in the result."""
     try:
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
-            return {"timed": timer.timed(path, request, folder=folder, **options)}
+            return {"timed": asdict(timer.timed(path, request, folder=folder, **options))}
     except ManyFomkitError as errors:
         return {"errors": [[error.where, error.what] for error in errors.errors]}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        return {"errors": [_explained(timer, error, request, path)]}
+        explained = explain_exception(error, request.where, path)
+        large = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
+        return {"errors": [[explained.where, large if timer.lacks_memory(error) else explained.what]]}
 
 
 def run_timing(timer: FrameworkTimer) -> None:

@@ -19,7 +19,8 @@ from fomkit.bench.record import begun_machine, read_facts, read_moment, write_ma
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.harness.collectives import SEND, SERVER, STREAM, op_of
-from fomkit.harness.torch.exchanges import FORMS, SCHEMES, buffer_sizes
+from fomkit.harness.torch.network import FORMS, SCHEMES, buffer_sizes
+from fomkit.harness.torch.worker import Answer
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 ITEM_BYTE = 4
@@ -69,14 +70,14 @@ class Case(NamedTuple):
     request: Mapping[str, Any]
 
 
-def _cells(collective: str, byte: float, ranks: int, link: str, op: str) -> Cells:
+def _exchange_cells(collective: str, byte: float, ranks: int, link: str, op: str) -> Cells:
     return {
         "kind": "collective", "op": op, "dtype": "fp32", "engine": "vector", "collective": collective,
         "message_byte": cell(byte), "ranks": cell(ranks), "link": link,
     }  # fmt: skip
 
 
-def _peers(hosts: list[str]) -> Iterator[tuple[str, int]]:
+def _peers_of_first(hosts: list[str]) -> Iterator[tuple[str, int]]:
     """Give whom rank 0 exchanges messages with: one on its own node, one on another, as far as there are."""
     for tier, same in (("node", True), ("system", False)):
         found = [rank for rank in range(1, len(hosts)) if (hosts[rank] == hosts[0]) is same]
@@ -93,15 +94,15 @@ def cases(plan: NetworkPlan, hosts: list[str]) -> list[Case]:
     tier = "node" if len(set(hosts)) == 1 else "system"
     found = []
     for size in plan.sizes:
-        for link, peer in _peers(hosts):
+        for link, peer in _peers_of_first(hosts):
             for collective in (SEND, STREAM):
                 request = {"collective": collective, "message_byte": size, "peer": peer, "effort": effort}
-                found.append(Case(_cells(collective, size, 2, link, op_of(collective)), request))
+                found.append(Case(_exchange_cells(collective, size, 2, link, op_of(collective)), request))
         for collective in plan.collectives:
             part = max(ITEM_BYTE, round(size / ranks / ITEM_BYTE) * ITEM_BYTE)
             byte = part * ranks if collective in ("all_gather", "reduce_scatter") else size
             request = {"collective": collective, "message_byte": byte, "effort": effort}
-            found.append(Case(_cells(collective, byte, ranks, tier, op_of(collective)), request))
+            found.append(Case(_exchange_cells(collective, byte, ranks, tier, op_of(collective)), request))
     return found + list(_payloads(plan, hosts, tier))
 
 
@@ -110,10 +111,10 @@ def _payloads(plan: NetworkPlan, hosts: list[str], tier: str) -> Iterator[Case]:
         byte = sum(buffer_sizes(scheme))
         for form in FORMS:
             shared = {"scheme": scheme, "form": form, "effort": plan.effort()}
-            for link, peer in _peers(hosts):
-                cells = _cells(SEND, byte, 2, link, f"{SEND}/{scheme}/{form}")
+            for link, peer in _peers_of_first(hosts):
+                cells = _exchange_cells(SEND, byte, 2, link, f"{SEND}/{scheme}/{form}")
                 yield Case(cells, {**shared, "collective": SEND, "peer": peer})
-            cells = _cells(SERVER, byte, len(hosts), tier, f"{SERVER}/{scheme}/{form}")
+            cells = _exchange_cells(SERVER, byte, len(hosts), tier, f"{SERVER}/{scheme}/{form}")
             yield Case(cells, {**shared, "collective": SERVER})
 
 
@@ -195,7 +196,7 @@ def ordered(plan: NetworkPlan, hosts: list[str], seed: int, done: Mapping[Key, i
     return found
 
 
-def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> Answer:
     """Put what two visits gave together; a visit without times takes none away."""
     times = [*before.get("times", ()), *answer.get("times", ())]
     visits = {"visits": int(before.get("visits", 0)) + 1}

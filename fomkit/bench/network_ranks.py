@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from fomkit.bench.journal import HARNESS, in_order, noise_of, row_of_times, spread_notes
 from fomkit.bench.libraries import Cells, Child
@@ -17,18 +19,14 @@ from fomkit.core.machine import Link, Machine, Tier
 from fomkit.files.child_process import child_command
 from fomkit.harness.collectives import SEND, SERVER, op_of
 from fomkit.harness.torch.cases import Summary, summarise
-from fomkit.harness.torch.exchanges import BUFFERS, SIZES_BYTE
-from fomkit.harness.torch.network import Rank
+from fomkit.harness.torch.network import BUFFERS, SIZES_BYTE, Rank
+from fomkit.harness.torch.worker import Answer
 from fomkit.readers.tables.links import Timed, links_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Answers = Iterable[tuple[Cells, Mapping[str, Any]]]
 
 
-def _note(cells: Cells, found: Summary) -> str:
+def _exchange_note(cells: Cells, found: Summary) -> str:
     parts = [*spread_notes(found)]
     if "/" in cells["op"]:
         sizes = ", ".join(f"{byte:,}" for byte in SIZES_BYTE.values())
@@ -38,12 +36,6 @@ def _note(cells: Cells, found: Summary) -> str:
         rate = (float(cells["ranks"]) - 1) / found.median_s
         parts.append(f"{rate:.4g} exchanges/s of {cells['ranks']} ranks, one of them the server")
     return "; ".join(parts)
-
-
-def _row(cells: Cells, answer: Mapping[str, Any], channel: str, version: str) -> dict[str, object]:
-    found = summarise(answer["times"])
-    library = {"library": channel, "library_version": f"torch {version}"}
-    return {**row_of_times(cells, found), **library, "note": _note(cells, found)}
 
 
 def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Link, ...]:
@@ -57,11 +49,6 @@ def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Li
     return links_of(Timed(*columns), tier, channel, source)
 
 
-def _skipped(answers: Answers) -> list[str]:
-    groups = Counter((cells["collective"], str(one["reason"])) for cells, one in answers if "reason" in one)
-    return [f"not timed: {count} {collective}, {reason}" for (collective, reason), count in groups.items()]
-
-
 def _noise(answers: Answers) -> str:
     count, noisy, width = noise_of(answer["times"] for _, answer in answers if "times" in answer)
     return (
@@ -72,8 +59,6 @@ def _noise(answers: Answers) -> str:
 
 def _merged_rows(machine: Machine, channel: str, rows: pd.DataFrame) -> pd.DataFrame:
     """Give the timings that this measurement does not replace: all but its own, of like ranks."""
-    import pandas as pd
-
     old = machine.timings
     if not len(old):
         return rows
@@ -96,19 +81,20 @@ def with_network(
     `answers` (cells, answer); `channel`: backend that carried the messages; `facts`: ``hosts``, ``devices`` and
     ``library_version``, as the ranks told them; `launcher`: what started the ranks.
     """
-    import pandas as pd
-
     answers = list(answers)
     hosts, version = facts["hosts"], str(facts["library_version"])
     nodes = len(set(hosts))
     where = f"{len(hosts)} ranks on {nodes} node{'s' if nodes > 1 else ''}, started by {launcher}"
     source = f"measured here, {channel} of torch {version}, {where}"
-    rows = [_row(cells, answer, channel, version) for cells, answer in answers if "times" in answer]
+    library = {"library": channel, "library_version": f"torch {version}"}
+    timed = [(cells, summarise(answer["times"])) for cells, answer in answers if "times" in answer]
+    rows = [{**row_of_times(*one), **library, "note": _exchange_note(*one)} for one in timed]
     links = [one for tier in ("node", "system") for one in link_of(answers, tier, channel, source)]
     new = {(link.tier, link.channel) for link in links}
     kept = [link for link in machine.links if (link.tier, link.channel) not in new]
     notes = [f"network: {source}", f"{channel}: {_noise(answers)}" if rows else ""]
-    notes += [f"{channel}, {one}" for one in _skipped(answers)]
+    skipped = Counter((cells["collective"], str(one["reason"])) for cells, one in answers if "reason" in one)
+    notes += [f"{channel}, not timed: {count} {which}, {reason}" for (which, reason), count in skipped.items()]
     if rows and not links:
         notes.append(f"{channel}, no link: its messages do not tell start-up time and rate apart")
     before = [
@@ -164,7 +150,7 @@ _LAUNCHERS: tuple[tuple[str, tuple[str, str, str, str], tuple[str, ...]], ...] =
 """Launchers, their variables of rank, ranks, local rank and local ranks, and those that number a launch."""
 
 
-def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
+def _variable(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, "")
     return int(text) if text.isdigit() else default
 
@@ -182,9 +168,9 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
             number, count = int(environment[rank]), int(environment[ranks])
             # Slurm states the tasks of its nodes: 4(x2) is 4 on each of two.
             tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(",")[0].partition("(")[0]
-            here = _whole(environment, local_ranks, 0) or (int(tasks) if tasks.isdigit() else count)
+            here = _variable(environment, local_ranks, 0) or (int(tasks) if tasks.isdigit() else count)
             job = next((environment[name] for name in jobs if environment.get(name)), "")
-            return Place(number, count, _whole(environment, local, number), here, launcher, job)
+            return Place(number, count, _variable(environment, local, number), here, launcher, job)
     return None
 
 
@@ -205,7 +191,6 @@ def meeting_of(place: Place, environment: Mapping[str, str]) -> str:
     return f"tcp://{address or '127.0.0.1'}:{port}"
 
 
-Answer = dict[str, Any]
 LIMIT_S = 60.0
 """Time [s] after which an exchange that does not end counts as failed."""
 GONE = "the process that timed it"

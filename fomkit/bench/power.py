@@ -1,22 +1,30 @@
-"""Energy read while ops are timed: idle power first, then a reading around each op, as part of the profile."""
+"""Energy read while ops are timed, as part of the profile, and while a step runs in another process.
+
+Of ops idle power comes first, then a reading around each. Of a step an instrument is read all the while, and cut
+to when the steps ran.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import quantiles
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from fomkit.bench.journal import Journal
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, EnergyScope, Fact
+from fomkit.core.measurement import StepEnergy
 from fomkit.harness import energy_gpu
 from fomkit.harness.energy_gpu import STATED_ERROR_W, CannotReadError, Gpu, find_gpu, find_zones, read_limit
+from fomkit.harness.torch.worker import Answer
 from fomkit.plan.footprint import Sample, counted, integrate
 
 RAPL_UPDATE_S = 1e-3
@@ -25,6 +33,8 @@ GPU_UPDATE_S = 0.1
 """So far may an NVML counter lag behind; taken as an upper bound, no document states it."""
 PERIOD_S = 0.1
 """Wished time between two readings of power."""
+STEP_PERIOD_S = 0.02
+"""And while steps run, which are cut out of the readings."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +45,57 @@ class Reading:
     wall_s: float
 
 
-class Meter(Protocol):
-    """An instrument.
+class Readout(NamedTuple):
+    """What an instrument said at a moment [s]: its counters [J], or one power [W]."""
 
-    `source`: what it reads.
-    `limit_w`: most power that what it reads is built for.
+    moment_s: float
+    quantities: Sequence[float]
+
+
+class EnergyLog:
+    """Readings of one instrument, by a thread.
+
+    `clock`: the clock of the moments; `period_s`: wished time between two readings.
     """
 
-    source: str
-    scope: EnergyScope
-    limit_w: float | None
+    def __init__(
+        self, meter: Meter, clock: Callable[[], float] = time.monotonic, period_s: float = STEP_PERIOD_S
+    ) -> None:
+        self.meter, self._clock, self._period_s = meter, clock, period_s
+        self.readings: list[Readout] = []
+        self.trouble = ""
+        self._done = threading.Event()
+        self.thread = threading.Thread(target=self._read_all, daemon=True)
 
-    def begin(self) -> None:
-        """Begin a reading."""
+    def read(self) -> None:
+        """Read once."""
+        try:
+            quantities = self.meter.read()
+        except CannotReadError as reason:
+            self.trouble = str(reason)
+            return
+        self.readings.append(Readout(self._clock(), quantities))
 
-    def end(self) -> Reading:
-        """End it; `CannotReadError` or `FomkitError` where nothing came of it."""
+    def _read_all(self) -> None:
+        while not self.trouble and not self._done.wait(self._period_s):
+            self.read()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._done.set()
+        self.thread.join()
+
+    def between(self, begin_s: float = -math.inf, end_s: float = math.inf) -> Reading:
+        """Give the energy between the first and the last reading in a time.
+
+        Raises CannotReadError, FomkitError when there are not two readings, or the instrument failed.
+        """
+        if self.trouble:
+            raise CannotReadError(self.trouble)
+        inside = [reading for reading in self.readings if begin_s <= reading.moment_s <= end_s]
+        if len(inside) < 2:
+            raise CannotReadError(f"{self.meter.source}: was read {len(inside)} times while steps ran, too few")
+        return self.meter.total(inside)
 
 
 @dataclass
@@ -59,8 +104,10 @@ class CounterMeter:
 
     `read`: gives each counter [J].
     `most_j`: where each begins anew.
+    `source`: what they are.
     `update_s`: a counter may lag so far behind, at both ends.
     `error_w`: what the instrument states of itself, ±.
+    `limit_w`: most power that what it reads is built for.
     """
 
     read: Callable[[], Sequence[float]]
@@ -71,29 +118,34 @@ class CounterMeter:
     limit_w: float | None = None
     scope: EnergyScope = "chip"
     clock: Callable[[], float] = time.monotonic
-    _before: Sequence[float] = field(default=())
-    _began: float = 0.0
+    _began: Readout = field(default=Readout(0.0, ()), init=False)
 
-    def reading(self, joule: float, wall_s: float) -> Reading:
-        """Give an energy over a time, with what the counters leave open."""
+    def total(self, readings: Sequence[Readout]) -> Reading:
+        """Give the energy from the first reading to the last, between two of which a counter comes round once."""
+        joule, wall_s = 0.0, readings[-1].moment_s - readings[0].moment_s
+        for one, other in pairwise(readings):
+            both = zip(one.quantities, other.quantities, self.most_j, strict=True)
+            joule += sum(counted(*each, other.moment_s - one.moment_s) for each in both)
         open_j = min(2 * self.update_s / wall_s, 1.0) * joule + self.error_w * wall_s if wall_s > 0 else joule
         return Reading(Span(joule, max(joule - open_j, 0.0), joule + open_j), wall_s)
 
     def begin(self) -> None:
-        """Read the counters."""
-        self._before, self._began = self.read(), self.clock()
+        """Begin a reading."""
+        quantities = self.read()
+        self._began = Readout(self.clock(), quantities)
 
     def end(self) -> Reading:
-        """Read them again and take the differences, once round at most."""
-        after, wall = self.read(), self.clock() - self._began
-        return self.reading(
-            sum(counted(*each, wall) for each in zip(self._before, after, self.most_j, strict=True)), wall
-        )
+        """End it; raises CannotReadError, FomkitError where nothing came of it."""
+        quantities = self.read()
+        return self.total([self._began, Readout(self.clock(), quantities)])
 
 
 @dataclass
 class SampledMeter:
-    """Power that a thread reads now and then, summed up by the trapezoid rule."""
+    """Power that a thread reads now and then, summed up by the trapezoid rule.
+
+    `source`, `error_w`, `limit_w`: as of a `CounterMeter`; `period_s`: wished time between two readings.
+    """
 
     power_w: Callable[[], float]
     source: str
@@ -102,41 +154,32 @@ class SampledMeter:
     scope: EnergyScope = "chip"
     period_s: float = PERIOD_S
     clock: Callable[[], float] = time.monotonic
-    samples: list[Sample] = field(default_factory=list)
-    _done: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-    _trouble: str = ""
+    log: EnergyLog = field(init=False)
 
-    def sample(self) -> None:
-        """Read the power once."""
-        try:
-            power = self.power_w()
-        except CannotReadError as reason:
-            self._trouble = str(reason)
-            return
-        self.samples.append(Sample(self.clock(), power))
+    def read(self) -> list[float]:
+        """Read the power once [W]."""
+        return [self.power_w()]
 
-    def _sample_all(self) -> None:
-        while not self._done.wait(self.period_s):
-            self.sample()
+    def total(self, readings: Sequence[Readout]) -> Reading:
+        """Integrate from the first reading to the last."""
+        found = integrate([Sample(one.moment_s, one.quantities[0]) for one in readings], error_w=self.error_w)
+        return Reading(found.energy_j, found.wall_s)
 
     def begin(self) -> None:
         """Start the thread."""
-        self.samples, self._trouble, self._done = [], "", threading.Event()
-        self.sample()
-        self._thread = threading.Thread(target=self._sample_all, daemon=True)
-        self._thread.start()
+        self.log = EnergyLog(self, self.clock, self.period_s)
+        self.log.read()
+        self.log.thread.start()
 
     def end(self) -> Reading:
-        """Stop the thread and integrate."""
-        self._done.set()
-        if self._thread is not None:
-            self._thread.join()
-        self.sample()
-        if self._trouble:
-            raise CannotReadError(self._trouble)
-        found = integrate(self.samples, error_w=self.error_w)
-        return Reading(found.energy_j, found.wall_s)
+        """Stop the thread and integrate; raises CannotReadError, FomkitError where nothing came of it."""
+        self.log.stop()
+        self.log.read()
+        return self.log.between()
+
+
+Meter = CounterMeter | SampledMeter
+"""An instrument."""
 
 
 def rapl_meter(root: Path = Path("/")) -> CounterMeter:
@@ -177,7 +220,6 @@ def find_meter(device: str, root: Path = Path("/")) -> Meter:
     return gpu_meter(find_gpu()) if device == "cuda" else rapl_meter(root)
 
 
-Answer = dict[str, Any]
 Around = Callable[[Callable[[], Answer]], Answer]
 IDLE_S = 3.0
 """Time [s] in which nothing is asked, to read idle power."""
@@ -187,10 +229,10 @@ LEAST_SHARE = 0.1
 """Below so small a share of timed work the power of the work cannot be told from that of the rest."""
 
 
-def _reading_fields(reading: Reading, meter: Meter) -> dict[str, Any]:
+def _mark(journal: Journal, name: str, reading: Reading, meter: Meter, **more: float) -> None:
     energy = reading.energy_j
-    return {"joule": energy.value, "low": energy.low, "high": energy.high, "wall_s": reading.wall_s,
-            "source": meter.source, "scope": meter.scope, "limit_w": meter.limit_w}  # fmt: skip
+    journal.mark(name, **more, joule=energy.value, low=energy.low, high=energy.high, wall_s=reading.wall_s,
+                 source=meter.source, scope=meter.scope, limit_w=meter.limit_w)  # fmt: skip
 
 
 def watching(meter: Meter, journal: Journal) -> Around:
@@ -217,7 +259,7 @@ def watching(meter: Meter, journal: Journal) -> Around:
         elif "reason" not in answer and reading.wall_s > 0:
             # The repeats; what ran besides, to warm up and in loops, comes on top.
             timed_s = sum(sum(answer.get(name) or ()) for name in ("warm", "cold"))
-            journal.mark("power", timed_s=timed_s, **_reading_fields(reading, meter))
+            _mark(journal, "power", reading, meter, timed_s=timed_s)
         return answer
 
     return around
@@ -241,7 +283,7 @@ def start_watching(
             reading = meter.end()
             if not reading.energy_j.value > 0 or not reading.wall_s > 0:
                 raise CannotReadError(f"{meter.source}: did not move in {IDLE_S:g} s")
-            journal.mark("idle", **_reading_fields(reading, meter))
+            _mark(journal, "idle", reading, meter)
     except (CannotReadError, FomkitError) as reason:
         said = f"energy: not measured, {reason}"
         if said not in [one["said"] for one in journal.marked("said")]:
@@ -300,3 +342,59 @@ def missed_of(journal: Journal) -> list[str]:
     """Say how many readings failed, and why the last did."""
     missed = journal.marked("power_missed")
     return [f"energy: {len(missed)} readings failed, the last: {missed[-1]['said']}"] if missed else []
+
+
+DEVICES: Mapping[str, str] = {"cpu": "cpu", "gpu": "cuda"}
+"""What a measured step calls its device, and what a meter does."""
+Moments = Sequence[tuple[float, float]]
+"""Beginnings and ends [s] of times in which plain steps ran one after the other, by `time.monotonic`."""
+ReadEnergy = Callable[[str, Moments, int], StepEnergy | str]
+"""Of a device (``cpu``, ``gpu``), the moments and the number of steps: energy of a step, or why there is none."""
+
+
+def energy_of_step(log: EnergyLog, moments: Moments, steps: int) -> StepEnergy:
+    """Give the energy of a step: the mean power of the readings, for as long as a step takes.
+
+    `moments` (begin, end): when steps ran one after the other [s]; `steps`: in all of them together. Raises
+    CannotReadError, FomkitError when too little was read while they ran, or the instrument stood still.
+    """
+    found = [log.between(*moment) for moment in moments if moment[1] > moment[0]]
+    read_s, ran_s = sum(one.wall_s for one in found), sum(end - begin for begin, end in moments)
+    if not sum(one.energy_j.value for one in found) > 0 or not read_s > 0:
+        raise CannotReadError(f"{log.meter.source}: did not move while steps ran")
+    share = ran_s / read_s / steps
+    value, low, high = (
+        float(f"{share * sum(getattr(one.energy_j, end) for one in found):.6g}")
+        for end in ("value", "low", "high")
+    )
+    return StepEnergy(value, low, high, log.meter.scope, log.meter.source)
+
+
+@contextmanager
+def watch_energy(find: Callable[[str], Meter] = find_meter) -> Iterator[ReadEnergy]:
+    """Read the instruments of this machine's devices; gives what tells the energy of steps timed meanwhile.
+
+    `find`: finds an instrument, or raises `CannotReadError` with the reason why there is none.
+    """
+    logs, reasons = dict[str, EnergyLog](), dict[str, str]()
+    for device, name in DEVICES.items():
+        try:
+            logs[device] = EnergyLog(find(name))
+        except (CannotReadError, FomkitError) as reason:
+            reasons[device] = str(reason)
+
+    def read(device: str, moments: Moments, steps: int) -> StepEnergy | str:
+        if device not in logs:
+            return reasons[device]
+        try:
+            return energy_of_step(logs[device], moments, steps)
+        except (CannotReadError, FomkitError) as reason:
+            return str(reason)
+
+    for log in logs.values():
+        log.thread.start()
+    try:
+        yield read
+    finally:
+        for log in logs.values():
+            log.stop()

@@ -108,7 +108,7 @@ class HostFacts:
         return messages
 
 
-def _text(path: Path) -> str:
+def _read_if_there(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -118,24 +118,26 @@ def _text(path: Path) -> str:
 def _caches(root: Path) -> dict[int, float]:
     found: dict[int, float] = {}
     for folder in sorted((root / _CPU / "cpu0/cache").glob("index*")):
-        size = re.fullmatch(r"(\d+)([KMG]?)", _text(folder / "size"))
-        level = _text(folder / "level")
-        if size and level.isdigit() and _text(folder / "type") != "Instruction":
+        size = re.fullmatch(r"(\d+)([KMG]?)", _read_if_there(folder / "size"))
+        level = _read_if_there(folder / "level")
+        if size and level.isdigit() and _read_if_there(folder / "type") != "Instruction":
             found[int(level)] = float(size[1]) * _SIZES[size[2]]
     return found
 
 
-def _memory(root: Path) -> float | None:
-    stated = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
+def _memory_byte(root: Path) -> float | None:
+    stated = re.search(r"^MemTotal:\s*(\d+) kB", _read_if_there(root / "proc/meminfo"), re.MULTILINE)
     limits = [float(stated[1]) * _SIZES["K"]] if stated else []
-    reported = map(_text, (root / "sys/fs/cgroup/memory.max", root / "sys/fs/cgroup/memory/memory.limit_in_bytes"))
+    reported = map(
+        _read_if_there, (root / "sys/fs/cgroup/memory.max", root / "sys/fs/cgroup/memory/memory.limit_in_bytes")
+    )
     limits += [float(limit) for limit in reported if limit.isdigit()]
     return min(limits, default=None)
 
 
-def _clocks(root: Path, cpuinfo: str) -> tuple[tuple[float, ...], str]:
+def _clocks_of_cores(root: Path, cpuinfo: str) -> tuple[tuple[float, ...], str]:
     files = sorted((root / _CPU).glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
-    if clocks := tuple(float(text) * 1e3 for text in map(_text, files) if text.isdigit()):
+    if clocks := tuple(float(text) * 1e3 for text in map(_read_if_there, files) if text.isdigit()):
         return clocks, "/sys/devices/system/cpu"
     reported = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", cpuinfo, re.MULTILINE)
     return tuple(float(text) * 1e6 for text in reported), "/proc/cpuinfo" if reported else ""
@@ -146,24 +148,24 @@ def read_facts(root: Path = Path("/")) -> HostFacts:
 
     `root`: where ``proc`` and ``sys`` lie.
     """
-    cpuinfo = _text(root / "proc/cpuinfo")
+    cpuinfo = _read_if_there(root / "proc/cpuinfo")
 
     def reported(name: str) -> str:
         found = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
         return found[1].strip() if found else ""
 
     flags = frozenset((reported("flags") or reported("Features")).split())
-    clocks, source = _clocks(root, cpuinfo)
+    clocks, source = _clocks_of_cores(root, cpuinfo)
     return HostFacts(
         model=reported("model name") or reported("Hardware"),
         cores=len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE)) or None,
         flags=flags,
         cache_byte=_caches(root),
-        memory_byte=_memory(root),
+        memory_byte=_memory_byte(root),
         clock_hz=clocks,
         clock_source=source,
-        governor=_text(root / _CPU / "cpu0/cpufreq/scaling_governor"),
-        kernel=_text(root / "proc/sys/kernel/osrelease"),
+        governor=_read_if_there(root / _CPU / "cpu0/cpufreq/scaling_governor"),
+        kernel=_read_if_there(root / "proc/sys/kernel/osrelease"),
         hypervisor="hypervisor" in flags,
     )
 
@@ -182,11 +184,11 @@ class Moment:
 
 def read_moment(root: Path = Path("/")) -> Moment:
     """Read the load and the counts of throttling; None where there is no such file."""
-    words = _text(root / "proc/loadavg").split()
+    words = _read_if_there(root / "proc/loadavg").split()
     counts = [
         int(text)
         for path in sorted((root / _CPU).glob("cpu[0-9]*/thermal_throttle/core_throttle_count"))
-        if (text := _text(path)).isdigit()
+        if (text := _read_if_there(path)).isdigit()
     ]
     return Moment(float(words[0]) if words else None, sum(counts) if counts else None)
 
@@ -239,7 +241,7 @@ def rate_fact(work: float, answer: Mapping[str, Any], source: str) -> Fact:
     return Fact(work / time.value, work / time.high, work / time.low, "measured", source)
 
 
-def _peaks(journal: Journal, source: str) -> tuple[Peak, ...]:
+def _best_rates(journal: Journal, source: str) -> tuple[Peak, ...]:
     """Give the best rate that any product reached, for each number format and engine."""
     best: dict[tuple[str, str], Fact] = {}
     for cells, answer in journal.answers.values():
@@ -253,7 +255,7 @@ def _peaks(journal: Journal, source: str) -> tuple[Peak, ...]:
     return tuple(Peak(dtype, engine, rate) for (dtype, engine), rate in best.items())
 
 
-def _exact(value: float, source: str) -> Fact:
+def _exact_fact(value: float, source: str) -> Fact:
     return Fact(value, value, value, "measured", source)
 
 
@@ -263,13 +265,15 @@ def device_of(journal: Journal, subject: Subject) -> Device:
     capacity = subject.facts.get("memory_byte") or subject.host.memory_byte
     source = f"measured here, {subject.framework} {subject.facts['library_version']}"
     return Device(
-        peaks=_peaks(journal, source),
-        capacity_byte=_exact(capacity, source) if capacity else None,
+        peaks=_best_rates(journal, source),
+        capacity_byte=_exact_fact(capacity, source) if capacity else None,
         byte_per_s=rate_fact(memory["byte"], memory["answer"], source) if memory else None,
-        launch_s=_exact(host["op_s"], source) if host else None,
-        fresh_byte_per_s=_exact(1 / fresh["s_per_byte"], source) if fresh else None,
+        launch_s=_exact_fact(host["op_s"], source) if host else None,
+        fresh_byte_per_s=_exact_fact(1 / fresh["s_per_byte"], source) if fresh else None,
         fresh_above_byte=fresh["above_byte"] if fresh else None,
-        host_byte_per_s=_exact(way["pinned"], f"{source}; pageable {way['pageable']:.3g} byte/s") if way else None,
+        host_byte_per_s=_exact_fact(way["pinned"], f"{source}; pageable {way['pageable']:.3g} byte/s")
+        if way
+        else None,
     )
 
 
@@ -339,15 +343,6 @@ _ALLOCATOR = (
 _LONGEST = 200
 
 
-def processor_name() -> str:
-    """Name the model of the processor, as the system does."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine() or "unknown"
-
-
 def load() -> float | None:
     """Give the processes that wait for the processor, mean of the last minute; None where nobody counts them."""
     try:
@@ -359,7 +354,7 @@ def load() -> float | None:
 def conditions_before(framework: str, version: str) -> dict[str, Any]:
     """Give what `fomkit.core.measurement.MeasuredRun` says of the conditions, but the load at the end."""
     return {
-        "processor": processor_name(),
+        "processor": read_facts().model or platform.processor() or platform.machine() or "unknown",
         "software": {
             framework: version,
             "python": platform.python_version(),

@@ -20,7 +20,7 @@ from fomkit.bench.record import BF16_FLAGS, MATRIX_FLAGS, Subject, machine_of, r
 from fomkit.bench.session import PLANS, Plan, Session
 from fomkit.core.machine import Machine
 from fomkit.files.child_process import child_command
-from fomkit.frontends.detect import check_installed
+from fomkit.frontends.model_file import check_installed
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
@@ -74,7 +74,7 @@ def probe(session: Session, formats: list[tuple[str, str]]) -> None:
     session.memory()
 
 
-def _lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
+def _tensor_lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
     """Give the elements of each tensor that an update changes; "" where the layers do not tell them all."""
     layers = estimated.model.layers
     if layers is None or not len(layers):
@@ -96,7 +96,7 @@ def _of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells]
             cells.pop("op", None)
         if cells["kind"] in PASS_FREE_KINDS:
             cells.pop("pass_name", None)
-        if cells["kind"] == "optimizer" and (lengths := _lengths(estimated, row)):
+        if cells["kind"] == "optimizer" and (lengths := _tensor_lengths(estimated, row)):
             cells["lengths"] = lengths
         found.append(Wanted(cells, count / estimated.step.value, estimated.model.name))
     return found
@@ -240,7 +240,7 @@ def resume_command(spec: MeasureSpec) -> str:
     return shlex.join([*words, "-o", str(spec.output)])
 
 
-def _verdict(
+def _judged(
     session: Session, spec: MeasureSpec, clocks: Clocks, begun: tuple[float, float], ended: Ended
 ) -> Verdict:
     """Judge a profile that is written: as an estimate would use it."""
@@ -323,7 +323,7 @@ def _written(
     machine = machine_of(session.journal, session.subject)
     save_machine(machine, spec.output)
     files = write_fits(load_machine(spec.output), spec.output)
-    verdict = _verdict(session, spec, clocks, begun, ended)
+    verdict = _judged(session, spec, clocks, begun, ended)
     machine = replace(machine, notes=(*machine.notes, *verdict.lines()))
     files = [*save_machine(machine, spec.output), *files]
     if not verdict.resume or (verdict.sufficient and ended != "interrupted"):

@@ -6,13 +6,14 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import Cells, Child, Wanted, as_table, key_of
 from fomkit.bench.record import Subject, machine_of, read_moment
+from fomkit.harness.torch.worker import Answer
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.cascade import add_times
 from fomkit.profiles.evidence import with_fits
@@ -152,7 +153,7 @@ class Session:
     advance: Callable[[str], None] = lambda _text: None
     clock: Callable[[], float] = time.monotonic
     flush_s: float = 0.01
-    around: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]] = lambda run: run()
+    around: Callable[[Callable[[], Answer]], Answer] = lambda run: run()
     wall: Callable[[], float] = time.monotonic
     gives_up: float = np.inf
     wanted: list[Wanted] = field(default_factory=list)
@@ -167,7 +168,7 @@ class Session:
         """Tell whether the wall time is over."""
         return self.wall() >= self.gives_up
 
-    def measure_op(self, cells: Cells) -> dict[str, Any]:
+    def measure_op(self, cells: Cells) -> Answer:
         """Have an op timed, whatever is known of it already."""
         if key_of(cells) not in self._byte:
             self._weigh([cells])
@@ -222,10 +223,12 @@ class Session:
 
     def time_all(self, ops: Sequence[Wanted]) -> None:
         """Have ops timed in random order, as far as the time goes."""
-        order = self.pending(ops)
-        self._weigh([one.cells for one in order])
-        random.Random(self.seed).shuffle(order)  # noqa: S311 - an order, no secret
-        for one in order:
+        self._time_shuffled(self.pending(ops), self.seed)
+
+    def _time_shuffled(self, ops: list[Wanted], seed: int) -> None:
+        self._weigh([one.cells for one in ops])
+        random.Random(seed).shuffle(ops)  # noqa: S311 - an order, no secret
+        for one in ops:
             if self.left_s() <= 0:
                 return
             self.time_one(one)
@@ -261,10 +264,5 @@ class Session:
                     break
                 chosen.append(waiting[place])
                 spent += float(costs[place])
-            self._weigh([one.cells for one in chosen])
-            random.Random(self.seed + rounds).shuffle(chosen)  # noqa: S311 - an order, no secret
-            for one in chosen:
-                if self.left_s() <= 0:
-                    return
-                self.time_one(one)
+            self._time_shuffled(chosen, self.seed + rounds)
             rounds += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,48 +13,48 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from fomkit.bench import model_steps
-from fomkit.bench.model_steps import FrameworkTimer, Sample, run_timing, stopwatch, time_steps, trace_path
+from fomkit.bench.model_steps import ProfiledOps, Sample, TimedStep
 from fomkit.bench.record import conditions_before
 from fomkit.frontends.drafting import Request
 from fomkit.frontends.model_file import run_file, take_workload
-from fomkit.frontends.torch.profile import check_workload
-from fomkit.frontends.torch.step import check_finite, is_finite, real_step
+from fomkit.frontends.torch.profile import check_finite, check_workload, is_finite, real_step
 
 _LACKS_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
-def _timed(
+def _time_torch(
     path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
-) -> dict[str, Any]:
+) -> TimedStep:
     workload = take_workload(run_file(path), request.where, check_workload)
     if threads is not None:
         torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     step = real_step(workload, request, device, precision)
-    watch = stopwatch(torch.cuda if device == "cuda" else None)
+    watch = model_steps.stopwatch(torch.cuda if device == "cuda" else None)
     conditions = conditions_before("torch", str(torch.__version__))
     if device == "cuda":
         conditions |= {"processor": torch.cuda.get_device_name()}
         conditions["software"] |= {"cuda": str(torch.version.cuda or torch.version.hip)}
 
+    trace = Path(folder) / "trace.json"
+
     def profiled(repeats: int) -> list[Sample]:
-        return profiled_steps(step.run, watch, repeats, trace_path(folder), device)
+        return profiled_steps(step.run, watch, repeats, trace, device)
 
     check = partial(check_finite, where=request.where)
-    timed = time_steps(step.run, watch, profiled if ops else None, check)
+    timed = model_steps.time_steps(step.run, watch, profiled if ops else None, check)
     notes = [*step.notes]
     if not is_finite(timed.last):
         notes.append("after the timed steps the loss was no finite number: the step does not train as it stands")
-    seen: dict[str, Any] = {"spent": None}
+    seen = None
     if ops:
         from fomkit.readers.profilers.kineto import time_spent
 
-        spent, covered = time_spent(trace_path(folder))
-        seen = {"spent": [asdict(one) for one in spent], "covered": covered, "profiler": PROFILER}
-        seen["profiled"] = timed.profiled
+        spent, covered = time_spent(trace)
+        seen = ProfiledOps(PROFILER, timed.profiled, spent, covered)
     kind, threads = "gpu" if device == "cuda" else "cpu", torch.get_num_threads()
-    return model_steps.timed_content(timed, seen, **conditions, threads=threads, device=kind, sizes=step.sizes,
-                         precision=precision, notes=list(dict.fromkeys(notes)))  # fmt: skip
+    return model_steps.timed_step(timed, seen, **conditions, threads=threads, device=kind, sizes=step.sizes,
+                      precision=precision, notes=list(dict.fromkeys(notes)))  # fmt: skip
 
 
 def _lacks_memory(error: BaseException) -> bool:
@@ -63,12 +62,12 @@ def _lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | RuntimeError) and any(words in text for words in _LACKS_MEMORY)
 
 
-TIMER = FrameworkTimer(_timed, _lacks_memory)
+TIMER = model_steps.FrameworkTimer(_time_torch, _lacks_memory)
 
 
 def main() -> None:
     """Run one request."""
-    run_timing(TIMER)
+    model_steps.run_timing(TIMER)
 
 
 PROFILER = "torch.profiler, with shapes"

@@ -266,7 +266,10 @@ def run_child(
     was printed, too.
     """
     # The file may do anything to the folder; the log is read by its descriptor.
-    with tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder, _log(folder) as log:
+    with (
+        tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder,
+        Path(folder, "log.txt").open("a+b", buffering=0) as log,
+    ):
         result_path, nonce = Path(folder, "result.json"), secrets.token_hex(16)
         message = {**request, "nonce": nonce, "result": str(result_path)}
         child = subprocess.Popen(  # noqa: S603 - the program is this interpreter
@@ -279,7 +282,10 @@ def run_child(
         )
         overstepped = None
         try:
-            _send_request(child, message)
+            # A child that is gone already is found out by its missing result.
+            with contextlib.suppress(BrokenPipeError), child.stdin or contextlib.nullcontext() as stream:
+                if stream is not None:
+                    stream.write(json.dumps(message).encode() + b"\n")
             _watch(child, log, where, program, time_limit_s, memory_limit_byte)
         except FomkitError as error:
             overstepped = error
@@ -290,17 +296,6 @@ def run_child(
         if result is None:
             raise overstepped or _without_result(child.returncode, where, program, log)
         return {**result, "printed": _tail(log)}
-
-
-def _log(folder: str) -> BinaryIO:
-    return Path(folder, "log.txt").open("a+b", buffering=0)
-
-
-def _send_request(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
-    # A child that is gone already is found out by its missing result.
-    with contextlib.suppress(BrokenPipeError), child.stdin or contextlib.nullcontext() as stream:
-        if stream is not None:
-            stream.write(json.dumps(message).encode() + b"\n")
 
 
 def _read_result(path: Path, nonce: str) -> dict[str, Any] | None:

@@ -65,7 +65,7 @@ def _dtype(cells: list[float | str], number: bool) -> str:
     return "float64" if number and not any(isinstance(cell, str) for cell in cells) else "object"
 
 
-def _numbers(
+def _number_cells(
     path: Path, lines: Sequence[int], name: str, column: Sequence[str], *, expressions: bool
 ) -> list[float | str]:
     """Read the cells of a number column; sizes repeat, so each distinct text is read once."""
@@ -110,7 +110,7 @@ def read_numbered_table(
     for name, column in zip(header, zip(*body, strict=True), strict=True):
         values: list[float | str] = list(column)
         if name in numbers:
-            values = _numbers(path, lines, name, column, expressions=name in symbolic)
+            values = _number_cells(path, lines, name, column, expressions=name in symbolic)
         elif name in known:
             values = [*map(rearm, column)]
         columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))
@@ -242,7 +242,7 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _cell(one: object) -> str:
+def _cell_text(one: object) -> str:
     return disarm(one) if isinstance(one, str) else format_number(one if type(one) is float else float(str(one)))
 
 
@@ -253,7 +253,7 @@ def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) ->
     """
     order = [name for name in (*extra, *column_names(table)) if name in data.columns]
     used = [name for name in order if data[name].notna().any() and (data[name] != "").any()]
-    return format_rows(used, ([*map(_cell, row)] for row in data[used].itertuples(index=False, name=None)))
+    return format_rows(used, ([*map(_cell_text, row)] for row in data[used].itertuples(index=False, name=None)))
 
 
 def format_as_given(data: pd.DataFrame, table: str) -> str:
@@ -266,7 +266,7 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
         return format_number(value) if isinstance(value, float) else disarm_stranger(str(value))
 
     known = set(column_names(table))
-    writers = [_cell if name in known else foreign for name in data.columns]
+    writers = [_cell_text if name in known else foreign for name in data.columns]
     header = [disarm_stranger(str(name)) for name in data.columns]
     rows = data.itertuples(index=False, name=None)
     return format_rows(header, ([write(value) for write, value in zip(writers, row, strict=True)] for row in rows))

@@ -312,7 +312,7 @@ class Content:
     size: float = 11.0
 
 
-def _values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, ...], ...]]:
+def _sheet_values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, ...], ...]]:
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
     return {
         sheet.title: tuple(tuple(cell.value for cell in row) for _, row in _sheet_rows(path, sheet))
@@ -337,7 +337,7 @@ def read_workbook(path: Path) -> tuple[Sheet, ...]:
     """Read every sheet of a workbook as plain values, in the workbook's order."""
     with told(path):
         content = unpacked_file(path)
-        values, formulas = _values(path, content), _formulas(path, content)
+        values, formulas = _sheet_values(path, content), _formulas(path, content)
     sheets = []
     for name, rows in values.items():
         sheet = Sheet(name, rows)
@@ -356,7 +356,7 @@ def _check_plain(path: Path, content: bytes) -> None:
         )
 
 
-def _stated(colour: Any) -> dict[str, str]:
+def _stated_attributes(colour: Any) -> dict[str, str]:
     """Give a colour of openpyxl as the attributes that it was read from."""
     if colour is None:
         return {}
@@ -368,15 +368,16 @@ def _look(cell: Any, palette: Palette) -> tuple[str, str, float]:
     font, fill = cell.font, cell.fill
     ground = WHITE
     if getattr(fill, "stop", None):
-        ground = palette.colour(_stated(fill.stop[0].color), WHITE)
+        ground = palette.colour(_stated_attributes(fill.stop[0].color), WHITE)
     elif getattr(fill, "patternType", None):
         is_solid = fill.patternType == "solid"
-        ground = palette.colour(_stated(fill.fgColor if is_solid else fill.bgColor), WHITE)
-    return palette.colour(_stated(font.color), BLACK), ground, float(font.sz or Content.size)
+        ground = palette.colour(_stated_attributes(fill.fgColor if is_solid else fill.bgColor), WHITE)
+    return palette.colour(_stated_attributes(font.color), BLACK), ground, float(font.sz or Content.size)
 
 
 def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Content]]:
-    values = _values(path, content)
+    _check_plain(path, content)
+    values = _sheet_values(path, content)
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=False, keep_links=False)
     sheets: dict[str, dict[tuple[int, int], Content]] = {}
     palette = palette_of(book.loaded_theme, book._colors)  # type: ignore[attr-defined]
@@ -398,6 +399,4 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
 def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
     """Read every filled cell of a workbook with its formula, by sheet and 1-based position."""
     with told(path):
-        content = unpacked_file(path)
-        _check_plain(path, content)
-        return _contents(path, content)
+        return _contents(path, unpacked_file(path))

@@ -140,7 +140,7 @@ def _formats(archive: zipfile.ZipFile, parts: Mapping[str, str]) -> list[tuple[s
     return found
 
 
-def _conditions(content: bytes, formats: list[tuple[str, str, str]]) -> Iterator[Condition]:
+def _conditional_formats(content: bytes, formats: list[tuple[str, str, str]]) -> Iterator[Condition]:
     for one in _tree(content).iter():
         if local(one) == "conditionalFormatting":
             for rule in one:
@@ -161,7 +161,7 @@ def _sheet(archive: zipfile.ZipFile, part: str, state: str, formats: list[tuple[
             for _, what, chart in _relations(archive, there):
                 series.update(_series(archive.read(chart)) if what == "chart" else ())
     content = archive.read(part)
-    conditions = tuple(_conditions(content, formats))
+    conditions = tuple(_conditional_formats(content, formats))
     return SheetMarks(state, *_hidden(content), comments, shapes, series, conditions)
 
 
@@ -174,7 +174,7 @@ def _calculation(root: Element) -> str:
     return ""
 
 
-def _names(root: Element, titles: list[str]) -> Iterator[tuple[str, str]]:
+def _defined_names(root: Element, titles: list[str]) -> Iterator[tuple[str, str]]:
     for one in root.iter():
         name = one.get("name", "")
         if local(one) == "definedName" and not name.startswith("_xl"):
@@ -198,7 +198,7 @@ def _marks(content: bytes) -> Marks:
             )
             for one in listed
         }
-        return Marks(dict(_names(root, list(sheets))), sheets, _calculation(root))
+        return Marks(dict(_defined_names(root, list(sheets))), sheets, _calculation(root))
 
 
 def read_marks(path: Path) -> Marks:

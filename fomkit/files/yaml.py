@@ -61,12 +61,6 @@ class Document:
         return FomkitError(self.where(keys), what)
 
 
-def _problem(error: yaml.MarkedYAMLError) -> str:
-    reason = str(error.problem or error.context or "its structure is broken").rstrip(".")
-    hint = next((hint for part, hint in _HINTS.items() if part in reason), "Check quotes, colons and indentation.")
-    return f"is not valid YAML: {reason}. {hint}"
-
-
 def check_shown(text: str, where: str) -> None:
     """Raise when text holds control characters or lone surrogates, which would reach terminals and other files."""
     if _CONTROL.search(text):
@@ -165,7 +159,10 @@ def load_document(path: Path) -> Document:
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise FomkitError(f"{path}{line}", _problem(error)) from error
+        reason = str(error.problem or error.context or "its structure is broken").rstrip(".")
+        otherwise = "Check quotes, colons and indentation."
+        hint = next((hint for part, hint in _HINTS.items() if part in reason), otherwise)
+        raise FomkitError(f"{path}{line}", f"is not valid YAML: {reason}. {hint}") from error
     except yaml.YAMLError as error:
         raise FomkitError(str(path), "is not YAML text; it holds control characters.") from error
     if not isinstance(node, yaml.MappingNode):
@@ -179,13 +176,13 @@ class _Dumper(yaml.SafeDumper):
     """Quotes what the strict reader would take for a number or a word, ``1e3`` among them."""
 
 
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+def _quoted_if_needed(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     check_shown(text, "save")
     style = None if is_plain_text(text) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _quoted_if_needed)
 
 
 def format_document(content: Mapping[str, Any]) -> str:

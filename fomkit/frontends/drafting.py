@@ -157,7 +157,7 @@ class SizedStep:
     notes: list[str]
 
 
-def _named(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exception]) -> _Exploration:
+def _with_names(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exception]) -> _Exploration:
     """Name what sizes can be, from the step at these; it is among those that were ``traced``."""
     exploration = _Exploration(trace, sizes, [], traced, [sizes])
     exploration.ops = exploration.at(sizes).ops
@@ -167,11 +167,11 @@ def _named(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exce
 
 
 def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
-    exploration, from_two = _named(trace, sizes, {tuple(sizes.values()): step}), []
+    exploration, from_two = _with_names(trace, sizes, {tuple(sizes.values()): step}), []
     if sizes.get(BATCH) == 1 and BATCH in exploration.fixed:
         # A batch of 1 is often a case of its own: nothing is copied to reorder it, nothing summed over it.
         with suppress(NoExpression):
-            several = _named(trace, {**sizes, BATCH: 2}, exploration.traced)
+            several = _with_names(trace, {**sizes, BATCH: 2}, exploration.traced)
             if BATCH not in several.fixed:
                 reason = exploration.fixed[BATCH].partition(": ")[2]
                 from_two = [f"the ops are those of batches from 2 on, at batch 1 too, where they differ: {reason}"]
@@ -269,21 +269,8 @@ def _unused_batch_notes(
     return [f"no op depends on the batch: its work is taken to be that of {sizes['batch']} samples"]
 
 
-def _result(
-    path: Path, request: Request, profile: Callable[..., dict[str, Any]], more: Mapping[str, Any],
-    is_final: Callable[[BaseException], bool],
-) -> dict[str, Any]:  # fmt: skip
-    try:
-        return profile(path, request, **more)
-    except ManyFomkitError as errors:
-        return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
-    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        explained = explain_exception(error, request.where, path)
-        return {"errors": [[explained.where, explained.what]], "final": is_final(error)}
-
-
 def run_file_request(
-    profile: Callable[..., dict[str, Any]], is_final: Callable[[BaseException], bool] = lambda _: True
+    profile: Callable[..., Mapping[str, object]], is_final: Callable[[BaseException], bool] = lambda _: True
 ) -> None:
     """Run one request, then end the process at once, whatever threads and exit handlers the file left behind.
 
@@ -295,5 +282,12 @@ def run_file_request(
     sys.dont_write_bytecode = True
     sys.argv = [str(path)]
     request = Request(**{one.name: message.pop(one.name) for one in fields(Request) if one.name in message})
-    answer.leave(_result(path, request, profile, message, is_final))
+    try:
+        result = profile(path, request, **message)
+    except ManyFomkitError as errors:
+        result = {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
+    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
+        explained = explain_exception(error, request.where, path)
+        result = {"errors": [[explained.where, explained.what]], "final": is_final(error)}
+    answer.leave(result)
     os._exit(0)

@@ -1,7 +1,7 @@
 """How many kernels norms, activations, positions, attention and the update are: the choice of a profile.
 
-Each rule says what an op reads and writes, in numbers for each element, so that its share of traffic is counted
-(`moved_byte`); flop of products are the same in all. ``vendor`` is what training and serving libraries run: one
+Each rule says what an op reads and writes, in numbers for each element, so that its share of traffic is counted;
+flop of products are the same in all. ``vendor`` is what training and serving libraries run: one
 kernel each. ``eager`` is what a framework runs op by op, without a compiler, where the model's code states the
 formula: a root-mean-square norm in fp32, a gate beside its activation, positions by halves, scores that are
 written out, an update of lists of tensors. ``compiled`` has one kernel each too, joins adding to the stream with
@@ -103,21 +103,6 @@ ONE_KERNEL: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     "added and normalised": ((2, 2), (3, 1)),
 }
 """Numbers that one kernel reads and writes for each element, forward and for the gradient."""
-
-
-def moved_byte(parts: tuple[Part, ...], item_byte: int) -> float:
-    """Give the bytes that kernels read and write for each element of a stream.
-
-    A root-mean-square norm in bf16 moves 36 byte an element op by op, and 4 in one kernel.
-
-    >>> moved_byte(EAGER["norm"][0], 2), sum(ONE_KERNEL["norm"][0]) * 2
-    (36.0, 4)
-    """
-    return sum(
-        (sum(one[0] for one in (part.reads, part.writes)) * item_byte
-         + sum(one[1] for one in (part.reads, part.writes)) * 4) / part.share
-        for part in parts
-    )  # fmt: skip
 
 
 IMPL: dict[Fusion, str] = {"eager": "foreach", "compiled": "foreach", "vendor": "fused"}

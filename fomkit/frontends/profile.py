@@ -12,8 +12,8 @@ from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
 from fomkit.core.model import STATE_TENSORS, ModelProfile, Workload
 from fomkit.files import child_process as children
 from fomkit.files.child_process import Program, run_child
-from fomkit.frontends.detect import Framework, check_installed, framework_of_file, framework_of_model
 from fomkit.frontends.layers import GraphNode, Nodes
+from fomkit.frontends.model_file import Framework, check_installed, framework_of_file, framework_of_model
 from fomkit.frontends.step import Draft, profile_by_routes
 
 Mode = Literal["train", "infer"]

@@ -149,7 +149,7 @@ class _Namer:
         return "; ".join(f"{name} {', '.join(str(size[name]) for size in self.sizes)}" for name in changing)
 
 
-def _dimensions(ops: Sequence[TracedOp], namer: _Namer) -> Dimensions:
+def _named_dimensions(ops: Sequence[TracedOp], namer: _Namer) -> Dimensions:
     first, found = ops[0], Dimensions()
     for name, value in first.dimensions.items():
         values = [op.dimensions.get(name) for op in ops]
@@ -167,7 +167,7 @@ def _dimensions(ops: Sequence[TracedOp], namer: _Namer) -> Dimensions:
     return found
 
 
-def _together(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[TracedOp]:
+def _together_in_turn(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[TracedOp]:
     if len({len(step) for step in steps}) > 1:
         steps = _joined(steps, namer)
     for ops in zip(*steps, strict=True):
@@ -175,12 +175,12 @@ def _together(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[Tr
             other = next(op for op in ops if op.identity != ops[0].identity)
             where = f"{ops[0].op} in '{ops[0].module}'"
             raise NoExpression(f"{where} becomes {other.op}, at one of {namer.sizes_text}")
-        parts = list(_together([op.parts for op in ops], namer))
+        parts = list(_together_in_turn([op.parts for op in ops], namer))
         count = namer.expression(tuple(int(op.count) for op in ops))
         if count is None:
             times = ", ".join(str(op.count) for op in ops)
             raise NoExpression(f"{ops[0].op} in '{ops[0].module}' runs {times} times at {namer.sizes_text}")
-        yield replace(ops[0], dimensions=_dimensions(ops, namer), parts=parts, count=count)
+        yield replace(ops[0], dimensions=_named_dimensions(ops, namer), parts=parts, count=count)
 
 
 def _joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[TracedOp]]:
@@ -209,7 +209,7 @@ def name_sizes(
     are the same in all; `names`: the sizes to write expressions in. Raises NoExpression when the ops differ, or a
     dimension is no short sum of products of the sizes.
     """
-    return list(_together(steps, _Namer(sizes, names)))
+    return list(_together_in_turn(steps, _Namer(sizes, names)))
 
 
 MakeInputs = Callable[[Sizes], Any]

@@ -91,7 +91,8 @@ def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
             lines[place] = add_lines(lines[place], op.lines)
             continue
         counted[key] = len(rows)
-        rows.append(_row(op))
+        named = {"op": op.op, "kind": op.kind, "dtype": op.dtype, "engine": op.engine}
+        rows.append({**named, "pass_name": op.pass_name, "module": op.module, "count": op.count, **op.dimensions})
         lines.append(op.lines)
         inside, _ = count_rows(op.parts)
         parts += [{**part, "of": counted[key], "code_line": ""} for part in inside]  # it is that of their row
@@ -104,11 +105,6 @@ def row_places(ops: Iterable[TracedOp]) -> list[int]:
     """Give for each execution its position among the rows of `count_rows`."""
     first: dict[object, int] = {}
     return [first.setdefault(op.key, len(first)) for op in ops]
-
-
-def _row(op: TracedOp) -> Row:
-    place = {"pass_name": op.pass_name, "module": op.module, "count": op.count}
-    return {"op": op.op, "kind": op.kind, "dtype": op.dtype, "engine": op.engine, **place, **op.dimensions}
 
 
 @dataclass(frozen=True)

@@ -44,15 +44,15 @@ def step_sums(times: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     return np.array([known.mean() * count if len(known) else 0.0])
 
 
-def _time(time_s: float) -> str:
+def _time_text(time_s: float) -> str:
     return format_quantity(time_s, "time_s", 3)
 
 
 def cold_note(name: str, cold_s: float, step_s: Sequence[float]) -> str:
     """Name the first step that was left out, and the rule."""
     return (
-        f"{name} was left out as a cold start: its ops took {_time(cold_s)}, those of the others "
-        f"{_time(median(step_s))} ({_RULE})"
+        f"{name} was left out as a cold start: its ops took {_time_text(cold_s)}, those of the others "
+        f"{_time_text(median(step_s))} ({_RULE})"
     )
 
 
@@ -64,15 +64,16 @@ def spread_notes(timer: str, step_s: Sequence[float]) -> Iterator[str]:
     mean = f"the mean time of {timer} in a step, under the profiler"
     yield f"traced_time_s: median over {len(step_s)} steps of {mean}"
     yield (
-        f"ops of a step took {_time(median(step_s))} (median; {_time(min(step_s))} to {_time(max(step_s))} over "
-        f"{len(step_s)} steps)"
+        f"ops of a step took {_time_text(median(step_s))} (median; {_time_text(min(step_s))} to "
+        f"{_time_text(max(step_s))} over {len(step_s)} steps)"
     )
 
 
 def sum_notes(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
     """Tell what an op table's times add up to, where that need not be the time of a step."""
     if len(step_s) > 1:
-        yield f"count × traced_time_s adds up to {_time(sum_s)}: medians of ops need not add up to that of steps"
+        whole = _time_text(sum_s)
+        yield f"count × traced_time_s adds up to {whole}: medians of ops need not add up to that of steps"
 
 
 CONTENDED = 0.2
@@ -226,9 +227,9 @@ def busiest_notes(what: str, times_s: Mapping[str, float], taken: str) -> Iterat
     """Tell which of several devices or processes was taken, by their times [s], and name the others."""
     if len(times_s) < 2:
         return
-    listed = [f"{printable(name)} ({_time(time_s)})" for name, time_s in times_s.items() if name != taken]
+    listed = [f"{printable(name)} ({_time_text(time_s)})" for name, time_s in times_s.items() if name != taken]
     more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
     yield (
         f"partial: the trace is of {len(times_s)} {what}; the busiest was taken, {printable(taken)} "
-        f"({_time(times_s[taken])}), and left out: {', '.join(listed[:MAX_NAMED])}{more}"
+        f"({_time_text(times_s[taken])}), and left out: {', '.join(listed[:MAX_NAMED])}{more}"
     )

@@ -34,7 +34,7 @@ class Zone(NamedTuple):
     most_j: float
 
 
-def _number(path: Path) -> float:
+def _read_micro(path: Path) -> float:
     try:
         text = path.read_text(encoding="ascii", errors="replace").strip()
     except PermissionError as error:
@@ -49,7 +49,7 @@ def _number(path: Path) -> float:
 
 def read_zone(zone: Zone) -> float:
     """Read a counter [J]."""
-    return _number(zone.path)
+    return _read_micro(zone.path)
 
 
 def find_zones(root: Path = Path("/")) -> list[Zone]:
@@ -63,7 +63,7 @@ def find_zones(root: Path = Path("/")) -> list[Zone]:
         if not name.startswith(COUNTED):
             continue
         # A package that cannot be read raises: part of a machine's energy is not its energy.
-        zone = Zone(name, folder / "energy_uj", _number(folder / "max_energy_range_uj"))
+        zone = Zone(name, folder / "energy_uj", _read_micro(folder / "max_energy_range_uj"))
         read_zone(zone)
         found.append(zone)
     if not any(zone.name.startswith("package") for zone in found):
@@ -75,7 +75,7 @@ def find_zones(root: Path = Path("/")) -> list[Zone]:
 def read_limit(zone: Zone) -> float | None:
     """Read the most power [W] that a package is built for; None where its files do not say."""
     try:
-        return _number(zone.path.with_name("constraint_0_max_power_uw")) or None
+        return _read_micro(zone.path.with_name("constraint_0_max_power_uw")) or None
     except CannotReadError:
         return None
 

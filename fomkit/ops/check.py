@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import HUGE, LAYERS, LINE, PRODUCT_LAYOUTS, TABLES, TINY, Column
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -71,7 +72,6 @@ def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
 
 def _layout_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
     """Refuse orders of a product's storage that mean nothing here: m and n would be taken for each other."""
-    import numpy as np
     import pandas as pd
 
     if "layout" not in data.columns or "kind" not in data.columns:
@@ -114,8 +114,6 @@ def _wrong_numbers(data: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.
 
     All columns at once, because this stands at every stage's entrance.
     """
-    import numpy as np
-
     cells = data[[column.name for column in columns]].to_numpy(np.float64)
     least, most = ([getattr(column, name) for column in columns] for name in ("least", "most"))
     whole = np.array([column.whole for column in columns])
@@ -124,7 +122,6 @@ def _wrong_numbers(data: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.
 
 
 def _wrong_words(data: pd.DataFrame, column: Column, never_empty: bool) -> NDArray[np.bool_]:
-    import numpy as np
     import pandas as pd
 
     allowed = {"", *column.words}

@@ -57,7 +57,7 @@ def fewest(amounts: Mapping[str, float], share: float) -> Cut:
 Row = Mapping[str, Any]
 
 
-def _known(value: object) -> bool:
+def _is_known(value: object) -> bool:
     return value is not None and value == value and value != ""
 
 
@@ -65,9 +65,9 @@ def _flags(row: Row, names: Mapping[str, str]) -> str:
     return "".join(f" {word}" for name, word in names.items() if row.get(name) == 1)
 
 
-def _gemm(row: Row) -> str:
+def _gemm_text(row: Row) -> str:
     batched = f"{row['b']:.0f}·" if row["b"] != 1 else ""
-    dense = f" {row['density']:.0%} dense" if _known(row.get("density")) else ""
+    dense = f" {row['density']:.0%} dense" if _is_known(row.get("density")) else ""
     stored = _flags(row, {"trans_a": "Aᵀ", "trans_b": "Bᵀ"})
     return f"{batched}{row['m']:.0f}×{row['n']:.0f}×{row['k']:.0f}{stored}{dense}"
 
@@ -93,13 +93,13 @@ def _conv(row: Row) -> str:
     return f"{text}{groups}{layout}{_flags(row, {'transposed': 'transposed'})}"
 
 
-def _attention(row: Row) -> str:
+def _attention_text(row: Row) -> str:
     shared = f" ({row['kv_heads']:.0f} of keys)" if row["kv_heads"] != row["heads"] else ""
     sizes = f"{row['batch']:.0f}× {row['heads']:.0f} heads{shared} q{row['q_len']:.0f} kv{row['kv_len']:.0f}"
     return f"{sizes} d{row['head_dim']:g}{_flags(row, {'causal': 'causal'})}"
 
 
-def _rnn(row: Row) -> str:
+def _rnn_text(row: Row) -> str:
     stacked = f", {row['layers']:.0f} layers" if row["layers"] != 1 else ""
     ways = ", both ways" if row["directions"] == 2 else ""
     width = f"{row['input_size']:.0f}→{row['hidden_size']:.0f}"
@@ -113,13 +113,13 @@ _COUNTED = {"numel": "elements", "row": "a row", "read_byte": "B read", "write_b
 
 def _any(row: Row) -> str:
     names = KINDS[str(row["kind"])].columns
-    sizes = {_COUNTED.get(name, name): row[name] for name in names if name in row and _known(row[name])}
+    sizes = {_COUNTED.get(name, name): row[name] for name in names if name in row and _is_known(row[name])}
     words = (f"{size:.12g} {counted}" if isinstance(size, float) else str(size) for counted, size in sizes.items())
     return ", ".join(words) or "no sizes"
 
 
 _WRITERS: Mapping[str, Callable[[Row], str]] = {
-    "gemm": _gemm, "sparse_gemm": _gemm, "conv": _conv, "attention": _attention, "rnn": _rnn,
+    "gemm": _gemm_text, "sparse_gemm": _gemm_text, "conv": _conv, "attention": _attention_text, "rnn": _rnn_text,
 }  # fmt: skip
 
 

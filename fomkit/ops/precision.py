@@ -121,7 +121,7 @@ DEFAULTS = ("", TF32_BESIDE)
 """Names of the formats that a step has when nobody asks for any."""
 
 
-def _known(machine: Machine) -> set[str]:
+def _known_formats(machine: Machine) -> set[str]:
     return {peak.dtype for peak in machine.device.peaks} | {
         str(dtype) for dtype in machine.timings["dtype"].unique()
     }
@@ -132,7 +132,7 @@ def _default(framework: str, machine: Machine, ops: pd.DataFrame | None) -> Form
         return Formats("", message="number formats as traced")
     kinds = TF32_BY_DEFAULT[framework]
     changed = ops is None or bool((ops["kind"].isin(kinds) & ops["dtype"].eq("fp32")).any())
-    if "tf32" not in _known(machine) or not changed:
+    if "tf32" not in _known_formats(machine) or not changed:
         return Formats("", message=f"number formats as traced, {framework}'s default there")
     message = f"{framework}'s default there: fp32 {', '.join(kinds)} in tf32, all else as traced"
     return Formats(TF32_BESIDE, dict.fromkeys(kinds, ("tf32", "matrix")), message=message)
@@ -151,7 +151,7 @@ def choose_formats(
         return _default(framework, machine, ops)
     if precision not in FORMATS:
         raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
-    formats, known = FORMATS[precision], _known(machine)
+    formats, known = FORMATS[precision], _known_formats(machine)
     if precision == "int8":
         if ops is not None and ops["pass_name"].ne("forward").any():
             what = "--precision int8 is of inference, and this step has gradients"

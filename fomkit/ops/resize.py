@@ -8,12 +8,13 @@ from functools import lru_cache
 from operator import add, itemgetter, mul, sub
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.ops.check import row_place
 from fomkit.ops.tables import HUGE, SIZED
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -162,8 +163,6 @@ def many_of(sizes: Mapping[str, Any]) -> int:
 
 def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: str) -> NDArray[np.float64]:
     """Work out an expression for many values of the named sizes (s,) at once."""
-    import numpy as np
-
     value = np.asarray(evaluate(text, sizes, where), np.float64)
     value = np.broadcast_to(value, (many_of(sizes),))
     wrong = np.flatnonzero(~((value >= 0) & (value <= HUGE)))
@@ -176,8 +175,6 @@ def evaluate_all(
     texts: Sequence[str], sizes: Mapping[str, NDArray[np.float64]], where: str
 ) -> NDArray[np.float64]:
     """Work out some expressions for many values of the named sizes (texts × s)."""
-    import numpy as np
-
     found = np.empty((len(texts), many_of(sizes)))
     # Numbers are many times as quick as arrays of one.
     points = {name: float(values[0]) for name, values in sizes.items()} if found.shape[1] == 1 else sizes
@@ -194,8 +191,6 @@ def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.Da
     `ops`: an OPS table whose dimension cells are numbers or expressions; `sizes`: the value of each named size;
     `where`: name of the profile, for error messages. Gives a DataFrame: the same rows with float64 dimensions.
     """
-    import numpy as np
-
     columns: dict[str, NDArray[np.float64]] = {}
     for column in SIZED:
         if column not in ops.columns or ops[column].dtype.kind == "f":

@@ -49,11 +49,11 @@ LINE = "line"
 """Name of the index of a table whose rows are numbered by the lines of their file."""
 
 
-def _sizes(names: str, doc: str, least: float = 1.0) -> tuple[Column, ...]:
+def _size_columns(names: str, doc: str, least: float = 1.0) -> tuple[Column, ...]:
     return tuple(Column(name, "", "number", doc, least, HUGE, whole=True) for name in names.split())
 
 
-def _texts(names: str, doc: str) -> tuple[Column, ...]:
+def _text_columns(names: str, doc: str) -> tuple[Column, ...]:
     return tuple(Column(name, "", "text", doc) for name in names.split())
 
 
@@ -61,7 +61,7 @@ def _flag(name: str, doc: str) -> Column:
     return Column(name, "", "number", doc, 0.0, 1.0, whole=True)
 
 
-def _amount(name: str, unit: str, doc: str, least: float = 0.0) -> Column:
+def _amount_column(name: str, unit: str, doc: str, least: float = 0.0) -> Column:
     return Column(name, unit, "number", doc, least, HUGE)
 
 
@@ -78,48 +78,54 @@ PRODUCT_LAYOUTS = ("row_major", "column_major")
 """Orders in which the factors of a product may be stored; a cell that says nothing means the first."""
 
 DIMENSIONS: tuple[Column, ...] = (
-    *_sizes("b", "independent products of a batched matrix product"),
-    *_sizes("m", "rows of the product (m×k)·(k×n)"),
-    *_sizes("n", "columns of the product (m×k)·(k×n)"),
-    *_sizes("k", "reduction length of the product (m×k)·(k×n)"),
+    *_size_columns("b", "independent products of a batched matrix product"),
+    *_size_columns("m", "rows of the product (m×k)·(k×n)"),
+    *_size_columns("n", "columns of the product (m×k)·(k×n)"),
+    *_size_columns("k", "reduction length of the product (m×k)·(k×n)"),
     _flag("trans_a", "1 where the left factor is stored transposed, else 0"),
     _flag("trans_b", "1 where the right factor is stored transposed, else 0"),
     Column("density", "", "number", "share of non-zeros of the left factor", TINY, 1.0),
-    *_sizes("batch", "samples of one execution"),
-    *_sizes("in_channels out_channels", "channels of a convolution's input and output"),
-    *_sizes("depth height width", "size of a convolution's input; depth 1 in two dimensions, height 1 too in one"),
-    *_sizes("kernel_d kernel_h kernel_w", "size of a convolution's kernel"),
-    *_sizes("stride_d stride_h stride_w", "steps of a convolution's kernel"),
-    *_sizes(_PADDING, "padding on each side of a convolution's input", 0.0),
-    *_sizes("dilation_d dilation_h dilation_w", "distance of a kernel's elements; 1 = side by side"),
-    *_sizes("groups", "groups of a convolution's channels that do not mix; depthwise: as many as channels"),
-    *_texts("layout", "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty"),
+    *_size_columns("batch", "samples of one execution"),
+    *_size_columns("in_channels out_channels", "channels of a convolution's input and output"),
+    *_size_columns(
+        "depth height width", "size of a convolution's input; depth 1 in two dimensions, height 1 too in one"
+    ),
+    *_size_columns("kernel_d kernel_h kernel_w", "size of a convolution's kernel"),
+    *_size_columns("stride_d stride_h stride_w", "steps of a convolution's kernel"),
+    *_size_columns(_PADDING, "padding on each side of a convolution's input", 0.0),
+    *_size_columns("dilation_d dilation_h dilation_w", "distance of a kernel's elements; 1 = side by side"),
+    *_size_columns("groups", "groups of a convolution's channels that do not mix; depthwise: as many as channels"),
+    *_text_columns(
+        "layout", "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty"
+    ),
     _flag("transposed", "1 for a transposed convolution, else 0"),
-    *_sizes(_OUTPUT_PADDING, "positions that a transposed convolution adds at the far end; empty = 0", 0.0),
+    *_size_columns(_OUTPUT_PADDING, "positions that a transposed convolution adds at the far end; empty = 0", 0.0),
     Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),
-    *_sizes("steps", "length of a recurrent layer's sequence"),
-    *_sizes("input_size", "features of a recurrent layer's input; 0 = the recurrent half only", 0.0),
-    *_sizes("hidden_size", "features of a recurrent layer's state"),
-    *_sizes("layers", "recurrent layers that run as one call"),
-    *_sizes("directions", "2 where a recurrent layer also runs backwards, else 1"),
-    *_sizes("heads", "query heads of an attention"),
-    *_sizes("kv_heads", "key and value heads, fewer where queries share them"),
-    *_sizes("q_len kv_len", "queries and keys of one sample"),
-    _amount("head_dim", "", "width of one head", TINY),
+    *_size_columns("steps", "length of a recurrent layer's sequence"),
+    *_size_columns("input_size", "features of a recurrent layer's input; 0 = the recurrent half only", 0.0),
+    *_size_columns("hidden_size", "features of a recurrent layer's state"),
+    *_size_columns("layers", "recurrent layers that run as one call"),
+    *_size_columns("directions", "2 where a recurrent layer also runs backwards, else 1"),
+    *_size_columns("heads", "query heads of an attention"),
+    *_size_columns("kv_heads", "key and value heads, fewer where queries share them"),
+    *_size_columns("q_len kv_len", "queries and keys of one sample"),
+    _amount_column("head_dim", "", "width of one head", TINY),
     _flag("causal", "1 where each query sees only earlier keys, else 0"),
-    *_sizes("experts", "experts that a mixture's router chooses from, on all devices; b is those held here"),
-    *_sizes("top_k", "experts that each token is sent to"),
-    _amount("numel", "", "elements the op works on"),
-    _amount("row", "", "length of the reduced or normalised axis"),
-    _amount("inputs", "", "tensors read"),
-    _amount("read_byte", "byte", "bytes read from device memory, each tensor once"),
-    _amount("write_byte", "byte", "bytes written to device memory, each tensor once"),
+    *_size_columns(
+        "experts", "experts that a mixture's router chooses from, on all devices; b is those held here"
+    ),
+    *_size_columns("top_k", "experts that each token is sent to"),
+    _amount_column("numel", "", "elements the op works on"),
+    _amount_column("row", "", "length of the reduced or normalised axis"),
+    _amount_column("inputs", "", "tensors read"),
+    _amount_column("read_byte", "byte", "bytes read from device memory, each tensor once"),
+    _amount_column("write_byte", "byte", "bytes written to device memory, each tensor once"),
     Column("rule", "", "text", "optimizer rule: sgd, momentum, adam, …"),
     Column("impl", "", "text", "optimizer implementation: per_tensor, foreach or fused"),
-    _amount("tensors", "", "parameter tensors that the optimizer updates"),
+    _amount_column("tensors", "", "parameter tensors that the optimizer updates"),
     Column("collective", "", "text", "collective operation: all_reduce, all_gather, …"),
-    _amount("message_byte", "byte", "bytes of the collective's message on each rank", TINY),
-    *_sizes("ranks", "processes that take part in the collective"),
+    _amount_column("message_byte", "byte", "bytes of the collective's message on each rank", TINY),
+    *_size_columns("ranks", "processes that take part in the collective"),
     Column("link", "", "text", "tier of the link the collective runs on"),
 )
 
@@ -133,10 +139,10 @@ _IDENTITY = (
 OPS: tuple[Column, ...] = (
     Column("op", "", "text", "the framework's name of the op"),
     *_IDENTITY,
-    _amount("count", "", "executions per training step", TINY),
+    _amount_column("count", "", "executions per training step", TINY),
     Column("module", "", "text", "path of the module that ran the op"),
     Column("code_line", "", "text", "lines of the user's code that run the op, as FILE:LINE FUNCTION"),
-    _amount("traced_time_s", "s", "time of one execution as the trace gives it"),
+    _amount_column("traced_time_s", "s", "time of one execution as the trace gives it"),
     Column(
         "traced_occupancy",
         "",
@@ -167,7 +173,7 @@ TIMINGS: tuple[Column, ...] = (
     *_IDENTITY,
     Column("op", "", "text", "the only framework op this timing stands for; empty = any op of the kind"),
     Column("accumulate_dtype", "", "text", "number format of the sums"),
-    _amount("time_s", "s", "median time of one execution", TINY),
+    _amount_column("time_s", "s", "median time of one execution", TINY),
     Column("p25_s", "s", "number", "first quartile of the repeats"),
     Column("p75_s", "s", "number", "third quartile of the repeats"),
     Column("repeats", "", "number", "timed executions"),
@@ -176,40 +182,40 @@ TIMINGS: tuple[Column, ...] = (
     Column("padded", "", "number", "1 where sizes were padded before timing, else 0"),
     Column("library", "", "text", "library that ran the kernel"),
     Column("library_version", "", "text", "its version"),
-    *_texts("source_file source_sheet", "file that the figure was read from, and its sheet"),
+    *_text_columns("source_file source_sheet", "file that the figure was read from, and its sheet"),
     Column("source_row", "", "number", "row of that sheet"),
     Column("note", "", "text", "correction made to the figure as printed, with the raw value"),
-    *_texts("basis party", "ground and author of the figure; empty = measured, by the machine's party"),
+    *_text_columns("basis party", "ground and author of the figure; empty = measured, by the machine's party"),
     *DIMENSIONS,
 )
 ACTS = ("input", "always", "training", "never")
 LAYER_SIZES: tuple[Column, ...] = (
-    _amount("output_numel", "", "elements of one call's output"),
-    _amount("output_byte", "byte", "bytes of one call's output"),
+    _amount_column("output_numel", "", "elements of one call's output"),
+    _amount_column("output_byte", "byte", "bytes of one call's output"),
 )
 LAYERS: tuple[Column, ...] = (
     Column("layer", "", "text", "type of the layer: conv, linear, relu, pool, …, else the framework's name"),
     Column("module", "", "text", "path of the module that is the layer or runs it"),
     Column("op", "", "text", "the framework's name of a function's op; empty for a module"),
-    _amount("count", "", "calls in one forward pass; 0 = holds parameters only"),
+    _amount_column("count", "", "calls in one forward pass; 0 = holds parameters only"),
     Column(
         "acts", "", "text", "when it changes its input: always, in training, never; input = the data", words=ACTS
     ),
-    _amount("parameters", "", "learned numbers that no earlier layer has"),
-    _amount("parameter_byte", "byte", "bytes of these"),
-    _amount("bias", "", "those of them that are added to the output"),
+    _amount_column("parameters", "", "learned numbers that no earlier layer has"),
+    _amount_column("parameter_byte", "byte", "bytes of these"),
+    _amount_column("bias", "", "those of them that are added to the output"),
     *LAYER_SIZES,
-    _amount("readers", "", "layers that read the output"),
+    _amount_column("readers", "", "layers that read the output"),
     _flag("in_place", "1 where the output takes the place of an input, else 0"),
 )
 ROLES = ("parameter", "buffer", "input", "state", "gradient", "activation", "temporary")
 ORDER: tuple[Column, ...] = (
-    *_sizes("id", "executed op, counted from 1; 0 = in memory before the step", 0.0),
-    *_sizes("row", "position of the op in the op table; empty where it has no row", 0.0),
+    *_size_columns("id", "executed op, counted from 1; 0 = in memory before the step", 0.0),
+    *_size_columns("row", "position of the op in the op table; empty where it has no row", 0.0),
     Column("role", "", "text", "what the memory is for; empty where the op makes none", words=("", *ROLES)),
     LAYER_SIZES[1],
-    *_sizes("freed_by", "id after which it is free again; empty = the step's end", 0.0),
-    *_texts("module pass_name", "where an op without a row ran, or whose the memory is"),
+    *_size_columns("freed_by", "id after which it is free again; empty = the step's end", 0.0),
+    *_text_columns("module pass_name", "where an op without a row ran, or whose the memory is"),
 )
 """The ops of one step in the order they ran, and the memory that they make."""
 QUANTITIES = ("step_s", "epoch_s", "run_s", "sample_per_s", "latency_s", "energy_j")
@@ -218,29 +224,33 @@ MEASUREMENTS: tuple[Column, ...] = (
     Column("model", "", "text", "name of the model profile that was run"),
     Column("machine", "", "text", "name of the machine profile it ran on"),
     Column("quantity", "", "text", "what was measured", words=QUANTITIES),
-    _amount("value", "", "the figure [s; 1/s for sample_per_s, J for energy_j]", TINY),
-    _amount("low", "", "lower end of the 80 % interval of repeats", TINY),
-    _amount("high", "", "upper end of that interval", TINY),
-    *_sizes("repeats", "times it was measured"),
-    *_sizes("batch", "samples in one step"),
+    _amount_column("value", "", "the figure [s; 1/s for sample_per_s, J for energy_j]", TINY),
+    _amount_column("low", "", "lower end of the 80 % interval of repeats", TINY),
+    _amount_column("high", "", "upper end of that interval", TINY),
+    *_size_columns("repeats", "times it was measured"),
+    *_size_columns("batch", "samples in one step"),
     Column("precision", "", "text", "number formats of the step, in the word of the estimate"),
-    *_sizes("devices", "devices that the run occupied"),
+    *_size_columns("devices", "devices that the run occupied"),
     Column("scope", "", "text", "what the figure counts", words=("device", "node", "system", "chip", "wall")),
     Column("basis", "", "text", "kind of figure; only measured ones are taken for measurements", words=BASES),
     Column("party", "", "text", "whose figure it is", words=("lab", "vendor", "published")),
-    *_texts("framework framework_version date source note", "where the figure is from, in the user's words"),
-    *_texts("holds", "work in the figure besides the model's ops, in the user's words"),
+    *_text_columns(
+        "framework framework_version date source note", "where the figure is from, in the user's words"
+    ),
+    *_text_columns("holds", "work in the figure besides the model's ops, in the user's words"),
     Column("record", "", "text", "fields of the imported record that have no column, as JSON"),
 )
 """What somebody timed of whole models."""
 EPOCHS: tuple[Column, ...] = (
-    *_sizes("batch", "samples in one step of the whole training"),
-    _amount("epochs", "", "epochs until the target is reached", TINY),
-    _amount("low", "", "lower end of the 80 % interval of repeats; empty with high = no spread stated", TINY),
-    _amount("high", "", "upper end of that interval", TINY),
+    *_size_columns("batch", "samples in one step of the whole training"),
+    _amount_column("epochs", "", "epochs until the target is reached", TINY),
+    _amount_column(
+        "low", "", "lower end of the 80 % interval of repeats; empty with high = no spread stated", TINY
+    ),
+    _amount_column("high", "", "upper end of that interval", TINY),
     Column("metric", "", "text", "what is reached, the same in all rows"),
     Column("target", "", "number", "value of the metric that is reached, the same in all rows", -HUGE, HUGE),
-    *_texts("source", "where the figures are from"),
+    *_text_columns("source", "where the figures are from"),
 )
 """How many epochs a training needs to reach a target, by batch."""
 SIZED = ("count", *(column.name for column in (*DIMENSIONS, *LAYER_SIZES) if column.dtype == "number"))

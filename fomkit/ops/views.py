@@ -54,7 +54,7 @@ class _Share(NamedTuple):
     times: float
 
 
-def _shares(cell: str, count: float) -> list[_Share]:
+def _kind_shares(cell: str, count: float) -> list[_Share]:
     lines = split_code_lines(cell)
     listed = sum(line.times or 0 for line in lines)
     scale = count / listed if listed > count else 1.0
@@ -87,7 +87,7 @@ def split_by_line(ops: pd.DataFrame) -> pd.DataFrame:
     [['net.py > f > line 4', 2.0], ['net.py > f > line 9', 1.0]]
     """
     cells = ops["code_line"].astype("object").fillna("").astype("str") if has_lines(ops) else [""] * len(ops)
-    shares = [_shares(cell, count) for cell, count in zip(cells, ops["count"].tolist(), strict=True)]
+    shares = [_kind_shares(cell, count) for cell, count in zip(cells, ops["count"].tolist(), strict=True)]
     rows = np.repeat(np.arange(len(ops)), [len(row) for row in shares])
     flat = [share for row in shares for share in row]
     return (
@@ -238,7 +238,7 @@ def _place_of_ops(ops: pd.DataFrame, layers: pd.DataFrame) -> pd.Series[int]:
     return pd.Series(places, ops.index, dtype="int64")
 
 
-def _sums(amounts: pd.Series, places: pd.Series[int], count: int) -> Matrix:
+def _sums_by_place(amounts: pd.Series, places: pd.Series[int], count: int) -> Matrix:
     return np.bincount(places, weights=amounts.to_numpy(np.float64), minlength=count).astype(np.float64)
 
 
@@ -247,17 +247,17 @@ def _work(layers: pd.DataFrame, forward: pd.DataFrame) -> dict[str, Matrix]:
     count = len(layers)
     products, windows = forward["kind"].isin(PRODUCT_KINDS), forward["kind"].isin(WINDOW_KINDS)
     flop = forward["flop"] * forward["count"]
-    multiply_adds = _sums(flop[products] / 2, forward["_layer"][products], count)
+    multiply_adds = _sums_by_place(flop[products] / 2, forward["_layer"][products], count)
     in_windows = np.zeros(count)
     if windows.any():
         elements = (forward["numel"] * forward["count"])[windows]
-        in_windows = _sums(elements, forward["_layer"][windows], count)
+        in_windows = _sums_by_place(elements, forward["_layer"][windows], count)
     working = ~forward["kind"].isin(of_role("moves"))
-    works = _sums(forward["count"][working], forward["_layer"][working], count) > 0
+    works = _sums_by_place(forward["count"][working], forward["_layer"][working], count) > 0
     outputs = (layers["output_numel"] * layers["count"]).to_numpy(np.float64)
     biased = np.where(layers["bias"] > 0, outputs, 0.0)
     plain = np.where(in_windows > 0, in_windows, np.where(works, outputs, 0.0))
-    gathered = _sums(forward["_gathered"] * forward["count"], forward["_layer"], count)
+    gathered = _sums_by_place(forward["_gathered"] * forward["count"], forward["_layer"], count)
     others = np.where(multiply_adds > 0, biased, plain)
     return {"multiply_adds": multiply_adds, "other_operations": others, "im2col_byte": gathered}
 

@@ -14,9 +14,9 @@ from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
-from fomkit.ops.formulas import work_out
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
+from fomkit.ops.pricing import work_out
 from fomkit.ops.tables import COSTS
 from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, conditions_content, span_content
 from fomkit.plan.estimate import Estimate, estimate

@@ -24,8 +24,8 @@ from fomkit.prediction.exact import settle_engines
 from fomkit.profiles.locate import check_profile
 from fomkit.profiles.models import load_model_facts
 from fomkit.readers.adapters import choose_adapter, ops_by_adapter, timings_by_adapter
-from fomkit.readers.meters import TITLE as METER
-from fomkit.readers.meters import recognise_meter
+from fomkit.readers.measurements import TITLE as METER
+from fomkit.readers.measurements import recognise_meter
 from fomkit.readers.profilers.kineto import TraceRows, bare_model, batch_note, read_trace, trace_table
 from fomkit.readers.profilers.kineto_rows import trace_timings
 from fomkit.readers.profilers.kineto_stream import recognise_kineto

@@ -1,19 +1,24 @@
-"""Measurements of whole models: records of others and tables of CSV in, checked rows out."""
+"""Measurements of whole models: records of others, tables of CSV and logs of wall meters in, checked rows out."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import Measurement
+from fomkit.core.units import exact_quantity, format_quantity, parse_quantity
+from fomkit.files.csv import is_number, read_header, read_rows, shown
 from fomkit.files.op_csv import format_table, read_numbered_table, table_of_rows
 from fomkit.merit.measured_steps import MeasuredRuns
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import column_names
+from fomkit.plan.footprint import Integral, Sample, integrate
 from fomkit.profiles.locate import locate, profile_names
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.records import IMPORTERS
@@ -26,7 +31,7 @@ _SPREAD = ("value", "low", "high")
 _COUNTS = ("repeats", "batch", "devices")
 
 
-def _spread(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
+def _interval_ends(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
     """Give the ends of a row's interval and whether it states them."""
     value, low, high = (float(row.get(name, math.nan)) for name in _SPREAD)
     if math.isnan(low) and math.isnan(high):
@@ -40,7 +45,7 @@ def _spread(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
 
 
 def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
-    low, high, stated = _spread(row, where)
+    low, high, stated = _interval_ends(row, where)
     cells = {name: row.get(name, math.nan) for name in _COUNTS}
     known: dict[str, Any] = {name: None if math.isnan(one) else int(one) for name, one in cells.items()}
     known |= {name: str(row.get(name, "")).strip() for name in column_names("MEASUREMENTS", "text")}
@@ -85,7 +90,7 @@ def import_measurements(
     the note.
     """
     rows, said = IMPORTERS[file_format].read(path)
-    named = [_named(_named(row, "model", model), "machine", machine) for row in rows]
+    named = [_with_profile_name(_with_profile_name(row, "model", model), "machine", machine) for row in rows]
     words = [
         f"{what} is {named[0][what]!r} as the file names it; --{what} says which profile that is"
         for what, given in (("model", model), ("machine", machine))
@@ -94,7 +99,7 @@ def import_measurements(
     return ImportedMeasurements(rows_as_table(named, str(path)), (*said, *words))
 
 
-def _named(row: Mapping[str, Any], what: str, name: str | None) -> Mapping[str, Any]:
+def _with_profile_name(row: Mapping[str, Any], what: str, name: str | None) -> Mapping[str, Any]:
     if name is None or row[what] == name:
         return row
     note = "; ".join(part for part in (row.get("note", ""), f"{what} {row[what]!r} in the file") if part)
@@ -111,3 +116,195 @@ def all_measured() -> tuple[MeasuredRuns, tuple[str, ...]]:
         except FomkitError as error:
             unread.append(f"not read, so nothing is held against it: {error}")
     return MeasuredRuns(tuple(rows), load_machine), tuple(unread)
+
+
+_TIMES = frozenset(
+    {"time", "times", "timestamp", "timestamps", "datetime", "date", "unix", "seconds", "elapsed", "s"}
+)
+_POWERS = frozenset({"power", "activepower", "realpower", "load"})
+_WATTS = {"w": "W", "watt": "W", "watts": "W", "kw": "kW", "kilowatt": "kW", "kilowatts": "kW"}
+"""Units that a heading may name; mW and MW look alike in headings, so that neither is taken."""
+MOST_S = 1e11
+"""Seconds since 1970 of the year 5138: larger numbers are milliseconds."""
+
+
+@dataclass(frozen=True)
+class MeterLog:
+    """Readings of one meter.
+
+    `moments_s`, `powers_w`: in order of time: seconds (since 1970 where the log has dates) and watts.
+    `dated`: whether its moments are dates, not plain seconds.
+    `zoned`: whether these name their time zone.
+    """
+
+    path: Path
+    moments_s: tuple[float, ...]
+    powers_w: tuple[float, ...]
+    dated: bool
+    zoned: bool
+
+    def moment(self, text: str, option: str) -> float:
+        """Read a moment that the user names, in the form of the log's own."""
+        seconds, dated, zoned = _moment(text, option)
+        if (dated, zoned) != (self.dated, self.zoned):
+            form = _form(self.dated, self.zoned)
+            raise FomkitError(f"{option} {text}", f"the moments in {self.path.name} are {form}. Write it so.")
+        return seconds
+
+
+def _form(dated: bool, zoned: bool) -> str:
+    if not dated:
+        return "plain seconds, for example 12.5"
+    return f"dates {'with' if zoned else 'without'} a time zone, for example 2024-05-01T12:00:00{'+00:00' * zoned}"
+
+
+def _name_and_unit(heading: str) -> tuple[str, str]:
+    """Split a heading into what it names, letters only, and its unit."""
+    found = re.fullmatch(r"\s*(.*?)\s*(?:[\[(]\s*(.*?)\s*[\])]|[_ ]([A-Za-z]{1,9}))?\s*", heading)
+    if found is None:
+        return "", ""
+    name = re.sub(r"[^a-z]", "", found[1].lower())
+    unit = (found[2] or found[3] or "").strip()
+    if unit.lower() in ("stamp", "time", "power"):
+        return re.sub(r"[^a-z]", "", heading.lower()), ""
+    return name, unit
+
+
+def _is_time(heading: str) -> bool:
+    name, unit = _name_and_unit(heading)
+    return name in _TIMES and unit.lower() in ("", "s", "sec", "seconds", "utc", "iso", "unix", "local")
+
+
+def _is_power(heading: str) -> bool:
+    name, unit = _name_and_unit(heading)
+    return name in _WATTS or (name in _POWERS and (not unit or unit.lower() in (*_WATTS, "mw")))
+
+
+def recognise_meter(path: Path) -> bool:
+    """Tell whether a file is CSV text whose header names moments and power, and nothing of an op."""
+    header = read_header(path)
+    return "kind" not in header and sum(map(_is_time, header)) == 1 and sum(map(_is_power, header)) == 1
+
+
+def _moment(text: str, where: str) -> tuple[float, bool, bool]:
+    """Read a moment: seconds, and whether it is a date and has a time zone."""
+    text = text.strip()
+    if is_number(text):
+        seconds = float(text)
+        if not abs(seconds) < MOST_S:
+            what = f"the moment {shown(text)} is no number of seconds. Divide milliseconds by 1000."
+            raise FomkitError(where, what)
+        return seconds, False, False
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        expected = "Expected seconds, or a date such as 2024-05-01T12:00:00."
+        raise FomkitError(where, f"the moment is {shown(text)}. {expected}") from error
+    if moment.tzinfo is not None:
+        return moment.timestamp(), True, True
+    # Local time has no place here: what counts is the difference, as the meter's own clock shows it.
+    return (moment - datetime(1970, 1, 1)).total_seconds(), True, False
+
+
+def _power(text: str, unit: str, where: str) -> float:
+    text = text.strip()
+    return parse_quantity(f"{text} {unit}" if unit and is_number(text) else text, "power_w", where, "power")
+
+
+def _meter_columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
+    """Give the places of moment and power and the unit of its plain numbers, "" where the cells have their own."""
+    places = []
+    for what, test in (
+        ("the moment, for example 'time'", _is_time),
+        ("the power, for example 'power_w'", _is_power),
+    ):
+        found = [place for place, heading in enumerate(header) if test(heading)]
+        if len(found) != 1:
+            raise FomkitError(f"{path}:1", f"{len(found)} columns name {what}. Expected one.")
+        places += found
+    power = header[places[1]]
+    name, unit = _name_and_unit(power)
+    if unit.lower() == "mw":
+        raise FomkitError(f"{path}:1", f"{shown(power)} may be milliwatts or megawatts. Restate it in W.")
+    return places[0], places[1], _WATTS.get(name, _WATTS.get(unit.lower(), ""))
+
+
+def read_meter(path: Path) -> MeterLog:
+    """Read the log of a wall meter.
+
+    `path`: a CSV file with one column of moments (seconds, or ISO 8601 dates) and one of power, W or kW by its
+    heading (``power_w``, ``Power (kW)``) or in each cell (``231.5 W``). Other columns are left alone.
+    """
+    rows = read_rows(path)
+    _, header = next(rows, (1, []))
+    if not header:
+        raise FomkitError(str(path), "is empty. Expected a header such as 'time,power_w'.")
+    at, of, unit = _meter_columns(path, [*header])
+    moments, powers = list[float](), list[float]()
+    first: tuple[bool, bool] | None = None
+    for line, cells in rows:
+        where, moment = f"{path}:{line}", shown(cells[at])
+        seconds, *form = _moment(cells[at], where)
+        first = first or (form[0], form[1])
+        if (form[0], form[1]) != first:
+            raise FomkitError(where, f"the moment is {moment}, and those above are {_form(*first)}. Use one form.")
+        if moments and seconds <= moments[-1]:
+            advice = "Sort the log; where a clock was set back, cut it there."
+            raise FomkitError(where, f"the moment {moment} is not after the one in the line before. {advice}")
+        moments.append(seconds)
+        powers.append(_power(cells[of], unit, where))
+    if len(moments) < 2 or first is None:
+        raise FomkitError(str(path), f"has {len(moments)} readings. Energy needs two at least.")
+    return MeterLog(path, tuple(moments), tuple(powers), *first)
+
+
+TITLE = "log of a wall meter (.csv: time, power_w)"
+
+
+def _integral_notes(found: Integral, first_s: float, workload: str, path: Path) -> tuple[str, ...]:
+    power = found.power_w
+    gaps = [
+        f"no reading for {gap.length_s:.4g} s, {gap.moment_s - first_s:.6g} s after the start: "
+        "power is taken to lie between the least and the largest reading there"
+        for gap in found.gaps
+    ]
+    ends = ", ".join(f"{name}: {exact_quantity(value, 'power_w')}" for name, value in
+                     (("power", power.value), ("low", power.low), ("high", power.high)))  # fmt: skip
+    shape = f"{{workload: {workload}, scope: wall, {ends}, source: '{path.name}'}}"
+    return (
+        f"{format_quantity(found.energy_j.value, 'energy_j')} in {format_quantity(found.wall_s, 'time_s')}, "
+        f"mean power {format_quantity(power.value, 'power_w')}, a reading every "
+        f"{format_quantity(found.period_s, 'time_s', 3)}; the meter's own error is not in the interval",
+        *gaps,
+        f"for the machine's file, under energy.average: {shape}",
+    )
+
+
+def import_meter(
+    path: Path, *, model: str | None, machine: str | None, start: str | None = None, end: str | None = None
+) -> ImportedMeasurements:
+    """Integrate a wall meter's log between two moments: one row, ``energy_j``, and what there is to say of it.
+
+    `model`, `machine`: what ran, and where: a meter does not know it; `start`, `end`: moments in the form of the
+    log's; default: its first and its last.
+    """
+    if not model or not machine:
+        raise FomkitError(str(path), "does not say what ran where. Add --model and --machine.")
+    log = read_meter(path)
+    first_s = log.moment(start, "--start") if start else log.moments_s[0]
+    last_s = log.moment(end, "--end") if end else log.moments_s[-1]
+    samples = [Sample(*each) for each in zip(log.moments_s, log.powers_w, strict=True)]
+    try:
+        found = integrate(samples, first_s, last_s)
+    except FomkitError as error:
+        raise FomkitError(str(path), f"{error.where}: {error.what}") from error
+    energy = found.energy_j
+    row = {
+        "model": model, "machine": machine, "quantity": "energy_j", "value": energy.value,
+        "low": energy.low or None, "high": energy.high if energy.low else None,
+        "scope": "wall", "basis": "measured", "source": f"wall meter, {path.name}",
+        "note": f"{found.wall_s:.6g} s, {len(found.gaps)} gaps",
+    }  # fmt: skip
+    if not energy.value > 0:
+        raise FomkitError(str(path), "reads no power in this time. Check what the meter was plugged into.")
+    return ImportedMeasurements(rows_as_table([row], str(path)), _integral_notes(found, first_s, model, path))

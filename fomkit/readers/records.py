@@ -37,7 +37,7 @@ def _samples(problem: Mapping[str, Any], where: str) -> float | None:
     return number({"shape_x_train": first}, "shape_x_train", where)
 
 
-def _rate(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> float:
+def _samples_per_s(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> float:
     """Give the samples per second [1/s], stated or worked out; both must agree."""
     stated, samples = number(record, "samples_per_second", where), _samples(problem, where)
     seconds = number(record, "time_epoch", where) or number(record, "time", where)
@@ -75,7 +75,7 @@ def _default_words(mode: str) -> dict[str, str]:
     return {"basis": "measured", "note": f"mode {mode}"}
 
 
-def _beside(row: Measurement, mode: str) -> dict[str, Any]:
+def _beside(row: Measurement, mode: str) -> dict[str, object]:
     """Give what a record says of a row in no field of the benchmarker's, and an import would not know."""
     words = {name: getattr(row, name) for name in _WORDS}
     if row.source.startswith(_SOURCE):
@@ -85,7 +85,7 @@ def _beside(row: Measurement, mode: str) -> dict[str, Any]:
     return {**ends, **{name: text for name, text in words.items() if text and text != defaults.get(name)}}
 
 
-def _taken_beside(rest: dict[str, Any]) -> dict[str, Any]:
+def _taken_beside(rest: dict[str, Any]) -> dict[str, object]:
     """Take what an export put beside the benchmarker's fields out of a record; a stranger's field stays in it."""
     found = rest.get(_BESIDE)
     if not isinstance(found, dict) or not found.keys() <= {*_ENDS, *_WORDS}:
@@ -96,14 +96,14 @@ def _taken_beside(rest: dict[str, Any]) -> dict[str, Any]:
     return dict(rest.pop(_BESIDE))
 
 
-def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _benchmarker_row(record: Mapping[str, Any], where: str) -> dict[str, object]:
     problem, rest = record.get("problem"), copy.deepcopy(dict(record))
     if isinstance(problem, str):
         problem = {"name": problem}
     if not isinstance(problem, dict):
         raise FomkitError(where, "problem is neither a name nor an object. Expected {name: …, cnt_samples: …}.")
     beside = _taken_beside(rest)
-    rate, mode = _rate(record, problem, where), text(record, "mode", where) or "training"
+    rate, mode = _samples_per_s(record, problem, where), text(record, "mode", where) or "training"
     quantity, value, own = "sample_per_s", rate, "samples_per_second"
     if mode == "inference":
         batch_s = number(record, "time_batch", where)
@@ -144,10 +144,12 @@ def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
     """Read records, one row each: sample_per_s of a training, latency_s of a batch in inference."""
-    return [{"source": f"{_SOURCE}{path.name}", **_row(one, str(path))} for one in read_objects(path)], ()
+    return [
+        {"source": f"{_SOURCE}{path.name}", **_benchmarker_row(one, str(path))} for one in read_objects(path)
+    ], ()
 
 
-def benchmarker_record(row: Measurement) -> dict[str, Any]:
+def benchmarker_record(row: Measurement) -> dict[str, object]:
     """Put a measurement in the form of the benchmarker; fields of an imported record come back as they were."""
     if row.quantity not in ("sample_per_s", "latency_s", "step_s"):
         raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
@@ -224,7 +226,7 @@ def _reached(log: Path) -> tuple[float, str]:
     raise FomkitError(str(log), f"never reaches {least}, the benchmark's quality: no run to it was measured.")
 
 
-def _figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _entry_figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, object]:
     if (latency_ms := number(record, "latency", where)) is not None:
         return {"quantity": "latency_s", "value": latency_ms / 1e3, "batch": 1.0, "note": "one sample at a time"}
     hours, reached = _reached(_log(path, record))
@@ -244,7 +246,7 @@ def read_dawnbench(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[st
             {
                 "model": text(record, "model", where, needed=True),
                 "machine": text(record, "hardware", where, needed=True),
-                **_figure(path, record, where),
+                **_entry_figure(path, record, where),
                 "basis": "measured",
                 "party": "published",
                 "framework": named[1] if named else framework,

@@ -19,7 +19,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import MeasuredRun, StepEnergy
 from fomkit.core.units import Precision
-from fomkit.frontends.detect import check_installed
+from fomkit.frontends.model_file import check_installed
 from fomkit.frontends.profile import profile_file
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options

@@ -11,7 +11,7 @@ import numpy as np
 
 from fomkit.bench.libraries import cells_of, shape_of
 from fomkit.bench.model_steps import time_file
-from fomkit.bench.step_energy import watch_energy
+from fomkit.bench.power import watch_energy
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, half_width
 from fomkit.core.measurement import MeasuredRun, Repeated

@@ -364,7 +364,7 @@ def import_measurements(
     """
     from fomkit.readers.imports import choose_import
     from fomkit.readers.measurements import import_measurements as read
-    from fomkit.readers.meters import import_meter
+    from fomkit.readers.measurements import import_meter
 
     path = Path(source)
     chosen, _ = choose_import(path, "measurements", file_format)

@@ -313,7 +313,7 @@ class _Sum:
 
 def _sums_on_symbols(model: ModelProfile, sizes: Mapping[str, Any]) -> dict[str, dict[str, _Sum]]:
     """Add up the work of distinct ops on symbols, by pass and for the step."""
-    from fomkit.ops.formulas import symbolic_work
+    from fomkit.ops.pricing import symbolic_work
 
     found: dict[str, dict[str, _Sum]] = defaultdict(lambda: {name: _Sum() for name in QUANTITIES})
     apart = [name for name in model.ops.columns if name not in _NO_WORK]

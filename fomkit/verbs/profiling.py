@@ -187,7 +187,7 @@ def _passes(asked: _Asked) -> Literal["train", "infer"]:
 
 def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare: bool) -> ModelProfile:
     """Profile a file, and time it where that is asked for."""
-    from fomkit.frontends.detect import is_trainer_program
+    from fomkit.frontends.model_file import is_trainer_program
     from fomkit.frontends.profile import profile_file, profile_onnx, profile_script
 
     if not is_bare or not isinstance(asked.optimizer, str | None):
@@ -220,7 +220,7 @@ def _of_file(path: Path, asked: _Asked, tell: Callable[[str], None], *, is_bare:
     if asked.measure is None:
         return found
     from fomkit.bench.measured_run import measure_profile
-    from fomkit.bench.step_energy import watch_energy
+    from fomkit.bench.power import watch_energy
 
     tell(f"timing {path.name}")
     timed = {"ops": asked.measure == "ops", "threads": asked.threads, "precision": asked.precision, **limits}

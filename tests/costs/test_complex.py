@@ -7,8 +7,7 @@ import pytest
 from costs.op_tables import gemm, table
 from predict.machines import device, fact, machine
 
-from fomkit.ops.formulas import work_out
-from fomkit.ops.pricing import add_costs
+from fomkit.ops.pricing import add_costs, work_out
 from fomkit.prediction.cascade import add_times
 
 

@@ -28,9 +28,17 @@ from costs.op_tables import conv, gemm, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fomkit.ops.conv_methods import METHODS, im2col_byte, method_costs
+from fomkit.ops.conv_methods import (
+    FORMULAS,
+    METHODS,
+    PARTS,
+    PASSES,
+    WINOGRAD,
+    Transform,
+    im2col_byte,
+    method_costs,
+)
 from fomkit.ops.families import products as conv_formulas
-from fomkit.ops.families.conv_methods import FORMULAS, PARTS, PASSES, WINOGRAD, Transform
 from fomkit.ops.families.formula import Row
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops

@@ -11,10 +11,9 @@ import pytest
 
 import fomkit
 from fomkit.bench import input_rate
-from fomkit.bench.input_rate import InputMeasured, InputSpec, measure_input
+from fomkit.bench.input_rate import InputMeasured, InputSpec, loader_of, measure_input
 from fomkit.core.errors import FomkitError
 from fomkit.harness.torch.cases import CannotTimeError
-from fomkit.harness.torch.loader import loader_of
 
 SLOW = """
 import time

@@ -136,8 +136,8 @@ def test_power_is_sampled_where_there_is_no_counter() -> None:
     powers = iter((70.0, 70.0, 90.0, 90.0))
     meter.clock, meter.power_w, meter.period_s = lambda: next(moments), lambda: next(powers), 1e9
     meter.begin()
-    meter.sample()
-    meter.sample()
+    meter.log.read()
+    meter.log.read()
     reading = meter.end()
     assert reading.energy_j.value == pytest.approx(70 + 80 + 180)
     assert reading.energy_j.high == pytest.approx(330 + 10 + 5 * 4)
@@ -263,8 +263,7 @@ def test_an_interrupt_stops_the_instrument(tmp_path: Path) -> None:
     around = start_watching(session.journal, "cuda", lambda _: None, lambda _: meter)
     with pytest.raises(KeyboardInterrupt):
         around(interrupted)
-    assert meter._thread is not None
-    assert not meter._thread.is_alive()
+    assert not meter.log.thread.is_alive()
 
 
 def test_what_was_read_is_there_after_an_interrupt(tmp_path: Path) -> None:

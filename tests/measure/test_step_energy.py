@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fomkit.bench.power import CounterMeter, Meter, SampledMeter
-from fomkit.bench.step_energy import EnergyLog, energy_of_step, watch_energy
+from fomkit.bench.power import CounterMeter, EnergyLog, Meter, SampledMeter, energy_of_step, watch_energy
 from fomkit.core.errors import FomkitError
 from fomkit.harness.energy_gpu import CannotReadError
 

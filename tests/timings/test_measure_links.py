@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from fomkit.bench.input_rate import Epoch, blocks_of, samples_of
 from fomkit.bench.network_ranks import Place, meeting_of, place_of
 from fomkit.harness.torch.cases import CannotTimeError
-from fomkit.harness.torch.exchanges import BUFFERS, SCHEMES, buffer_sizes, pack, unpack
-from fomkit.harness.torch.loader import Epoch, blocks_of, samples_of
+from fomkit.harness.torch.network import BUFFERS, SCHEMES, buffer_sizes, pack, unpack
 from fomkit.readers.tables.links import Timed, fit_line, links_of
 
 SIZES = [2.0**power for power in range(4, 25)]

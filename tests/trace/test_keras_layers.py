@@ -10,7 +10,7 @@ import pytest
 from traced_work import flop, numbers, row_flop
 
 from fomkit.core.model import ModelProfile, Workload
-from fomkit.frontends.detect import framework_of_file
+from fomkit.frontends.model_file import framework_of_file
 from fomkit.frontends.profile import profile_workload
 
 BATCH = 4

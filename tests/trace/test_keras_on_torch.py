@@ -64,7 +64,7 @@ def test_a_fit_program_on_pytorch(root: Path, tmp_path: Path, monkeypatch: pytes
 def test_a_backend_that_is_not_read_is_told(
     file_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fomkit.frontends.detect import framework_of_file
+    from fomkit.frontends.model_file import framework_of_file
 
     path = file_of("import keras\n")
     monkeypatch.setenv("KERAS_BACKEND", "jax")
@@ -77,7 +77,7 @@ def test_a_backend_that_is_not_read_is_told(
 def test_the_backend_of_kerass_own_settings_is_taken(
     file_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fomkit.frontends.detect import framework_of_file
+    from fomkit.frontends.model_file import framework_of_file
 
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
@@ -90,6 +90,6 @@ def test_the_backend_of_kerass_own_settings_is_taken(
 
 
 def test_a_pytorch_program_may_import_tensorflow_too(file_of: Callable[[str], Path]) -> None:
-    from fomkit.frontends.detect import framework_of_file
+    from fomkit.frontends.model_file import framework_of_file
 
     assert framework_of_file(file_of("import torch\nimport tensorflow as tf\n")) == "torch"

@@ -206,7 +206,7 @@ def test_a_wrong_file_is_told_in_one_message(file_of: Callable[[str], Path], tex
 
 
 def test_the_framework_is_found_by_what_a_file_and_its_neighbours_import(file_of: Callable[..., Path]) -> None:
-    from fomkit.frontends.detect import framework_of_file
+    from fomkit.frontends.model_file import framework_of_file
 
     file_of("import keras\n", "network.py")
     assert framework_of_file(file_of("from network import model\n")) == "tensorflow"
@@ -217,6 +217,6 @@ def test_the_framework_is_found_by_what_a_file_and_its_neighbours_import(file_of
 def test_without_tensorflow_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, file_of: Callable[[str], Path]
 ) -> None:
-    monkeypatch.setattr("fomkit.frontends.detect.find_spec", lambda _: None)
+    monkeypatch.setattr("fomkit.frontends.model_file.find_spec", lambda _: None)
     with pytest.raises(FomkitError, match=r"needs TensorFlow, which is not here. Run: pip install 'tensorflow<"):
         profile_file(file_of("import keras\n"))

@@ -171,7 +171,7 @@ def test_what_is_no_model_is_not_recognised(tmp_path: Path) -> None:
 
 def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(perceptron(), tmp_path / "model.onnx")
-    monkeypatch.setattr("fomkit.frontends.detect.find_spec", lambda _: None)
+    monkeypatch.setattr("fomkit.frontends.model_file.find_spec", lambda _: None)
     with pytest.raises(FomkitError, match=r"needs the package onnx, which is not here. Run: pip install 'onnx>="):
         profile_onnx(path)
 

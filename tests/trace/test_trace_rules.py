@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fomkit.frontends.lowering.aten import RULES, find_rule
-from fomkit.frontends.lowering.aten_products import stored_transposed
+from fomkit.frontends.lowering.aten import RULES, find_rule, stored_transposed
 from fomkit.frontends.lowering.calls import Array, Call, TracedOp, Work, works_of
 from fomkit.ops.kinds import KINDS
 

@@ -19,7 +19,7 @@ import pytest
 from traced_work import numbers
 
 from fomkit.core.model import ModelProfile
-from fomkit.frontends.detect import is_trainer_program
+from fomkit.frontends.model_file import is_trainer_program
 
 pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 

@@ -190,12 +190,19 @@ class Architecture:
         of_feed = feed.parameters(hidden, experts) if isinstance(feed, Experts) else feed.parameters(hidden)
         return block.attention.parameters(hidden) + cross + of_feed + block.norms * self.norm_parameters
 
+    @property
+    def stacks(self) -> list[Stack]:
+        """Its stacks that are there, the encoder first."""
+        return [stack for stack in (self.encoder, self.decoder) if stack is not None]
+
+    @property
+    def blocks(self) -> list[tuple[int, Block]]:
+        """The blocks of all stacks, alike ones with how many there are."""
+        return [pair for stack in self.stacks for pair in stack.blocks]
+
     def _counted(self, experts: int | None) -> int:
-        stacks = [stack for stack in (self.encoder, self.decoder) if stack is not None]
-        blocks = sum(
-            many * self.block_parameters(block, experts) for stack in stacks for many, block in stack.blocks
-        )
-        ends = sum(stack.last_norm for stack in stacks) * self.norm_parameters
+        blocks = sum(many * self.block_parameters(block, experts) for many, block in self.blocks)
+        ends = sum(stack.last_norm for stack in self.stacks) * self.norm_parameters
         words = self.vocabulary * self.hidden
         out = (
             self.classes if self.head == "classes" else self.vocabulary * (self.head == "words" and not self.tied)
@@ -212,6 +219,5 @@ class Architecture:
     @property
     def active_parameters(self) -> int:
         """How many of them one token meets: of experts those that it takes."""
-        feeds = (block.feed for stack in (self.encoder, self.decoder) if stack for _, block in stack.blocks)
-        chosen = {feed.top_k for feed in feeds if isinstance(feed, Experts)}
+        chosen = {block.feed.top_k for _, block in self.blocks if isinstance(block.feed, Experts)}
         return self._counted(chosen.pop()) if chosen else self.parameters

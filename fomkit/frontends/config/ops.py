@@ -339,19 +339,14 @@ def _end(step: Step, shape: Architecture, stream: Stream) -> None:
             step.stream("logits from fp32", "copy", "backward", logits, (2, 1))
 
 
-def _update(step: Step, shape: Architecture, tensors: int) -> None:
+def _update(step: Step, shape: Architecture) -> None:
     numel = Many(shape.parameters)
+    # Learned tensors, about: an update's launches hang on them, and a fused one has few.
+    tensors = 3 + sum(many * (block.norms + 5 + 2 * block.attention.bias[0]) for many, block in shape.blocks)
     step.add("AdamW", "optimizer", "update", dtype="fp32", engine="vector", rule="adamw", impl=IMPL[step.fusion],
              numel=numel.factor, tensors=tensors)  # fmt: skip
     if step.dtype != "fp32":
         step.stream("weights to the short format", "copy", "update", numel, (2, 1))
-
-
-def _tensors(shape: Architecture) -> int:
-    """Count learned tensors, about: an update's launches hang on them, and a fused one has few."""
-    stacks = [stack for stack in (shape.encoder, shape.decoder) if stack is not None]
-    return sum(many * (block.norms + 5 + 2 * block.attention.bias[0])
-               for stack in stacks for many, block in stack.blocks) + 3  # fmt: skip
 
 
 def step_rows(
@@ -388,5 +383,5 @@ def step_rows(
         _end(step, shape, target)
     step.module = "update"
     if step.trains:
-        _update(step, shape, _tensors(shape))
+        _update(step, shape)
     return step.rows

@@ -43,11 +43,6 @@ def _sizes_used(
     return {BATCH: batch or 1, **{name: given.get(name, value) for name, value in known.items()}}
 
 
-def _windows_seen(shape: Architecture) -> set[int]:
-    stacks = (stack for stack in (shape.encoder, shape.decoder) if stack is not None)
-    return {block.attention.window for stack in stacks for _, block in stack.blocks} - {0}
-
-
 def _title(shape: Architecture) -> str:
     stack = shape.decoder or shape.encoder
     depth = 0 if stack is None else stack.depth
@@ -140,12 +135,12 @@ def profile_config(
     if mode == "prefill":
         mode = "infer"
     used = _sizes_used(shape, mode, sizes or {}, batch, str(path))
-    blocks = [block for stack in (shape.encoder, shape.decoder) if stack for _, block in stack.blocks]
+    blocks = [block for _, block in shape.blocks]
     notes = [NOTES, *shape.notes]
     notes += [TRAINS.format(shape.dtype)] * (mode == "train")
     most = used.get(CACHE, used.get("seq", 0))
     notes += [(SEEN if one < most or (one == most and mode == "decode") else UNSEEN).format(one)
-              for one in sorted(_windows_seen(shape))]  # fmt: skip
+              for one in sorted({block.attention.window for block in blocks} - {0})]  # fmt: skip
     notes += [TWICE] * (mode == "decode" and any(block.attention.latent for block in blocks))
     notes += [TOKENS] * any(isinstance(block.feed, Experts) for block in blocks)
     notes += [NOTES_OF[fusion]] * (fusion != "vendor")

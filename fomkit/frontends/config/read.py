@@ -57,6 +57,10 @@ class Fields:
             raise FomkitError(self.where, f"{name} is {value!r:.40}. Give {what}.")
         return value
 
+    def counts(self, *names: str) -> list[int]:
+        """Read whole numbers, each by its name."""
+        return [self.count(name) for name in names]
+
     def flag(self, name: str, *, absent: bool, why: str = "") -> bool:
         """Read true or false; ``absent``: what it is where the file is silent."""
         self.asked.add(name)
@@ -184,8 +188,8 @@ def _heads(file: Fields, hidden: int, usual: int = 0) -> tuple[int, int, int]:
 
 
 def _latent(file: Fields) -> Latent:
-    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    return Latent(file.count("q_lora_rank", least=0, absent=0), *(file.count(name) for name in names))
+    widths = file.counts("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return Latent(file.count("q_lora_rank", least=0, absent=0), *widths)
 
 
 def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
@@ -202,11 +206,6 @@ def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
         return [0 if place < first else window for place in range(layers)]
     every = file.count("sliding_window_pattern", "_sliding_window_pattern", least=0, absent=kind.windows)
     return [window if not every or (place + 1) % every else 0 for place in range(layers)]
-
-
-def _runs(blocks: list[Block]) -> tuple[tuple[int, Block], ...]:
-    """Join equal blocks that follow each other or not: only how many there are of each matters."""
-    return tuple((blocks.count(block), block) for block in dict.fromkeys(blocks))
 
 
 def _of_decoder(file: Fields, name: str) -> Architecture:
@@ -238,9 +237,11 @@ def _of_decoder(file: Fields, name: str) -> Architecture:
         feed = experts if experts is not None and sparse else one_layer
         blocks.append(Block(replace(attention, window=window), feed, kind.norms))
     why = f"as {name} is built"
+    # Equal blocks are joined, whether they follow each other or not: only how many there are of each matters.
+    distinct = tuple((blocks.count(block), block) for block in dict.fromkeys(blocks))
     return Architecture(
-        name, hidden, file.count("vocab_size"), kind.norm, None, Stack(_runs(blocks), SEQ),
-        file.flag("tie_word_embeddings", absent=kind.tied, why=why), _dtype(file), notes=tuple(file.notes),
+        name, hidden, file.count("vocab_size"), kind.norm, None, Stack(distinct, SEQ),
+        file.flag("tie_word_embeddings", absent=kind.tied, why=why), _dtype(file),
         sizes=((SEQ, min(file.count("max_position_embeddings", absent=4096), 4096)),),
     )  # fmt: skip
 
@@ -256,14 +257,12 @@ def _phi(file: Fields) -> Architecture:
     tied = file.flag("tie_word_embeddings", absent=False, why="as phi is built")
     return Architecture(
         "phi", hidden, file.count("vocab_size"), "layer", None, Stack(((layers, block),), SEQ), tied, _dtype(file),
-        head_bias=True, sizes=((SEQ, file.count("max_position_embeddings")),), notes=tuple(file.notes),
+        head_bias=True, sizes=((SEQ, file.count("max_position_embeddings")),),
     )  # fmt: skip
 
 
 def _falcon(file: Fields) -> Architecture:
-    hidden, layers, heads = (
-        file.count(name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")
-    )
+    hidden, layers, heads = file.counts("hidden_size", "num_hidden_layers", "num_attention_heads")
     new = file.flag("new_decoder_architecture", absent=False)
     kv = file.count("num_kv_heads", absent=heads) if new else 1 if file.flag("multi_query", absent=True) else heads
     bias, beside = file.flag("bias", absent=False), file.flag("parallel_attn", absent=True)
@@ -276,7 +275,7 @@ def _falcon(file: Fields) -> Architecture:
     tied = file.flag("tie_word_embeddings", absent=True, why="as falcon is built")
     return Architecture(
         "falcon", hidden, file.count("vocab_size"), "layer", None, Stack(((layers, block),), SEQ), tied,
-        _dtype(file), sizes=((SEQ, 2048),), notes=tuple(file.notes),
+        _dtype(file), sizes=((SEQ, 2048),),
     )  # fmt: skip
 
 
@@ -288,14 +287,12 @@ def _gpt2(file: Fields) -> Architecture:
     return Architecture(
         "gpt2", hidden, file.count("vocab_size"), "layer", None, Stack(((layers, block),), SEQ),
         file.flag("tie_word_embeddings", absent=True), _dtype(file), further=(("positions", positions * hidden),),
-        sizes=((SEQ, positions),), notes=tuple(file.notes),
+        sizes=((SEQ, positions),),
     )  # fmt: skip
 
 
 def _bert(file: Fields) -> Architecture:
-    hidden, layers, heads = (
-        file.count(name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")
-    )
+    hidden, layers, heads = file.counts("hidden_size", "num_hidden_layers", "num_attention_heads")
     feed = FeedForward(file.count("intermediate_size"), gated=False, bias=True)
     block = Block(Attention(heads, heads, hidden // heads, (True, True), causal=False, rotary=False), feed)
     positions, types = file.count("max_position_embeddings"), file.count("type_vocab_size", absent=2)
@@ -312,7 +309,7 @@ def _bert(file: Fields) -> Architecture:
     return Architecture(
         "bert", hidden, file.count("vocab_size"), "layer", Stack(((layers, block),), SEQ, last_norm=False), None,
         True, _dtype(file), "words" if masked else "", head_bias=masked, further=further,
-        sizes=((SEQ, positions),), notes=tuple(file.notes),
+        sizes=((SEQ, positions),),
     )  # fmt: skip
 
 
@@ -330,15 +327,12 @@ def _t5(file: Fields) -> Architecture:
         Stack(((file.count("num_decoder_layers", absent=layers), outer),), SEQ),
         file.flag("tie_word_embeddings", absent=True, why="as t5 is built"), _dtype(file),
         further=(("positions, of both stacks", 2 * places),), sizes=((SEQ, 512), (SOURCE, 512)),
-        notes=tuple(file.notes),
     )  # fmt: skip
 
 
 def _vit(file: Fields) -> Architecture:
-    hidden, layers, heads = (
-        file.count(name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")
-    )
-    image, patch, channels = (file.count(name) for name in ("image_size", "patch_size", "num_channels"))
+    hidden, layers, heads = file.counts("hidden_size", "num_hidden_layers", "num_attention_heads")
+    image, patch, channels = file.counts("image_size", "patch_size", "num_channels")
     if image % patch:
         raise FomkitError(
             file.where, f"patch_size {patch} does not divide image_size {image}. Give one that does."
@@ -354,7 +348,6 @@ def _vit(file: Fields) -> Architecture:
     return Architecture(
         "vit", hidden, 0, "layer", Stack(((layers, block),), tokens), None, False, _dtype(file), "classes",
         classes, head_bias=True, further=(("class token", hidden), ("positions", tokens * hidden)), front=(front,),
-        notes=tuple(file.notes),
     )  # fmt: skip
 
 
@@ -377,7 +370,6 @@ def _whisper(file: Fields) -> Architecture:
     return Architecture(
         "whisper", hidden, file.count("vocab_size"), "layer", stacks[0], stacks[1], tied=True, dtype=_dtype(file),
         further=(("positions", (source + target) * hidden),), front=front, sizes=((SEQ, target),),
-        notes=tuple(file.notes),
     )  # fmt: skip
 
 
@@ -428,7 +420,7 @@ def _with_unused(found: Architecture, file: Fields) -> Architecture:
     if file.content.get("use_bidirectional_attention"):
         raise FomkitError(file.where, "use_bidirectional_attention is true, which is not known here.")
     head = next(iter(file.content.get("architectures") or [""]))
-    notes = list(found.notes)
+    notes = [*file.notes]
     if found.kind in _KINDS and head and not str(head).endswith("ForCausalLM"):
         notes.append(f"architectures names {head}: a head over all words is counted all the same")
     unused = sorted(key for key in file.content.keys() - file.asked if not _NO_WORK.search(key))

@@ -148,11 +148,6 @@ def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Ten
             yield Ran(op, count, place)
 
 
-def whole_step(graph: Graph, also: Iterable[Tensor] = ()) -> list[Ran]:
-    """List the ops that one call of a traced function runs, and those that some of its tensors need."""
-    return list(walk(Place(graph), range(len(graph.outputs)), also=also))
-
-
 def constants(ran: Sequence[Ran]) -> set[Operation]:
     """Find the ops whose results are the same in each step: shapes and what is worked out from them.
 
@@ -282,14 +277,14 @@ def _constant(tensor: Tensor) -> float | None:
     return float(value) if getattr(value, "size", 1) == 1 else None
 
 
-def _value(tensor: Tensor, place: Place) -> float | None:
+def _bound_value(tensor: Tensor, place: Place) -> float | None:
     """Work out a number that a loop starts from or ends at; another loop's counter after its last trip."""
     tensor, place = place.source(tensor)
     while tensor.op.type == "Identity":
         tensor, place = place.source(tensor.op.inputs[0])
     if tensor.op.type in LOOPS:
         loop, at = tensor.op, tensor.value_index
-        start, step = _value(loop.inputs[at], place), _step(place.enter(loop, "body"), at)
+        start, step = _bound_value(loop.inputs[at], place), _step_of_variable(place.enter(loop, "body"), at)
         return None if start is None or step is None else start + step * trips(loop, place)
     return _constant(tensor)
 
@@ -300,7 +295,7 @@ def _through(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _step(body: Place, at: int) -> float | None:
+def _step_of_variable(body: Place, at: int) -> float | None:
     """Tell by how much a trip changes a loop variable; None where not by a constant."""
     made = _through(body.graph.outputs[at])
     arguments = body.arguments
@@ -330,10 +325,10 @@ def trips(loop: Operation, place: Place) -> int:
         if op.type not in ("Less", "LessEqual"):
             continue
         counter = condition.arguments.get(_through(op.inputs[0]).op.name)
-        step = None if counter is None else _step(body, counter)
+        step = None if counter is None else _step_of_variable(body, counter)
         if counter is None or not step or step < 0:
             continue
-        start, bound = _value(loop.inputs[counter], place), _value(op.inputs[1], condition)
+        start, bound = _bound_value(loop.inputs[counter], place), _bound_value(op.inputs[1], condition)
         if start is not None and bound is not None:
             last = bound + (op.type == "LessEqual")
             found.append(max(-int(-(last - start) // step), 0))

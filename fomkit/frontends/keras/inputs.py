@@ -124,7 +124,7 @@ def _made_up(spec: Any) -> Any:
     return tf.cast(tf.reshape(tf.range(prod(shape)) % 2, shape), dtype)
 
 
-def _given(workload: Workload, sizes: Sizes) -> list[Any]:
+def _given_arrays(workload: Workload, sizes: Sizes) -> list[Any]:
     """Give the arrays of the user's file, in the order of the specifications."""
     import tensorflow as tf
 
@@ -138,7 +138,7 @@ def step_values(workload: Workload, specs: Any, sizes: Sizes) -> tuple[Any, list
     """Make the inputs and targets that a step is specified to take, and say what was made up."""
     import tensorflow as tf
 
-    flat, given = tf.nest.flatten(specs), _given(workload, sizes)
+    flat, given = tf.nest.flatten(specs), _given_arrays(workload, sizes)
     values: list[Any] = []
     notes: list[str] = []
     for place, spec in enumerate(flat):

@@ -169,13 +169,13 @@ class Walked:
     placed: list[Placed] = field(default_factory=list)
 
 
-def _names(ran: Ran) -> list[str]:
+def _names_around(ran: Ran) -> list[str]:
     """Give the names that place an op: its own, then those of the loops and calls around it."""
     return [ran.op.name, *(caller.name for caller in ran.place.callers)]
 
 
 def _scope(ran: Ran, scopes: Scopes) -> Scope:
-    found = (scopes.find(name) for name in _names(ran))
+    found = (scopes.find(name) for name in _names_around(ran))
     return next((scope for scope in found if scope is not None), scopes.running[0])
 
 
@@ -184,7 +184,7 @@ def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
     backward: set[Operation] = set()
     found = []
     for one in ran:
-        names = _names(one)
+        names = _names_around(one)
         if any((scope := scopes.find(name)) is not None and scope.is_update for name in names):
             found.append(UPDATE)
             continue
@@ -198,7 +198,7 @@ def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
     return found
 
 
-def _row(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
+def _row_inside(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
     """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
     row = owner.row
     if pass_name != FORWARD:
@@ -217,7 +217,7 @@ def trace_ops(
     groups = {product_group(op) for op in weights}
     owners, lines = list[RowOwner](), GraphLines(scopes.paths)
     for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
-        call = _counted(one, pass_name, folded, graph, found)
+        call = _call_with_work(one, pass_name, folded, graph, found)
         scope = _scope(one, scopes)
         placed = Placed(one, pass_name, [], None if pass_name == UPDATE else scope.owner)
         found.placed.append(placed)
@@ -236,7 +236,7 @@ def trace_ops(
                 placed.rows.append(op)
                 found.ops.append(op)
             else:
-                row = _row(placed.owner, pass_name, found.ops)
+                row = _row_inside(placed.owner, pass_name, found.ops)
                 row.lines = row.lines or dict.fromkeys(op.lines, 1)
                 row.parts.append(op)
                 if placed.owner not in owners:
@@ -250,7 +250,7 @@ def trace_ops(
     return found
 
 
-def _counted(ran: Ran, pass_name: str, folded: set[Operation], graph: Graph, found: Walked) -> Call | None:
+def _call_with_work(ran: Ran, pass_name: str, folded: set[Operation], graph: Graph, found: Walked) -> Call | None:
     """Give the call of an op with work, and count all others by their state."""
     kind, state, call = ran.op.type, "priced", None
     if ran.op in folded or (kind in RULES and RULES[kind] is None):

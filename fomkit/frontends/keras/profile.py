@@ -1,9 +1,13 @@
-"""A Keras workload's draft of a profile, of a user's file in a child process or made in this one."""
+"""A Keras workload's step, traced to a graph and walked, its update and nodes, and the draft of its profile.
+
+The workload is a user's file's, in a child process, or one made in this one.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,14 +21,253 @@ import keras
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
-from fomkit.frontends.detect import BACKENDS, other_backend
 from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, replaced, run_file_request
-from fomkit.frontends.keras.inputs import Prepared, inputs_and_sizes
-from fomkit.frontends.keras.layers import watch_made_layers
-from fomkit.frontends.keras.step import rule_of
-from fomkit.frontends.model_file import count_errors, explain_exception, model_errors, run_file, take_workload
+from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
+from fomkit.frontends.keras.inputs import Handed, Prepared, Values, inputs_and_sizes, split_values, watch_update
+from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_made_layers, watch_scopes
+from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of, trace_ops, watch_attention
+from fomkit.frontends.keras.order import order_of_graph
+from fomkit.frontends.layers import GraphNode, Nodes, rmsprop_rule, sgd_rule
+from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp, split_gradients, update_rows
+from fomkit.frontends.model_file import (
+    BACKENDS,
+    count_errors,
+    explain_exception,
+    model_errors,
+    other_backend,
+    run_file,
+    take_workload,
+)
 from fomkit.frontends.sizes import Sizes
-from fomkit.frontends.step import Draft, Step
+from fomkit.frontends.step import Draft, Step, Update, places_of, row_places
+
+RULES: Mapping[type, Callable[[Any], str]] = {
+    keras.optimizers.SGD: lambda optimizer: sgd_rule(vars(optimizer)),
+    keras.optimizers.Adam: lambda optimizer: "adam_amsgrad" if optimizer.amsgrad else "adam",
+    keras.optimizers.AdamW: lambda optimizer: "adamw_amsgrad" if optimizer.amsgrad else "adamw",
+    keras.optimizers.Adamax: lambda _: "adamax", keras.optimizers.Nadam: lambda _: "nadam",
+    keras.optimizers.RMSprop: lambda optimizer: rmsprop_rule(vars(optimizer)),
+    keras.optimizers.Adagrad: lambda _: "adagrad", keras.optimizers.Adadelta: lambda _: "adadelta",
+}  # fmt: skip
+"""Optimizers with a cost formula, by exact class."""
+
+_MORE = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+
+
+def _keras_class(optimizer: Any) -> type:
+    """Give the class as users write it; on PyTorch, Keras makes one of its own of it."""
+    kind = type(optimizer)
+    if kind.__module__.startswith("keras.src.backend."):
+        return next((one for one in kind.__mro__ if one in RULES), kind)
+    return kind
+
+
+def scales_loss(optimizer: Any) -> bool:
+    """Tell whether gradients are looked through for overflow, and scaled, before the rule."""
+    return type(optimizer) is keras.optimizers.LossScaleOptimizer
+
+
+def rule_of(optimizer: Any) -> str:
+    """Name the rule of an optimizer; "" where it does more than its rule, or has none here.
+
+    Of one with loss scaling it is the rule of the optimizer inside.
+    """
+    if scales_loss(optimizer):
+        return rule_of(optimizer.inner_optimizer)
+    found = RULES.get(_keras_class(optimizer))
+    decays = optimizer.weight_decay and not isinstance(optimizer, keras.optimizers.AdamW)
+    if found is None or decays or any(getattr(optimizer, name, None) for name in _MORE):
+        return ""
+    return found(optimizer)
+
+
+def implementation() -> str:
+    """Tell how Keras updates on the backend at hand: by lists of variables on PyTorch, else one by one."""
+    return "foreach" if keras.backend.backend() == "torch" else "per_tensor"
+
+
+_SCALED = "loss scaling: the look through the gradients for overflow, and their scaling back, are not counted"
+
+
+def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Update:
+    """Describe the update of a step; ``by_ops`` says that one without a rule is counted by its ops."""
+    optimizer = prepared.optimizer
+    if prepared.mode == "infer":
+        return Update()
+    if optimizer is None:
+        return Update(notes=["no optimizer is given: the update is not counted"])
+    if rule := rule_of(optimizer):
+        notes = [_SCALED] if scales_loss(optimizer) else []
+        return Update(_update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
+    name = type(optimizer).__name__
+    if by_ops:
+        note = f"optimizer: {name} does more than a rule with a formula; its ops are counted one by one"
+        return Update(notes=[note])
+    return Update(unsupported=f"the update by {name}, which does more than a rule with a formula")
+
+
+def _update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
+    """Describe one update of the variables that got a gradient."""
+    sizes = ((dtype_name(variable.dtype), prod(variable.shape)) for variable in updated)
+    return update_rows(f"{type(optimizer).__name__}.apply", rule_of(optimizer), implementation(), sizes)
+
+
+def _own_step(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
+    """Make the step of a model that is not compiled: its loss is a function of the output and the inputs."""
+    import tensorflow as tf
+
+    model = prepared.model
+
+    def step(data: Values) -> Any:
+        x, given = split_values(data)
+        with tf.GradientTape() as tape:
+            output = model(x, training=True)
+            loss = prepared.loss(output, given) if prepared.loss else tf.reduce_sum(tf.nest.flatten(output)[0])
+            loss = tf.add_n([tf.cast(loss, tf.float32), *model.losses]) if model.losses else loss
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        if prepared.optimizer is None:
+            seen.gradients += [gradient for gradient in gradients if gradient is not None]
+            return loss
+        prepared.optimizer.apply(gradients, variables)
+        return loss
+
+    return step
+
+
+def _function(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
+    if prepared.mode == "infer":
+        return lambda data: prepared.model(split_values(data)[0], training=False)
+    if prepared.step is not None:
+        return prepared.step
+    if prepared.has_own_step:
+        return prepared.model.train_step  # type: ignore[no-any-return]
+    return _own_step(prepared, seen)
+
+
+def _seen_anew(step: Callable[[Values], Any], seen: Handed) -> Callable[[Values], Any]:
+    """Forget what earlier traces saw: one that makes variables is traced twice, and the last graph counts."""
+
+    def traced(data: Values) -> Any:
+        seen.gradients.clear()
+        seen.variables.clear()
+        return step(data)
+
+    return traced
+
+
+@dataclass(frozen=True)
+class WholeStep:
+    """A step as a function of its data, what its ops came to, what the optimizer was handed, and its layers."""
+
+    function: Any
+    walked: Walked
+    seen: Handed
+    layers: list[TracedOp]
+
+
+def specs_of(prepared: Prepared, sizes: Sizes) -> Values:
+    """Give what a step takes, as TensorFlow specifies it."""
+    import tensorflow as tf
+
+    return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), prepared.inputs(sizes))
+
+
+def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> WholeStep:
+    """Trace one step to a graph and walk it, with the optimizer's own ops in it unless told otherwise."""
+    import tensorflow as tf
+
+    scopes = Scopes(layer_paths(prepared.model))
+    with (
+        watch_update(prepared.optimizer, run=update) as seen,
+        watch_scopes(scopes, row_of_layer),
+        watch_attention(scopes.row),
+    ):
+        traced = tf.function(_seen_anew(_function(prepared, seen), seen), jit_compile=False, autograph=False)
+        function = traced.get_concrete_function(specs_of(prepared, sizes))
+    graph = function.graph
+    ran = list(walk(Place(graph), range(len(graph.outputs)), also=tensors_of(seen.gradients)))
+    layers = GraphLayers(scopes, graph)
+    walked = trace_ops(ran, graph, scopes, seen.gradients, layers)
+    return WholeStep(function, walked, seen, layers.rows(prepared.model))
+
+
+def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
+    """Trace one step at the given sizes."""
+    import tensorflow as tf
+
+    plain = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
+    whole = whole_step_of(prepared, sizes, update=not plain)
+    walked = whole.walked
+    step = Step(list(walked.ops), Counter(walked.states), Counter(walked.unsupported), {}, [])
+    step.add_update(update_of(prepared, whole.seen.variables, by_ops=True))
+    if step.optimizer and any(isinstance(gradient, tf.IndexedSlices) for gradient in whole.seen.gradients):
+        step.notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
+    graph, seen = whole.function.graph, whole.seen
+    rule = rule_of(prepared.optimizer) if plain else ""
+    step.order.extend(
+        order_of_graph(walked.placed, graph, step.ops, prepared.model, seen.gradients, rule, seen.variables)
+    )
+    step.ops.extend(whole.layers)
+    return step
+
+
+_PRODUCTS = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative")
+_FUSED = ("BiasAdd", "Add", "AddV2", "Relu", "Relu6", "Elu", "LeakyRelu", "Tanh", "Sigmoid", "FusedBatchNormV3")
+_LONGEST = 3
+"""Most ops that TensorFlow's remapper puts behind a product."""
+
+
+def node_name(ran: Ran) -> str:
+    """Name a node as profilers do: the loops and calls around it before its own name."""
+    name = str(ran.op.name)
+    for caller in ran.place.callers:
+        name = f"{caller.name}/{'body/' if caller.type in LOOPS else ''}{name}"
+    return name
+
+
+def _product_of_op(placed: Iterable[Placed]) -> dict[Operation, str]:
+    """Find what may run inside a product's kernel, and that product's name."""
+    found: dict[Operation, str] = {}
+    for one in placed:
+        op, name = one.ran.op, node_name(one.ran)
+        if op.type not in _PRODUCTS or one.pass_name != FORWARD:
+            continue
+        for _ in range(_LONGEST):
+            followers = [after for after in op.outputs[0].consumers() if after.type in _FUSED]
+            if len(followers) != 1:
+                break
+            op = followers[0]
+            found[op] = name
+    return found
+
+
+def _row_finder(sized: SizedStep) -> Callable[[Iterable[TracedOp]], list[int]]:
+    """Give what finds the rows of the op table that traced ops became."""
+    rows, places = row_places(sized.ops), places_of(sized.step.ops, sized.ops)
+    pairs = zip(reversed(sized.step.ops), reversed(places), strict=True)
+    known = {op.key: rows[place] for op, place in pairs}
+    return lambda ops: [known[op.key] for op in ops if op.key in known]
+
+
+def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Nodes:
+    """Tell of each node of a whole step, at the sizes of ``sized``, which rows it belongs to."""
+    places, products = _row_finder(sized), _product_of_op(step.walked.placed)
+    by_rule = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
+    updates = places(_update_rows(prepared.optimizer, step.seen.variables)) if by_rule else []
+    nodes: Nodes = {}
+    for one in step.walked.placed:
+        if one.pass_name == UPDATE and by_rule:
+            rows = updates
+        elif one.owner is not None:
+            owner = one.owner.row if one.pass_name == FORWARD else one.owner.backward or one.owner.row
+            rows = places(split_gradients(owner))
+        else:
+            rows = places(one.rows)
+        nodes[node_name(one.ran)] = GraphNode(
+            str(one.ran.op.type), one.pass_name, one.ran.count, rows, products.get(one.ran.op, "")
+        )
+    return nodes
 
 
 def _compile(workload: Workload, notes: list[str]) -> Any:
@@ -80,8 +323,9 @@ def trace_workload(workload: Workload, request: Request) -> TracedWorkload:
 
 def step_tracer() -> Callable[[Prepared, Sizes], Step]:
     """Give what traces a step on the backend at hand."""
-    backend = "torch_step" if keras.backend.backend() == "torch" else "step"
-    trace: Callable[[Prepared, Sizes], Step] = import_module(f"fomkit.frontends.keras.{backend}").trace_step
+    if keras.backend.backend() != "torch":
+        return trace_step
+    trace: Callable[[Prepared, Sizes], Step] = import_module("fomkit.frontends.keras.torch_step").trace_step
     return trace
 
 
@@ -112,23 +356,20 @@ def check_workload(workload: Workload, where: str) -> None:
         raise ManyFomkitError(errors)
 
 
-def _nodes(traced: TracedWorkload) -> dict[str, dict[str, Any]]:
-    from fomkit.frontends.keras.step import nodes_of_step, whole_step_of
-
-    step = whole_step_of(traced.prepared, traced.sized.sizes)
-    return {name: asdict(node) for name, node in nodes_of_step(traced.prepared, step, traced.sized).items()}
-
-
-def _profile(path: Path, request: Request) -> dict[str, Any]:
+def _profile_file(path: Path, request: Request) -> Mapping[str, object]:
     on_tensorflow = keras.backend.backend() == "tensorflow"
     with weights_without_data() if on_tensorflow else nullcontext(), watch_made_layers():
         traced = trace_workload(take_workload(run_file(path), request.where, check_workload), request)
-        return {"draft": asdict(traced.draft), **({"nodes": _nodes(traced)} if request.nodes else {})}
+        if not request.nodes:
+            return {"draft": asdict(traced.draft)}
+        step = whole_step_of(traced.prepared, traced.sized.sizes)
+        nodes = nodes_of_step(traced.prepared, step, traced.sized)
+        return {"draft": asdict(traced.draft), "nodes": {name: asdict(node) for name, node in nodes.items()}}
 
 
 def main() -> None:
     """Run one request."""
-    run_file_request(_profile)
+    run_file_request(_profile_file)
 
 
 _WHERE = "profile"

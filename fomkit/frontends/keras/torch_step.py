@@ -13,15 +13,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fomkit.frontends.keras.inputs import Prepared, Values, split_values, watch_update
 from fomkit.frontends.keras.layers import LayerCalls, layer_paths, owners_of, placed_layers, watch_calls
 from fomkit.frontends.keras.ops import MakeRow, row_of_layer, watch_attention
-from fomkit.frontends.keras.step import rule_of, update_of
+from fomkit.frontends.keras.profile import rule_of, update_of
 from fomkit.frontends.layers import LayerLog
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step
 from fomkit.frontends.torch.optimizers import made_byte
 from fomkit.frontends.torch.order import Line, arrays_of, function_word, state_lines, update_line
+from fomkit.frontends.torch.profile import no_collection, plain_kernels, watch_backward
 from fomkit.frontends.torch.recorder import Recorder
-from fomkit.frontends.torch.step import no_collection, plain_kernels, watch_backward
 
 
 def _byte(variable: Any) -> int:
@@ -44,7 +44,7 @@ def update_lines(
         yield update_line(number, row, byte if number == executed + 1 else 0)
 
 
-def _run(prepared: Prepared, data: Values) -> Any:
+def _run_step(prepared: Prepared, data: Values) -> Any:
     """Run the step; what it gives back is held until its end, as a training loop holds it."""
     model = prepared.model
     if prepared.mode == "infer":
@@ -130,7 +130,7 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         stack.enter_context(plain_kernels(prepared.mode))
         stack.enter_context(recorder)
         stack.enter_context(no_collection())
-        _run(prepared, data)
+        _run_step(prepared, data)
     lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
     for one in trainable:
         one.grad = None

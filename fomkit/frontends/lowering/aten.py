@@ -2,41 +2,362 @@
 
 Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
 missing is unsupported and listed, unless PyTorch itself says that it works element by element (its ``pointwise``
-tag), moves nothing (a view) or is made of ops of this table (a composite).
+tag), moves nothing (a view) or is made of ops of this table (a composite). Every spelling of a product becomes one
+row, a backward convolution its two gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
 
-from fomkit.frontends.lowering import aten_products as products
-from fomkit.frontends.lowering import aten_traffic as traffic
-from fomkit.frontends.lowering.calls import Rule, copy, each, generate, other, pointwise, reduction, upsample
+from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering.calls import (
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Array,
+    Call,
+    Dimensions,
+    Rule,
+    Work,
+    arrays_in,
+    copy,
+    each,
+    generate,
+    on_rows,
+    other,
+    pointwise,
+    reduction,
+    traffic,
+    upsample,
+)
+
+
+def _three(values: Sequence[int], spatial: int, filler: int) -> list[int]:
+    """Fill a per-axis list up to depth, height, width; one value stands for all axes."""
+    given = list(values) * spatial if len(values) == 1 else list(values)
+    return [filler] * (3 - spatial) + given
+
+
+def _layout(values: Array) -> str:
+    spatial = len(values.shape) - 2
+    axes = "dhw"[-max(spatial, 2) :]
+    channels_last = values.stride[1] == 1 and values.shape[1] > 1 and values.stride[-1] != 1
+    return f"n{axes}c" if channels_last else f"nc{axes}"
+
+
+def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
+    """Give the dimensions of a convolution's row; ``arguments`` are those of ``aten::convolution``."""
+    spatial, groups = len(weight.shape) - 2, int(arguments["groups"])
+    transposed = bool(arguments["transposed"])
+    # A transposed convolution's weight is (in, out/groups, …), the direct one's (out, in/groups, …).
+    out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    dimensions: Dimensions = {
+        "batch": values.shape[0], "in_channels": values.shape[1], "out_channels": out_channels,
+    }  # fmt: skip
+    dimensions.update(zip(calls.LENGTHS, _three(values.shape[2:], spatial, 1), strict=True))
+    told = {"kernel": weight.shape[2:], "stride": arguments["stride"], "pad": arguments["padding"],
+            "dilation": arguments["dilation"]}  # fmt: skip
+    for name, given in told.items():
+        per_axis = _three(given, spatial, 0 if name == "pad" else 1)
+        dimensions.update({f"{name}_{axis}": size for axis, size in zip(calls.AXES, per_axis, strict=True)})
+    dimensions |= {"groups": groups, "layout": _layout(values), "transposed": int(transposed)}
+    if transposed and any(arguments["output_padding"]):
+        added = _three(arguments["output_padding"], spatial, 0)
+        dimensions.update({f"output_pad_{axis}": size for axis, size in zip(calls.AXES, added, strict=True)})
+    return dimensions
+
+
+def convolution(call: Call) -> list[Work]:
+    """Rule of a forward convolution; its bias is added in the same kernel."""
+    values = call.array("input")
+    sizes = conv_dimensions(call.arguments, values, call.array("weight"))
+    return [Work("conv", sizes, values.dtype, calls.FORWARD)]
+
+
+def convolution_backward(call: Call) -> list[Work]:
+    """Rule of a backward convolution: the gradients that ``output_mask`` asks for, each a work of its own.
+
+    The first layer asks for no input gradient and a frozen layer for no weight gradient. The bias gradient is a
+    sum over all positions.
+    """
+    values, gradient = call.array("input"), call.array("grad_output")
+    dimensions = conv_dimensions(call.arguments, values, call.array("weight"))
+    to_input, to_weight, to_bias = call.arguments["output_mask"]
+    works = []
+    if to_input:
+        works.append(Work("conv", dimensions, values.dtype, INPUT_GRADIENT))
+    if to_weight:
+        works.append(Work("conv", dict(dimensions), values.dtype, WEIGHT_GRADIENT))
+    if to_bias:
+        channels = gradient.shape[1]
+        traffic: Dimensions = {"numel": gradient.numel, "row": gradient.numel // max(channels, 1), "inputs": 1}
+        traffic |= {"read_byte": gradient.byte, "write_byte": channels * gradient.item_byte}
+        works.append(Work("reduction", traffic, gradient.dtype))
+    return works
+
+
+def stored_transposed(factor: Array) -> int:
+    """Tell from its strides whether a matrix stands in memory column by column.
+
+    Shapes alone do not say it: the weight gradient reads its left factor transposed. An axis of length 1 decides
+    nothing, and a matrix that is neither order is copied before the product, hence row by row.
+
+    >>> stored_transposed(Array((3, 2), (1, 3), "fp32", 4, storage=1))
+    1
+    """
+    (rows, columns), (down, along) = factor.shape[-2:], factor.stride[-2:]
+    row_by_row = along == 1 or columns == 1
+    return int(not row_by_row and (down == 1 or rows == 1))
+
+
+def product(left: Array, right: Array) -> Dimensions:
+    """Give the dimensions of left·right, factors of two axes or of three with the batch first."""
+    b, m, k, n = prod(left.shape[:-2]), left.shape[-2], left.shape[-1], right.shape[-1]
+    transposed = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
+    return {"b": b, "m": m, "n": n, "k": k, **transposed}
+
+
+def gemm_of(left: str, right: str) -> Rule:
+    """Make the rule of an op that multiplies the two named arguments.
+
+    What is added to the product (a bias, a running sum) goes with it: libraries do it in the same kernel.
+    """
+
+    def rule(call: Call) -> list[Work]:
+        first, second = call.array(left), call.array(right)
+        return [Work("gemm", product(first, second), first.dtype)]
+
+    return rule
+
+
+def _as_column(vector: Array) -> Array:
+    (length,), (step,) = vector.shape, vector.stride
+    return Array((length, 1), (step, 1), vector.dtype, vector.item_byte, vector.storage, vector.offset)
+
+
+def _as_row(vector: Array) -> Array:
+    (length,), (step,) = vector.shape, vector.stride
+    return Array((1, length), (length, step), vector.dtype, vector.item_byte, vector.storage, vector.offset)
+
+
+def matrix_vector_of(left: str) -> Rule:
+    """Make the rule of a matrix times ``vec``: n = 1."""
+
+    def rule(call: Call) -> list[Work]:
+        first = call.array(left)
+        return [Work("gemm", product(first, _as_column(call.array("vec"))), first.dtype)]
+
+    return rule
+
+
+def dot(call: Call) -> list[Work]:
+    """Rule of the inner product of two vectors: m = n = 1."""
+    names = list(call.arguments)
+    first, second = call.array(names[0]), call.array(names[1])
+    return [Work("gemm", product(_as_row(first), _as_column(second)), first.dtype)]
+
+
+def linear(call: Call) -> list[Work]:
+    """Rule of x·Wᵀ + bias as one op, which is what it stays under ``inference_mode``."""
+    values, weight = call.array("input"), call.array("weight")
+    rows, features = prod(values.shape[:-1]), values.shape[-1]
+    sizes: Dimensions = {"b": 1, "m": rows, "n": weight.shape[0], "k": features, "trans_a": 0, "trans_b": 1}
+    return [Work("gemm", sizes, values.dtype)]
+
+
+def _contraction(left: list[int], right: list[int], summed: set[int]) -> Dimensions:
+    """Give two factors with the same axes, of length 1 where one lacks it, as a batched matrix product."""
+    sizes = {"b": 1, "m": 1, "n": 1, "k": 1}
+    for axis, (first, second) in enumerate(zip(left, right, strict=True)):
+        letter = "k" if axis in summed else "b" if first > 1 and second > 1 else "m" if first > 1 else "n"
+        sizes[letter] *= max(first, second)
+    return {**sizes, "trans_a": 0, "trans_b": 0}
+
+
+def trilinear(call: Call) -> list[Work]:
+    """Rule of the product of three tensors behind a bilinear layer: the first two, then the third.
+
+    Axes that the third lacks are summed in the first product, the others in the second.
+    """
+    arrays = [call.array(name) for name in ("i1", "i2", "i3")]
+    expanded = [set(call.arguments[f"expand{number}"]) for number in (1, 2, 3)]
+    axes = len(arrays[0].shape) + len(expanded[0])
+    shapes = []
+    for array, added in zip(arrays, expanded, strict=True):
+        lengths = iter(array.shape)
+        shapes.append([1 if axis in added else next(lengths) for axis in range(axes)])
+    summed = set(call.arguments["sumdim"])
+    early = summed & expanded[2]
+    between = [1 if axis in early else max(shapes[0][axis], shapes[1][axis]) for axis in range(axes)]
+    products = (_contraction(shapes[0], shapes[1], early), _contraction(between, shapes[2], summed - early))
+    return [Work("gemm", dimensions, arrays[0].dtype) for dimensions in products]
+
+
+def for_each(kind: str) -> Rule:
+    """Make the rule of an op on a list of tensors, which is one kernel for all of them."""
+
+    def rule(call: Call) -> list[Work]:
+        tensors = list(arrays_in([call.arguments["self"]]))
+        read = list(arrays_in(call.arguments.values()))
+        numel = sum(array.numel for array in tensors)
+        row = numel // len(tensors) if kind == "reduction" else 0
+        found = traffic(numel, read, tensors if call.op.endswith("_") else call.results, row=row)
+        return [Work(kind, {**found, "inputs": len(read) // len(tensors)}, tensors[0].dtype)]
+
+    return rule
+
+
+def copy_into(call: Call) -> list[Work]:
+    """Rule of ``copy_(self, src)``: what stood in self before is not read."""
+    source = call.arguments.get("src")
+    read = [source] if isinstance(source, Array) else []
+    return [Work("copy", traffic(calls.most_elements(call.written), read, call.written), call.dtype)]
+
+
+def softmax_along(name: str) -> Rule:
+    """Make the rule of a softmax over axis ``dim`` of the named argument, forward or back."""
+
+    def rule(call: Call) -> list[Work]:
+        values = call.array(name)
+        return on_rows("softmax", call, values, values.shape[int(call.arguments["dim"])] if values.shape else 1)
+
+    return rule
+
+
+def batch_norm(call: Call) -> list[Work]:
+    """Rule of batch normalisation, forward or back: a row is all values of one channel."""
+    values = call.array("input")
+    return calls.per_channel(call, values, values.shape[1] if len(values.shape) > 1 else 1)
+
+
+def layer_norm(call: Call) -> list[Work]:
+    """Rule of layer and root-mean-square normalisation, forward or back: a row is the normalised shape."""
+    return on_rows("norm", call, call.array("input"), prod(call.arguments["normalized_shape"]))
+
+
+def group_norm(call: Call) -> list[Work]:
+    """Rule of group normalisation, forward or back: a row is the values of one group of one sample."""
+    return calls.per_channel(call, call.array("input"), int(call.arguments["N"]) * int(call.arguments["group"]))
+
+
+def weight_norm(call: Call) -> list[Work]:
+    """Rule of weight normalisation, forward or back: a row is the weights that share one length."""
+    weight = call.array("v" if "v" in call.arguments else "saved_v")
+    lengths = call.array("g" if "g" in call.arguments else "saved_g")
+    return calls.per_channel(call, weight, lengths.numel)
+
+
+def _pool_reads(call: Call) -> list[Array]:
+    """Leave out the input that a backward call is handed for its shape only."""
+    backward = "grad_output" in call.arguments
+    return [array for array in call.read if not (backward and array == call.array("self"))]
+
+
+def window_pool(call: Call) -> list[Work]:
+    """Rule of pooling with a kernel: each result looks at one window, so numel = results × window."""
+    kernel = list(call.arguments["kernel_size"])
+    spatial = 3 if "3d" in call.op else 2
+    window = prod(kernel * spatial if len(kernel) == 1 else kernel)
+    results = call.array("grad_output").numel if "grad_output" in call.arguments else call.results[0].numel
+    found = traffic(results * window, _pool_reads(call), call.written, row=window)
+    return [Work("pool", found, call.dtype)]
+
+
+def adaptive_pool(call: Call) -> list[Work]:
+    """Rule of pooling to a given size: the windows tile the larger side, which is numel."""
+    pooled = call.array("grad_output") if "grad_output" in call.arguments else call.results[0]
+    fewer, numel = sorted((call.array("self").numel, pooled.numel))
+    found = traffic(numel, _pool_reads(call), call.written, row=numel // max(fewer, 1))
+    return [Work("pool", found, call.dtype)]
+
+
+def gather_from(table: str, kind: str) -> Rule:
+    """Make the rule of a lookup in the named table: only the elements looked up are read, not the table."""
+
+    def rule(call: Call) -> list[Work]:
+        source, picked = call.array(table), call.results[0]
+        return calls.on_picked(kind, call, source, picked.numel, picked.shape[-1] if kind == "embedding" else 0)
+
+    return rule
+
+
+def embedding_bag(call: Call) -> list[Work]:
+    """Rule of a lookup that sums its rows: every row looked up is read, one row a bag is written."""
+    table, indices = call.array("weight"), call.array("indices")
+    width = table.shape[-1]
+    bags = replace(call, results=call.results[:1])
+    return calls.on_picked("embedding", bags, table, indices.numel * width, width)
+
+
+def embedding_backward(call: Call) -> list[Work]:
+    """Rule of a lookup's gradient: reads what came back, writes the gradient of the whole table."""
+    gradient = call.array("grad_output" if "grad_output" in call.arguments else "grad")
+    return on_rows("embedding", call, gradient, gradient.shape[-1])
+
+
+def embedding_bag_backward(call: Call) -> list[Work]:
+    """Rule of that sum's gradient: each row looked up gets its bag's gradient; of maxima, each element its own."""
+    gradient, largest = call.array("grad"), int(call.arguments["mode"]) == 2
+    names = {0: "indices offset2bag per_sample_weights", 1: "indices offset2bag bag_size", 2: "maximum_indices"}
+    read = [gradient, *arrays_in(call.arguments.get(name) for name in names[int(call.arguments["mode"])].split())]
+    width = gradient.shape[-1]
+    numel = gradient.numel if largest else call.array("indices").numel * width
+    return [Work("embedding", traffic(numel, read, call.written, row=width), gradient.dtype)]
+
+
+def scatter(call: Call) -> list[Work]:
+    """Rule of writing values to indexed places; in place only those places are touched, else all is copied."""
+    target = call.array("self")
+    read = [array for array in call.read if array != target]
+    in_place = any(array.storage == target.storage for array in call.results)
+    touched = max((array.numel for array in read), default=0)
+    if not in_place:
+        return [Work("copy", traffic(touched, call.read, call.written), target.dtype)]
+    dimensions: Dimensions = {"numel": touched, "inputs": len(read), "read_byte": calls.total_byte(read)}
+    return [Work("copy", {**dimensions, "write_byte": touched * target.item_byte}, target.dtype)]
+
+
+def picked_loss(call: Call) -> list[Work]:
+    """Rule of the negative log-likelihood: one probability per target is read, whatever the classes."""
+    numel = call.array("target").numel
+    return calls.on_picked("reduction", call, call.array("self"), numel, numel)
+
+
+def picked_loss_backward(call: Call) -> list[Work]:
+    """Rule of its gradient: a whole tensor of zeros with one value per target."""
+    probabilities = call.array("self")
+    read = [array for array in call.read if array != probabilities]
+    return [Work("copy", traffic(probabilities.numel, read, call.written), probabilities.dtype)]
+
+
+PRODUCTS: Mapping[str, Rule] = {
+    "mm": gemm_of("self", "mat2"), "addmm": gemm_of("mat1", "mat2"), "_addmm_activation": gemm_of("mat1", "mat2"),
+    "bmm": gemm_of("self", "mat2"), "baddbmm": gemm_of("batch1", "batch2"), "addbmm": gemm_of("batch1", "batch2"),
+    "_scaled_mm": gemm_of("self", "mat2"), "_int_mm": gemm_of("self", "mat2"), "mv": matrix_vector_of("self"),
+    "addmv": matrix_vector_of("mat"), "dot": dot, "vdot": dot, "linear": linear, "_trilinear": trilinear,
+    "convolution": convolution, "convolution_backward": convolution_backward,
+}  # fmt: skip
+"""Matrix products and convolutions: their arguments tell the whole work, whatever the result."""
 
 RULES: Mapping[str, Rule | None] = {
-    # matrix products
-    "mm": products.gemm_of("self", "mat2"), "addmm": products.gemm_of("mat1", "mat2"),
-    "_addmm_activation": products.gemm_of("mat1", "mat2"), "bmm": products.gemm_of("self", "mat2"),
-    "baddbmm": products.gemm_of("batch1", "batch2"), "addbmm": products.gemm_of("batch1", "batch2"),
-    "_scaled_mm": products.gemm_of("self", "mat2"), "_int_mm": products.gemm_of("self", "mat2"),
-    "mv": products.matrix_vector_of("self"), "addmv": products.matrix_vector_of("mat"),
-    "dot": products.dot, "vdot": products.dot, "linear": products.linear, "_trilinear": products.trilinear,
-    # convolutions
-    "convolution": products.convolution, "convolution_backward": products.convolution_backward,
+    **PRODUCTS,
     # normalisation and softmax
-    **each(traffic.batch_norm, """native_batch_norm native_batch_norm_backward _native_batch_norm_legit
+    **each(batch_norm, """native_batch_norm native_batch_norm_backward _native_batch_norm_legit
         batch_norm_backward _native_batch_norm_legit_functional _native_batch_norm_legit_no_training
         _batch_norm_with_update _batch_norm_no_update cudnn_batch_norm"""),
-    **each(traffic.layer_norm, """native_layer_norm native_layer_norm_backward _fused_rms_norm
+    **each(layer_norm, """native_layer_norm native_layer_norm_backward _fused_rms_norm
         _fused_rms_norm_backward"""),
-    "_weight_norm_interface": traffic.weight_norm, "_weight_norm_interface_backward": traffic.weight_norm,
-    "native_group_norm": traffic.group_norm, "native_group_norm_backward": traffic.group_norm,
-    **each(traffic.softmax_along("self"), "_softmax _log_softmax _safe_softmax"),
-    **each(traffic.softmax_along("output"), "_softmax_backward_data _log_softmax_backward_data"),
+    "_weight_norm_interface": weight_norm, "_weight_norm_interface_backward": weight_norm,
+    "native_group_norm": group_norm, "native_group_norm_backward": group_norm,
+    **each(softmax_along("self"), "_softmax _log_softmax _safe_softmax"),
+    **each(softmax_along("output"), "_softmax_backward_data _log_softmax_backward_data"),
     # pooling and interpolation
-    **each(traffic.window_pool, """max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices
+    **each(window_pool, """max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices
         max_pool3d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward"""),
-    **each(traffic.adaptive_pool, """_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
+    **each(adaptive_pool, """_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
         _adaptive_avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d
         adaptive_max_pool3d_backward"""),
     **each(upsample, """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d
@@ -46,21 +367,21 @@ RULES: Mapping[str, Rule | None] = {
         _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bilinear2d_aa
         _upsample_bicubic2d_aa"""),
     # lookups and their gradients
-    "embedding": traffic.gather_from("weight", "embedding"),
-    "embedding_dense_backward": traffic.embedding_backward, "_embedding_bag": traffic.embedding_bag,
-    "_embedding_bag_forward_only": traffic.embedding_bag,
-    "_embedding_bag_backward": traffic.embedding_bag_backward,
-    "_embedding_bag_dense_backward": traffic.embedding_bag_backward,
-    **each(traffic.gather_from("self", "copy"), "index _unsafe_index index_select gather take"),
-    **each(traffic.scatter, """index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill scatter
+    "embedding": gather_from("weight", "embedding"),
+    "embedding_dense_backward": embedding_backward, "_embedding_bag": embedding_bag,
+    "_embedding_bag_forward_only": embedding_bag,
+    "_embedding_bag_backward": embedding_bag_backward,
+    "_embedding_bag_dense_backward": embedding_bag_backward,
+    **each(gather_from("self", "copy"), "index _unsafe_index index_select gather take"),
+    **each(scatter, """index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill scatter
         scatter_add scatter_reduce"""),
     # reductions and losses
     **each(reduction, """sum mean prod amax amin max min aminmax argmax argmin all any count_nonzero std std_mean
         var var_mean norm linalg_vector_norm nansum logsumexp trace dist mse_loss smooth_l1_loss huber_loss
         soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits multi_margin_loss
         multilabel_margin_loss_forward"""),
-    "nll_loss_forward": traffic.picked_loss, "nll_loss2d_forward": traffic.picked_loss,
-    "nll_loss_backward": traffic.picked_loss_backward, "nll_loss2d_backward": traffic.picked_loss_backward,
+    "nll_loss_forward": picked_loss, "nll_loss2d_forward": picked_loss,
+    "nll_loss_backward": picked_loss_backward, "nll_loss2d_backward": picked_loss_backward,
     # element by element, without the tag that says so
     **each(pointwise, """native_dropout _fused_dropout _masked_scale glu glu_backward leaky_relu_backward
         elu_backward softplus_backward softshrink_backward hardshrink_backward hardtanh_backward
@@ -70,12 +391,12 @@ RULES: Mapping[str, Rule | None] = {
         multi_margin_loss_backward multilabel_margin_loss_backward addr rsub floor_divide masked_fill complex polar
         isin bernoulli"""),
     # element by element, on lists of tensors
-    **each(traffic.for_each("pointwise"), """_amp_foreach_non_finite_check_and_unscale _foreach_abs _foreach_add
+    **each(for_each("pointwise"), """_amp_foreach_non_finite_check_and_unscale _foreach_abs _foreach_add
         _foreach_addcdiv _foreach_addcmul _foreach_clamp_max _foreach_clamp_min _foreach_div _foreach_exp
         _foreach_lerp _foreach_log _foreach_maximum _foreach_minimum _foreach_mul _foreach_neg _foreach_pow
         _foreach_reciprocal _foreach_sign _foreach_sqrt _foreach_sub"""),
-    **each(traffic.for_each("copy"), "_foreach_copy _foreach_zero"),
-    **each(traffic.for_each("reduction"), "_foreach_norm _foreach_max"),
+    **each(for_each("copy"), "_foreach_copy _foreach_zero"),
+    **each(for_each("reduction"), "_foreach_norm _foreach_max"),
     # data that moves unchanged
     **each(copy, """clone _to_copy copy cat stack _chunk_cat constant_pad_nd flip roll rot90 repeat tril triu
         diag_embed block_diag pixel_shuffle pixel_unshuffle channel_shuffle im2col col2im slice_backward
@@ -84,7 +405,7 @@ RULES: Mapping[str, Rule | None] = {
         reflection_pad1d reflection_pad2d reflection_pad3d reflection_pad1d_backward reflection_pad2d_backward
         reflection_pad3d_backward replication_pad1d replication_pad2d replication_pad3d replication_pad1d_backward
         replication_pad2d_backward replication_pad3d_backward"""),
-    "copy_": traffic.copy_into,
+    "copy_": copy_into,
     **each(generate, """fill_ zero_ zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full
         scalar_tensor eye arange linspace logspace tril_indices triu_indices rand rand_like randn randn_like
         randint randint_like randperm bernoulli_ uniform_ normal_ random_ exponential_ log_normal_ geometric_

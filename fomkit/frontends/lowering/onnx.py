@@ -6,12 +6,12 @@ missing is unsupported and listed. What an op's gradient costs is in `onnx_gradi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 from fomkit.frontends.lowering import calls
-from fomkit.frontends.lowering.aten_products import conv_dimensions, product
+from fomkit.frontends.lowering.aten import conv_dimensions, product
 from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, each, on_rows, traffic
 from fomkit.frontends.lowering.onnx_calls import attention, recurrent, reshaped, swapped
 from fomkit.frontends.lowering.tf import cut, padded
@@ -157,9 +157,9 @@ def equation_of(call: Call) -> str:
     return f"{equation}->{'...' if '...' in equation else ''}{kept}"
 
 
-def summed_product(equation: str, left: Array, right: Array, result: Array) -> list[Work]:
-    """Price one product of two tensors by its equation."""
-    return contraction(Call("Einsum", {"inputs": (left, right), "equation": equation}, (result,)))
+def summed_product(equation: str, arrays: Sequence[Array], results: tuple[Array, ...]) -> list[Work]:
+    """Price a sum over the product of some tensors by its equation."""
+    return contraction(Call("Einsum", {"inputs": tuple(arrays), "equation": equation}, results))
 
 
 def einsum(call: Call) -> list[Work]:
@@ -168,8 +168,7 @@ def einsum(call: Call) -> list[Work]:
     arrays = [given] if isinstance(given, Array) else list(given)
     if len(arrays) > 2:
         raise NoRule(f"Einsum of {len(arrays)} tensors")
-    equation = equation_of(call)
-    return contraction(Call("Einsum", {"inputs": tuple(arrays), "equation": equation}, call.results))
+    return summed_product(equation_of(call), arrays, call.results)
 
 
 def picked(call: Call) -> list[Work]:

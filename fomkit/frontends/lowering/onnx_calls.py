@@ -178,13 +178,13 @@ def attention(call: Call) -> list[Work]:
     return [Work("attention", attention_sizes(call), call.array("Q").dtype)]
 
 
-def _pointwise(op: str, numel: int, inputs: int, item_byte: int, row: int = 0) -> tuple[str, str, Dimensions]:
+def _pointwise_part(op: str, numel: int, inputs: int, item_byte: int, row: int = 0) -> tuple[str, str, Dimensions]:
     byte = numel * item_byte
     found: Dimensions = {"numel": numel, "inputs": inputs, "read_byte": inputs * byte, "write_byte": byte}
     return op, "pointwise" if not row else "softmax", {**found, "row": row} if row else found
 
 
-def _product(op: str, b: int, m: int, n: int, k: int, *flags: int) -> tuple[str, str, Dimensions]:
+def _product_part(op: str, b: int, m: int, n: int, k: int, *flags: int) -> tuple[str, str, Dimensions]:
     trans_a, trans_b = flags or (0, 0)
     return op, "gemm", {"b": b, "m": m, "n": n, "k": k, "trans_a": trans_a, "trans_b": trans_b}
 
@@ -197,16 +197,20 @@ def _recurrent_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
     directions, _, hidden = call.array("R").shape
     item, wide, times = call.array("X").item_byte, cell.gates * hidden, steps * directions
     if not backward:
-        parts = [(_product("Gemm", 1, batch, wide, length, 0, 1), times, FORWARD) for length in (features, hidden)]
-        small = [(_pointwise(op, batch * hidden, inputs, item), each * times, FORWARD)
+        parts = [
+            (_product_part("Gemm", 1, batch, wide, length, 0, 1), times, FORWARD) for length in (features, hidden)
+        ]
+        small = [(_pointwise_part(op, batch * hidden, inputs, item), each * times, FORWARD)
                  for op, each, inputs in cell.forward]  # fmt: skip
         return parts + small
     both = (features, hidden)
-    parts = [(_product("Gemm", 1, batch, length, wide), times, calls.INPUT_GRADIENT) for length in both]
-    parts += [(_product("Gemm", 1, wide, length, batch, 1, 0), times, calls.WEIGHT_GRADIENT) for length in both]
-    small = [(_pointwise(op, batch * hidden, inputs, item), each * times, calls.INPUT_GRADIENT)
+    parts = [(_product_part("Gemm", 1, batch, length, wide), times, calls.INPUT_GRADIENT) for length in both]
+    parts += [
+        (_product_part("Gemm", 1, wide, length, batch, 1, 0), times, calls.WEIGHT_GRADIENT) for length in both
+    ]
+    small = [(_pointwise_part(op, batch * hidden, inputs, item), each * times, calls.INPUT_GRADIENT)
              for op, each, inputs in cell.backward]  # fmt: skip
-    added = [(_pointwise("Add", wide * length, 2, item), (steps - 1) * directions, calls.WEIGHT_GRADIENT)
+    added = [(_pointwise_part("Add", wide * length, 2, item), (steps - 1) * directions, calls.WEIGHT_GRADIENT)
              for length in (features, hidden) if steps > 1]  # fmt: skip
     return parts + small + added
 
@@ -221,16 +225,16 @@ def _attention_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
     numel, item = outer * rows * columns, query.item_byte
     if not backward:
         return [
-            (_product("MatMul", outer, rows, columns, width, 0, 1), 1, FORWARD),
-            (_pointwise("Softmax", numel, 1, item, columns), 1, FORWARD),
-            (_product("MatMul", outer, rows, out, columns), 1, FORWARD),
+            (_product_part("MatMul", outer, rows, columns, width, 0, 1), 1, FORWARD),
+            (_pointwise_part("Softmax", numel, 1, item, columns), 1, FORWARD),
+            (_product_part("MatMul", outer, rows, out, columns), 1, FORWARD),
         ]
     return [
-        (_product("MatMulGrad", outer, rows, columns, out, 0, 1), 1, BACKWARD),
-        (_product("MatMulGrad", outer, columns, out, rows, 1, 0), 1, BACKWARD),
-        (_pointwise("SoftmaxGrad", numel, 2, item, columns), 1, BACKWARD),
-        (_product("MatMulGrad", outer, rows, width, columns), 1, BACKWARD),
-        (_product("MatMulGrad", outer, columns, width, rows, 1, 0), 1, BACKWARD),
+        (_product_part("MatMulGrad", outer, rows, columns, out, 0, 1), 1, BACKWARD),
+        (_product_part("MatMulGrad", outer, columns, out, rows, 1, 0), 1, BACKWARD),
+        (_pointwise_part("SoftmaxGrad", numel, 2, item, columns), 1, BACKWARD),
+        (_product_part("MatMulGrad", outer, rows, width, columns), 1, BACKWARD),
+        (_product_part("MatMulGrad", outer, columns, width, rows, 1, 0), 1, BACKWARD),
     ]
 
 

@@ -91,7 +91,7 @@ class Backward:
 Rule = Callable[[Backward], None]
 
 
-def _forward(one: Executed) -> Work:
+def _forward_work(one: Executed) -> Work:
     """Give the one work of an op in the forward pass."""
     rule = onnx.RULES[one.op]
     if rule is None:
@@ -109,7 +109,7 @@ _SAVED: Mapping[str, tuple[tuple[int, ...], ...]] = {
 """By op and place, the inputs that the gradient of an input needs; of other ops, all."""
 
 
-def _pointwise(back: Backward) -> None:
+def _pointwise_back(back: Backward) -> None:
     one, given = back.one, back.given
     for at in back.wanted:
         if one.op in ("Add", "Sum") or (one.op == "Sub" and at == 0):
@@ -127,7 +127,7 @@ def _pointwise(back: Backward) -> None:
         back.fold(at, full)
 
 
-def _product(back: Backward) -> None:
+def _product_back(back: Backward) -> None:
     one = back.one
     left, right = onnx.factors(one.call)
     given = reshaped(back.given, (*stretched(left, right), left.shape[-2], right.shape[-1]))
@@ -162,14 +162,14 @@ def _einsum(back: Backward) -> None:
         mine, other = terms[at], terms[1 - at]
         if set(mine) - set(other) - set(out) or len(set(mine)) < len(mine.replace("...", ".")):
             raise NoRule(f"EinsumGrad of {equation}"[:60])
-        (work,) = onnx.summed_product(f"{out},{other}->{mine}", given, back.input(1 - at), back.input(at))
-        made = back.make(at)
         read = [given, back.input(1 - at)]
+        (work,) = onnx.summed_product(f"{out},{other}->{mine}", read, (back.input(at),))
+        made = back.make(at)
         back.run("gemm", work.dimensions, read, [made], back.product_pass(at))
 
 
 def _convolution(back: Backward) -> None:
-    work, given = _forward(back.one), back.given
+    work, given = _forward_work(back.one), back.given
     for at, name in ((0, INPUT_GRADIENT), (1, calls.WEIGHT_GRADIENT)):
         if at in back.wanted:
             back.run("conv", dict(work.dimensions), [given, back.input(1 - at)], [back.make(at)], name)
@@ -179,10 +179,10 @@ def _convolution(back: Backward) -> None:
         back.run("reduction", traffic(given.numel, [given], [made], row=row), [given], [made])
 
 
-def _row(back: Backward) -> None:
+def _row_back(back: Backward) -> None:
     """Note the gradient of an op that is one row with parts."""
     one, recurrent = back.one, back.one.op != "Attention"
-    work, to_input = _forward(one), 0 in back.wanted
+    work, to_input = _forward_work(one), 0 in back.wanted
     parts = parts_of(one.call, work.dtype, one.module, backward=True, input_gradient=to_input)
     row = TracedOp(f"{one.op}Grad", work.kind, work.dimensions, work.dtype, BACKWARD, one.module, parts)
     row.input_gradient = to_input
@@ -197,7 +197,7 @@ def _same_kind(*places: int, with_result: bool = False) -> Rule:
     """Make the rule of a gradient that costs the same kind of work as the op, reading some of its inputs."""
 
     def rule(back: Backward) -> None:
-        work = _forward(back.one)
+        work = _forward_work(back.one)
         read = [back.given, *back.saved(places), *([back.one.made] if with_result else [])]
         written = [back.make(at) for at in back.wanted]
         numel, row = (int(work.dimensions.get(name, 0)) for name in ("numel", "row"))
@@ -220,7 +220,7 @@ def _moved(back: Backward) -> None:
         back.run("copy", {**sizes, "read_byte": taken}, given, [made])
 
 
-def _reduced(back: Backward) -> None:
+def _reduced_back(back: Backward) -> None:
     one, given = back.one, back.given
     plain = one.op in ("ReduceSum", "ReduceMean")
     read = [given] if plain else [given, back.input(0), one.made]
@@ -229,18 +229,18 @@ def _reduced(back: Backward) -> None:
 
 
 GRADIENTS: Mapping[str, Rule] = {
-    **dict.fromkeys(("Gemm", "MatMul"), _product), "Einsum": _einsum,
+    **dict.fromkeys(("Gemm", "MatMul"), _product_back), "Einsum": _einsum,
     **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
-    **dict.fromkeys(("LSTM", "GRU", "RNN", "Attention"), _row), **dict.fromkeys(onnx.NORMS, _same_kind(0, 1)),
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "Attention"), _row_back), **dict.fromkeys(onnx.NORMS, _same_kind(0, 1)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _same_kind(with_result=True)),
     **dict.fromkeys(("MaxPool", "LpPool", "GlobalMaxPool", "GlobalLpPool"), _same_kind(0, with_result=True)),
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "Resize", "Upsample"), _same_kind()),
     **dict.fromkeys(("CumSum", "TopK"), _same_kind()),
     **dict.fromkeys(("LRN", "GridSample", "RoiAlign"), _same_kind(0, 1)),
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _same_kind(0, 1)),
-    **dict.fromkeys(onnx.POINTWISE, _pointwise), **dict.fromkeys(onnx.MOVES | onnx.PICKS, _moved),
+    **dict.fromkeys(onnx.POINTWISE, _pointwise_back), **dict.fromkeys(onnx.MOVES | onnx.PICKS, _moved),
     **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"), _moved), "Gather": _same_kind(1),
-    **dict.fromkeys(onnx.REDUCTIONS, _reduced),
+    **dict.fromkeys(onnx.REDUCTIONS, _reduced_back),
 }  # fmt: skip
 """By op, the rule of its gradient; the gradient of an op that is missing is unsupported and listed."""
 

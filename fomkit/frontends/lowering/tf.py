@@ -24,7 +24,7 @@ def _spatial(call: Call, values: Sequence[int]) -> list[int]:
     return [1] * (3 - len(inner)) + list(inner)
 
 
-def _channels(call: Call, values: Array) -> int:
+def _channel_count(call: Call, values: Array) -> int:
     return values.shape[1] if _channels_first(call) else values.shape[-1]
 
 
@@ -48,11 +48,11 @@ def cut(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
     return pad, 2 * pad - less
 
 
-def _dimensions(call: Call, small: Array, large: Array, kernel: Sequence[int], *, transposed: bool) -> Dimensions:
+def _conv_sizes(call: Call, small: Array, large: Array, kernel: Sequence[int], *, transposed: bool) -> Dimensions:
     """Describe a convolution by its two sides: ``large`` has the positions that the kernel slides over."""
     depthwise = "Depthwise" in call.op
     *lengths, into, _ = kernel
-    large_channels, small_channels = _channels(call, large), _channels(call, small)
+    large_channels, small_channels = _channel_count(call, large), _channel_count(call, small)
     groups = large_channels if depthwise else large_channels // max(into, 1)
     lengths = [1] * (3 - len(lengths)) + list(lengths)
     strides = _spatial(call, call.arguments["strides"])
@@ -81,7 +81,7 @@ def convolution(call: Call) -> list[Work]:
     """Rule of Conv2D, Conv3D and DepthwiseConv2dNative; when backward, a transposed one's input gradient."""
     large, small, weight = call.array("input"), call.results[0], call.array("filter")
     backward = bool(call.arguments["in_backward"])
-    dimensions = _dimensions(call, small, large, weight.shape, transposed=backward)
+    dimensions = _conv_sizes(call, small, large, weight.shape, transposed=backward)
     return [Work("conv", dimensions, large.dtype, calls.INPUT_GRADIENT if backward else calls.FORWARD)]
 
 
@@ -89,7 +89,7 @@ def input_gradient(call: Call) -> list[Work]:
     """Rule of the input gradient; in the forward pass, a transposed convolution."""
     large, small, weight = call.results[0], call.array("out_backprop"), call.array("filter")
     forward = not call.arguments["in_backward"]
-    dimensions = _dimensions(call, small, large, weight.shape, transposed=forward)
+    dimensions = _conv_sizes(call, small, large, weight.shape, transposed=forward)
     return [Work("conv", dimensions, small.dtype, calls.FORWARD if forward else calls.INPUT_GRADIENT)]
 
 
@@ -97,7 +97,7 @@ def weight_gradient(call: Call) -> list[Work]:
     """Rule of the weight gradient of a convolution, direct or transposed."""
     large, small, weight = call.array("input"), call.array("out_backprop"), call.results[0]
     transposed = bool(call.arguments["of_transposed"])
-    dimensions = _dimensions(call, small, large, weight.shape, transposed=transposed)
+    dimensions = _conv_sizes(call, small, large, weight.shape, transposed=transposed)
     return [Work("conv", dimensions, small.dtype, calls.WEIGHT_GRADIENT)]
 
 
@@ -177,7 +177,7 @@ def softmax(call: Call) -> list[Work]:
 def batch_norm(call: Call) -> list[Work]:
     """Rule of fused batch normalisation, forward or back: a row is all values of one channel."""
     values = call.array("x")
-    return calls.per_channel(call, values, _channels(call, values))
+    return calls.per_channel(call, values, _channel_count(call, values))
 
 
 def pool(call: Call) -> list[Work]:

@@ -105,14 +105,14 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
         if not 0 < one.version <= _HIGHEST_OPSET:
             message = f"is of opset {one.version}, and ONNX has those from 1 to {onnx.defs.onnx_opset_version()}"
             raise FomkitError(where, f"{message} in the package here. {_NEWEST}")
-    if not all(isinstance(text, str) for text in _texts(model.graph)):
+    if not all(isinstance(text, str) for text in _names_in(model.graph)):
         raise FomkitError(where, f"is a damaged ONNX file: a name in it is no text. {_NEWEST}")
     if len(model.graph.node) > MOST_NODES:
         raise FomkitError(where, f"has {len(model.graph.node):,} ops. {MOST_NODES:,} are the most that are read.")
     return model, model.graph
 
 
-def _texts(graph: Graph) -> Iterator[str]:
+def _names_in(graph: Graph) -> Iterator[str]:
     """Give the names in a graph; the library hands damaged ones over as bytes."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
@@ -196,7 +196,7 @@ def _word(text: str, taken: set[str]) -> str:
     return name
 
 
-def _given(graph: Any, where: str) -> list[tuple[str, int, list[Any]]]:
+def _graph_inputs(graph: Any, where: str) -> list[tuple[str, int, list[Any]]]:
     stored = {one.name for one in graph.initializer}
     found = []
     for value in graph.input:
@@ -242,7 +242,7 @@ def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
     `wanted`: values that were asked for. Raises FomkitError when an input is no tensor, has a dimension below 1,
     or a size has no value.
     """
-    given = _given(graph, where)
+    given = _graph_inputs(graph, where)
     axis = _batch_axis(graph, given[0][0])
     batch_name = _batch_name(given, axis)
     first = given[0][2]
@@ -326,7 +326,7 @@ class Weights:
     external: int
 
 
-def _ends(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> list[tuple[str, int]]:
+def _final_uses(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> list[tuple[str, int]]:
     """Follow a stored tensor through views to the ops that compute with it."""
     waiting, seen, found = [name], {name}, []
     while waiting:
@@ -352,11 +352,11 @@ def find_weights(graph: Any, nodes: Iterable[Any]) -> Weights:
     external = 0
     for one in graph.initializer:
         external += one.data_location == one.EXTERNAL
-        kinds[_kind(one, _ends(one.name, uses))].append(one.name)
+        kinds[_weight_kind(one, _final_uses(one.name, uses))].append(one.name)
     return Weights(tuple(kinds["trainable"]), tuple(kinds["quantised"]), tuple(kinds["others"]), external)
 
 
-def _kind(tensor: Any, ends: list[tuple[str, int]]) -> str:
+def _weight_kind(tensor: Any, ends: list[tuple[str, int]]) -> str:
     dtype = dtype_of(tensor.data_type) or ""
     if any(at in _QUANTISED.get(op, ()) for op, at in ends) and not dtype.startswith(("fp", "bf")):
         return "quantised"

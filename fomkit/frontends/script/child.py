@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,7 +79,7 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     spec.loader.exec_module(program)
 
 
-def _failed(error: FomkitError, *, quotes: bool = False) -> dict[str, list[str] | bool]:
+def _failed(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object]:
     """Give the answer of a child that failed; whether it ``quotes`` what the program printed."""
     return {"error": [error.where, error.what], "quotes": quotes}
 
@@ -143,7 +143,7 @@ def _partial(error: BaseException | None, watch: Watch[Any], request: dict[str, 
     return f"the program {ended} after {steps}, of which {WANTED_ROUND} or more were wanted"
 
 
-def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCapture[T]) -> dict[str, Any]:
+def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCapture[T]) -> Mapping[str, object]:
     """Run the program, and tell of one that was not stopped."""
     error, path = None, Path(request["path"])
     try:

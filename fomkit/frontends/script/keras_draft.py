@@ -17,12 +17,11 @@ from keras.src.trainers.data_adapters.torch_data_loader_adapter import TorchData
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import LastBatch, Workload
-from fomkit.frontends.detect import source_tree
 from fomkit.frontends.drafting import Request, SizedStep, make_draft, trace_sizes
 from fomkit.frontends.keras.inputs import Prepared, batched, specs
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
-from fomkit.frontends.model_file import explain_exception
+from fomkit.frontends.model_file import explain_exception, source_tree
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.keras_watch import FIT, FitWatch, Taken, Training, first_axis
 from fomkit.frontends.step import Draft
@@ -37,7 +36,7 @@ class Epoch:
     origin: str
 
 
-def _number(value: Any) -> int:
+def _as_int(value: Any) -> int:
     return int(getattr(value, "numpy", lambda: value)())
 
 
@@ -58,10 +57,10 @@ def _unbatched(dataset: Any, batch: int) -> Epoch | None:
     at = _batching(dataset)
     if at is None or _cardinality(at) != _cardinality(dataset):
         return None
-    samples, size = _cardinality(at._input_dataset), _number(at._batch_size)
+    samples, size = _cardinality(at._input_dataset), _as_int(at._batch_size)
     if samples is None or size != batch:
         return None
-    drops = bool(_number(at._drop_remainder))
+    drops = bool(_as_int(at._drop_remainder))
     return Epoch(samples, "drop" if drops else "keep", "has the samples that the dataset batches")
 
 
@@ -117,11 +116,11 @@ def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch
 def _unbatched_samples(dataset: Any) -> int | None:
     """Count the samples of a dataset whose batches may have any size."""
     at = _batching(dataset)
-    exact = None if at is None else _unbatched(dataset, _number(at._batch_size))
+    exact = None if at is None else _unbatched(dataset, _as_int(at._batch_size))
     return exact.samples if exact else None
 
 
-def _given(batch: Any) -> Any:
+def _given_parts(batch: Any) -> Any:
     """Leave out the targets and weights that a batch does not have."""
     while isinstance(batch, tuple | list) and len(batch) > 1 and batch[-1] is None:
         batch = batch[:-1]
@@ -145,7 +144,7 @@ def _further_fits(training: Training) -> list[int]:
     return sorted({node.lineno for node in fits})
 
 
-def _notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
+def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
     training = taken.training
     place = f"{training.way} at {training.place}"
     yield f"taken from the running program: {place}, its step {training.steps}"
@@ -179,7 +178,7 @@ def _of_fit(training: Training) -> Iterator[str]:
 
 def _prepared(training: Training, batch: int) -> Prepared:
     own, model = training.own, training.model
-    given = specs(_given(training.batch) if own is None else own.tensors(training.batch))
+    given = specs(_given_parts(training.batch) if own is None else own.tensors(training.batch))
     inputs = lambda sizes: batched(given, batch, sizes["batch"])  # noqa: E731
     if own is None:
         return Prepared(model, inputs, None, model.optimizer, "train")
@@ -226,7 +225,7 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
     sized = _traced(training, batch, request)
     draft = make_draft(
         workload, Request(request["name"], where, "train", {}), describe_model(model, "train"), sized,
-        list(_notes(taken, batch, epoch)),
+        list(_run_notes(taken, batch, epoch)),
     )  # fmt: skip
     return replace(draft, notes=[f"partial: {partial_because}", *draft.notes]) if partial_because else draft
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from torch.utils import data
 
-from fomkit.frontends.detect import source_tree
-from fomkit.frontends.script.torch_recorder import loader_facts
+from fomkit.frontends.model_file import source_tree
+from fomkit.frontends.script.torch_recorder import length_of, loader_facts
 
 _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -81,7 +81,7 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
     return [_Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno)]
 
 
-def _value(node: ast.expr, frame: FrameType) -> Any:
+def _looked_up(node: ast.expr, frame: FrameType) -> Any:
     """Look a plain expression up in a frame: names, attributes, items and arithmetic; nothing is called."""
     if isinstance(node, ast.Constant):
         return node.value
@@ -90,26 +90,26 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
             if node.id in names:
                 return names[node.id]
     if isinstance(node, ast.Attribute):
-        return getattr(_value(node.value, frame), node.attr)
+        return getattr(_looked_up(node.value, frame), node.attr)
     if isinstance(node, ast.Subscript):
-        return _value(node.value, frame)[_value(node.slice, frame)]
+        return _looked_up(node.value, frame)[_looked_up(node.slice, frame)]
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        return _ARITHMETIC[type(node.op)](_value(node.left, frame), _value(node.right, frame))
+        return _ARITHMETIC[type(node.op)](_looked_up(node.left, frame), _looked_up(node.right, frame))
     if isinstance(node, ast.Call) and _called(node) == "int" and len(node.args) == 1:
-        return int(_value(node.args[0], frame))
+        return int(_looked_up(node.args[0], frame))
     raise Unknown
 
 
-def _known(node: ast.expr, frame: FrameType) -> Any:
+def _looked_up_or_none(node: ast.expr, frame: FrameType) -> Any:
     try:
-        return _value(node, frame)
+        return _looked_up(node, frame)
     except Exception:  # whatever the user's objects raise when they are looked at
         return None
 
 
 def _is_over(node: ast.expr, frame: FrameType, loader: Any) -> bool:
     """Tell whether an expression is a loader, or what goes over it in its place."""
-    value = _known(node, frame)
+    value = _looked_up_or_none(node, frame)
     return value is loader or any(getattr(value, "__dict__", {}).get(name) is loader for name in _INSIDE)
 
 
@@ -131,7 +131,7 @@ def _rounds(loop: _Loop) -> int | None:
         return None
     for node in _unwrapped(loop.node.iter):
         if isinstance(node, ast.Call) and _called(node) in _RANGES and 1 <= len(node.args) <= 3:
-            bounds = [_known(argument, loop.frame) for argument in node.args]
+            bounds = [_looked_up_or_none(argument, loop.frame) for argument in node.args]
             return len(range(*bounds)) if all(type(bound) is int for bound in bounds) else None
     return None
 
@@ -165,19 +165,11 @@ def _outside(loops: list[_Loop], data: _Loop) -> RunLength:
     return RunLength(rounds or None, f"from the loop at {loops[-1].place}")
 
 
-def _whole(value: Any, least: int = 1) -> int | None:
+def _whole_count(value: Any, least: int = 1) -> int | None:
     """Give a count that is a whole number; None for streams without an end, and for what is not set."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value) if value >= least and value == int(value) else None
-
-
-def _length(values: Any) -> int | None:
-    """Give the samples of a dataset, or of several by name; None for none and for a stream."""
-    try:
-        return sum(map(len, values.values())) if isinstance(values, dict) else len(values)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _stops_early(callbacks: Any) -> list[str]:
@@ -189,22 +181,22 @@ def _hugging_face(trainer: Any, _loader: Any) -> RunLength:
     """Read transformers.Trainer: whole epochs, else the steps that it works out of them itself."""
     arguments, remarks = trainer.args, _stops_early(trainer.callback_handler.callbacks)
     by_steps = arguments.max_steps > 0
-    epochs = None if by_steps else _whole(arguments.num_train_epochs)
+    epochs = None if by_steps else _whole_count(arguments.num_train_epochs)
     strategy = getattr(arguments.eval_strategy, "value", arguments.eval_strategy)
-    validated = {"no": 0, "epoch": _length(trainer.eval_dataset)}.get(strategy)
+    validated = {"no": 0, "epoch": length_of(trainer.eval_dataset)}.get(strategy)
     if strategy == "steps":
         remarks.append(f"validates every {arguments.eval_steps} steps, not once an epoch, which is not counted")
     return RunLength(
         epochs, f"{'max_steps' if by_steps else 'num_train_epochs'} of transformers.Trainer",
-        steps=None if epochs else _whole(trainer.state.max_steps), validation_samples=validated,
-        accumulates=_whole(arguments.gradient_accumulation_steps), remarks=tuple(remarks),
+        steps=None if epochs else _whole_count(trainer.state.max_steps), validation_samples=validated,
+        accumulates=_whole_count(arguments.gradient_accumulation_steps), remarks=tuple(remarks),
     )  # fmt: skip
 
 
 def _lightning(trainer: Any, loader: Any) -> RunLength:
     """Read Lightning's Trainer: its epochs, or its steps where they end the run first."""
-    batches, every = _whole(trainer.num_training_batches), _whole(trainer.accumulate_grad_batches)
-    epochs, steps = _whole(trainer.max_epochs), _whole(trainer.max_steps)
+    batches, every = _whole_count(trainer.num_training_batches), _whole_count(trainer.accumulate_grad_batches)
+    epochs, steps = _whole_count(trainer.max_epochs), _whole_count(trainer.max_steps)
     if epochs and steps:
         by_epochs = epochs * math.ceil(batches / (every or 1)) if batches else math.inf
         epochs, steps = (epochs, None) if by_epochs <= steps else (None, steps)
@@ -219,7 +211,7 @@ def _lightning(trainer: Any, loader: Any) -> RunLength:
 
 def _cut(batches: int | None, loader: Any) -> int | None:
     """Give the samples of an epoch that ends after so many batches; None where it ends with the loader."""
-    batch, whole = (None, None) if loader is None else (loader_facts(loader).batch, _length(loader))
+    batch, whole = (None, None) if loader is None else (loader_facts(loader).batch, length_of(loader))
     return batches * batch if batches and batch and (whole is None or batches < whole) else None
 
 

@@ -15,8 +15,7 @@ from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.run_length import RunLength
 from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
-from fomkit.frontends.script.torch_sizes import named_by_batch
-from fomkit.frontends.script.torch_steps import StepWatch, Taken
+from fomkit.frontends.script.torch_steps import StepWatch, Taken, named_by_batch
 from fomkit.frontends.sizes import NoExpression
 from fomkit.frontends.step import Draft, count_rows
 from fomkit.frontends.step_spread import difference_notes, doubt_of_axis
@@ -62,7 +61,7 @@ def _accumulates(taken: Taken) -> bool:
     return len(taken.steps_by) == 1 and taken.seen.backwards > max(taken.seen.closures, 1)
 
 
-def _named(taken: Taken, batch: int | None) -> tuple[list[TracedOp], str]:
+def _ops_by_batch(taken: Taken, batch: int | None) -> tuple[list[TracedOp], str]:
     """Give the ops with the batch as a name, and what is to be said of it after the number of samples."""
     others, ops = taken.others, taken.step.ops
     if isinstance(others, str):
@@ -79,7 +78,7 @@ def _named(taken: Taken, batch: int | None) -> tuple[list[TracedOp], str]:
     )
 
 
-def _notes(taken: Taken, batch: int | None, read_from: str, ops: list[TracedOp], why: str) -> Iterator[str]:
+def _run_notes(taken: Taken, batch: int | None, read_from: str, ops: list[TracedOp], why: str) -> Iterator[str]:
     yield f"taken from the running program: its step {taken.place}, with real data on {_devices(taken)}"
     if batch is None:
         yield "the batch is not known: no DataLoader gave one, and no tensor went into a model"
@@ -142,25 +141,25 @@ def _in_epochs(length: RunLength, facts: LoaderFacts, batch: int | None) -> tupl
     return replace(length, epochs=1, train_samples=whole, validation_samples=validated), [note]
 
 
-def _parameters(taken: Taken) -> list[torch.Tensor]:
+def _trained_tensors(taken: Taken) -> list[torch.Tensor]:
     owned = [parameter for model in taken.seen.models.values() for parameter in model.parameters()]
     return list({id(parameter): parameter for parameter in (*owned, *taken.parameters)}.values())
 
 
 def _devices(taken: Taken) -> str:
-    return " and ".join(sorted({parameter.device.type for parameter in _parameters(taken)})) or "cpu"
+    return " and ".join(sorted({parameter.device.type for parameter in _trained_tensors(taken)})) or "cpu"
 
 
 def draft_script(taken: Taken, request: dict[str, Any], partial: str = "") -> Draft:
     """Make the draft of the requested ``name``; ``partial`` says why the program ended before the wanted step."""
     batch, read_from = _batch(taken)
-    named, why = _named(taken, batch)
+    named, why = _ops_by_batch(taken, batch)
     ops, layers = split_layers(named)
     rows, parts = count_rows(ops)
     facts = loader_facts(taken.seen.batches[0].loader) if taken.seen.batches else _NO_LOADER
     length, by_steps = _in_epochs(taken.length, facts, batch)
-    parameters = _parameters(taken)
-    notes = [*_notes(taken, batch, read_from, named, why), *by_steps, *taken.remarks, *taken.step.notes]
+    parameters = _trained_tensors(taken)
+    notes = [*_run_notes(taken, batch, read_from, named, why), *by_steps, *taken.remarks, *taken.step.notes]
     models = " and ".join(type(model).__name__ for model in taken.seen.models.values()) or "Program"
     return Draft(
         request["name"], f"{models}, training step", rows, parts, count_layers(layers),

@@ -117,10 +117,11 @@ def watch_compile(note: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _length(values: Any) -> int | None:
+def length_of(values: Any) -> int | None:
+    """Give the samples of a dataset, or of several by name; None for none, and for a stream without an end."""
     try:
-        return len(values)
-    except (TypeError, NotImplementedError):  # a stream does not know
+        return sum(map(len, values.values())) if isinstance(values, dict) else len(values)
+    except (TypeError, NotImplementedError):
         return None
 
 
@@ -138,7 +139,7 @@ def loader_facts(loader: Any) -> LoaderFacts:
     by_batch = getattr(loader, "batch_sampler", None)
     batch = loader.batch_size or getattr(by_batch, "batch_size", None)
     streams = isinstance(loader.dataset, data.IterableDataset)
-    samples = _length(loader.dataset if streams or loader.batch_size is None else loader.sampler)
+    samples = length_of(loader.dataset if streams or loader.batch_size is None else loader.sampler)
     drops = loader.drop_last or bool(getattr(by_batch, "drop_last", False))
     return LoaderFacts(batch if isinstance(batch, int) else None, samples, "drop" if drops else "keep")
 

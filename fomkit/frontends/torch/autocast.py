@@ -162,7 +162,7 @@ _UNKNOWN = (
 )
 
 
-def _link(ranks: int) -> tuple[str, bool]:
+def _tier_of(ranks: int) -> tuple[str, bool]:
     """Name the tier that the ranks span, as torchrun tells it, and whether that is only assumed."""
     local = os.environ.get("LOCAL_WORLD_SIZE", "")
     return ("system", False) if local.isdigit() and ranks > int(local) else ("node", not local.isdigit())
@@ -173,7 +173,7 @@ def _exchanges(channels: int, ranks: int, path: str) -> Iterator[TracedOp]:
 
     Forward every rank gathers mean, inverse deviation and count; back two sums are added up.
     """
-    shared: Dimensions = {"ranks": ranks, "link": _link(ranks)[0]}
+    shared: Dimensions = {"ranks": ranks, "link": _tier_of(ranks)[0]}
     forward: Dimensions = {"collective": "all_gather", "message_byte": 4 * (2 * channels + 1), **shared}
     backward: Dimensions = {"collective": "all_reduce", "message_byte": 4 * 2 * channels, **shared}
     yield TracedOp("c10d::allgather_", "collective", forward, "fp32", FORWARD, path)
@@ -188,7 +188,7 @@ def _note_exchange(module: Any, recorder: Recorder) -> None:
     ranks = distributed.get_world_size(module.process_group)
     if ranks == 1:
         return
-    if _link(ranks)[1]:
+    if _tier_of(ranks)[1]:
         recorder.note(f"SyncBatchNorm: its {ranks} ranks are taken to be one node's; LOCAL_WORLD_SIZE is not set")
     for row in _exchanges(module.num_features, ranks, recorder.stack.top.path):
         if row.pass_name == FORWARD or torch.is_grad_enabled():

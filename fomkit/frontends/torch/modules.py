@@ -36,7 +36,7 @@ def pack_without_data(
     """
     by_step = values.transpose(0, 1) if batch_first else values
     steps, batch = by_step.shape[:2]
-    known = _known(lengths)
+    known = _known_lengths(lengths)
     if known is None:
         recorder.note("packed sequences: lengths are not known without data; every sequence is taken as full")
         known = [steps] * batch
@@ -46,7 +46,7 @@ def pack_without_data(
     return packed if batch_first else packed.clone(), samples
 
 
-def _known(lengths: torch.Tensor) -> list[int] | None:
+def _known_lengths(lengths: torch.Tensor) -> list[int] | None:
     """Give the values of lengths that have any."""
     if type(lengths) is not torch.Tensor or lengths.is_meta:
         return None

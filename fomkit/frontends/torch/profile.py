@@ -1,28 +1,309 @@
-"""A PyTorch workload's draft of a profile, of a user's file in a child process or made in this one."""
+"""A PyTorch workload's step, without data under the recorder or for real, and the draft of its profile.
+
+The workload is a user's file's, in a child process, or one made in this one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from functools import partial
+import gc
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import model_file
-from fomkit.frontends.drafting import Request, Traced, make_draft, run_file_request, trace_sizes, traced_with
+from fomkit.frontends.drafting import (
+    Request,
+    Traced,
+    make_draft,
+    replaced,
+    run_file_request,
+    trace_sizes,
+    traced_with,
+)
 from fomkit.frontends.model_file import count_errors, explain_exception, model_errors, run_file, take_workload
 from fomkit.frontends.sizes import Sizes
-from fomkit.frontends.step import Draft, Route, profile_by_routes
-from fomkit.frontends.torch.calls import inputs_and_sizes, model_without_data, shape_only
-from fomkit.frontends.torch.modules import watch_made_modules
-from fomkit.frontends.torch.optimizers import make_optimizer
-from fomkit.frontends.torch.step import Prepared, trace_step
+from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
+from fomkit.frontends.torch.autocast import follow_autocast, watch_sync_norms
+from fomkit.frontends.torch.calls import inputs_and_sizes, model_without_data, shape_only, tensors_of
+from fomkit.frontends.torch.modules import CallWatcher, watch_made_modules, watch_modules
+from fomkit.frontends.torch.optimizers import make_optimizer, trace_update, update_lines
+from fomkit.frontends.torch.order import layer_rows, watch_layers
+from fomkit.frontends.torch.recorder import Recorder
 
 
-def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepared, dict[str, int], list[str]]:
+@dataclass(frozen=True)
+class Prepared:
+    """A workload ready to be traced, its tensors without data.
+
+    `stand_ins`: for the ``id`` of each parameter that the optimizer may hold the traced one.
+    """
+
+    model: torch.nn.Module
+    inputs: Callable[[Sizes], Any]
+    loss: Callable[[Any, Any], Any] | None
+    optimizer: torch.optim.Optimizer | None
+    stand_ins: Mapping[int, torch.Tensor]
+    mode: str
+    on_meta: bool
+    where: str
+
+
+def arguments_for(model: torch.nn.Module, inputs: Any, notes: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Put a tensor, a tuple or a dict as the arguments of a model; what it does not take is left for the loss."""
+    if not isinstance(inputs, tuple | list | Mapping):
+        return (inputs,), {}
+    parameters = inspect.signature(model.forward).parameters.values()
+    if isinstance(inputs, Mapping):
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        names = {parameter.name for parameter in parameters}
+        given = {name: value for name, value in inputs.items() if takes_all or name in names}
+        if left := [repr(name) for name in inputs if name not in given]:
+            notes.append(f"inputs {', '.join(left)} are not taken by the model and go to the loss only")
+        return (), given
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    takes_all = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    places = len(inputs) if takes_all else sum(parameter.kind in by_position for parameter in parameters)
+    if places < len(inputs):
+        notes.append(f"the model takes {places} of {len(inputs)} inputs; the rest go to the loss only")
+    return tuple(inputs[:places]), {}
+
+
+def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> torch.Tensor:
+    """Give the loss of a model's output: the workload's own, the output's, or the sum of its first tensor."""
+    if prepared.loss is not None:
+        loss = prepared.loss(output, inputs)
+    elif isinstance(getattr(output, "loss", None), torch.Tensor):
+        loss = output.loss
+        notes.append("no loss_fn is given: the output's own .loss is taken")
+    else:
+        tensors = tensors_of(output)
+        loss = tensors[0].sum() if tensors else None
+        notes.append("no loss_fn is given: the sum of the output's first tensor is taken as the loss")
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r:.80}"
+        message = f"the loss is {shape}. One number was expected: let loss_fn take the mean."
+        raise FomkitError(prepared.where, message)
+    if not loss.requires_grad:
+        raise FomkitError(
+            prepared.where,
+            "the loss depends on no trainable parameter, so there is no backward pass. Leave some parameter "
+            "trainable, or profile with --mode infer.",
+        )
+    return loss
+
+
+# Taken apart, attention would else widen half-precision factors, which no fused kernel does.
+_SETTINGS = {"mkldnn_enabled": False, "math_sdp_allow_fp16_bf16_reduction": True}
+"""PyTorch's settings while a step runs; the second came with version 2.5."""
+
+
+@contextmanager
+def plain_kernels(mode: str) -> Iterator[None]:
+    """Have composite layers taken apart, whatever fused kernels a CPU has for them."""
+    known = {name: value for name, value in _SETTINGS.items() if hasattr(torch._C, f"_get_{name}")}
+    before = {name: getattr(torch._C, f"_get_{name}")() for name in known}
+    try:
+        for name, value in known.items():
+            getattr(torch._C, f"_set_{name}")(value)
+        with sdpa_kernel(SDPBackend.MATH), torch.set_grad_enabled(mode == "train"):
+            yield
+    finally:
+        for name, value in before.items():
+            getattr(torch._C, f"_set_{name}")(value)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Let no search for reference cycles free tensors at a moment that depends on what ran before."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) -> None:
+    # The output is held until the backward pass is over, as a training loop's variable holds it.
+    values, named = arguments_for(prepared.model, inputs, notes)
+    output = prepared.model(*values, **named)
+    if prepared.mode == "infer":
+        return
+    loss = loss_of(prepared, output, inputs, notes)
+    with recorder.backward(loss):
+        # What loss.backward() does in the end. As a function that modes can override, that would run without
+        # them, and so without them everything that checkpointing runs again.
+        torch.autograd.Variable._execution_engine.run_backward(
+            (loss,), (torch.ones_like(loss),), False, False, (), allow_unreachable=True, accumulate_grad=True
+        )
+
+
+def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
+    """Trace one step at the given sizes."""
+    notes: list[str] = []
+    model = prepared.model
+    inputs = prepared.inputs(sizes)
+    for parameter in model.parameters():
+        parameter.grad = None
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    recorder = Recorder(trainable, on_meta=prepared.on_meta)
+    recorder.order.hold_model(model)
+    recorder.order.hold(inputs, "input")
+    with ExitStack() as stack:
+        stack.enter_context(watch_modules(model, recorder))
+        recorder.layers = layers = stack.enter_context(watch_layers(model))
+        stack.enter_context(follow_autocast(recorder, on_meta=prepared.on_meta))
+        stack.enter_context(watch_sync_norms(recorder))
+        stack.enter_context(plain_kernels(prepared.mode))
+        stack.enter_context(recorder)
+        stack.enter_context(CallWatcher(recorder))
+        with no_collection():
+            _run(prepared, inputs, recorder, notes)
+        recorder.order.hold_model(model)
+        lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
+    step, update = recorder.finish([*notes, *recorder.checkpoint_notes, *recorder.notes]), Update()
+    if prepared.mode == "train":
+        update = trace_update(prepared.optimizer, prepared.stand_ins)
+        modules = {id(one): name.rpartition(".")[0] for name, one in model.named_parameters()}
+        executed = recorder.order.executed
+        lines += update_lines(prepared.optimizer, prepared.stand_ins, update.rows, modules, executed)
+    return recorder.with_update(step, update, lines, layer_rows(layers, model))
+
+
+@dataclass
+class RealStep:
+    """A step that can be run again and again.
+
+    `run`: runs it and gives the loss; of an inference the output.
+    `sizes`: its named sizes.
+    """
+
+    run: Callable[[], Any]
+    sizes: dict[str, int]
+    notes: list[str] = field(default_factory=list)
+
+
+Casting = Callable[[], AbstractContextManager[Any]]
+"""Gives what the forward pass and the loss run in: autocast to bf16, or nothing."""
+
+
+def _training(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
+    model, optimizer = prepared.model, prepared.optimizer
+    values, named = arguments_for(model, inputs, notes)
+    parameters = list(model.parameters())
+
+    def run() -> Any:
+        if optimizer is None:
+            for parameter in parameters:
+                parameter.grad = None
+        else:
+            optimizer.zero_grad(set_to_none=True)
+        with casting():
+            loss = loss_of(prepared, model(*values, **named), inputs, notes)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if optimizer is not None:
+            optimizer.step()
+        return loss.detach()
+
+    return run
+
+
+def _inference_run(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
+    values, named = arguments_for(prepared.model, inputs, notes)
+
+    def run() -> Any:
+        with torch.no_grad(), casting():
+            return prepared.model(*values, **named)
+
+    return run
+
+
+def real_step(workload: Workload, request: Request, device: str, precision: str = "") -> RealStep:
+    """Make a workload's step ready to run.
+
+    `workload`: its model is used itself; `device`: ``cpu`` or ``cuda``; `precision`: ``bf16`` for autocast of
+    forward pass and loss; "" for the step as it is. Raises FomkitError when the workload lacks something.
+    """
+    notes: list[str] = []
+    model = workload.model.to(device)
+    infer = request.mode == "infer"
+    model.train(not infer)
+    optimizer = None if infer else make_optimizer(workload.optimizer, model, request.where)
+    if optimizer is None and not infer:
+        notes.append("no optimizer is given: the step has no update")
+    make, sizes = inputs_and_sizes(workload, request.sizes, request.where, real=True)
+    prepared = Prepared(
+        model, make, workload.loss, optimizer, stand_ins={}, mode=request.mode, on_meta=False, where=request.where
+    )
+    if getattr(model, "_orig_mod", model) is not model:
+        notes.append("the model is compiled and was timed so; what it compiles has no rows")
+    values = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, make(sizes))
+    casting: Casting = partial(torch.autocast, device, dtype=torch.bfloat16) if precision else nullcontext
+    ready = (_inference_run if infer else _training)(prepared, values, casting, notes)
+    return RealStep(ready, sizes, notes)
+
+
+def check_finite(result: Any, where: str) -> None:
+    """Raise where a loss, or an output, is not made of finite numbers."""
+    for leaf in tensors_of(result):
+        if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
+            what = f"loss is {leaf.item()}" if leaf.numel() == 1 else "output has numbers that are not finite"
+            raise FomkitError(
+                where,
+                f"the {what} in the first step, and times of such numbers are no times of training. Let inputs "
+                "give values as in training, for example torch.randn, and not torch.empty.",
+            )
+
+
+def is_finite(result: Any) -> bool:
+    """Tell whether a loss, or an output, is made of finite numbers."""
+    try:
+        check_finite(result, "")
+    except FomkitError:
+        return False
+    return True
+
+
+@contextmanager
+def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]) -> Iterator[None]:
+    """Run every backward pass of the program inside contexts of one's own.
+
+    `inside`: in which the engine runs. The functions around it would call themselves for ever if a mode that they
+    are led through were switched on again in them.
+    """
+
+    def watched(run: Any, context: Callable[[Any], Any]) -> Any:
+        @wraps(run)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            with context(args[0] if args else next(iter(kwargs.values()), None)):
+                return run(*args, **kwargs)
+
+        return backward
+
+    contexts: dict[str, Callable[[Any], Any]] = {
+        "backward": lambda outputs: around(outputs, True),
+        "grad": lambda outputs: around(outputs, False),
+        "_engine_run_backward": lambda _: inside(),
+    }
+    others = {name: watched(getattr(torch.autograd, name), context) for name, context in contexts.items()}
+    with replaced(torch.autograd, **others):
+        yield
+
+
+def _prepared_copy(
+    workload: Workload, request: Request, *, own: bool
+) -> tuple[Prepared, dict[str, int], list[str]]:
     notes, where = [], request.where or "profile"
     given = getattr(workload.model, "_orig_mod", workload.model)
     if given is not workload.model:
@@ -45,7 +326,7 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
 
 def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`; a model that is not one's ``own`` is copied first."""
-    prepared, sizes, notes = _prepare(workload, request, own=own)
+    prepared, sizes, notes = _prepared_copy(workload, request, own=own)
     sized = trace_sizes(partial(trace_step, prepared), sizes)
     # Lazy modules have no sizes before they have run.
     parameters = list(prepared.model.parameters())
@@ -76,7 +357,7 @@ def check_workload(workload: Workload, where: str) -> None:
         raise ManyFomkitError(errors)
 
 
-def _profile(path: Path, request: Request) -> dict[str, Any]:
+def _profile_file(path: Path, request: Request) -> Mapping[str, object]:
     with shape_only(request.route), watch_made_modules():
         workload = take_workload(run_file(path), request.where, check_workload)
         return {"draft": asdict(draft_profile(workload, request, own=True))}
@@ -84,7 +365,7 @@ def _profile(path: Path, request: Request) -> dict[str, Any]:
 
 def main() -> None:
     """Run one request."""
-    run_file_request(_profile, lambda error: isinstance(error, model_file.NEVER_MENDED))
+    run_file_request(_profile_file, lambda error: isinstance(error, model_file.NEVER_MENDED))
 
 
 _WHERE = "profile"

@@ -139,7 +139,7 @@ def _grid(cells: Cells) -> Any:
     return made([size_of(cells, "numel") // row, row], cells)
 
 
-def _sum(cells: Cells) -> GraphCase:
+def _sum_case(cells: Cells) -> GraphCase:
     """Make a sum: of a gradient over the batch, the first axis; forward over the last."""
     function, back = raw(cells.get("op") or "Sum"), cells["pass_name"].startswith("backward")
     row = size_of(cells, "row")
@@ -167,7 +167,7 @@ def _cross_entropy(cells: Cells) -> GraphCase:
     return same_in_double(lambda values, of: function(features=values, labels=of), [data, labels])
 
 
-def _channels(cells: Cells) -> Any:
+def _channel_values(cells: Cells) -> Any:
     """Make values of numel / row channels, channels last; a row is taken from 8 samples where that fits."""
     row = size_of(cells, "row")
     samples = 8 if row % 8 == 0 else 1
@@ -191,7 +191,7 @@ def _norm_of(data: Any) -> Any:
 def _batch_norm(cells: Cells) -> GraphCase:
     import tensorflow as tf
 
-    data = _channels(cells)
+    data = _channel_values(cells)
     gain, bias = (made([data.shape[-1]], {**cells, "dtype": "fp32"}) for _ in range(2))
     function, none = raw("FusedBatchNormV3"), tf.zeros((0,))
 
@@ -209,7 +209,7 @@ def _batch_norm(cells: Cells) -> GraphCase:
 def _batch_norm_back(cells: Cells) -> GraphCase:
     import tensorflow as tf
 
-    data, gradient = _channels(cells), _channels(cells)
+    data, gradient = _channel_values(cells), _channel_values(cells)
     gain, reserved = made([data.shape[-1]], {**cells, "dtype": "fp32"}), _norm_of(data)[3:6]
     function = raw("FusedBatchNormGradV3")
 
@@ -259,13 +259,13 @@ def _lookup_back(cells: Cells) -> GraphCase:
 
 
 OVER: Mapping[str, Maker] = {
-    **dict.fromkeys(("Sum", "Mean", "Max"), _sum), "BiasAddGrad": _bias_gradient,
+    **dict.fromkeys(("Sum", "Mean", "Max"), _sum_case), "BiasAddGrad": _bias_gradient,
     **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax), "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy,
     "FusedBatchNormV3": _batch_norm, "FusedBatchNormGradV3": _batch_norm_back,
     **dict.fromkeys(("GatherV2", "ResourceGather"), _lookup), "UnsortedSegmentSum": _lookup_back,
 }  # fmt: skip
 """Makers of ops over rows and tables, by TensorFlow's name."""
-UNNAMED: Mapping[str, Maker] = {"softmax": _softmax, "reduction": _sum}
+UNNAMED: Mapping[str, Maker] = {"softmax": _softmax, "reduction": _sum_case}
 
 
 def over_rows(cells: Cells) -> GraphCase:

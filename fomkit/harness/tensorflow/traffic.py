@@ -182,17 +182,17 @@ def raw(name: str) -> Any:
     return found
 
 
-def _values(cells: Cells, name: str, numel: int | None = None) -> Any:
+def _random_values(cells: Cells, name: str, numel: int | None = None) -> Any:
     import tensorflow as tf
 
     values = made([size_of(cells, "numel") if numel is None else numel], cells)
     return tf.abs(values) + 0.5 if name in POSITIVE and values.dtype.is_floating else values
 
 
-def _one(cells: Cells) -> GraphCase:
+def _of_one(cells: Cells) -> GraphCase:
     name = cells["op"]
     function, argument = raw(name), ONE[name]
-    return same_in_double(lambda data: function(**{argument: data}), [_values(cells, name)])
+    return same_in_double(lambda data: function(**{argument: data}), [_random_values(cells, name)])
 
 
 def _two(cells: Cells) -> GraphCase:
@@ -200,7 +200,7 @@ def _two(cells: Cells) -> GraphCase:
     import tensorflow as tf
 
     name, numel = cells["op"], size_of(cells, "numel")
-    function, first = raw(name), _values(cells, name)
+    function, first = raw(name), _random_values(cells, name)
     rest = round(float(cells["read_byte"]) / tf_dtype(cells).size) - numel
     if rest <= 0 or size_of(cells, "inputs", 2) < 2:
         rest = 1
@@ -208,7 +208,7 @@ def _two(cells: Cells) -> GraphCase:
         first = tf.reshape(first, (numel // rest, rest))
     elif rest != numel:
         rest = 1
-    second = _values(cells, name, rest)
+    second = _random_values(cells, name, rest)
     return same_in_double(lambda one, other: function(x=one, y=other), [first, second])
 
 
@@ -219,27 +219,27 @@ def _bias(cells: Cells) -> GraphCase:
     row = round(float(cells["read_byte"]) / tf_dtype(cells).size) - numel
     if row < 1 or numel % row:
         raise CannotTimeError("its bytes are not those of rows and one bias for them")
-    data = tf.reshape(_values(cells, ""), (numel // row, row))
+    data = tf.reshape(_random_values(cells, ""), (numel // row, row))
     return same_in_double(lambda one, other: function(value=one, bias=other), [data, made([row], cells)])
 
 
 def _back(cells: Cells) -> GraphCase:
     name = cells["op"]
     function, (first, second) = raw(name), BACK[name]
-    values = [_values(cells, name) for _ in range(2)]
+    values = [_random_values(cells, name) for _ in range(2)]
     return same_in_double(lambda value, other: function(**{first: value, second: other}), values)
 
 
 def _select(cells: Cells) -> GraphCase:
     import tensorflow as tf
 
-    values, function = _values(cells, ""), raw("SelectV2")
+    values, function = _random_values(cells, ""), raw("SelectV2")
     chosen = tf.random.uniform(values.shape) < 0.5
     return same_in_double(lambda mask, one, other: function(condition=mask, t=one, e=other),
                           [chosen, values, tf.zeros_like(values)])  # fmt: skip
 
 
-def _fill(cells: Cells) -> GraphCase:
+def _filled(cells: Cells) -> GraphCase:
     import tensorflow as tf
 
     function, numel, value = raw("Fill"), size_of(cells, "numel"), tf.ones((), tf_dtype(cells))
@@ -260,13 +260,13 @@ def _transpose(cells: Cells) -> GraphCase:
     numel, function = size_of(cells, "numel"), raw("Transpose")
     if numel % 512:
         raise CannotTimeError("its elements are no rows of 64 in another order, and no other order is known")
-    data = tf.reshape(_values(cells, ""), (-1, 8, 64))
+    data = tf.reshape(_random_values(cells, ""), (-1, 8, 64))
     return same_in_double(lambda one: function(x=one, perm=[1, 0, 2]), [data])
 
 
 NAMED: Mapping[str, Maker] = {
-    **dict.fromkeys(ONE, _one), **dict.fromkeys(TWO, _two), **dict.fromkeys(BACK, _back),
-    **dict.fromkeys(FILLS, _fill), "BiasAdd": _bias, "SelectV2": _select, "ConcatV2": _join,
+    **dict.fromkeys(ONE, _of_one), **dict.fromkeys(TWO, _two), **dict.fromkeys(BACK, _back),
+    **dict.fromkeys(FILLS, _filled), "BiasAdd": _bias, "SelectV2": _select, "ConcatV2": _join,
     "Transpose": _transpose,
 }  # fmt: skip
 """Makers of element-wise ops and copies, by TensorFlow's name."""
@@ -276,7 +276,7 @@ def stream(cells: Cells) -> GraphCase:
     """Make a sum in place, which shows the bandwidth: no result takes memory of its own."""
     import tensorflow as tf
 
-    variable, more = tf.Variable(made([size_of(cells, "numel")], cells)), _values(cells, "")
+    variable, more = tf.Variable(made([size_of(cells, "numel")], cells)), _random_values(cells, "")
     before = variable.numpy()[:1000]
 
     def op(values: Any) -> Any:
@@ -309,6 +309,6 @@ def elementwise(cells: Cells) -> GraphCase:
         raise CannotTimeError("its bytes are not those of one or two tensors read and one written")
     if cells["kind"] == "copy":
         function = raw("DeepCopy")
-        return same_in_double(lambda data: function(x=data), [_values(cells, "")])
+        return same_in_double(lambda data: function(x=data), [_random_values(cells, "")])
     any_op = "Relu" if count == 1 else "AddV2"
     return NAMED[any_op]({**cells, "op": any_op})

@@ -134,6 +134,7 @@ def to_device(watch: Watch, torch: Any) -> dict[str, float]:
 
 
 Answer = dict[str, Any]
+"""What a child answers: what was asked for by name, or ``reason``, why there is none."""
 LONG_S = 5e-3
 """Time [s] of an op from which it does not matter that its program is cold too: reading that takes 0.1 ms."""
 

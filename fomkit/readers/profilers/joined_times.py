@@ -71,7 +71,7 @@ def canonical(op: str) -> str:
     return _SAME_OPS.get(stem, stem) + name[len(stem) :]
 
 
-def _sizes(kind: str, cells: Mapping[str, Any]) -> tuple[float | str, ...]:
+def _needed_sizes(kind: str, cells: Mapping[str, Any]) -> tuple[float | str, ...]:
     """Give what a kind must have, without what an implementation may choose."""
     names = [name for name in KINDS[kind].dimensions if name != "impl"] if kind in KINDS else []
     values = [cells.get(name) for name in names]
@@ -85,9 +85,9 @@ def _broad_pass(cells: Mapping[str, Any]) -> str:
     return str(cells["pass_name"]).partition("_")[0]
 
 
-def _exact(cells: Mapping[str, Any]) -> object:
+def _same_op(cells: Mapping[str, Any]) -> object:
     kind = cells["kind"]
-    return canonical(cells["op"]), kind, cells["dtype"], cells["pass_name"], _sizes(kind, cells)
+    return canonical(cells["op"]), kind, cells["dtype"], cells["pass_name"], _needed_sizes(kind, cells)
 
 
 def _either_gradient(key: Key) -> Key:
@@ -101,7 +101,7 @@ def _by_sizes(cells: Mapping[str, Any]) -> object:
         return None
     # A recurrent layer whose input needs no gradient has an input_size of 0 there, which no profiler tells.
     loose = {**cells, "input_size": 0.0} if kind == "rnn" else cells
-    return (kind, cells["pass_name"], _sizes(kind, loose))
+    return (kind, cells["pass_name"], _needed_sizes(kind, loose))
 
 
 def _by_numel(cells: Mapping[str, Any]) -> object:
@@ -129,13 +129,13 @@ def _whatever_pass(cells: Mapping[str, Any]) -> object:
 
 
 ROUNDS: Sequence[Key] = (
-    _exact, _either_gradient(_exact), _by_sizes, _either_gradient(_by_sizes), _by_numel, _in_pieces,
+    _same_op, _either_gradient(_same_op), _by_sizes, _either_gradient(_by_sizes), _by_numel, _in_pieces,
     _whatever_pass, lambda cells: UPDATE if cells["pass_name"] == UPDATE else None,
 )  # fmt: skip
 """By what rows and times are held to be the same, round by round."""
 
 
-def _amount(cells: Mapping[str, Any]) -> float:
+def _elements_or_flop(cells: Mapping[str, Any]) -> float:
     """Give by what rows share a time: elements, else the arithmetic."""
     for amount in (cells.get("numel"), cells.get("flop")):
         if isinstance(amount, int | float) and 0 < amount < np.inf:
@@ -184,7 +184,7 @@ def _part_by_work(rows: Sequence[Mapping[str, Any]], found: _Found) -> None:
     for pair in pairs.values():
         if len({rows[place]["pass_name"] for place in pair}) == len(pair) == 2:
             whole = sum(found.spent[place] for place in pair)
-            weights = [rows[place]["count"] * _amount(rows[place]) for place in pair]
+            weights = [rows[place]["count"] * _elements_or_flop(rows[place]) for place in pair]
             found.spent.update(
                 {place: whole * one / sum(weights) for place, one in zip(pair, weights, strict=True)}
             )
@@ -206,7 +206,7 @@ def _join_round(
         if not members:
             rest.append(one)
             continue
-        weights = [rows[place]["count"] * _amount(rows[place]) for place in members]
+        weights = [rows[place]["count"] * _elements_or_flop(rows[place]) for place in members]
         executions = sum(rows[place]["count"] for place in members)
         for place, weight in zip(members, weights, strict=True):
             found.spent[place] = found.spent.get(place, 0.0) + one.time_s * weight / sum(weights)

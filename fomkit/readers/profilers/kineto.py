@@ -55,7 +55,7 @@ class TraceRows:
     step_s: tuple[float, ...]
 
 
-def _entry(value: Any, *keys: Any) -> Any:
+def _looked_up(value: Any, *keys: Any) -> Any:
     """Look into values of unknown build; ``None`` where nothing is."""
     for key in keys:
         if isinstance(value, dict):
@@ -67,7 +67,7 @@ def _entry(value: Any, *keys: Any) -> Any:
     return value
 
 
-def _check(events: Events, where: str) -> None:
+def _check_events(events: Events, where: str) -> None:
     if not events.seen:
         raise FomkitError(where, f"has no event. Check that the profiler ran. {RECORD}.")
     if not len(events.start):
@@ -93,7 +93,9 @@ def _left_out(events: Events) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
 
 
-def _notes(events: Events, executions: Executions, rows: Rows, device: DeviceTimes, name: str) -> Iterator[str]:
+def _trace_notes(
+    events: Events, executions: Executions, rows: Rows, device: DeviceTimes, name: str
+) -> Iterator[str]:
     if events.wrong:
         yield f"partial: of {events.seen:,} events were left out: {_left_out(events)}"
     by = {"ProfilerStep": "as the profiler marks them", "Optimizer.step": "told by the optimizer's"}
@@ -141,7 +143,7 @@ def read_steps(path: Path) -> Steps:
     """Read a trace and find its steps."""
     events, reader = Events(), TraceReader(path)
     events.add_all(reader)
-    _check(events, str(path))
+    _check_events(events, str(path))
     _check_one_process(events, str(path))
     return steps_of(events, reader.head)
 
@@ -152,8 +154,8 @@ def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
     device = join_device(events, nesting)
     default_dtype = commonest_dtype(events)
     executions = Collector(events, nesting, device, default_dtype).collect()
-    ranks = _entry(head, "distributedInfo", "world_size")
-    properties = _entry(head, "deviceProperties")
+    ranks = _looked_up(head, "distributedInfo", "world_size")
+    properties = _looked_up(head, "deviceProperties")
     local = len(properties) if isinstance(properties, list) else 0
     rows = Rows(events, executions, default_dtype, ranks if type(ranks) is int and ranks > 1 else 0, local)
     return Steps(head, events, nesting, device, executions, rows)
@@ -174,7 +176,7 @@ def read_trace(path: Path) -> TraceRows:
 
 def _properties(head: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
     """Give what the file says of a device: of one that it does not number, what it says where all are alike."""
-    listed = _entry(head, "deviceProperties")
+    listed = _looked_up(head, "deviceProperties")
     known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     numbered = [one for one in known if str(one.get("id")) == unit]
     similar = known if len({str(one.get("name")) for one in known}) == 1 else []
@@ -189,7 +191,7 @@ def rows_of(found: Steps) -> TraceRows:
     name = name if isinstance(name := properties.get("name"), str) else ""
     unsupported = [f"{one} ×{count}" for one, count in rows.call_counts.unsupported.most_common()]
     more = [f"and {len(unsupported) - MAX_LISTED} more"] if len(unsupported) > MAX_LISTED else []
-    notes, on_device = tuple(_notes(events, executions, rows, device, name)), bool(len(events.device_time))
+    notes, on_device = tuple(_trace_notes(events, executions, rows, device, name)), bool(len(events.device_time))
     listed = (*unsupported[:MAX_LISTED], *more)
     return TraceRows(made, listed, notes, properties, name, on_device, executions.step_s)
 
@@ -246,7 +248,7 @@ CALM = 0.25
 """Share of steps that are taken for undisturbed; their end is the quartile."""
 
 
-def _shares(rows: list[Row]) -> list[float]:
+def _work_shares(rows: list[Row]) -> list[float]:
     """Part the time of a call among its works: as the trace parts it, else all to the first."""
     means = [float(np.nanmean(row.times)) if not np.isnan(row.times).all() else 0.0 for row in rows]
     whole = sum(means)
@@ -255,13 +257,13 @@ def _shares(rows: list[Row]) -> list[float]:
     return [mean / whole for mean in means]
 
 
-def _rows(steps: Steps) -> Iterator[Spent]:
+def _spent_rows(steps: Steps) -> Iterator[Spent]:
     for key, count in steps.executions.counts.items():
         sums = step_sums(steps.executions.times[key], count)
         calm, whole = map(float, np.quantile(sums, [CALM, 0.5]))
         rows = list(steps.rows.of(key))
         halved = key in steps.rows.call_counts.halves
-        for row, share in zip(rows, _shares(rows), strict=True):
+        for row, share in zip(rows, _work_shares(rows), strict=True):
             op = row.op
             times = (share * whole, share * calm)
             yield Spent(op.op, op.kind, op.dtype, op.pass_name, op.dimensions, count, *times, halved)
@@ -318,7 +320,7 @@ def time_spent(path: Path) -> tuple[list[Spent], float]:
     not.
     """
     steps = read_steps(path)
-    found = list(_rows(steps))
+    found = list(_spent_rows(steps))
     if not len(steps.events.device_time):
         found += _without_rows(steps)
     return [one for one in found if one.time_s > 0 and math.isfinite(one.time_s)], _covered(steps)

@@ -58,7 +58,7 @@ def schemas() -> tuple[Mapping[str, str], Mapping[str, list[Schema]]]:
     return states, spellings
 
 
-def _lengths(value: Any) -> tuple[int, ...]:
+def _shape_of(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one <= MAX_LENGTH for one in value):
         raise CallError("its dims are no whole numbers")
     if len(value) > 64 or prod(value) > MAX_LENGTH:
@@ -117,7 +117,7 @@ class _Given:
         word, dims, stride = self.types[place], self.dims[place], self._strides[place]
         if kind == "tensor":
             if isinstance(word, str) and word in DTYPES:
-                return make_array(_lengths(dims), DTYPES[word], place, stride)
+                return make_array(_shape_of(dims), DTYPES[word], place, stride)
             if word and word not in ("Scalar", "ScalarList"):
                 raise CallError(f"its number format {str(word)[:40]!r} is not known")
             return None
@@ -126,7 +126,7 @@ class _Given:
             words = word if isinstance(word, list) and len(word) == len(dims) else [""] * len(dims)
             return tuple(
                 make_array(
-                    _lengths(one), DTYPES.get(str(each), self._default_dtype), 1000 * (place + 1) + number, step
+                    _shape_of(one), DTYPES.get(str(each), self._default_dtype), 1000 * (place + 1) + number, step
                 )
                 for number, (one, step, each) in enumerate(zip(dims, steps, words, strict=True))
             )

@@ -7,9 +7,8 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from fomkit.frontends.lowering import aten_traffic, calls
-from fomkit.frontends.lowering.aten import RULES
-from fomkit.frontends.lowering.aten_traffic import adaptive_pool, batch_norm, group_norm, layer_norm
+from fomkit.frontends.lowering import aten, calls
+from fomkit.frontends.lowering.aten import PRODUCTS, RULES, adaptive_pool, batch_norm, group_norm, layer_norm
 from fomkit.frontends.lowering.calls import Array, Call, Rule, arrays_in, copy, generate, pointwise, reduction
 from fomkit.readers.profilers.kineto_nesting import CallError, make_array
 
@@ -118,7 +117,7 @@ def _normed(call: Call, name: str) -> Made:
     return [_like(values), _new(statistics, dtype, 1), _new(statistics, dtype, 2)]
 
 
-def _pooled(call: Call, name: str) -> Made:
+def _pooled_result(call: Call, name: str) -> Made:
     values = call.array("self")
     if "backward" in name:
         return [_like(values)]
@@ -251,10 +250,10 @@ def _like_first(call: Call, name: str) -> Made:
 
 _BY_RULE: Mapping[Rule, Callable[[Call, str], Made]] = {
     pointwise: _pointwise, reduction: _reduced, batch_norm: _normed, layer_norm: _normed, group_norm: _normed,
-    aten_traffic.window_pool: _pooled, adaptive_pool: _pooled, generate: _generated, copy: _copied,
-    aten_traffic.embedding_backward: _looked_up_back, aten_traffic.embedding_bag: _summed_bags,
-    aten_traffic.picked_loss: _picked,
-    aten_traffic.picked_loss_backward: lambda call, _name: [_like(call.array("self"))],
+    aten.window_pool: _pooled_result, adaptive_pool: _pooled_result, generate: _generated, copy: _copied,
+    aten.embedding_backward: _looked_up_back, aten.embedding_bag: _summed_bags,
+    aten.picked_loss: _picked,
+    aten.picked_loss_backward: lambda call, _name: [_like(call.array("self"))],
 }  # fmt: skip
 _GATHERED = "embedding index _unsafe_index index_select gather take"
 _LIKE_FIRST = """_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data sort cumsum
@@ -270,7 +269,7 @@ _BY_NAME: Mapping[str, Callable[[Call, str], Made]] = {
 def with_results(call: Call, rule: Rule) -> Call:
     """Give a call its results, unless it has them: written in place, or of no matter to its rule."""
     name = call.op.partition("::")[2]
-    if call.results or rule.__module__.endswith("aten_products"):
+    if call.results or rule in PRODUCTS.values():
         return call
     make = _BY_NAME.get(name) or _BY_RULE.get(rule)
     if make is None:

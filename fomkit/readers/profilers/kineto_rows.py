@@ -69,7 +69,7 @@ def commonest_dtype(events: Events) -> str:
     return max(found, key=lambda name: found[name], default="fp32")
 
 
-def _rnn(name: str, arguments: Sequence[Any]) -> tuple[Dimensions, str]:
+def _rnn_sizes(name: str, arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     """Describe a recurrent layer.
 
     Arguments are input, states, weights, has_biases, layers, dropout, train, bidirectional and batch_first.
@@ -86,7 +86,7 @@ def _rnn(name: str, arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     return sizes, values.dtype
 
 
-def _attention(arguments: Sequence[Any]) -> tuple[Dimensions, str]:
+def _attention_sizes(arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     query, key, value = arguments[:3]
     if not all(isinstance(one, Array) and len(one.shape) >= 3 for one in (query, key, value)):
         raise CallError("its query, key and value are not in the trace")
@@ -97,7 +97,7 @@ def _owner(name: str, signature: Signature, default_dtype: str, pass_name: str) 
     arguments = loose(signature, default_dtype)
     try:
         attention = name == "scaled_dot_product_attention"
-        dimensions, dtype = _attention(arguments) if attention else _rnn(name, arguments)
+        dimensions, dtype = _attention_sizes(arguments) if attention else _rnn_sizes(name, arguments)
     except (IndexError, TypeError, AttributeError, ValueError) as error:
         raise CallError(str(error) if isinstance(error, CallError) else "its arguments are not known") from error
     return TracedOp(f"aten::{name}", "attention" if attention else "rnn", dimensions, dtype, pass_name, "")
@@ -221,7 +221,7 @@ class Rows:
 _NEVER = ("other", "input", "optimizer")
 
 
-def _identity(row: Row) -> dict[str, Any]:
+def _identity(row: Row) -> dict[str, object]:
     op = row.op
     dtype, engine = op.dtype, op.engine
     if op.kind in ("gemm", "conv") and dtype == "fp32" and row.unit:
@@ -252,8 +252,8 @@ def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str,
     """
     import pandas as pd
 
-    known: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}
-    times: dict[tuple[tuple[str, Any], ...], list[float]] = {}
+    known: dict[tuple[tuple[str, object], ...], dict[str, object]] = {}
+    times: dict[tuple[tuple[str, object], ...], list[float]] = {}
     dropped: dict[tuple[str, str], int] = {}
     for row in rows:
         if why := _why_not(row):

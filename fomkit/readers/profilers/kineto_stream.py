@@ -40,7 +40,7 @@ def recognise_kineto(path: Path) -> bool:
     return _FIRST.match(head.decode("utf-8-sig", errors="replace")) is not None
 
 
-def _number(text: str) -> float:
+def _finite_or_nan(text: str) -> float:
     return math.nan if not math.isfinite(value := float(text)) else value
 
 
@@ -53,7 +53,9 @@ class TraceReader:
     def __init__(self, path: Path) -> None:
         self.head: dict[str, Any] = {}
         self._path = path
-        self._decode = json.JSONDecoder(strict=False, parse_constant=_number, parse_float=_number).raw_decode
+        self._decode = json.JSONDecoder(
+            strict=False, parse_constant=_finite_or_nan, parse_float=_finite_or_nan
+        ).raw_decode
         self._text, self._at, self._ended = "", 0, False
         self._events = 0
         self._stream: Unpacking | None = None
@@ -185,7 +187,7 @@ class Interned:
         return found
 
 
-def _whole(value: Any, default: int = -1) -> int:
+def _whole_or(value: Any, default: int = -1) -> int:
     return value if type(value) is int and -(2**62) < value < 2**62 else default
 
 
@@ -258,7 +260,7 @@ class Events:
             self._add_host(name, start, time, thread, args)
             self.processes[str(event.get("pid"))[:80]] += category != "user_annotation"
         else:
-            self.launch_correlation.append(_whole(args.get("correlation")))
+            self.launch_correlation.append(_whole_or(args.get("correlation")))
             self.launch_start.append(start)
             self.launch_thread.append(thread)
 
@@ -267,9 +269,9 @@ class Events:
         self.start.append(start)
         self.end.append(start + time)
         self.thread.append(thread)
-        self.sequence.append(_whole(args.get("Sequence number")))
-        self.forward_thread.append(_whole(args.get("Fwd thread id"), 0) > 0)
-        self.external.append(_whole(args.get("External id", args.get("external id"))))
+        self.sequence.append(_whole_or(args.get("Sequence number")))
+        self.forward_thread.append(_whole_or(args.get("Fwd thread id"), 0) > 0)
+        self.external.append(_whole_or(args.get("External id", args.get("external id"))))
         dims = args.get("Input Dims", args.get("Input dims"))
         call = -1
         if dims is not None or "Collective name" in args:
@@ -284,8 +286,8 @@ class Events:
         self.device_name.append(self.names.number(name, name))
         self.device_start.append(start)
         self.device_time.append(time)
-        self.device_correlation.append(_whole(args.get("correlation")))
-        self.device_external.append(_whole(args.get("External id", args.get("external id"))))
+        self.device_correlation.append(_whole_or(args.get("correlation")))
+        self.device_external.append(_whole_or(args.get("External id", args.get("external id"))))
         self.device_occupancy.append(float("nan") if occupancy is None or not 0 <= occupancy <= 100 else occupancy)
         detail = {key: args[key] for key in (*_COLLECTIVE, "bytes") if key in args}
         self.device_detail.append(self.details.number(repr(detail), detail) if detail else -1)

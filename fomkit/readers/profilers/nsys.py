@@ -194,7 +194,7 @@ def _correlation(process: Any, number: Any) -> int:
     return (_process(process) % (1 << 28)) << 32 | number if type(number) is int and 0 <= number < 1 << 32 else -1
 
 
-def _span(start: Any, end: Any) -> Event:
+def _start_and_length(start: Any, end: Any) -> Event:
     """Give start and duration [µs]; texts and gaps stay as they are, to be counted as broken."""
     if type(start) is not int or type(end) is not int:
         return {"ts": None, "dur": None}
@@ -208,7 +208,7 @@ def _ranges(report: Report) -> Iterator[Event]:
     )
     for start, end, thread, kind, text in report.rows(query):
         if kind == _PUSHED and isinstance(text, str):
-            yield {**host_event(text), **_span(start, end), "pid": _process(thread), "tid": thread}
+            yield {**host_event(text), **_start_and_length(start, end), "pid": _process(thread), "tid": thread}
 
 
 def _launches(report: Report) -> Iterator[Event]:
@@ -216,7 +216,7 @@ def _launches(report: Report) -> Iterator[Event]:
     for start, end, thread, number in report.rows(query):
         args = {"correlation": _correlation(thread, number)}
         yield {"ph": "X", "cat": "cuda_runtime", "name": "launch", "pid": _process(thread), "tid": thread,
-               "args": args, **_span(start, end)}  # fmt: skip
+               "args": args, **_start_and_length(start, end)}  # fmt: skip
 
 
 def _device_event(
@@ -225,7 +225,14 @@ def _device_event(
     args = {"correlation": _correlation(process, number), "device": device if type(device) is int else 0}
     args |= {} if byte is None else {"bytes": byte}
     category = "kernel" if byte is None else "gpu_memcpy"
-    return {"ph": "X", "cat": category, "name": name, "args": args, "pid": _process(process), **_span(start, end)}
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "args": args,
+        "pid": _process(process),
+        **_start_and_length(start, end),
+    }
 
 
 def _column(report: Report, table: str, name: str) -> str:
@@ -244,7 +251,7 @@ def process_times(report: Report) -> dict[int, float]:
     return dict(sorted(times.items()))
 
 
-def _device(report: Report) -> Iterator[Event]:
+def _device_events(report: Report) -> Iterator[Event]:
     def where(table: str) -> str:
         return f"{_column(report, table, 'globalPid')}, {_column(report, table, 'deviceId')}"
 
@@ -268,7 +275,7 @@ def events_of(report: Report, process: int | None) -> Iterator[Event]:
     `process`: the process whose events are given; None for all.
     """
     ranges = _ranges(report) if "NVTX_EVENTS" in report.tables else iter(())
-    for event in chain(ranges, _launches(report), _device(report)):
+    for event in chain(ranges, _launches(report), _device_events(report)):
         if process is None or event["pid"] == process:
             yield event
 
@@ -288,7 +295,7 @@ RECORD = (
 )
 
 
-def _named(times_s: Mapping[int, float], process: int) -> tuple[dict[str, float], str]:
+def _process_names(times_s: Mapping[int, float], process: int) -> tuple[dict[str, float], str]:
     """Name processes by their own number where that tells them apart, else with the machine's above it."""
     mask = 0xFFFFFF if len({number & 0xFFFFFF for number in times_s}) == len(times_s) else -1
     return {f"process {number & mask}": time_s for number, time_s in times_s.items()}, f"process {process & mask}"
@@ -319,5 +326,5 @@ def read_nsys(path: Path) -> TraceRows:
         else "partial: a table of kernels by name, without sizes; fp32 stands for unknown number formats. "
         f"{RECORD}"
     )
-    left = () if process is None else busiest_notes("processes", *_named(times_s, process))
+    left = () if process is None else busiest_notes("processes", *_process_names(times_s, process))
     return replace(trace, notes=(message, *left, *trace.notes))

@@ -85,7 +85,7 @@ def _parsed(path: Path) -> list[tuple[int, str, float, list[_Shaped]]]:
     return found
 
 
-def _roles(lines: Sequence[_Shaped], batch: int) -> Mapping[Pair, list[TracedOp]]:
+def _roles_of_pairs(lines: Sequence[_Shaped], batch: int) -> Mapping[Pair, list[TracedOp]]:
     """Name what each pair of shapes can be: of each layer forward, and the two gradients that follow from it.
 
     Two matrices alone do not say which axes meet; with the batch and the layers of the forward pass they do.
@@ -110,7 +110,7 @@ def _roles(lines: Sequence[_Shaped], batch: int) -> Mapping[Pair, list[TracedOp]
     return roles
 
 
-def _products(lines: Sequence[_Shaped], batch: int, where: str) -> Iterator[Row]:
+def _product_rows(lines: Sequence[_Shaped], batch: int, where: str) -> Iterator[Row]:
     def bind(line: _Shaped) -> _Shaped:
         shapes = (tuple(batch if size == -1 else size for size in shape) for shape in line.shapes)
         return line._replace(shapes=tuple(shapes))
@@ -118,7 +118,7 @@ def _products(lines: Sequence[_Shaped], batch: int, where: str) -> Iterator[Row]
     bound = [bind(line) for line in lines if line.run]
     if any(len(line.shapes) != 2 or any(len(shape) != 2 for shape in line.shapes) for line in bound):
         raise FomkitError(where, f"a {_PRODUCT} has other than two matrices. Print it with input_shapes.")
-    roles = _roles(bound, batch)
+    roles = _roles_of_pairs(bound, batch)
     for line in bound:
         fitting = roles.get(line.shapes, [])
         if not fitting or line.run % len(fitting):
@@ -154,7 +154,7 @@ def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tup
                 raise FomkitError(
                     where, "its shapes leave the batch open. Say how large, for example --set batch=100."
                 )
-            rows += _products(shaped, batch, f"{where}:{line}")
+            rows += _product_rows(shaped, batch, f"{where}:{line}")
         else:
             rows.append(Row(TracedOp(op, "other", {}, "fp32", _pass_of(op), ""), [time_s], alone=True, unit=""))
     if not rows:

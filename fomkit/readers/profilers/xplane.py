@@ -105,7 +105,7 @@ class _Loose:
         )
 
 
-def _steps(times: PlaneTimes, nodes: Nodes) -> int:
+def _count_steps(times: PlaneTimes, nodes: Nodes) -> int:
     """Count the steps by how often most of the model's nodes outside loops ran."""
     counts = Counter(
         round(count / nodes[name].count)
@@ -137,7 +137,7 @@ def _why_no_row(node: GraphNode | None) -> str:
 class _Join:
     def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
         self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
-        self._steps = xplane_times.steps_of(times, _steps(times, nodes))
+        self._steps = xplane_times.steps_of(times, _count_steps(times, nodes))
         notes = tuple(xplane_times.step_notes(self._steps, times.timer, times.nodes.values()))
         self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, notes=notes)
         self.loose = _Loose()
@@ -186,11 +186,11 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
         for name, node in nodes.items()
         if in_loop(name) and node.rows and name not in times.nodes and RULES.get(node.op) is not None
     )
-    join.found.products, join.found.missed = _products(times, nodes)
+    join.found.products, join.found.missed = _count_products(times, nodes)
     return join.found
 
 
-def _products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
+def _count_products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
     """Count the graph's products and convolutions, and those that ran neither alone nor fused."""
     fused = {nodes[name].product for name in times.nodes if name in nodes}
     listed = [name for name, node in nodes.items() if node.op in PRODUCTS or "Conv" in node.op]

@@ -93,7 +93,7 @@ def _origin(rows: pd.DataFrame) -> dict[str, object]:
     }
 
 
-def _gemm(rows: pd.DataFrame) -> dict[str, object]:
+def _gemm_columns(rows: pd.DataFrame) -> dict[str, object]:
     block = rows["gemm_dtype"] == "fp8_block"
     sizes = {name: rows[name] for name in ("m", "n", "k")}
     stored = {"b": 1.0, "trans_a": 0.0, "trans_b": 1.0}
@@ -101,7 +101,7 @@ def _gemm(rows: pd.DataFrame) -> dict[str, object]:
     return {**_origin(rows), "kind": "gemm", "pass_name": "", **sizes, **stored, **marked}
 
 
-def _attention(rows: pd.DataFrame) -> dict[str, object]:
+def _attention_columns(rows: pd.DataFrame) -> dict[str, object]:
     cached = "kv_cache_dtype" in rows.columns
     op = (rows["kv_cache_dtype" if cached else "attn_dtype"] != rows["attn_dtype"]).map(
         {True: FP8_CACHE, False: ""}
@@ -157,13 +157,13 @@ def _collective(rows: pd.DataFrame) -> dict[str, object]:
 
 
 LAYOUTS: Mapping[str, Layout] = {
-    "gemm": Layout((*_ORIGIN, "gemm_dtype"), ("m", "n", "k", "time_ms"), (), "gemm_dtype", _gemm),
+    "gemm": Layout((*_ORIGIN, "gemm_dtype"), ("m", "n", "k", "time_ms"), (), "gemm_dtype", _gemm_columns),
     "attention": Layout(
         (*_ORIGIN, "attn_dtype", "kv_cache_dtype"),
         ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step", "window_size", "time_ms"),
         ("num_key_value_heads", "kv_cache_dtype", "step", "window_size"),
         "attn_dtype",
-        _attention,
+        _attention_columns,
     ),
     "experts": Layout(
         (*_ORIGIN, "moe_dtype", "distribution"),

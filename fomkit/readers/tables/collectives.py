@@ -59,7 +59,7 @@ class _Found:
     finished: bool = False
 
 
-def _columns(path: Path, line: LogLine) -> list[str]:
+def _nccl_columns(path: Path, line: LogLine) -> list[str]:
     names = line.text.lstrip("# ").split()
     missing = [name for name in ("size", "count", "type", *_TIMED) if name not in names]
     places = [place for place, name in enumerate(names) if name == _TIMED[0]]
@@ -141,7 +141,7 @@ def _read_tables(path: Path, lines: Sequence[LogLine]) -> _Found:
         if named := _PROGRAM.search(line.text):
             program = named[1]
         if _HEADER.match(line.text):
-            columns = _columns(path, line)
+            columns = _nccl_columns(path, line)
             _check_units(path, lines[min(place + 1, len(lines) - 1)])
             found.programs.append(_collective(path, program, line.number))
             found.finished = False
@@ -290,7 +290,7 @@ def _osu_row(
     return LogRow(line.number, test.collective, byte, time_s, dtype, note, repeats), ""
 
 
-def _read(path: Path, section: _Section, run: Run) -> tuple[list[LogRow], list[SectionCount]]:
+def _read_section(path: Path, section: _Section, run: Run) -> tuple[list[LogRow], list[SectionCount]]:
     test = TESTS.get(section.title.lower())
     if test is None:
         reason = "no test that fomkit reads; it reads those of latency, bandwidth and blocking collectives"
@@ -325,7 +325,7 @@ def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimi
     run = _osu_run(path, lines, sections, sizes)
     rows, counts = list[LogRow](), list[SectionCount]()
     for section in sections:
-        found, told = _read(path, section, run)
+        found, told = _read_section(path, section, run)
         rows += found
         counts += told
     versions = sorted({section.version for section in sections if section.version})

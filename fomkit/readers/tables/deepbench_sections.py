@@ -106,7 +106,7 @@ _KNOWN = {words(text): precision for text, precision in PRECISIONS.items()}
 _PRECISION_REMARK = re.compile(r"(?P<scope>[a-z ]+) results are (still )?in (?P<text>[^,]+)")
 
 
-def _stated(sheet: Sheet, first: int) -> dict[str, str]:
+def _stated_precisions(sheet: Sheet, first: int) -> dict[str, str]:
     """Collect the precision of each kind, and under "" that of all the others, from the rows before ``first``."""
     texts: dict[str, str] = {}
     for number in range(1, first):
@@ -129,7 +129,7 @@ def find_precision(sheet: Sheet, first: int, scope: str, where: str) -> Precisio
 
     `scope`: a value of `SCOPES`.
     """
-    texts = _stated(sheet, first)
+    texts = _stated_precisions(sheet, first)
     text = texts.get(scope, texts.get("", ""))
     if words(text) not in _KNOWN:
         unknown = f"states the precision {text!r}, which is not known"
@@ -245,13 +245,13 @@ class Section:
     complete: Callable[[Cells, float], Cells] = _as_read
 
 
-def _sizes(**headers: str) -> tuple[Dimension, ...]:
+def _plain_sizes(**headers: str) -> tuple[Dimension, ...]:
     """Make the dimensions that are plain sizes, by column, each with its header."""
     return tuple(Dimension(column, (header,)) for column, header in headers.items())
 
 
 _PRODUCT = (
-    *_sizes(m="m", n="n", k="k"),
+    *_plain_sizes(m="m", n="n", k="k"),
     Dimension("trans_a", ("a transpose",), transpose),
     Dimension("trans_b", ("b transpose",), transpose),
 )
@@ -280,10 +280,11 @@ _DENSE_BESIDE_SPARSE = Section(
 _CONV = Section(
     kind="conv",
     dimensions=(
-        *_sizes(width="w", height="h", in_channels="c", batch="n", out_channels="k", kernel_w="s", kernel_h="r"),
+        *_plain_sizes(width="w", height="h", in_channels="c", batch="n", out_channels="k"),
+        *_plain_sizes(kernel_w="s", kernel_h="r"),
         Dimension("pad_w", ("pad w",), whole),
         Dimension("pad_h", ("pad h",), whole),
-        *_sizes(stride_w="horizontal stride", stride_h="vertical stride"),
+        *_plain_sizes(stride_w="horizontal stride", stride_h="vertical stride"),
     ),
     times={"forward": ("forward",), "backward_input": ("wrt inputs",), "backward_weight": ("wrt parameters",)},
     constants={
@@ -305,7 +306,7 @@ def _recurrent(cell: str) -> Section:
         dimensions=(
             # Where the header says only "Input", the printed rate tells that it is the hidden state's size.
             Dimension("hidden_size", ("hidden units", "input")),
-            *_sizes(batch="n", steps="timesteps"),
+            *_plain_sizes(batch="n", steps="timesteps"),
         ),
         times={
             "forward": ("time forward",),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Cell = str | float
 
 
-def _number(cell: str, where: str, name: str) -> Cell:
+def _bounded_number(cell: str, where: str, name: str) -> Cell:
     """Read a number that no product of a few such overflows."""
     value = parse_number(cell, where, name)
     if isinstance(value, float) and abs(value) > HUGE:
@@ -69,7 +69,7 @@ def read_columns(
                 columns[name].append(cell)
                 continue
             if cell not in values:
-                values[cell] = _number(cell, f"{path}:{line}", name)
+                values[cell] = _bounded_number(cell, f"{path}:{line}", name)
             columns[name].append(values[cell])
     if not lines:
         raise FomkitError(str(path), "has no row of what was asked for. Check the file.")

@@ -58,7 +58,7 @@ def _streamed(kind: str, numel: pd.Series[float], reads: pd.Series[float] | int,
     return {"kind": kind, "op": "", "engine": "vector", "pass_name": "forward", **sizes}
 
 
-def _turned(rows: pd.DataFrame) -> Columns:
+def _turned_positions(rows: pd.DataFrame) -> Columns:
     heads = (rows["n_head"] + rows["n_kv_head"]) / rows[_WORKERS]
     turned = _streamed("pointwise", rows["num_tokens"] * heads * rows["head_dim"], 1, float("nan"))
     return {
@@ -81,7 +81,7 @@ def _makers(rows: pd.DataFrame) -> Mapping[str, Callable[[], Columns]]:
         "input_layernorm": norm,
         _SECOND_NORM: norm,
         "attn_pre_proj": lambda: _projection(heads, wide, rows),
-        "attn_rope": lambda: _turned(rows),
+        "attn_rope": lambda: _turned_positions(rows),
         "attn_post_proj": lambda: _projection(wide, wide / workers, rows),
         "mlp_up_proj": lambda: _projection(gated * inner, wide, rows),
         "mlp_act": lambda: {**_streamed("pointwise", tokens * inner, gated, float("nan")), "op": "activation"},
