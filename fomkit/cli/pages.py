@@ -22,8 +22,6 @@ from typer.testing import CliRunner
 
 import fomkit
 from fomkit.cli.main import VERBS, app, verb_command
-from fomkit.core.figure import Metric
-from fomkit.core.figure_table import find_metric
 from fomkit.files.write import write_whole
 from fomkit.merit.measured_steps import Merit
 from fomkit.output.files import to_json
@@ -34,6 +32,7 @@ from fomkit.plan.transformer_step import RecipeRecord
 from fomkit.profiles.campaigns import CampaignFileRecord
 from fomkit.profiles.declared import LayoutRecord
 from fomkit.profiles.machine_record import MachineRecord
+from fomkit.profiles.metrics import Metric, find_metric
 from fomkit.profiles.records import ModelRecord, Record
 from fomkit.profiles.suites import SuiteRecord
 from fomkit.verbs.from_measurements import MeasuredWays

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from itertools import starmap
 from typing import TYPE_CHECKING
 
-from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.terminal import UNFIT, format_interval, mark_of
+from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fomkit.core.figure import DEEP500
-from fomkit.core.figure_table import METRICS
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import TABLES
 from fomkit.ops.vocabulary import CHOICES, VOCABULARY
 from fomkit.output.screen import PLAIN, Page, Screen
+from fomkit.profiles.metrics import DEEP500, METRICS
 
 _GLOSSARY_PAGE = """# Glossary
 
-Written by `python -m fomkit.cli.pages glossary` from `fomkit/ops/` (words, tables, kinds) and `fomkit/core/`
-(headings); a test compares. One word has one meaning: in the code, in files, in tables and on pages.
+Written by `python -m fomkit.cli.pages glossary` from `fomkit/ops/` (words, tables, kinds) and
+`fomkit/profiles/metrics.csv` (headings); a test compares. One word has one meaning: in the code, in files, in
+tables and on pages.
 """
 _WORDS = """Each word, and what it is not to be taken for."""
 _CHOICES = """What stands in columns that hold one of a few words."""
@@ -83,7 +83,7 @@ def glossary_page() -> str:
 _HEADERS = ("figure", "unit", "level", "better", "mean", "by", "what")
 _METRICS_PAGE = """# Metrics
 
-Written by `python -m fomkit.cli.pages metrics` from `fomkit/core/figure_table.py`; a test compares, and another
+Written by `python -m fomkit.cli.pages metrics` from `fomkit/profiles/metrics.csv`; a test compares, and another
 walks the JSON of the commands: every figure in it has a row here. `fomkit show --metrics` prints the
 same.
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_number
 from fomkit.output.screen import PLAIN, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_interval, mark_of, seconds, show_merit
+from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.verbs import suite_content as view

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import starmap
 from typing import TYPE_CHECKING
 
-from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, mark_of, seconds
+from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends

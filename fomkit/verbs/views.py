@@ -215,9 +215,9 @@ def _comparison_page(found: Comparison) -> str:
 
 def tornado_of(found: Sensitivity) -> alt.LayerChart:
     """Draw the tornado of a sensitivity."""
-    from fomkit.core.figure_table import title_of
     from fomkit.output.decisions import title_line
     from fomkit.output.plots.charts import tornado
+    from fomkit.profiles.metrics import title_of
 
     middle = found.figures[found.figure].value
     return tornado(found.table(), middle, title_line(found.content), title_of(found.figure))

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, NotRequired, Protocol, TypedDict
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.figure_table import title_of
 from fomkit.core.interval import Span, probability_above, reached_with
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
@@ -18,6 +17,7 @@ from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.profiles.metrics import title_of
 from fomkit.whatif import parameters as varied
 from fomkit.whatif.measurements import ToMeasure, measurements
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.figure_table import title_of
 from fomkit.core.interval import Span
+from fomkit.profiles.metrics import title_of
 from fomkit.whatif.cases import Figures, Goal, Point, Subject
 from fomkit.whatif.parameters import Parameter
 

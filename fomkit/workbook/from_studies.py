@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fomkit.core.figure_table import upper_bounds
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.model import Unit
@@ -27,6 +26,7 @@ from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import binding, rates, starts_within
 from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.profiles.metrics import upper_bounds
 from fomkit.verbs.compare import Comparison
 from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, floor_s, op_time
 
