@@ -154,7 +154,7 @@ def _check_file(path: Path | None, verb: str, command: Command, only: str | None
     if path.suffix not in (*others, last):
         raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use {', '.join(others)} or {last}.")
     if command.draw is not None and path.suffix not in (".json", ".csv"):
-        from fomkit.output.plots.ink import check_drawable
+        from fomkit.output.ink import check_drawable
 
         check_drawable(str(path))
     from fomkit.files.write import check_absent
@@ -170,7 +170,7 @@ def _file_content(result: Any, answer: Answer, command: Command, ending: str) ->
         from fomkit.output.files import to_csv, to_json
 
         return to_json(dict(answer.content)) if ending == ".json" else to_csv(list(answer.rows))
-    from fomkit.output.plots.ink import chart_file
+    from fomkit.output.ink import chart_file
 
     return chart_file((command.draw or (lambda found: found))(result), ending)
 

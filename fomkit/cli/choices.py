@@ -103,9 +103,9 @@ def argument(text: str, metavar: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=text, **more)
 
 
-def machine_option(text: str, *names: str, metavar: str | None = None) -> Any:
+def machine_option(text: str, *names: str) -> Any:
     """Declare an option that names machine profiles, completed by the shell."""
-    return typer.Option(*names, metavar=metavar, help=text, autocompletion=complete_machine)
+    return option(text, *names, autocompletion=complete_machine)
 
 
 def output_option(text: str) -> Any:

@@ -47,7 +47,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Suites and vendors": {
         "fom": ("fomkit.verbs.suites", "Rate a machine over a baseline on a suite: its figure of merit."),
-        "compare": ("fomkit.verbs.measurements", "Put projections beside what somebody measured, cell by cell."),
+        "compare": ("fomkit.verbs.vendors", "Put projections beside what somebody measured, cell by cell."),
         "pack": ("fomkit.verbs.vendors", "Ask a vendor to time exactly the ops that carry the time."),
         "review": ("fomkit.verbs.vendors", "Show what a vendor changed in a workbook, and what it does."),
         "accept": ("fomkit.verbs.vendors", "Say whether a delivered machine does what was committed."),

@@ -284,13 +284,13 @@ def exact_quantity(value: float, dimension: str) -> str:
     return best
 
 
-def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
-    """Round an SI value to what is read back from its short text.
+def round_quantity(value: float, dimension: str) -> float:
+    """Round an SI value to what is read back from its text in six digits.
 
     >>> exact_quantity(round_quantity(1 / 3, "time_s"), "time_s")
     '333.333 ms'
     """
-    return parse_quantity(format_quantity(value, dimension, digits).replace(",", ""), dimension, "", "a figure")
+    return parse_quantity(format_quantity(value, dimension, 6).replace(",", ""), dimension, "", "a figure")
 
 
 ITEM_BYTE: dict[str, float] = {

@@ -345,21 +345,13 @@ def merit_content(
     """
     held = [one for one in explained if one.line in merit.ratios]
     return {
-        "value": merit.value.value,
-        "low": merit.value.low,
-        "high": merit.value.high,
-        "mean": merit.mean,
-        "scope": merit.target.scope,
-        "baseline": merit.baseline.machine,
-        "target": merit.target.machine,
-        "weights": dict(merit.weights),
-        "worst_basis": worst_basis,
-        "excludes": list(excludes),
+        "value": merit.value.value, "low": merit.value.low, "high": merit.value.high, "mean": merit.mean,
+        "scope": merit.target.scope, "baseline": merit.baseline.machine, "target": merit.target.machine,
+        "weights": dict(merit.weights), "worst_basis": worst_basis, "excludes": list(excludes),
         "does_not_fit": list(unfit),
         "little_explained": [one.line for one in little_explained(held, merit.ratios)],
         "explained_shares": {one.line: one.share for one in held},
-        "measured_runs": {one.line: one.message for one in held},
-        "other_means": dict(merit.other_means),
+        "measured_runs": {one.line: one.message for one in held}, "other_means": dict(merit.other_means),
         "ratios": {line: span_content(ratio) for line, ratio in merit.ratios.items()},
         "rates": dict(merit.mean_rates),
         "unit_per_day": {
@@ -367,7 +359,7 @@ def merit_content(
             "target": {line: span_content(rate) for line, rate in merit.target.unit_per_day.items()},
         },
         "value_with_rates_cut_to_whole_units": None if isnan(merit.with_whole_rates) else merit.with_whole_rates,
-    }
+    }  # fmt: skip
 
 
 def worst_basis(estimates: Sequence[Estimate]) -> str:

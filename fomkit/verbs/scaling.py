@@ -15,7 +15,7 @@ from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.output.sweeps import format_scaling
-from fomkit.parallel.layout import describe_layout
+from fomkit.parallel.job import describe_layout
 from fomkit.plan.content import Condition, Ends, Targeted, curve_content, span_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.options import check_counts, options_of

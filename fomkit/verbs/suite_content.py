@@ -233,21 +233,14 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
         "machine": machine, "interval": level,
         "lines": [
             {
-                "name": line.committed.line.name,
-                "required": line.committed.line.required,
+                "name": line.committed.line.name, "required": line.committed.line.required,
                 "committed": span_content(line.committed.unit_per_day),
-                "committed_from": line.committed.missing or line.committed.source,
-                "basis": line.committed.basis,
-                "excludes": list(line.committed.excludes or ()),
-                "fits": line.committed.fit.fits,
-                "party": line.committed.party,
-                "measured": span_content(line.measured),
-                "difference": _difference(line),
-                "spread_stated": line.spread_stated,
-                "probability": line.probability if line.spread_stated else None,
-                "verdict": line.verdict,
-                "contradictory": line.contradictory,
-                "modelled_share": line.modelled_share,
+                "committed_from": line.committed.missing or line.committed.source, "basis": line.committed.basis,
+                "excludes": list(line.committed.excludes or ()), "fits": line.committed.fit.fits,
+                "party": line.committed.party, "measured": span_content(line.measured),
+                "difference": _difference(line), "spread_stated": line.spread_stated,
+                "probability": line.probability if line.spread_stated else None, "verdict": line.verdict,
+                "contradictory": line.contradictory, "modelled_share": line.modelled_share,
                 "deviations": list(line.committed.deviations),
                 "rows": [
                     {"where": reading.row.where, "used": reading.step is not None, "said": reading.message}

@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.whatif.sweep import Sweep
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 CONNECT_S = 5.0
 """Time for the scheduler to answer."""

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
+import pandas as pd
+
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
-from fomkit.whatif.cases import Figures, Outcome, Point, Subject, Title, main_figure
-from fomkit.whatif.measurements import ToMeasure
-from fomkit.whatif.parameters import PLAIN_RANGE, NotVaried, Parameter
+from fomkit.whatif.cases import Figures, Outcome, Point, Title, main_figure
+from fomkit.whatif.parameters import PLAIN_RANGE, NotVaried, Parameter, ToMeasure
+from fomkit.whatif.subjects import Subject
 
 if TYPE_CHECKING:
     import altair as alt
-    import pandas as pd
 
 
 STEP = 0.01
@@ -214,8 +215,6 @@ class Sensitivity(Shown):
         Gives a DataFrame: parameter, of (machine or model), unit, value, low, high, has_interval, varied (in
         words), at_low, at_high (of the main figure), swing [share], elasticity, smooth, kink.
         """
-        import pandas as pd
-
         rows = [
             {
                 "parameter": effect.parameter.name, "of": effect.parameter.of, "unit": effect.parameter.unit,
@@ -233,10 +232,6 @@ class Sensitivity(Shown):
         """Draw the tornado, which a notebook shows and ``save`` writes; needs the extra ``report``."""
         chart: alt.LayerChart = self._view.figure(self)
         return chart
-
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
 
 
 def _effect(effect: Effect) -> EffectContent:

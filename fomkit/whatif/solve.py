@@ -14,9 +14,10 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span
 from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
-from fomkit.whatif.cases import Figures, Goal, Subject, Title
+from fomkit.whatif.cases import Figures, Goal, Title
 from fomkit.whatif.parameters import NotVaried, Parameter
 from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
+from fomkit.whatif.subjects import Subject
 
 DIVISIONS = {2: 10, 3: 5, 4: 4}
 """Parts that a way is shared out in, by the number of parameters; directions are all such shares."""
@@ -312,10 +313,6 @@ class Solution(Shown):
             "frontier": None if self.frontier is None else _frontier(self.frontier),
             "assumed": [*ASSUMED, *([OF_TRIED] if any(not change.proved for change in self.changes) else [])],
         }  # fmt: skip
-
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
 
 
 def _change(change: Change) -> ChangeContent:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.profiles.metrics import title_of
-from fomkit.whatif.cases import Figures, Goal, Point, Subject
+from fomkit.whatif.cases import Figures, Goal, Point
 from fomkit.whatif.parameters import Parameter
+from fomkit.whatif.subjects import Subject
 
 Margins = Callable[[Sequence[float]], Sequence[float | None]]
 """From values to margins, of which 0 or more is enough; None where there is no estimate."""

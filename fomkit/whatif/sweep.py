@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pandas as pd
 
@@ -25,10 +25,6 @@ from fomkit.prediction.exchange import Network
 from fomkit.prediction.interpolate import one_thread
 from fomkit.whatif import sweep_axes as axes
 from fomkit.whatif import sweep_figures as figures
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
 
 MOST_WITH_NODES = 200_000
 """Points of a sweep over nodes: about a hundred a second where the device varies too, a thousand where it does not

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import PEAK, Machine
@@ -16,12 +17,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import EXAMPLES, parse_quantity
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-
+Array = NDArray[np.float64]
 SPACINGS = ("linear", "log")
 
 

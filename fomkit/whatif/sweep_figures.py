@@ -6,34 +6,24 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.machine import Fact, Price
+from fomkit.core.machine import Fact, Machine, Price, Scope
+from fomkit.core.model import ModelProfile
 from fomkit.core.units import DAY_S, UNITS, parse_money_rate
 from fomkit.files.csv import is_number
 from fomkit.merit.campaign import money, paid_units
 from fomkit.ops.precision import choose_formats
 from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
-from fomkit.plan.options import choose_sizes
-from fomkit.whatif.sweep_axes import POWER, PRICE
+from fomkit.plan.options import Options, choose_sizes
+from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis, Given
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Machine, Scope
-    from fomkit.core.model import ModelProfile
-    from fomkit.plan.options import Options
-    from fomkit.whatif.sweep_axes import Axis, Given
-
-    Values = tuple[float, ...]
-    Array = NDArray[np.float64]
-
-
+Values = tuple[float, ...]
 MOST_FOLLOWED = 256
 """Sizes whose step is followed op by op; each takes some hundredths of a second."""
 MOST_SEARCHED = 16

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit import __version__
 from fomkit.core.errors import Shown
@@ -19,17 +20,11 @@ from fomkit.plan.job import NodesJob
 from fomkit.plan.options import NODES
 from fomkit.profiles.evidence import verdict_on, without_implausible
 from fomkit.whatif.sweep import Sweep
-from fomkit.whatif.sweep_axes import POWER, PRICE, Axis
+from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis
 from fomkit.whatif.sweep_figures import FITS, Objective
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
-    Blocks = Iterable[pd.DataFrame]
-
-
+Mask = NDArray[np.bool_]
+Blocks = Iterable[pd.DataFrame]
 BLOCK = 512
 """Points that are compared at once; bounds the memory."""
 
@@ -98,7 +93,7 @@ def pareto_front(values: Array) -> Mask:
     return found
 
 
-def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> NDArray[np.float64]:
+def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> Array:
     """Give the objectives of each point (n, k) so that lower is better in all."""
     columns = [
         table[objective.column].to_numpy(np.float64) * (-1.0 if objective.better == "higher" else 1.0)
@@ -148,7 +143,7 @@ class Tally:
         best = both[pareto_front(values)]
         self.front = best.drop_duplicates([objective.column for objective in self.sweep.objectives])
 
-    def _widen(self, name: str, values: NDArray[np.float64]) -> None:
+    def _widen(self, name: str, values: Array) -> None:
         known = values[~np.isnan(values)]
         if not len(known):
             return
@@ -314,10 +309,6 @@ class Swept(Shown):
     def best(self) -> pd.Series:
         """The point of least time a unit of work, of those whose step the memory holds."""
         return self.front.iloc[0]
-
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
 
 
 def run_sweep(

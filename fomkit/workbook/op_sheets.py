@@ -103,7 +103,7 @@ def _job_row(
         taken = f"{cell['run']}*{HOUR_S}*{runs}{end}"
         yield Formula(f"{DAY_S:.0f}*{cell['at_once']}{up}/({taken})", rated)
     yield from inputs
-    pairs = [(cell[column.key], cell[f"was_{column.key}"]) for column in JOB_KEYS]
+    pairs = [(cell[key], cell[f"was_{key}"]) for key in JOB_KEYS]
     changed = f'COUNTIF({machines.states(key[1])},"{CHANGED}")'
     facts = f'IF({workloads.of(key[0], "state")}="{CHANGED}",1,0)'
     yield Formula(state_of_inputs([*pairs, (changed, "0"), (facts, "0")]), AS_ISSUED)

@@ -87,7 +87,7 @@ def _machine(name: str, rows: list[Row]) -> Machine:
 
 
 def _job(row: Row) -> JobTerms | None:
-    found = [_number(row, column.key) for column in JOB_KEYS]
+    found = [_number(row, key) for key in JOB_KEYS]
     known = [one for one in found if one is not None]
     if len(known) < len(found):
         return None

@@ -42,10 +42,6 @@ class Review(Shown):
     changes: tuple[Change, ...]
     findings: tuple[Finding, ...]
 
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
-
 
 def changed_machine(found: Review) -> str:
     """Name the target whose facts or ops were changed; the first target where nothing was.

@@ -258,37 +258,8 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
 
 
 _TO_FILL = ("time_s", "p25_s", "p75_s", "repeats", "harness", "library", "library_version", "note")
-_PAGE = """The {count} ops of cases.csv carry most of the predicted step time of {models}.
-Please time exactly these, and send the table back with its columns as they are.
-
-{shares}
-
-Where PyTorch runs on the machine:
-
-    python time_ops.py cases.csv -o timed.csv
-
-times each op, checks its result against double precision, and writes timed.csv with the device, clocks and
-software in the column note. It needs nothing but Python and PyTorch. --device cpu|cuda and --threads choose
-where; ops that it cannot make are named and left out.
-
-From a simulator, fill time_s (seconds for one execution, fixed costs of the harness taken off) and, where
-known, p25_s and p75_s (quartiles), repeats, harness (the simulator), library and library_version, and delete
-the rows without a time.
-
-What comes back becomes a machine profile with:
-
-    fomkit import timed.csv --facts facts.yaml -o machine.yaml
-
-where facts.yaml is a machine profile without timings, for example
-
-    schema: fomkit/machine/1
-    name: machine
-    party: vendor
-    device:
-      peak:
-        - {{dtype: fp32, engine: vector, rate: 15 TFLOP/s, source: "datasheet, 2026"}}
-      memory: {{capacity: 16 GiB, bandwidth: 900 GB/s, source: "datasheet, 2026"}}
-"""
+_PAGE = Path(__file__).with_name("pack.txt")
+"""What goes along with the table to fill, as a template."""
 
 
 def _lines(table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[str, float]) -> tuple[str, ...]:
@@ -315,7 +286,7 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
     sized = [name for name in _key_columns() if (table[name].notna() & (table[name] != "")).any()]
     lines = _lines(table, requested, timed)
     shares = "\n".join(f"- {line}" for line in lines)
-    page = _PAGE.format(count=len(table), models=", ".join(requested), shares=shares)
+    page = _PAGE.read_text(encoding="utf-8").format(count=len(table), models=", ".join(requested), shares=shares)
     files = {
         "cases.csv": format_as_given(table[[*sized, *_TO_FILL]], "TIMINGS"),
         "time_ops.py": script_text(),

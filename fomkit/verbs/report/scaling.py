@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
+from fomkit.output.charts import scaling as draw_scaling
+from fomkit.output.charts import tornado as draw_tornado
 from fomkit.output.decisions import format_setting
 from fomkit.output.pages import Cell, Head, Listing, Section, Table
-from fomkit.output.plots.charts import scaling as draw_scaling
-from fomkit.output.plots.charts import tornado as draw_tornado
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.verbs.report.words import figure, frame_table, number, parameter, share
 from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.whatif.cases import OneModel
-from fomkit.whatif.measurements import Measurable
+from fomkit.whatif.parameters import Measurable
 from fomkit.whatif.sensitivity import Sensitivity
 from fomkit.whatif.sensitivity import sensitivity as work_out
 

@@ -15,8 +15,8 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import format_quantity
+from fomkit.output.charts import compared as draw_compared
 from fomkit.output.pages import Cell, Figure, Head, Listing, Section, Table
-from fomkit.output.plots.charts import compared as draw_compared
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import op_frame, roof_frame
 from fomkit.plan.op_tables import composition_table, memory_table, pareto_table

@@ -13,8 +13,15 @@ from fomkit.plan.memory_of import BATCH, largest_batch
 from fomkit.plan.options import change_machine
 from fomkit.plan.step import INPUT
 from fomkit.whatif.advice.case import Case, Finding, changed_rows, does_not_apply, saving
-from fomkit.whatif.advice.products import faster_engine, misaligned, unfused_update
-from fomkit.whatif.advice.slow_ops import evidence, expensive_ops, low_use, seconds_of
+from fomkit.whatif.advice.slow_ops import (
+    evidence,
+    expensive_ops,
+    faster_engine,
+    low_use,
+    misaligned,
+    seconds_of,
+    unfused_update,
+)
 
 
 def input_bound(case: Case) -> list[Finding]:
