@@ -55,7 +55,7 @@ def _own_text(said: Help, name: str) -> str:
     return "" if text.startswith("As of ") else text.replace("`", "")
 
 
-def _kinds(annotation: Any) -> list[Any]:
+def _union_types(annotation: Any) -> list[Any]:
     """Give the types of a union, or the one that it is; None is left out."""
     is_union = get_origin(annotation) in (UnionType, Union)
     return [one for one in (get_args(annotation) if is_union else (annotation,)) if one is not type(None)]
@@ -63,7 +63,7 @@ def _kinds(annotation: Any) -> list[Any]:
 
 def _typed(annotation: Any) -> Any:
     """Give the type of an option for the type of a parameter: text, where Python takes loaded things too."""
-    kinds = _kinds(annotation)
+    kinds = _union_types(annotation)
     of = [get_origin(one) or one for one in kinds]
     if Literal in of and len(of) == 1:
         return kinds[0] | None
@@ -92,7 +92,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty
-        kind = list[str] if any(get_origin(one) is Sequence for one in _kinds(annotation)) else str
+        kind = list[str] if any(get_origin(one) is Sequence for one in _union_types(annotation)) else str
         return Annotated[
             kind | None if optional else kind,
             choices.argument(text, command.arguments[name], autocompletion=completed),
@@ -111,7 +111,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
 def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
     if parameter.default is parameter.empty:
         return None if optional else parameter.empty
-    takes_many = any(get_origin(one) is list for one in _kinds(option))
+    takes_many = any(get_origin(one) is list for one in _union_types(option))
     is_plain = isinstance(parameter.default, bool | int | float | str) and not takes_many
     return parameter.default if is_plain and parameter.default != "" else None
 
@@ -131,7 +131,7 @@ def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> 
     """Give what the function takes for what stands on the command line."""
     if value is None or (isinstance(value, list) and not value):
         return None if parameter.default is parameter.empty else parameter.default
-    if get_origin(_kinds(annotation)[0]) is Mapping:
+    if get_origin(_union_types(annotation)[0]) is Mapping:
         return choices.parse_sizes(value)
     return tuple(value) if isinstance(value, list) else value
 

@@ -139,7 +139,7 @@ def complain(message: str) -> None:
     print(f"{prefix} {message}", file=sys.stderr)
 
 
-def _line() -> Progress:
+def _progress_line() -> Progress:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -165,7 +165,7 @@ def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
     if quiet or not sys.stderr.isatty():
         yield lambda _text: None
         return
-    with _line() as line:
+    with _progress_line() as line:
         task = line.add_task(what, total=None)
         yield lambda text: line.update(task, description=text)
 
@@ -189,7 +189,7 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
     def show() -> None:
         if ended.wait(DELAY_S):
             return
-        with _line() as line:
+        with _progress_line() as line:
             task = line.add_task(what, total=None)
             while not ended.wait(0.1):
                 line.update(task, description=counted(what, done, total, time.monotonic() - began))

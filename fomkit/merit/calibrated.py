@@ -126,7 +126,7 @@ def _per_day(estimated: Estimate, step: Span, runs: float) -> Span | None:
     return None if rate is None else rate.scaled(estimated.model.unit.runs / runs)
 
 
-def _line(
+def _calibrated_line(
     rated: RatedLine, old: _Side | None, new: _Side | None, baseline: str, level: float
 ) -> CalibratedLine | str:
     """Calibrate a line, or say why it cannot be."""
@@ -162,7 +162,7 @@ def calibrate(
     lines, left_out = [], []
     for rated_old, rated in zip(*sides, strict=True):
         old, new = _side(rated_old, baseline, rows), _side(rated, target, rows)
-        line = _line(rated, old, new, baseline.name, level)
+        line = _calibrated_line(rated, old, new, baseline.name, level)
         if isinstance(line, str):
             left_out.append((rated.line.name, line))
         else:

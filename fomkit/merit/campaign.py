@@ -130,7 +130,7 @@ def _days(phase: Phase, per_day: Span, run_s: Span, notes: tuple[str, ...] = ())
     return one_run, (*notes, FEW)
 
 
-def _line(
+def _line_cost(
     phase: Phase,
     machine: Machine,
     options: Options,
@@ -237,7 +237,7 @@ def run_campaign(
     options, price, found = replace(options, scope=scope), price or machine.price, []
     for phase in workflow.phases:
         one = (
-            _line(phase, machine, options, load, suites, measured)
+            _line_cost(phase, machine, options, load, suites, measured)
             if phase.model is None
             else _model(phase, phase.model, machine, options, load, measured)
         )

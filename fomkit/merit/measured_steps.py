@@ -200,7 +200,7 @@ class MeasuredRuns(NamedTuple):
 NOTHING_MEASURED = MeasuredRuns((), dict[str, Machine]().__getitem__)
 
 
-def _amount(value: float, quantity: str) -> str:
+def _figure_text(value: float, quantity: str) -> str:
     return f"{format_number(value)} samples/s" if quantity == "sample_per_s" else format_quantity(value, "time_s")
 
 
@@ -214,7 +214,7 @@ def _explained(line: str, row: Measurement, estimated: Estimate) -> Explained | 
     share = explained_share(row.quantity, projected, row.value)
     if share is None or projected is None:
         return None
-    took, takes = (_amount(figure, row.quantity) for figure in (row.value, projected.value))
+    took, takes = (_figure_text(figure, row.quantity) for figure in (row.value, projected.value))
     message = (
         f"{row.model} on {row.machine}: {row.quantity} measured {took}, of the device's work {takes}: {share:.1%} "
         f"of the time ({row.source or 'no source stated'})"
@@ -265,7 +265,7 @@ def _case(machines: Sequence[Machine], rated: Sequence[RatedLine], load: Load) -
     return _Case(line.name, under_conditions(model, fixed), options, known)
 
 
-def _least(case: _Case, own: Mapping[str, Machine], measured: MeasuredRuns) -> Iterator[Explained]:
+def _least_explained(case: _Case, own: Mapping[str, Machine], measured: MeasuredRuns) -> Iterator[Explained]:
     """Give the measured run of which least is explained; nothing where nobody measured one."""
 
     def machine_of(name: str) -> Machine:
@@ -290,7 +290,7 @@ def explained_lines(
     """
     own = {machine.name: machine for machine in machines}
     cases = [_case(machines, rated, load) for rated in zip(*sides, strict=True)] if measured.rows else []
-    return tuple(one for case in cases if case is not None for one in _least(case, own, measured))
+    return tuple(one for case in cases if case is not None for one in _least_explained(case, own, measured))
 
 
 def explained_models(
@@ -313,7 +313,7 @@ def explained_models(
         )
         for name, model in models.items()
     ]
-    return tuple(one for case in cases for one in _least(case, own, measured))
+    return tuple(one for case in cases for one in _least_explained(case, own, measured))
 
 
 def little_explained(found: Sequence[Explained], names: Container[str]) -> tuple[Explained, ...]:

@@ -43,7 +43,7 @@ def _flat(one: Entry) -> dict[str, Any]:
     return row
 
 
-def _table(rows: Sequence[Entry]) -> tuple[list[str], list[list[Any]]]:
+def _as_table(rows: Sequence[Entry]) -> tuple[list[str], list[list[Any]]]:
     flat = [_flat(row) for row in rows]
     header = list(dict.fromkeys(key for row in flat for key in row))
     return header, [[row.get(key) for key in header] for row in flat]
@@ -57,7 +57,7 @@ def to_frame(rows: Sequence[Entry]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    header, table = _table(rows)
+    header, table = _as_table(rows)
     return pd.DataFrame(table, columns=header)
 
 
@@ -74,7 +74,7 @@ def to_xlsx(rows: list[Entry], title: str) -> bytes:
     book = Workbook()
     sheet = book.active or book.create_sheet()
     sheet.title = title
-    header, table = _table(rows)
+    header, table = _as_table(rows)
     for line in (header, *table):
         sheet.append(line)
     for cell in (cell for line in sheet for cell in line if isinstance(cell.value, str)):
@@ -96,7 +96,7 @@ def to_csv(rows: list[Entry]) -> str:
     def cell(value: object) -> str:
         return disarm(value) if isinstance(value, str) else "" if value is None else str(value)
 
-    header, table = _table(rows)
+    header, table = _as_table(rows)
     return format_rows([disarm(key) for key in header], ([cell(value) for value in row] for row in table))
 
 
@@ -105,7 +105,7 @@ _HEADERS = (
 )  # fmt: skip
 
 
-def _row(one: Entry) -> list[object]:
+def _html_row(one: Entry) -> list[object]:
     per_day = one["unit_per_day"]
     rate = "unknown" if per_day is None else format_number(per_day["value"])
     unfit = f" {UNFIT} does not fit the memory" if one["fits"] is False else ""
@@ -119,7 +119,7 @@ def _row(one: Entry) -> list[object]:
 def estimates_html(content: Entry) -> str:
     """Write a study as an HTML table with its coverage and exclusions."""
     header = "".join(f"<th>{name}</th>" for name in _HEADERS)
-    rows = ("".join(f"<td>{escape(str(cell))}</td>" for cell in _row(model)) for model in content["models"])
+    rows = ("".join(f"<td>{escape(str(cell))}</td>" for cell in _html_row(model)) for model in content["models"])
     caption = f"{content['interval']:.0%} intervals, scope {escape(content['scope'])}"
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><caption>{caption}</caption><tr>{header}</tr>{body}</table>"

@@ -13,7 +13,7 @@ from fomkit.output.screen import PLAIN, Page, Screen
 from fomkit.profiles.metrics import DEEP500, METRICS
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], bar: str = "\\|") -> Iterator[str]:
+def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], bar: str = "\\|") -> Iterator[str]:
     """Write a table; ``bar`` is how a bar inside a cell stands in it."""
     yield f"| {' | '.join(header)} |"
     yield f"|{'---|' * len(header)}"
@@ -31,16 +31,18 @@ def _code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _words() -> Iterator[str]:
+def _terms() -> Iterator[str]:
     for about, words in VOCABULARY.items():
         yield f"\n### {about}\n"
-        yield from _table(("word", "meaning", "not"), ((f"**{word.word}**", *word[1:]) for word in words))
+        yield from _markdown_table(("word", "meaning", "not"), ((f"**{word.word}**", *word[1:]) for word in words))
 
 
-def _choices() -> Iterator[str]:
+def _options() -> Iterator[str]:
     for column, meanings in CHOICES.items():
         yield f"\n### `{column}`\n"
-        yield from _table(("word", "meaning"), ((f"`{word}`", meaning) for word, meaning in meanings.items()))
+        yield from _markdown_table(
+            ("word", "meaning"), ((f"`{word}`", meaning) for word, meaning in meanings.items())
+        )
 
 
 def columns_by_name() -> Mapping[str, Mapping[tuple[str, str], list[str]]]:
@@ -65,10 +67,10 @@ def glossary_page() -> str:
         for metric in sorted(METRICS, key=lambda metric: (metric.title.lower(), metric.name))
     )
     return fill_page(
-        "glossary", words=_words(), choices=_choices(),
-        columns=_table(("column", "unit", "meaning", "tables"), columns),
-        kinds=_table(("kind", "needs", "may have"), kinds),
-        headings=_table(("heading", "figure", "unit", "meaning"), headings),
+        "glossary", words=_terms(), choices=_options(),
+        columns=_markdown_table(("column", "unit", "meaning", "tables"), columns),
+        kinds=_markdown_table(("kind", "needs", "may have"), kinds),
+        headings=_markdown_table(("heading", "figure", "unit", "meaning"), headings),
     )  # fmt: skip
 
 
@@ -107,5 +109,5 @@ def metrics_page() -> str:
         for one in METRICS
     )
     given = ((one.column, one.what, _code(one.ours) or f"absent: {one.absent}") for one in DEEP500)
-    tables = _table(header, metrics, bar="|"), _table(("column", "what", "here"), given)
+    tables = _markdown_table(header, metrics, bar="|"), _markdown_table(("column", "what", "here"), given)
     return fill_page("metrics", metrics=tables[0], compared=tables[1])

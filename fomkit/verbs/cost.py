@@ -104,7 +104,7 @@ class Cost(Shown):
         return cost_content(self)
 
 
-def _to_target(estimated: Estimate, declared: Declared, price: Price | None) -> ToTarget | None:
+def _cost_to_target(estimated: Estimate, declared: Declared, price: Price | None) -> ToTarget | None:
     if declared.epochs is None:
         return None
     batch, epoch_s = estimated.sizes.get("batch"), estimated.run_time.epoch_s
@@ -123,7 +123,7 @@ def _money(estimated: Estimate, price: Price | None, time_s: Span | None) -> Spa
     return money_of_run(price, estimated.machine, estimated.scope, estimated.runs_at_once, time_s)
 
 
-def _inference(estimated: Estimate, options: Options, batch: int | None) -> Estimate | None:
+def _inference_estimate(estimated: Estimate, options: Options, batch: int | None) -> Estimate | None:
     """Estimate inference at its own batch, where the step has a forward pass; of a run on one device."""
     if estimated.job is not None:
         if batch is not None:
@@ -179,7 +179,7 @@ def cost(
     machines = [spread.on(one) for one in (machine, *([baseline] if baseline else []))]
     options = replace(options, scope=spread.scope([model], machines, options.scope))
     one = _with_paid_once(model, machines[0], options, declared.once, spread)
-    infer, price = _inference(one, options, declared.infer_batch), declared.price or machine.price
+    infer, price = _inference_estimate(one, options, declared.infer_batch), declared.price or machine.price
     return Cost(
         estimate=one,
         inference=infer,
@@ -189,7 +189,7 @@ def cost(
         once=stack.one_offs(one, declared.once),
         run_money=_money(one, price, one.run_time.run_s),
         inference_money=_money(infer, price, infer.step) if infer else None,
-        to_target=_to_target(one, declared, price),
+        to_target=_cost_to_target(one, declared, price),
     )
 
 

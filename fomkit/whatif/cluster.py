@@ -120,7 +120,7 @@ def _gone(address: str) -> FomkitError:
     return FomkitError(f"--scheduler {address}", "went away during the sweep. Start it, and the sweep, again.")
 
 
-def _result(client: Any, future: Any, address: str) -> pd.DataFrame:
+def _future_result(client: Any, future: Any, address: str) -> pd.DataFrame:
     """Wait for one stretch, as long as there are workers."""
     from distributed import KilledWorker
 
@@ -161,6 +161,6 @@ def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFra
         for start, stop in sweep.stretches()[first:]:
             waiting.append(client.submit(_worked_out, there, start, stop, pure=False))
             if len(waiting) >= ahead:
-                yield _result(client, waiting.popleft(), address)
+                yield _future_result(client, waiting.popleft(), address)
         while waiting:
-            yield _result(client, waiting.popleft(), address)
+            yield _future_result(client, waiting.popleft(), address)

@@ -217,20 +217,20 @@ MEASUREMENTS_NOTE = (
 )
 
 
-def _exact(fact: Fact | None) -> Fact:
+def _exact_fact(fact: Fact | None) -> Fact:
     if fact is None:
         raise FomkitError("measurement", "is of a fact that nobody states. State it first.")
     return replace(fact, low=fact.value, high=fact.value)
 
 
-def _known(machine: Machine, name: str) -> Machine:
+def _knowing(machine: Machine, name: str) -> Machine:
     """Give the machine with one of its facts known without error."""
     overheads = tuple(
-        change_overhead(overhead, _exact) if overhead_name(overhead) == name else overhead
+        change_overhead(overhead, _exact_fact) if overhead_name(overhead) == name else overhead
         for overhead in machine.overheads
     )
     of_overhead = name.startswith("overhead/")
-    device = machine.device if of_overhead else change_fact(machine.device, name, _exact)
+    device = machine.device if of_overhead else change_fact(machine.device, name, _exact_fact)
     return replace(machine, device=device, overheads=overheads)
 
 
@@ -273,7 +273,7 @@ def measure_command(model: ModelProfile, machine: Machine, options: Options) -> 
     return " ".join([*words, OUT])
 
 
-def _of_ops(estimated: Estimate, command: str) -> Iterator[Measurable]:
+def _if_timed(estimated: Estimate, command: str) -> Iterator[Measurable]:
     """Give single ops, the ops of each kind together, and all ops."""
     for timed in ops_to_time(estimated, TOP)["measurements"]:
         yield {"kind": "op", "what": timed["sizes"], "step_s": timed["step_s"], "shrinks": timed["shrinks"],
@@ -296,10 +296,10 @@ def _fact_command(name: str) -> str:
     return "" if name.startswith("overhead/") else f"fomkit measure --quick {OUT}"
 
 
-def _of_facts(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
+def _if_known(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
     for parameter in parameters:
         if parameter.of == "machine" and parameter.has_interval:
-            known = _known(estimated.machine, parameter.name)
+            known = _knowing(estimated.machine, parameter.name)
             step = estimate(estimated.model, known, options).step
             yield measurement("fact", parameter.name, estimated.step, step, _fact_command(parameter.name))
 
@@ -317,8 +317,8 @@ def measurements(estimated: Estimate, options: Options, parameters: tuple[Parame
     step = "fomkit profile model.py --measure step -o measured.yaml"
     found = [
         measurement("step", "a whole step", now, Span.exact(now.value, now.level), step),
-        *_of_ops(estimated, command),
-        *_of_facts(estimated, options, parameters),
+        *_if_timed(estimated, command),
+        *_if_known(estimated, options, parameters),
     ]
     without = [one.name for one in parameters if one.of == "machine" and not one.has_interval]
     return ranked(found, without)

@@ -79,10 +79,10 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
     return tuple(found)
 
 
-def _shares(count: int) -> Iterator[tuple[float, ...]]:
+def _direction_shares(count: int) -> Iterator[tuple[float, ...]]:
     """Give all ways to share 1 out among so many parameters in equal parts.
 
-    >>> len(list(_shares(2))), len(list(_shares(3)))
+    >>> len(list(_direction_shares(2))), len(list(_direction_shares(3)))
     (11, 21)
     """
     parts = DIVISIONS.get(count, FEWEST_DIVISIONS)
@@ -158,7 +158,7 @@ def _points(evaluator: Evaluator, real: Sequence[Parameter], fixed: dict[str, fl
         margin = evaluator.margin(fixed)
         return [fixed] if margin is not None and margin >= 0 else []
     search = _Search(evaluator, real, fixed)
-    ways = {shares: search.way(shares) for shares in _shares(len(real))}
+    ways = {shares: search.way(shares) for shares in _direction_shares(len(real))}
     if len(real) > 1 and (least := search.least()) is not None:
         ways[least] = search.way(least)
     return [search.end(shares, way) for shares, way in ways.items() if way is not None]
@@ -339,7 +339,7 @@ def _by_size(change: Change) -> tuple[bool, float, float]:
     return (not change.reached, away if change.reached else 0.0, -change.probability)
 
 
-def _tried(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+def _changed_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
     """Choose what is changed alone: what is named, else all, of a suite the machine's."""
     if names:
         return choose_parameters(known, names)
@@ -360,7 +360,7 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
     """
     here = subject.again({})
     known = subject.parameters()
-    evaluator, tried = Evaluator(subject, goal), _tried(subject, changes, known)
+    evaluator, tried = Evaluator(subject, goal), _changed_alone(subject, changes, known)
     combined = choose_parameters(known, together)
     probability = goal.reached(here)
     if goal.margin(here) >= 0:

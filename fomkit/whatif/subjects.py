@@ -43,7 +43,7 @@ def _key(of_machine: Point, own: Point) -> Key:
     return tuple(sorted(of_machine.items())), tuple(sorted(own.items()))
 
 
-def _conditions(values: Mapping[str, float]) -> Conditions:
+def _proposed_conditions(values: Mapping[str, float]) -> Conditions:
     """Give what is proposed for a line."""
     numbers = {name: round(value) for name, value in values.items()}
     batch, epochs, samples = (numbers.pop(name, None) for name in RATED)
@@ -158,7 +158,7 @@ class OfSuite(OnMachine):
                 utilisation, precision = (own.get(name, getattr(given, name)) for name in GAINS)
                 given = replace(given, utilisation_gain=utilisation, precision_gain=precision)
                 line, own = replace(line, given={**line.given, machine.name: given}), {}
-            proposed = {line.name: _conditions(own)} if own else {}
+            proposed = {line.name: _proposed_conditions(own)} if own else {}
             rating = LineRating(self.suite, machine, self.options, self.load, proposed)
             self._rated[key] = rating.rate(line)
         return self._rated[key]

@@ -177,7 +177,7 @@ ASSUMED = {
 }
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     """Give a cell as JSON has it: unknown is null."""
     if isinstance(value, bool | str):
         return value
@@ -190,7 +190,7 @@ def _plain(value: object) -> object:
 def points_content(points: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Give points with their results."""
     for row in points.to_dict("records"):
-        yield {str(name): _plain(value) for name, value in row.items()}
+        yield {str(name): _json_value(value) for name, value in row.items()}
 
 
 AxisContent = TypedDict("AxisContent", {"name": str, "unit": str, "least": float, "most": float,
@@ -230,7 +230,7 @@ def _price_content(sweep: Sweep) -> PriceOf | None:
     return {"currency": price.currency, "per": price.per, "date": price.date, "source": price.per_s.source}
 
 
-def _assumed(sweep: Sweep) -> list[str]:
+def _sweep_assumed(sweep: Sweep) -> list[str]:
     machine_facts = any(name.startswith(("byte_per_s", "launch_s", "flop_per_s")) for name in sweep.names)
     sizes = any(axis.kind.whole and axis.name not in ("batch", "nodes") for axis in sweep.plan.axes)
     holds = {
@@ -241,7 +241,7 @@ def _assumed(sweep: Sweep) -> list[str]:
     return [text for name, text in ASSUMED.items() if holds[name]]
 
 
-def _conditions(sweep: Sweep) -> dict[str, Condition]:
+def _sweep_conditions(sweep: Sweep) -> dict[str, Condition]:
     """Say what a time varies with, of the machine as it is and the least sizes, and what each point varies."""
     whole = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
     sizes = {name: size for name, size in whole.items() if name == "batch" or name in sweep.model.sizes}
@@ -284,9 +284,9 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
                    if name not in sweep.names},
         "best": [{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
         "front": {"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
-        "absent": dict(sweep.absent), "assumed": _assumed(sweep),
+        "absent": dict(sweep.absent), "assumed": _sweep_assumed(sweep),
         "notes": list(verdict_on(without_implausible(sweep.machine))),
-        "conditions": _conditions(sweep),
+        "conditions": _sweep_conditions(sweep),
     }  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def _si(name: str, cell: str, value: float | None) -> Formula:
     return Formula(f'IF(ISNUMBER({cell}),{cell}{factor},"unknown")', found)
 
 
-def _count(name: str, value: float | None, machine: Machine) -> FactRow:
+def _count_fact(name: str, value: float | None, machine: Machine) -> FactRow:
     """Give a count as a fact that is known without error."""
     ends, source = (0.0 if value is None else float(value),) * 3, f"profile of {machine.name}"
     return FactRow(machine.name, name, "", "", None if value is None else Fact(*ends, "published", source))
@@ -138,9 +138,9 @@ def fact_rows(machine: Machine) -> Iterator[FactRow]:
     yield FactRow(name, "memory bandwidth", "", "", device.byte_per_s)
     yield FactRow(name, "memory capacity", "", "", device.capacity_byte)
     yield FactRow(name, "launch cost", "", "", device.launch_s)
-    yield _count("devices per node", machine.node_devices, machine)
-    yield _count("nodes", machine.system_nodes, machine)
-    yield _count("availability", machine.availability, machine)
+    yield _count_fact("devices per node", machine.node_devices, machine)
+    yield _count_fact("nodes", machine.system_nodes, machine)
+    yield _count_fact("availability", machine.availability, machine)
     for one in machine.overheads:
         what = "overhead share" if one.time_s is None else "overhead"
         yield FactRow(name, what, one.name, one.per, one.time_s if one.time_s is not None else one.share)
@@ -182,7 +182,7 @@ def state_of_value(now: str, was: str) -> str:
     return f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
 
 
-def _row(number: int, row: FactRow, party: str) -> Iterator[Value]:
+def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
     fact, cell = row.fact, FACTS.row(number)
     shown = [None] * 3 if fact is None else [_to_unit(row.name, end) for end in (fact.value, fact.low, fact.high)]
     value, low, high = (known(one) for one in shown)
@@ -207,7 +207,7 @@ def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     rows = tuple(row for machine in sheet_model.machines for row in fact_rows(machine))
     parties = {machine.name: machine.party for machine in sheet_model.machines}
     first = page.first_row()
-    cells = [list(_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
+    cells = [list(_fact_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
     own = {index for index, row in enumerate(rows) if row.machine not in sheet_model.targets}
     return MachineCells(page.table(FACTS, cells, conditions=own, about=[row.key for row in rows]), rows)
 

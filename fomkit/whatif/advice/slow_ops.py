@@ -64,7 +64,7 @@ def seconds_of(ops: pd.DataFrame) -> NDArray[np.float64]:
     return (ops["time_s"] * ops["count"]).to_numpy(np.float64)
 
 
-def _label(row: Record) -> str:
+def _op_label(row: Record) -> str:
     """Write kind and sizes; of ops on elements only how many, for their bytes follow."""
     if row["kind"] == "optimizer" or isnan(float(row.get("numel", nan))):
         return shape_label(row)
@@ -72,7 +72,7 @@ def _label(row: Record) -> str:
     return f"{row['kind']} of {count:,.0f} element{'s' if count != 1 else ''}"
 
 
-def _sum(seconds: pd.Series[float]) -> float | None:
+def _known_sum(seconds: pd.Series[float]) -> float | None:
     """Add up; None where a term is unknown."""
     total = float(seconds.sum(skipna=False))
     return None if isnan(total) else total
@@ -112,11 +112,11 @@ def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | N
         near = nearest_timings(own.iloc[:1].reset_index(drop=True), case.fitted).get(0, [])
         found.append(
             {
-                "rows": own.index.tolist(), "op": str(row["op"]), "sizes": _label(row),
+                "rows": own.index.tolist(), "op": str(row["op"]), "sizes": _op_label(row),
                 "pass_name": str(row["pass_name"]), "dtype": str(row["dtype"]), "engine": str(row["engine"]),
                 "executions": float(own["count"].sum()), "step_time_s": float(own["seconds"].sum()),
-                "floor_s": _sum(own["floor_s"] * own["count"]),
-                "after_s": None if after_s is None else _sum(own["after_s"]),
+                "floor_s": _known_sum(own["floor_s"] * own["count"]),
+                "after_s": None if after_s is None else _known_sum(own["after_s"]),
                 "time_source": str(row["time_source"]), "bound": str(row["bound"]),
                 "evidence": str(row["evidence"]), "nearest": [neighbour_content(one) for one in near[:1]],
             }
@@ -136,19 +136,19 @@ LONG_ENOUGH = 0.01
 _NO_FLOOR = "the machine states no rates from which a least time follows"
 
 
-def _shares(case: Case) -> pd.Series[float]:
+def _device_shares(case: Case) -> pd.Series[float]:
     """Give each row the share of the device's time that all rows equal to it take."""
     return case.ops["seconds"].groupby(identities(case.ops)).transform("sum") / case.device_s
 
 
-def _kinds(ops: pd.DataFrame) -> list[str]:
+def _kinds_by_time(ops: pd.DataFrame) -> list[str]:
     return [str(kind) for kind in ops.groupby("kind")["seconds"].sum().sort_values(ascending=False).index]
 
 
 def _to_the_floor(case: Case, rows: pd.Series[bool], says: str) -> Finding:
     above = rows & (case.ops["floor_s"] < case.ops["time_s"])
     after = case.with_times(above, case.ops["floor_s"])
-    kinds = _kinds(case.ops[above]) or _kinds(case.ops[rows])
+    kinds = _kinds_by_time(case.ops[above]) or _kinds_by_time(case.ops[rows])
     remedies = [f"{KINDS[kind].title}: {REMEDIES[kind]}" for kind in kinds if kind in REMEDIES]
     return Finding(
         says=says,
@@ -166,7 +166,7 @@ def expensive_ops(case: Case) -> list[Finding]:
     """Find single ops that take much of the step."""
     if case.ops["floor_s"].isna().all():
         return does_not_apply(_NO_FLOOR)
-    shares = _shares(case)
+    shares = _device_shares(case)
     rows = shares >= EXPENSIVE
     if not rows.any():
         return does_not_apply(
@@ -184,7 +184,7 @@ def low_use(case: Case) -> list[Finding]:
     ops = case.ops
     if ops["floor_s"].isna().all():
         return does_not_apply(_NO_FLOOR)
-    rows = (ops["floor_s"] <= LOW_USE * ops["time_s"]) & (_shares(case) >= LONG_ENOUGH)
+    rows = (ops["floor_s"] <= LOW_USE * ops["time_s"]) & (_device_shares(case) >= LONG_ENOUGH)
     if not rows.any():
         return does_not_apply(
             f"no op of {LONG_ENOUGH:.0%} of the device's time takes {1 / LOW_USE:.0f} times its least time"
@@ -199,7 +199,7 @@ def low_use(case: Case) -> list[Finding]:
             case,
             rows,
             f"{what} at {share} of what the machine's rates allow and take {taken / case.device_s:.0%} of the "
-            f"device's time, mostly {kinds_in_words(_kinds(ops[rows]))}.",
+            f"device's time, mostly {kinds_in_words(_kinds_by_time(ops[rows]))}.",
         )
     ]
 
@@ -333,7 +333,7 @@ MOSTLY = 0.5
 """Share of the flop in fp32 above which a step is one of fp32."""
 
 
-def _tried(case: Case, name: str, how: str) -> list[Finding]:
+def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
     try:
         choose_formats(name, case.model.traced_with.get("framework", ""), case.machine)
     except FomkitError:
@@ -346,7 +346,7 @@ def _tried(case: Case, name: str, how: str) -> list[Finding]:
     products = case.ops["kind"].isin(MATRIX_KINDS).to_numpy(bool)
     runs_in = sorted(set(case.ops.loc[products, "dtype"].astype("str")))
     rows = case.ops["seconds"].notna() & (changed & products)
-    has = "" if (rate := _rate(case, after)) is None else f" of {format_quantity(rate, 'flop_per_s', 3)}"
+    has = "" if (rate := _fastest_rate(case, after)) is None else f" of {format_quantity(rate, 'flop_per_s', 3)}"
     found = Finding(
         says=f"The products run in {' and '.join(runs_in)}; --precision {name} has an engine{has} here.",
         do=f"{how[0].upper()}{how[1:]}; check that the training still converges, and ask again with "
@@ -359,7 +359,7 @@ def _tried(case: Case, name: str, how: str) -> list[Finding]:
     return [found]
 
 
-def _rate(case: Case, after: Estimate) -> float | None:
+def _fastest_rate(case: Case, after: Estimate) -> float | None:
     """Give the fastest stated peak of the engines that the products run on then [flop/s]; None where none is."""
     peaks = [case.machine.device.peak(*pair) for pair in set(after.formats.matrix.values())]
     return max((peak.rate.value for peak in peaks if peak is not None), default=None)
@@ -376,7 +376,7 @@ def faster_engine(case: Case) -> list[Finding]:
         return does_not_apply(f"only {share:.0%} of the arithmetic of its products is in fp32")
     if not case.machine.device.peaks and not len(case.machine.timings):
         return does_not_apply("the machine states no number formats")
-    found = [one for name, how in CANDIDATES.items() for one in _tried(case, name, how)]
+    found = [one for name, how in CANDIDATES.items() for one in _in_precision(case, name, how)]
     best = min(
         (one.saving.ratio.value for one in found if one.saving is not None and one.state == "advice"), default=0.0
     )
