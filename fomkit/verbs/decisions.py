@@ -263,6 +263,15 @@ def scenarios(
     return _scenarios(prepare_study(as_model(model), as_machine(machine), options), pd.DataFrame(points))
 
 
+def _points_file(output: str | Path | None) -> Path | None:
+    if output is None:
+        return None
+    from fomkit.output.files import check_ending
+
+    check_ending(str(output), Path(output).suffix)
+    return Path(output)
+
+
 def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume: bool, keep: bool) -> Swept:
     """Work the points out, and write them as they come where a file is named."""
     from fomkit.files.write import check_absent
@@ -348,14 +357,11 @@ def sweep(
     >>> len(swept.table), f"batch {swept.best['batch']:g} at {swept.best['byte_per_s']:.3g} byte/s"
     (4, 'batch 100 at 2.5e+11 byte/s')
     """
-    from fomkit.output.files import check_ending
     from fomkit.whatif.sweep import make_sweep
     from fomkit.whatif.sweep_axes import read_vary
 
     given = vary if isinstance(vary, Mapping) else read_vary(vary)
-    path = None if output is None else Path(output)
-    if path is not None:
-        check_ending(str(path), path.suffix)
+    path = _points_file(output)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     stated, target = _linked(as_machine(machine), layout, links, node_devices)
     spec = make_sweep(as_model(model), target, given, way=way, points=points, seed=seed, options=options,
