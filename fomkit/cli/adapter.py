@@ -27,22 +27,6 @@ from fomkit.verbs.answer import WATCHED, Command, Help, command_of, help_of
 if TYPE_CHECKING:
     from fomkit.verbs.answer import Answer
 
-SHARED: Mapping[str, Any] = {
-    "machine": choices.Target, "machines": Annotated[list[str], choices.MACHINES],
-    "batch": choices.Batch, "sizes": choices.Sizes,
-    "precision": choices.Precisions, "interval": choices.Interval, "scope": choices.Scopes,
-    "allow_uncovered": choices.Uncovered, "layout": choices.Layouts, "links": choices.Links,
-    "node_devices": choices.NodeDevices, "price": choices.Price, "carbon": choices.Carbon,
-    "to_wall": choices.ToWall, "pue": choices.Pue, "to_accuracy": choices.ToAccuracy,
-    "output": Annotated[Path, choices.output_option("The file to write.")], "force": choices.Force,
-}  # fmt: skip
-"""Options that are said alike wherever they stand."""
-_COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
-    "model": choices.complete_model, "models": choices.complete_model,
-    "machine": choices.complete_machine, "baseline": choices.complete_machine, "target": choices.complete_machine,
-    "profile": choices.complete_profile, "suite": choices.complete_suite, "campaign": choices.complete_campaign,
-    "committed": choices.complete_machine,
-}  # fmt: skip
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
 _SHOWN = 8
@@ -78,7 +62,7 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
     """Give what a parameter is called on the command line; the longest is what messages say."""
     if name in command.arguments:
         return (command.arguments[name],)
-    option = get_args(SHARED[name])[1] if name in SHARED else None
+    option = get_args(choices.SHARED[name])[1] if name in choices.SHARED else None
     # An annotated option keeps its first name where others keep their default.
     shared = (
         [] if option is None else [one for one in (option.default, *option.param_decls) if isinstance(one, str)]
@@ -88,7 +72,7 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
 
 def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, said: Help) -> Any:
     """Make the option, or the argument, of a parameter."""
-    own, metavar, completed = _own_text(said, name), command.metavar.get(name), _COMPLETED.get(name)
+    own, metavar, completed = _own_text(said, name), command.metavar.get(name), choices.COMPLETED.get(name)
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty
@@ -97,8 +81,8 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
             kind | None if optional else kind,
             choices.argument(text, command.arguments[name], autocompletion=completed),
         ]
-    if name in SHARED and name not in command.spelled:
-        kind, known = get_args(SHARED[name])
+    if name in choices.SHARED and name not in command.spelled:
+        kind, known = get_args(choices.SHARED[name])
         shared = copy(known)
         shared.help, shared.metavar = own or known.help, metavar or known.metavar
         return Annotated[kind, shared]

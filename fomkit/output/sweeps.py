@@ -57,12 +57,6 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
     )  # fmt: skip
 
 
-def _refused(page: Page, content: ScalingContent) -> None:
-    for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
-        nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
-        page.line(f"no step at {', '.join(nodes)} nodes: {why}")
-
-
 def _needed(span: Needed) -> str:
     """Write a rate that is needed; where an end has none, none is enough there."""
     value, low, high = (span[name] for name in ("value", "low", "high"))
@@ -187,7 +181,9 @@ def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
     page.line(f"layout: {content['layout_said']}")
     for reference in {one["mode"]: one for one in content["references"]}.values():
         _curve(page, content, reference)
-    _refused(page, content)
+    for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
+        nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
+        page.line(f"no step at {', '.join(nodes)} nodes: {why}")
     _add_memory(page, content)
     _bandwidth(page, content)
     _system(page, content)

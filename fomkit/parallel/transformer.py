@@ -285,16 +285,11 @@ def check_experts(name: str, shape: Transformer, expert: int) -> None:
         raise FomkitError("layout", f"experts {shape.experts} do not divide by expert {expert}. Choose a divisor.")
 
 
-def padded_vocabulary(shape: Transformer, tensor: int) -> int:
-    """Give the words of the output, padded so that 128 divides each device's share (Megatron-LM's default)."""
-    unit = 128 * tensor
-    return -(-shape.vocabulary // unit) * unit
-
-
 def head_rows(shape: Transformer, split: Split) -> list[Row]:
     """List the ops of the last norm, the output and the loss (cross entropy in fp32, split by words)."""
     rows, tokens = Rows(split.dtype), shape.seq * split.samples
-    words, hidden = padded_vocabulary(shape, split.tensor) // split.tensor, shape.hidden
+    # Words are padded so that 128 divides each device's share (Megatron-LM's default).
+    words, hidden = 128 * -(-shape.vocabulary // (128 * split.tensor)), shape.hidden
     whole, logits = split.whole(shape), tokens * words
     rows.stream("last norm", "forward", "norm", whole, 2, 2, hidden, HEAD)
     rows.product("output", "forward", (tokens, words, hidden), HEAD)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
@@ -103,11 +103,6 @@ def _central(
     return next((slope for slope in tried if slope is not None), None)
 
 
-def _agree(slopes: Sequence[float | None], most: float) -> bool:
-    known = [slope for slope in slopes if slope is not None]
-    return max(known, default=0.0) - min(known, default=0.0) <= most
-
-
 def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
     """Work out what one parameter does to a subject's figures.
 
@@ -130,7 +125,7 @@ def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str
         return None
     at_low, at_high = (outcome[figure] if isinstance(outcome, Mapping) else None
                        for outcome in (found.get(end) for end in ends))  # fmt: skip
-    middle = here[figure]
+    middle, known = here[figure], [slope for slope in (slopes[figure], half, below, above) if slope is not None]
     swing = abs((at_high or middle).value - (at_low or middle).value) / middle.value
     errors = [str(outcome) for outcome in found.values() if isinstance(outcome, FomkitError)]
     return Effect(
@@ -139,7 +134,7 @@ def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str
         at_half_step=half,
         below=below,
         above=above,
-        smooth=_agree([slopes[figure], half, below, above], ROUGH_WHOLE if parameter.grain else ROUGH),
+        smooth=max(known) - min(known) <= (ROUGH_WHOLE if parameter.grain else ROUGH),
         step=STEP if not parameter.grain else (pairs[0][1] - parameter.value) / parameter.value,
         low=ends[0],
         high=ends[1],

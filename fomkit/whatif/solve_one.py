@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fomkit.core.errors import FomkitError
@@ -43,11 +43,6 @@ def _next_to(now: float, grain: int, most: float, count: int) -> list[float]:
     return found
 
 
-def _apart_by_factor(edge: float, end: float, count: int) -> Iterator[float]:
-    """Give values from an edge to an end, apart by a factor."""
-    yield from (edge * (end / edge) ** (place / count) for place in range(1, count + 1))
-
-
 def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
     """Choose the values that are tried, the nearest first: all next to the one that is, then apart by a factor.
 
@@ -62,7 +57,8 @@ def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
     for edge, end, way in zip(edges, ends, ways, strict=True):
         if way > 0:
             parts = math.ceil((count - len(near)) * way / sum(ways)) + 1
-            far |= {now + grain * round((value - now) / grain) for value in _apart_by_factor(edge, end, parts)}
+            apart = (edge * (end / edge) ** (place / parts) for place in range(1, parts + 1))
+            far |= {now + grain * round((value - now) / grain) for value in apart}
     kept = {value for value in far if value >= grain} - {*near, now}
     return [*near, *sorted(kept, key=lambda value: away(value, now))]
 

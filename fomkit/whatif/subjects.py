@@ -19,7 +19,7 @@ from fomkit.merit.suites import SuiteResult, merit_of, run_suite
 from fomkit.parallel.job import check_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import conditions_content
-from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob, SystemRun
 from fomkit.plan.options import LINKS, Options, change_machine, choose_sizes
 from fomkit.plan.replica_step import on_one_device
@@ -285,11 +285,6 @@ class OfSuite(OnMachine):
         messages = {one.line.name: one.unfit for one in rated}
         return "; ".join(f"{name} {text}" for name, text in messages.items() if text)
 
-    def _command(self, one: Estimate | None) -> str:
-        if one is None:
-            return ""
-        return measure_command(one.model, one.machine, replace(self.options, sizes=one.sizes, batch=None))
-
     def measurements(self) -> ToMeasure:
         """Rank the lines by how much narrower the figure's interval would be if one rate were known exactly."""
         merit, found = self.result.merit, []
@@ -306,7 +301,10 @@ class OfSuite(OnMachine):
                 baseline, target = (sides[0], rated) if side else (rated, sides[1])
                 again = merit_of(replace(self.result, baseline=baseline, target=target))
                 if again is not None:
-                    what, command = f"{one.line.name} on {machine.name}", self._command(one.estimate)
+                    what, command, behind = f"{one.line.name} on {machine.name}", "", one.estimate
+                    if behind is not None:
+                        options = replace(self.options, sizes=behind.sizes, batch=None)
+                        command = measure_command(behind.model, behind.machine, options)
                     found.append(measurement("line", what, merit.value, again.value, command, of="fom"))
         return ranked(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS
@@ -212,28 +213,6 @@ def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     return MachineCells(page.table(FACTS, cells, conditions=own, about=[row.key for row in rows]), rows)
 
 
-_PURPOSE = (
-    "This workbook says how many units of work a day the machines named in Summary do, and how sure that is. It "
-    "computes by itself: change a yellow cell and everything behind it follows.",
-    "Please put what you know into the yellow cells of Machines, Workloads and Ops, state the basis (measured, "
-    "simulated, modelled, estimated, committed), put 'vendor' as the party and say the source. Send the file back "
-    "as .xlsx; it is compared with the one that was sent, cell by cell, and each change is shown with its effect.",
-    "Figures stand in the unit beside them, with a decimal point or comma as your program shows it. What is not "
-    "known is the word unknown, never 0 and never an empty cell.",
-    "What moves nothing here is not yellow; a note in the cell says why. A change there is shown, with no effect.",
-    "Conditions (cells on grey: batch, samples, epochs, work of an op, the machine to compare with) are the same "
-    "for everybody. Another batch or "
-    "precision needs a new workbook, because the sizes of all ops follow from them.",
-    "The columns 'as issued' hold Python's values. A row says 'as issued' while nothing behind it was changed, "
-    "then 'changed'. 'error' in Checks means that the workbook itself was damaged.",
-)
-_COVERS = (
-    "An interval of {level:.0%} should hold the truth in {level:.0%} of cases: of repeats on the stated machine "
-    "with the stated software. It does not cover other software, another batch, precision or problem, nor terms "
-    "that Assumptions lists as left out; where such terms are left out, units/day are upper bounds."
-)
-
-
 def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
     """Write where machines and workloads come from; each figure's own source stands beside it."""
     page.intro("Each fact and each op has its own source in Machines and Ops; this is what they have in common.")
@@ -260,8 +239,9 @@ def write_read_me(page: Page, sheet_model: SheetModel, only: str | None) -> None
     page.sheet.column_dimensions["A"].width = 110
     page.line("Read me", "headline")
     page.gap()
-    for text in (*_PURPOSE, _COVERS.format(level=sheet_model.level)):
-        page.line(text, "prose")
+    text = Path(__file__).with_name("read_me.txt").read_text(encoding="utf-8")
+    for paragraph in text.format(level=sheet_model.level).splitlines():
+        page.line(paragraph, "prose")
         page.gap()
     if only is not None:
         page.line(f"This copy is for {only}: it holds no other target.", "prose")

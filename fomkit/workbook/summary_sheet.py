@@ -63,12 +63,6 @@ FOM, CHANCE, VERDICT = "figure of merit", "chance of reaching the threshold", "v
 RATES = ("target's harmonic mean rate", "baseline's harmonic mean rate")
 
 
-def _merit_rows(sheets: Sheets) -> tuple[tuple[str, str], ...]:
-    """Name the rows of the table of merits: target and what; each target has the same."""
-    others = (mean for mean in MEANS if mean != sheets.sheet_model.mean)
-    return tuple(product(sheets.values.merits, (FOM, *RATES, *others, CHANCE, VERDICT)))
-
-
 def own_rows(ratios: Placed, target: str) -> tuple[int, int]:
     """Give the first row of a target's ratios, and the one behind the last, counted from 0."""
     own = [index for index, key in enumerate(ratios.rows) if key[1] == target]
@@ -237,7 +231,8 @@ def write_summary(page: Page, sheets: Sheets) -> SummaryCells:
     """Write the first page; the figure of merit stands above the ratios that it is made of."""
     sheet_model, values = sheets.sheet_model, sheets.values
     _first_lines(page, sheet_model)
-    start, about = page.row, _merit_rows(sheets)
+    others = (mean for mean in MEANS if mean != sheet_model.mean)
+    start, about = page.row, tuple(product(values.merits, (FOM, *RATES, *others, CHANCE, VERDICT)))
     merits = Placed(MERITS, page.first_row(), page.row + 1 + len(about), about)
     page.row += len(about) + 3 if about else 0
     keys = sorted(values.ratios, key=lambda key: sheet_model.targets.index(key[1]))

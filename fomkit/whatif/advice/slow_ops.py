@@ -85,11 +85,6 @@ SlowOp = TypedDict("SlowOp", {
 })  # fmt: skip
 
 
-def is_slower(one: SlowOp) -> bool:
-    """Tell whether an op takes longer in the changed step than now."""
-    return one["after_s"] is not None and bool(one["after_s"] > one["step_time_s"])
-
-
 def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | None = None) -> tuple[SlowOp, ...]:
     """Describe some rows, equal ones as one: those that change most, else the longest.
 
@@ -121,7 +116,7 @@ def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | N
                 "evidence": str(row["evidence"]), "nearest": [neighbour_content(one) for one in near[:1]],
             }
         )  # fmt: skip
-    return tuple(sorted(found, key=is_slower))
+    return tuple(sorted(found, key=lambda one: (one["after_s"] or 0.0) > one["step_time_s"]))  # the slower last
 
 
 EXPENSIVE = 0.10
