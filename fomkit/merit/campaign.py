@@ -189,12 +189,7 @@ def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> Ph
 
 
 def _model(
-    phase: Phase,
-    name: str,
-    machine: Machine,
-    options: Options,
-    load: rated_lines.Load,
-    measured: MeasuredRuns,
+    phase: Phase, name: str, machine: Machine, options: Options, load: rated_lines.Load, measured: MeasuredRuns
 ) -> PhaseCost:
     model = load(name)
     fixed = rated_lines.fixed_conditions(phase.conditions, model)

@@ -108,11 +108,7 @@ def given_machines(suite: Suite) -> list[str]:
 
 
 def rate_lines(
-    suite: Suite,
-    machine: Machine,
-    options: Options,
-    load: Load,
-    proposals: Mapping[str, Conditions] | None = None,
+    suite: Suite, machine: Machine, options: Options, load: Load, proposals: Mapping[str, Conditions] | None = None
 ) -> tuple[RatedLine, ...]:
     """Rate every line of a suite on one machine.
 
@@ -290,12 +286,7 @@ def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
 
 
 def accept(
-    suite: Suite,
-    committed: Machine,
-    rows: Sequence[Measurement],
-    measured_on: str,
-    options: Options,
-    load: Load,
+    suite: Suite, committed: Machine, rows: Sequence[Measurement], measured_on: str, options: Options, load: Load
 ) -> tuple[AcceptedLine, ...]:
     """Compare each line of a suite as committed with what was measured.
 

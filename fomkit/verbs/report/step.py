@@ -236,7 +236,7 @@ def roofline(estimate: Estimate, key: str) -> Section:
     caption = [
         "Each mark is an op, as large as its share of the time. Under the sloping line memory traffic limits it, "
         "under the flat one arithmetic. Choose a kind in the legend to see it alone; click an op to find it in "
-        "the table below.",
+        "the table below."
     ]
     if len(without):
         caption.append(
