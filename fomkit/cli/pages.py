@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli.main import VERBS, app, verb_command
+from fomkit.cli.main import VERBS, app
 from fomkit.core.errors import Shown
 from fomkit.files.write import write_whole
 from fomkit.merit.measured_steps import Merit
@@ -123,11 +123,6 @@ def api_page() -> str:
     return fill_page("api", names=listed, functions=_functions(), classes=_classes())
 
 
-def verbs() -> dict[str, Any]:
-    """Give the commands by name."""
-    return {name: verb_command(name) for name in VERBS}
-
-
 def help_of(*verb: str) -> str:
     """Give the text of ``--help``, as wide as a page."""
     result = CliRunner(env={"COLUMNS": "110", "TERMINAL_WIDTH": "110"}).invoke(
@@ -138,7 +133,7 @@ def help_of(*verb: str) -> str:
 
 def command_reference() -> str:
     """Write what every verb says of itself."""
-    sections = [f"## `fomkit {name}`\n\n```text\n{help_of(name)}\n```\n" for name in sorted(verbs())]
+    sections = [f"## `fomkit {name}`\n\n```text\n{help_of(name)}\n```\n" for name in sorted(VERBS)]
     return fill_page("commands", help=[f"```text\n{help_of()}\n```\n"], verbs=sections)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.core.units import format_number, format_quantity
@@ -31,8 +31,8 @@ def to_json(content: Entry) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _flat(one: Entry) -> dict[str, Any]:
-    row: dict[str, Any] = {}
+def _flat(one: Entry) -> dict[str, object]:
+    row: dict[str, object] = {}
     for key, value in one.items():
         if isinstance(value, Mapping):
             row |= {f"{key}.{name}": cell for name, cell in _flat(value).items()}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pandas as pd
 
@@ -104,7 +104,7 @@ def _changed_ops(found: Review, machine: str) -> Iterator[tuple[OpLine, Change]]
                 yield line, change
 
 
-def _timing_row(line: OpLine, time_s: float, basis: str, party: str, note: str) -> dict[str, Any]:
+def _timing_row(line: OpLine, time_s: float, basis: str, party: str, note: str) -> dict[str, object]:
     return {
         "kind": line.kind, "op": "" if line.kind in UNNAMED_KINDS else line.op,
         "pass_name": "" if line.kind in PASS_FREE_KINDS else line.pass_name, "dtype": line.dtype,
@@ -113,7 +113,7 @@ def _timing_row(line: OpLine, time_s: float, basis: str, party: str, note: str) 
     }  # fmt: skip
 
 
-def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, Any]]:
+def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, object]]:
     """Give the measured ops that nobody changed: inputs of the workbook, which do not move with the facts."""
     changed = {id(line) for line, _ in _changed_ops(found, machine)}
     for case in found.after.cases:
