@@ -12,7 +12,7 @@ from functools import partial
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.core.units import format_number, format_quantity
