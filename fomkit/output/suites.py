@@ -168,7 +168,9 @@ def _effect(content: Effect, threshold: float | None) -> Iterator[str]:
         yield f"P({content['figure']} ≥ {format_number(threshold or 0.0)}) {message}"
 
 
-def _moved(effects: Effects | None, why_not: str, threshold: float | None, *, is_idle: bool = False) -> list[str]:
+def _effects_told(
+    effects: Effects | None, why_not: str, threshold: float | None, *, is_idle: bool = False
+) -> list[str]:
     if effects is None:
         return [f"cannot be computed: {why_not}"]
     if is_idle:
@@ -199,7 +201,9 @@ def _put(page: Page, label: str, lines: Sequence[str], style: str = "") -> None:
 
 def _put_effects(page: Page, label: str, content: Changed | Group, threshold: float | None) -> None:
     if content["alone"] is not None or content["not_computed"]:
-        lines = _moved(content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"])
+        lines = _effects_told(
+            content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"]
+        )
         _put(page, label, lines)
 
 
@@ -272,7 +276,7 @@ def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
         elif one["where"] not in grouped:
             _change(page, one, content["threshold"])
     if changed:
-        lines = _moved(content["together"], content["not_computed"], content["threshold"])
+        lines = _effects_told(content["together"], content["not_computed"], content["threshold"])
         _put(page, "all together:", lines, "bold")
     _findings(page, findings)
     return page.text()

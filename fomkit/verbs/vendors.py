@@ -230,7 +230,7 @@ def _rows_of(table: str) -> Sequence[Measurement]:
     return read_measurements(locate(table, "measurements"))
 
 
-def _counted(rows: Sequence[Measurement]) -> tuple[Sequence[Measurement], Sequence[str]]:
+def _once_each(rows: Sequence[Measurement]) -> tuple[Sequence[Measurement], Sequence[str]]:
     from fomkit.validation.cells import counted_once
 
     return counted_once(rows)
@@ -312,7 +312,7 @@ def compare(
     if not grid:
         _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
     chosen = [row for row in rows if not named or row.model in (*named, like)]
-    found = _counted([row for row in chosen if not targets or row.machine in (*targets, base, host)])
+    found = _once_each([row for row in chosen if not targets or row.machine in (*targets, base, host)])
     options = options_of(interval=interval, precision=precision)
     if grid:
         return _rates_within(*found, options, model, machine, named, targets, latency)

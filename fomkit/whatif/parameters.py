@@ -223,7 +223,7 @@ def _exact_fact(fact: Fact | None) -> Fact:
     return replace(fact, low=fact.value, high=fact.value)
 
 
-def _knowing(machine: Machine, name: str) -> Machine:
+def _if_exact(machine: Machine, name: str) -> Machine:
     """Give the machine with one of its facts known without error."""
     overheads = tuple(
         change_overhead(overhead, _exact_fact) if overhead_name(overhead) == name else overhead
@@ -299,7 +299,7 @@ def _fact_command(name: str) -> str:
 def _if_known(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
     for parameter in parameters:
         if parameter.of == "machine" and parameter.has_interval:
-            known = _knowing(estimated.machine, parameter.name)
+            known = _if_exact(estimated.machine, parameter.name)
             step = estimate(estimated.model, known, options).step
             yield measurement("fact", parameter.name, estimated.step, step, _fact_command(parameter.name))
 
