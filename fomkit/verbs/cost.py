@@ -33,6 +33,7 @@ from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.footprint import Carbon, Grid, carbon_content, check_grid
 from fomkit.plan.options import Options
 from fomkit.plan.run import time_to_target
+from fomkit.plan.stack import OneOff
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
 from fomkit.verbs.compare import ALONE, Spread
@@ -93,7 +94,7 @@ class Cost(Shown):
     baseline: Estimate | None
     declared: Declared
     price: Price | None
-    once: tuple[stack.OneOff, ...]
+    once: tuple[OneOff, ...]
     run_money: Span | None
     inference_money: Span | None
     to_target: ToTarget | None

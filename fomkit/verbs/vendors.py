@@ -17,9 +17,7 @@ from fomkit.verbs.answer import Answer, Kept, command, parts, written
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
-    from fomkit.core.machine import Machine
     from fomkit.core.measurement import Measurement
-    from fomkit.core.model import ModelProfile
     from fomkit.workbook.review import Review
 
 
