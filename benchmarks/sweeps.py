@@ -32,7 +32,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from pathlib import Path
 import fomkit
 from fomkit.files.write import whole_file
-from fomkit.output.points import write_blocks
+from fomkit.output.files import write_blocks
 from fomkit.whatif.sweep import make_sweep
 from fomkit.whatif.sweep_result import Tally
 model, target, points, path = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])

@@ -56,14 +56,13 @@ if TYPE_CHECKING:
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict
     from fomkit.verbs.foreign import export, import_file, import_machine, import_measurements, import_model
     from fomkit.verbs.looks import explain, memory, show
-    from fomkit.verbs.measurements import compare
     from fomkit.verbs.measuring import measure, measure_input, measure_machine, measure_network, validate
     from fomkit.verbs.profiles import machine, model, save
     from fomkit.verbs.profiling import profile
     from fomkit.verbs.report.write import write_report
     from fomkit.verbs.scaling import scaling
     from fomkit.verbs.suites import campaign, fom, write_workbook
-    from fomkit.verbs.vendors import accept, pack, review
+    from fomkit.verbs.vendors import accept, compare, pack, review
     from fomkit.verbs.views import schema
 
 _ROOMS = {
@@ -74,14 +73,13 @@ _ROOMS = {
     "fomkit.verbs.estimates": "advise estimate estimate_all predict",
     "fomkit.verbs.foreign": "export import_file import_machine import_measurements import_model",
     "fomkit.verbs.looks": "explain memory show",
-    "fomkit.verbs.measurements": "compare",
     "fomkit.verbs.measuring": "measure measure_input measure_machine measure_network validate",
     "fomkit.verbs.profiles": "machine model save",
     "fomkit.verbs.profiling": "profile",
     "fomkit.verbs.report.write": "write_report",
     "fomkit.verbs.scaling": "scaling",
     "fomkit.verbs.suites": "campaign fom write_workbook",
-    "fomkit.verbs.vendors": "accept pack review",
+    "fomkit.verbs.vendors": "accept compare pack review",
     "fomkit.verbs.views": "schema",
 }
 """Where the public names are."""

@@ -14,7 +14,6 @@ import pytest
 from pydantic import BaseModel, BeforeValidator
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.figure_table import METRICS
 from fomkit.core.machine import EnergyScope, Party, Scope
 from fomkit.core.units import UNITS, parse_quantity
 from fomkit.merit.fom import MEANS
@@ -39,6 +38,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.machines import load_machine
+from fomkit.profiles.metrics import METRICS
 from fomkit.profiles.models import load_model
 from fomkit.profiles.records import MeasuredOpsRecord, MeasuredRecord, ModelRecord, RepeatedRecord, StepTimesRecord
 from fomkit.profiles.suites import GivenRecord, SuiteRecord, load_suite

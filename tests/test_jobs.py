@@ -18,7 +18,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Fact, Machine, Overhead, Scope
 from fomkit.core.model import Transformer
-from fomkit.parallel.layout import check_layout
+from fomkit.parallel.job import check_layout
 from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import _runs_at_once, time_job
@@ -542,7 +542,7 @@ def test_nodes_that_reach_a_figure_of_merit(own: Path) -> None:
 
 
 def test_what_moves_a_suite_of_jobs_is_what_rating_it_again_says(own: Path) -> None:
-    from fomkit.whatif.suite_cases import OfSuite
+    from fomkit.whatif.subjects import OfSuite
 
     old, new = (load_machine(own.with_name(f"{name}.yaml")) for name in ("old", "new"))
     subject = OfSuite(load_suite(own), old, new, Options(), load_model)
@@ -555,7 +555,7 @@ def test_what_moves_a_suite_of_jobs_is_what_rating_it_again_says(own: Path) -> N
 
 
 def test_a_rate_of_links_is_that_of_each_jobs_own_transport(own: Path) -> None:
-    from fomkit.whatif.suite_cases import OfSuite
+    from fomkit.whatif.subjects import OfSuite
 
     machines = [load_machine(own.with_name(f"{name}.yaml")) for name in ("old", "new")]
     old, new = (with_links(one, [replace(link, channel="nccl") for link in one.links]) for one in machines)

@@ -23,14 +23,14 @@ from xplane_files import host
 from fomkit.bench.input_rate import LIMITS_S
 from fomkit.bench.network import PLANS as NETWORKS
 from fomkit.bench.run import Measured, MeasureSpec, measure
-from fomkit.cli import pages
+from fomkit.cli import main, pages
 from fomkit.cli.choices import progress
 from fomkit.cli.pages import command_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-verbs, help_of = cache(pages.verbs), cache(pages.help_of)
-VERBS = sorted(verbs())
+verb_command, help_of = cache(main.verb_command), cache(pages.help_of)
+VERBS = sorted(main.VERBS)
 
 
 def examples(verb: str) -> list[str]:
@@ -54,14 +54,14 @@ def test_every_verb_is_documented_by_example(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_says_what_it_does(verb: str) -> None:
-    silent = [one.name for one in verbs()[verb].params if not getattr(one, "help", None)]
+    silent = [one.name for one in verb_command(verb).params if not getattr(one, "help", None)]
     assert not silent
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_options_of_one_meaning_have_one_name(verb: str) -> None:
     """What a user learns at one verb holds at the others."""
-    spelled = {option: one.name for one in verbs()[verb].params for option in one.opts}
+    spelled = {option: one.name for one in verb_command(verb).params for option in one.opts}
     meanings = {
         "--json": "as_json", "--force": "force", "-o": "output", "-q": "quiet", "--set": "sizes",
         "--batch": "batch", "--interval": "interval", "--allow-uncovered": "allow_uncovered",

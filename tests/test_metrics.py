@@ -16,10 +16,9 @@ from short_suite import short_suite
 from typer.testing import CliRunner
 
 from fomkit.cli.main import VERBS, app
-from fomkit.core.figure import DEEP500, Better, Level, Mean
-from fomkit.core.figure_table import METRICS, find_metric, title_of
 from fomkit.merit.fom import MEAN
 from fomkit.ops.tables import COSTS, TIMES
+from fomkit.profiles.metrics import DEEP500, METRICS, Better, Level, Mean, find_metric, title_of
 from fomkit.workbook.layout import OPS
 
 SUITE = """schema: fomkit/suite/1
@@ -183,7 +182,7 @@ def printed(tmp_path_factory) -> Printed:
 
 def test_every_figure_of_the_json_is_a_metric(printed) -> None:
     unknown = sorted(figure for _, others in printed.values() for figure in others)
-    assert not unknown, "add to fomkit/core/figure_table.py, or its command to 'by':\n" + "\n".join(unknown)
+    assert not unknown, "add to fomkit/profiles/metrics.csv, or its command to 'by':\n" + "\n".join(unknown)
 
 
 def test_every_metric_is_printed_by_every_command_that_it_names(printed) -> None:

@@ -16,8 +16,16 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Device, Link, Machine
 from fomkit.core.model import Transformer
 from fomkit.files.op_csv import empty_table
-from fomkit.parallel.job import activation_byte, amortised_share, daly_s, state_byte, useful_share, young_s
-from fomkit.parallel.layout import check_layout, microbatches_of
+from fomkit.parallel.job import (
+    activation_byte,
+    amortised_share,
+    check_layout,
+    daly_s,
+    microbatches_of,
+    state_byte,
+    useful_share,
+    young_s,
+)
 from fomkit.parallel.step import check_schedule, pipeline_s, step_coverage
 from fomkit.parallel.traffic import (
     Bucket,

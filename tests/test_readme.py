@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from terminal import in_terminal
 
-from fomkit.cli.pages import verbs
+from fomkit.cli.main import verb_command
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -132,8 +132,7 @@ def test_every_page_is_listed() -> None:
 
 
 def test_every_question_is_a_command_with_options_that_it_has() -> None:
-    known = verbs()
     for line in re.findall(r"\| `(fomkit .*)` \|$", PAGES["questions.md"], re.MULTILINE):
         _, verb, *words = shlex.split(line)
-        options = {name for one in known[verb].params for name in one.opts}
+        options = {name for one in verb_command(verb).params for name in one.opts}
         assert {word for word in words if word.startswith("-")} <= options, line

@@ -18,9 +18,9 @@ import fomkit
 from fomkit.cli.main import app
 from fomkit.cli.pages import FILES, schemas
 from fomkit.core.errors import FomkitError
-from fomkit.core.figure_table import METRICS
 from fomkit.files.yaml import load_document
 from fomkit.output.files import to_json
+from fomkit.profiles.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = sorted(

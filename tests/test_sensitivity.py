@@ -21,7 +21,7 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine, Overhead
 from fomkit.core.model import ModelProfile
-from fomkit.output.plots.ink import chart_file
+from fomkit.output.ink import chart_file
 from fomkit.plan.estimate import estimate
 from fomkit.plan.evidence import explain_ops
 from fomkit.plan.options import Options, change_machine
@@ -31,9 +31,8 @@ from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.whatif.cases import OneModel, figures_of
-from fomkit.whatif.node_cases import OnNodes
 from fomkit.whatif.sensitivity import STEP, Sensitivity
-from fomkit.whatif.suite_cases import OfSuite
+from fomkit.whatif.subjects import OfSuite, OnNodes
 
 PEAK = "flop_per_s/fp32/vector"
 INPUT = "overhead/step/input"

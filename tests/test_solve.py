@@ -27,9 +27,9 @@ from fomkit.profiles.declared import parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.whatif.cases import OneModel, make_goal
-from fomkit.whatif.node_cases import OnNodes
 from fomkit.whatif.solve import Solution, solve
 from fomkit.whatif.solve_one import MOST, Change, search
+from fomkit.whatif.subjects import OnNodes
 
 PEAK = "flop_per_s/fp32/vector"
 NOW = fomkit.estimate(made_model(THIN), made_machine()).unit_per_day

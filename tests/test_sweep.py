@@ -28,15 +28,15 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
 from fomkit.core.machine import Fact, Link, Price
 from fomkit.files.write import whole_file
-from fomkit.output import points
-from fomkit.output.points import write_blocks
+from fomkit.output import files
+from fomkit.output.files import write_blocks
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import step_memory
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.whatif import cluster, sweep_figures
 from fomkit.whatif import sweep as sweep_room
-from fomkit.whatif.node_cases import OnNodes
+from fomkit.whatif.subjects import OnNodes
 from fomkit.whatif.sweep import make_sweep, with_own_link
 from fomkit.whatif.sweep_axes import Kind, Plan, make_axis, make_plan
 from fomkit.whatif.sweep_result import Tally, pareto_front, run_sweep
@@ -567,7 +567,7 @@ def test_a_stretch_that_somebody_changed_is_refused(tmp_path, monkeypatch, spoil
     monkeypatch.chdir(tmp_path)
     words = ["sweep", "p1b3", "-t", "titan", "--vary", "batch=8,16", "-o", "a.csv"]
     with monkeypatch.context() as patch:
-        patch.setattr(points.KeptStretches, "write", lambda _: None)
+        patch.setattr(files.KeptStretches, "write", lambda _: None)
         assert CliRunner().invoke(app, words).exit_code == 0
     whole = Path("a.csv.stretches/000000.csv").read_bytes()
     for content in (spoiled, whole + whole.splitlines(keepends=True)[-1], whole.replace(b"8", b"eight")):
@@ -661,11 +661,11 @@ def test_dask_and_pyarrow_are_imported_where_they_are_used_only(root) -> None:
 
 
 def test_what_is_not_installed_is_said(monkeypatch) -> None:
-    for module in (cluster, points):
+    for module in (cluster, files):
         monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(FomkitError, match=r"needs PyArrow.*pip install 'pyarrow>="):
-        points.check_ending("points.parquet", ".parquet")
-    points.check_ending("points.csv", ".csv")
+        files.check_ending("points.parquet", ".parquet")
+    files.check_ending("points.csv", ".csv")
     with pytest.raises(FomkitError, match=r"needs Dask.*pip install 'dask\[distributed\]>="):
         fomkit.sweep("p1b3", "titan", {"batch": 8}, scheduler="tcp://127.0.0.1:8786")
 
@@ -675,7 +675,7 @@ import resource, sys
 from pathlib import Path
 import fomkit
 from fomkit.files.write import whole_file
-from fomkit.output.points import write_blocks
+from fomkit.output.files import write_blocks
 from fomkit.whatif.sweep import make_sweep
 from fomkit.whatif.sweep_result import Tally
 vary = {"byte_per_s": "0.1 TB/s..4 TB/s", "flop_per_s/fp32/vector": "1 TFLOP/s..20 TFLOP/s"}

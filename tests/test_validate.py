@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.core.figure_table import METRICS
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
+from fomkit.profiles.metrics import METRICS
 from fomkit.validation import deepbench_folds as folds
 from fomkit.validation import graphs
 from fomkit.validation import scores as scoring

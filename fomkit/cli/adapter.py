@@ -27,22 +27,6 @@ from fomkit.verbs.answer import WATCHED, Command, Help, command_of, help_of
 if TYPE_CHECKING:
     from fomkit.verbs.answer import Answer
 
-SHARED: Mapping[str, Any] = {
-    "machine": choices.Target, "machines": Annotated[list[str], choices.MACHINES],
-    "batch": choices.Batch, "sizes": choices.Sizes,
-    "precision": choices.Precisions, "interval": choices.Interval, "scope": choices.Scopes,
-    "allow_uncovered": choices.Uncovered, "layout": choices.Layouts, "links": choices.Links,
-    "node_devices": choices.NodeDevices, "price": choices.Price, "carbon": choices.Carbon,
-    "to_wall": choices.ToWall, "pue": choices.Pue, "to_accuracy": choices.ToAccuracy,
-    "output": Annotated[Path, choices.output_option("The file to write.")], "force": choices.Force,
-}  # fmt: skip
-"""Options that are said alike wherever they stand."""
-_COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
-    "model": choices.complete_model, "models": choices.complete_model,
-    "machine": choices.complete_machine, "baseline": choices.complete_machine, "target": choices.complete_machine,
-    "profile": choices.complete_profile, "suite": choices.complete_suite, "campaign": choices.complete_campaign,
-    "committed": choices.complete_machine,
-}  # fmt: skip
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")
 _SHOWN = 8
@@ -55,7 +39,7 @@ def _own_text(said: Help, name: str) -> str:
     return "" if text.startswith("As of ") else text.replace("`", "")
 
 
-def _kinds(annotation: Any) -> list[Any]:
+def _union_types(annotation: Any) -> list[Any]:
     """Give the types of a union, or the one that it is; None is left out."""
     is_union = get_origin(annotation) in (UnionType, Union)
     return [one for one in (get_args(annotation) if is_union else (annotation,)) if one is not type(None)]
@@ -63,7 +47,7 @@ def _kinds(annotation: Any) -> list[Any]:
 
 def _typed(annotation: Any) -> Any:
     """Give the type of an option for the type of a parameter: text, where Python takes loaded things too."""
-    kinds = _kinds(annotation)
+    kinds = _union_types(annotation)
     of = [get_origin(one) or one for one in kinds]
     if Literal in of and len(of) == 1:
         return kinds[0] | None
@@ -78,7 +62,7 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
     """Give what a parameter is called on the command line; the longest is what messages say."""
     if name in command.arguments:
         return (command.arguments[name],)
-    option = get_args(SHARED[name])[1] if name in SHARED else None
+    option = get_args(choices.SHARED[name])[1] if name in choices.SHARED else None
     # An annotated option keeps its first name where others keep their default.
     shared = (
         [] if option is None else [one for one in (option.default, *option.param_decls) if isinstance(one, str)]
@@ -88,17 +72,17 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
 
 def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, said: Help) -> Any:
     """Make the option, or the argument, of a parameter."""
-    own, metavar, completed = _own_text(said, name), command.metavar.get(name), _COMPLETED.get(name)
+    own, metavar, completed = _own_text(said, name), command.metavar.get(name), choices.COMPLETED.get(name)
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty
-        kind = list[str] if any(get_origin(one) is Sequence for one in _kinds(annotation)) else str
+        kind = list[str] if any(get_origin(one) is Sequence for one in _union_types(annotation)) else str
         return Annotated[
             kind | None if optional else kind,
             choices.argument(text, command.arguments[name], autocompletion=completed),
         ]
-    if name in SHARED and name not in command.spelled:
-        kind, known = get_args(SHARED[name])
+    if name in choices.SHARED and name not in command.spelled:
+        kind, known = get_args(choices.SHARED[name])
         shared = copy(known)
         shared.help, shared.metavar = own or known.help, metavar or known.metavar
         return Annotated[kind, shared]
@@ -111,7 +95,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
 def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
     if parameter.default is parameter.empty:
         return None if optional else parameter.empty
-    takes_many = any(get_origin(one) is list for one in _kinds(option))
+    takes_many = any(get_origin(one) is list for one in _union_types(option))
     is_plain = isinstance(parameter.default, bool | int | float | str) and not takes_many
     return parameter.default if is_plain and parameter.default != "" else None
 
@@ -131,7 +115,7 @@ def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> 
     """Give what the function takes for what stands on the command line."""
     if value is None or (isinstance(value, list) and not value):
         return None if parameter.default is parameter.empty else parameter.default
-    if get_origin(_kinds(annotation)[0]) is Mapping:
+    if get_origin(_union_types(annotation)[0]) is Mapping:
         return choices.parse_sizes(value)
     return tuple(value) if isinstance(value, list) else value
 
@@ -154,7 +138,7 @@ def _check_file(path: Path | None, verb: str, command: Command, only: str | None
     if path.suffix not in (*others, last):
         raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use {', '.join(others)} or {last}.")
     if command.draw is not None and path.suffix not in (".json", ".csv"):
-        from fomkit.output.plots.ink import check_drawable
+        from fomkit.output.ink import check_drawable
 
         check_drawable(str(path))
     from fomkit.files.write import check_absent
@@ -170,7 +154,7 @@ def _file_content(result: Any, answer: Answer, command: Command, ending: str) ->
         from fomkit.output.files import to_csv, to_json
 
         return to_json(dict(answer.content)) if ending == ".json" else to_csv(list(answer.rows))
-    from fomkit.output.plots.ink import chart_file
+    from fomkit.output.ink import chart_file
 
     return chart_file((command.draw or (lambda found: found))(result), ending)
 

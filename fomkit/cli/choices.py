@@ -15,14 +15,15 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Scope
 from fomkit.core.units import Precision
 from fomkit.output.screen import PLAIN, Screen
 
@@ -56,41 +57,25 @@ def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def complete_machine(incomplete: str) -> list[str]:
-    """Name the machine profiles that begin with what is typed."""
-    from fomkit.profiles.locate import profile_names
+def completer(*sorts: str) -> Callable[[str], list[str]]:
+    """Give what completes the names of profiles of some sorts: model, machine, suite, campaign."""
 
-    return [name for name in profile_names("machine_profiles") if name.startswith(incomplete)]
+    def complete(incomplete: str) -> list[str]:
+        from fomkit.profiles.locate import profile_names
 
+        found = {"machine": profile_names("machine_profiles")} if "machine" in sorts else {}
+        for name in profile_names("model_profiles") if sorts != ("machine",) else ():
+            stem, _, sort = name.rpartition(".")
+            is_other = sort in ("suite", "campaign")
+            found.setdefault(sort if is_other else "model", []).append(stem if is_other else name)
+        return [name for sort in sorts for name in found.get(sort, ()) if name.startswith(incomplete)]
 
-def complete_model(incomplete: str) -> list[str]:
-    """Name the model profiles that begin with what is typed."""
-    from fomkit.profiles.locate import profile_names
-
-    names = profile_names("model_profiles")
-    return [name for name in names if name.startswith(incomplete) and not name.endswith((".suite", ".campaign"))]
-
-
-def complete_profile(incomplete: str) -> list[str]:
-    """Name the model and machine profiles that begin with what is typed."""
-    return [*complete_model(incomplete), *complete_machine(incomplete)]
+    return complete
 
 
-def _with_ending(ending: str, incomplete: str) -> list[str]:
-    from fomkit.profiles.locate import profile_names
-
-    found = [name.removesuffix(ending) for name in profile_names("model_profiles") if name.endswith(ending)]
-    return [name for name in found if name.startswith(incomplete)]
-
-
-def complete_suite(incomplete: str) -> list[str]:
-    """Name the suites that begin with what is typed."""
-    return _with_ending(".suite", incomplete)
-
-
-def complete_campaign(incomplete: str) -> list[str]:
-    """Name the campaigns that begin with what is typed."""
-    return _with_ending(".campaign", incomplete)
+complete_machine, complete_model, complete_suite, complete_campaign = map(
+    completer, ("machine", "model", "suite", "campaign")
+)
 
 
 def option(text: str, *names: str, **more: Any) -> Any:
@@ -101,11 +86,6 @@ def option(text: str, *names: str, **more: Any) -> Any:
 def argument(text: str, metavar: str, **more: Any) -> Any:
     """Declare an argument, likewise."""
     return typer.Argument(metavar=metavar, help=text, **more)
-
-
-def machine_option(text: str, *names: str, metavar: str | None = None) -> Any:
-    """Declare an option that names machine profiles, completed by the shell."""
-    return typer.Option(*names, metavar=metavar, help=text, autocompletion=complete_machine)
 
 
 def output_option(text: str) -> Any:
@@ -139,7 +119,7 @@ def complain(message: str) -> None:
     print(f"{prefix} {message}", file=sys.stderr)
 
 
-def _line() -> Progress:
+def _progress_line() -> Progress:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -165,7 +145,7 @@ def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
     if quiet or not sys.stderr.isatty():
         yield lambda _text: None
         return
-    with _line() as line:
+    with _progress_line() as line:
         task = line.add_task(what, total=None)
         yield lambda text: line.update(task, description=text)
 
@@ -189,7 +169,7 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
     def show() -> None:
         if ended.wait(DELAY_S):
             return
-        with _line() as line:
+        with _progress_line() as line:
             task = line.add_task(what, total=None)
             while not ended.wait(0.1):
                 line.update(task, description=counted(what, done, total, time.monotonic() - began))
@@ -204,67 +184,59 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         shown.join()
 
 
-Target = Annotated[str, machine_option("Machine profile by name or path.", "--target", "-t")]
-MACHINES = machine_option("Machine profile by name or path; may be repeated.", "--target", "-t")
-Batch = Annotated[int | None, option("Samples in one step; default: the profile's.", min=1)]
-Sizes = Annotated[
-    list[str] | None, option("Another size that dimensions use, for example seq=512.", "--set", metavar="NAME=N")
-]
-Precisions = Annotated[
-    Precision | None, option("Number formats of the step; default: what the framework would do on the machine.")
-]
-Layouts = Annotated[
-    list[str] | None,
-    option("For example tensor=8,pipeline=8,sequence; or a YAML file.", "--layout", metavar="NAME=VALUE,…|FILE"),
-]
-Links = Annotated[
-    list[str] | None,
-    option(
-        "A link, which stands before the profile's of its tier.",
-        "--link",
-        metavar="'TIER, ALPHA, BANDWIDTH, DIRECTION'",
-    ),
-]
-NodeDevices = Annotated[int | None, option("Devices in a node; default: the profile's.", min=1)]
-ScopeName = Literal["device", "node", "system"]
-Scopes = Annotated[
-    ScopeName | None, option("What the rates count; default: the narrowest that all machines state.")
-]
-Interval = Annotated[float, option("Level of the intervals.", min=0.01, max=0.999)]
-Uncovered = Annotated[
-    bool, option("Leave work without a time out; times are then lower bounds.", "--allow-uncovered")
-]
-Oversize = Annotated[
-    bool,
-    option(
-        "End with exit code 0 though the device's memory does not hold a step; it is marked.", "--allow-oversize"
-    ),
-]
+Oversize = Annotated[bool, option(
+    "End with exit code 0 though the device's memory does not hold a step; it is marked.", "--allow-oversize"
+)]  # fmt: skip
 Only = Annotated[
     str | None,
     option("Leave every other machine's name and figures out of the workbook.", "--for", metavar="TARGET"),
 ]
-ToAccuracy = Annotated[
-    Path | None, option("Epochs to a target by batch, as somebody measured them.", "--to-accuracy", metavar="CSV")
-]
-Price = Annotated[
-    str | None,
-    option(
+_TARGET = {"autocompletion": complete_machine}
+SHARED: Mapping[str, Any] = {
+    "machine": Annotated[str, option("Machine profile by name or path.", "--target", "-t", **_TARGET)],
+    "machines": Annotated[list[str], option("Machine profile by name or path; may be repeated.", "--target", "-t",
+                                            **_TARGET)],
+    "batch": Annotated[int | None, option("Samples in one step; default: the profile's.", min=1)],
+    "sizes": Annotated[list[str] | None, option("Another size that dimensions use, for example seq=512.", "--set",
+                                                metavar="NAME=N")],
+    "precision": Annotated[Precision | None, option(
+        "Number formats of the step; default: what the framework would do on the machine."
+    )],
+    "layout": Annotated[list[str] | None, option(
+        "For example tensor=8,pipeline=8,sequence; or a YAML file.", "--layout", metavar="NAME=VALUE,…|FILE"
+    )],
+    "links": Annotated[list[str] | None, option(
+        "A link, which stands before the profile's of its tier.", "--link",
+        metavar="'TIER, ALPHA, BANDWIDTH, DIRECTION'",
+    )],
+    "node_devices": Annotated[int | None, option("Devices in a node; default: the profile's.", min=1)],
+    "scope": Annotated[Scope | None, option(
+        "What the rates count; default: the narrowest that all machines state."
+    )],
+    "interval": Annotated[float, option("Level of the intervals.", min=0.01, max=0.999)],
+    "allow_uncovered": Annotated[bool, option("Leave work without a time out; times are then lower bounds.",
+                                              "--allow-uncovered")],
+    "to_accuracy": Annotated[Path | None, option("Epochs to a target by batch, as somebody measured them.",
+                                                 "--to-accuracy", metavar="CSV")],
+    "price": Annotated[str | None, option(
         "For example '4.56 USD/h per node, 2018-04-01'; default: that of the machine's profile.",
         metavar="'RATE per PART, DATE[, SOURCE]'",
-    ),
-]
-Carbon = Annotated[
-    str | None,
-    option("Carbon of the grid's energy: '0.38 kg/kWh, grid operator 2024'.", metavar="'INTENSITY, SOURCE'"),
-]
-ToWall = Annotated[
-    str | None,
-    option("Energy at the wall over that of a chip's or node's figures.", "--to-wall", metavar="'FACTOR, SOURCE'"),
-]
-Pue = Annotated[
-    str | None, option("Energy of the building over that of its machines.", metavar="'FACTOR, SOURCE'")
-]
+    )],
+    "carbon": Annotated[str | None, option("Carbon of the grid's energy: '0.38 kg/kWh, grid operator 2024'.",
+                                           metavar="'INTENSITY, SOURCE'")],
+    "to_wall": Annotated[str | None, option("Energy at the wall over that of a chip's or node's figures.",
+                                            "--to-wall", metavar="'FACTOR, SOURCE'")],
+    "pue": Annotated[str | None, option("Energy of the building over that of its machines.",
+                                        metavar="'FACTOR, SOURCE'")],
+    "output": Annotated[Path, output_option("The file to write.")], "force": Force,
+}  # fmt: skip
+"""Options that are said alike wherever they stand, by the parameter."""
+COMPLETED: Mapping[str, Callable[[str], list[str]]] = {
+    **dict.fromkeys(("machine", "baseline", "target", "committed"), complete_machine),
+    "model": complete_model, "models": complete_model, "profile": completer("model", "machine"),
+    "suite": complete_suite, "campaign": complete_campaign,
+}  # fmt: skip
+"""What the shell completes the names of profiles by."""
 
 
 def write_answer(content: dict[str, Any], write: Callable[[dict[str, Any], Screen], str], as_json: bool) -> None:

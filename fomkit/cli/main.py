@@ -47,7 +47,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Suites and vendors": {
         "fom": ("fomkit.verbs.suites", "Rate a machine over a baseline on a suite: its figure of merit."),
-        "compare": ("fomkit.verbs.measurements", "Put projections beside what somebody measured, cell by cell."),
+        "compare": ("fomkit.verbs.vendors", "Put projections beside what somebody measured, cell by cell."),
         "pack": ("fomkit.verbs.vendors", "Ask a vendor to time exactly the ops that carry the time."),
         "review": ("fomkit.verbs.vendors", "Show what a vendor changed in a workbook, and what it does."),
         "accept": ("fomkit.verbs.vendors", "Say whether a delivered machine does what was committed."),
@@ -78,12 +78,12 @@ def _name(option: Any) -> str:
     return str(option.metavar or option.name) if is_argument else str(option.opts[0])
 
 
-def _kind(option: Any) -> Any:
+def _python_type(option: Any) -> Any:
     return getattr(getattr(option, "type_descriptor", None), "annotation", None)  # of typer from 0.29 on
 
 
-def _number(option: Any) -> str:
-    word = {int: "A whole number", float: "A number"}.get(_kind(option), "")
+def _expected_number(option: Any) -> str:
+    word = {int: "A whole number", float: "A number"}.get(_python_type(option), "")
     low, high = (getattr(option, name, None) for name in ("min", "max"))
     if low is not None and high is not None:
         return f"{word} from {low:g} to {high:g} was expected."
@@ -94,11 +94,11 @@ def _number(option: Any) -> str:
 def wrong_value(option: Any, value: object, said: str) -> FomkitError:
     """Say what is wrong with the value of an option; ``said``: what the parser says of it."""
     shown = value[0] if isinstance(value, list | tuple) and value else value
-    words = [one for one in get_args(_kind(option)) if isinstance(one, str)]
+    words = [one for one in get_args(_python_type(option)) if isinstance(one, str)]
     if words:
         return FomkitError(_name(option), f"is {shown!r}. {nearest_names(str(shown), words)}")
-    if _kind(option) in (int, float):
-        return FomkitError(_name(option), f"is {shown}. {_number(option)}")
+    if _python_type(option) in (int, float):
+        return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}")
     return FomkitError(_name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit VERB -h' says what it takes.")
 
 
@@ -107,7 +107,7 @@ def taken(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -
 
     Raises FomkitError when it is not what the option takes.
     """
-    kind = _kind(option)
+    kind = _python_type(option)
     words = value if kind == list[str] and value else (None,)
     good = type(value) is kind or all(type(one) is str for one in words) or (value is None and not option.required)
     if kind is not None and good:

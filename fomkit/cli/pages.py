@@ -21,32 +21,23 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli.main import VERBS, app, verb_command
-from fomkit.core.figure import Metric
-from fomkit.core.figure_table import find_metric
+from fomkit.cli.main import VERBS, app
+from fomkit.core.errors import Shown
 from fomkit.files.write import write_whole
 from fomkit.merit.measured_steps import Merit
 from fomkit.output.files import to_json
-from fomkit.output.glossary import glossary_page, metrics_page
+from fomkit.output.glossary import fill_page, glossary_page, metrics_page
 from fomkit.output.screen import Entry
 from fomkit.plan.content import Ends
 from fomkit.plan.transformer_step import RecipeRecord
 from fomkit.profiles.campaigns import CampaignFileRecord
 from fomkit.profiles.declared import LayoutRecord
 from fomkit.profiles.machine_record import MachineRecord
+from fomkit.profiles.metrics import Metric, find_metric
 from fomkit.profiles.records import ModelRecord, Record
 from fomkit.profiles.suites import SuiteRecord
 from fomkit.verbs.from_measurements import MeasuredWays
 
-_PAGE = """# Python
-
-Written by `python -m fomkit.cli.pages api` from the functions themselves; a test compares, so that nothing public
-changes unseen. `help(fomkit.estimate)` tells all of a function: arguments with units, errors, an example.
-
-Where a profile is wanted, give its name (`"v100"`), its path, or a loaded one (`fomkit.machine("v100")`). Results
-print with `.summary()`; in a notebook most show themselves. A mistake in what you give is a `FomkitError`: where,
-what, what was expected, what to do. `import fomkit` loads nothing else; each name loads what it needs.
-"""
 WIDTH = 110
 RETURNED = (
     "fomkit.plan.estimate.Estimate", "fomkit.verbs.compare.Comparison", "fomkit.merit.suites.SuiteResult",
@@ -106,10 +97,10 @@ def _functions() -> Iterator[str]:
 
 
 def _members(kind: type) -> Iterator[str]:
-    """Give the fields of a dataclass, then its properties and methods."""
+    """Give the fields of a dataclass, then its properties and methods, how it is shown last."""
     for field in fields(kind):
         yield f"{field.name}: {field.type}"
-    for name, value in vars(kind).items():
+    for name, value in {**vars(kind), **(vars(Shown) if issubclass(kind, Shown) else {}), **vars(kind)}.items():
         if name.startswith("_"):
             continue
         if isinstance(value, property) and value.fget is not None:
@@ -128,28 +119,8 @@ def _classes() -> Iterator[str]:
 
 def api_page() -> str:
     """Give docs/api.md."""
-    listed = ", ".join(f"`{name}`" for name in fomkit.__all__)
-    head = f"Public names: {listed}."
-    return "\n".join([_PAGE, head, *_functions(), "\n## What comes back", *_classes()]) + "\n"
-
-
-_INTRODUCTION = """# Commands
-
-Written by `python -m fomkit.cli.pages commands` from the commands themselves; a test compares.
-
-To find a command by the question that it answers: [questions.md](questions.md).
-
-- Exit codes: 0 done; 1 a check failed, or rows of a table have no time; 2 a mistake in the input.
-- Results go to standard output, messages about them to standard error.
-- Colour and progress appear on a terminal only; `NO_COLOR` and `--quiet` turn them off.
-- `fomkit --install-completion` lets the shell complete commands, options and names of profiles.
-- `fomkit --debug VERB …` shows the traceback of a mistake.
-"""
-
-
-def verbs() -> dict[str, Any]:
-    """Give the commands by name."""
-    return {name: verb_command(name) for name in VERBS}
+    listed = [", ".join(f"`{name}`" for name in fomkit.__all__)]
+    return fill_page("api", names=listed, functions=_functions(), classes=_classes())
 
 
 def help_of(*verb: str) -> str:
@@ -162,8 +133,8 @@ def help_of(*verb: str) -> str:
 
 def command_reference() -> str:
     """Write what every verb says of itself."""
-    sections = [f"## `fomkit {name}`\n\n```text\n{help_of(name)}\n```\n" for name in sorted(verbs())]
-    return "\n".join([_INTRODUCTION, f"```text\n{help_of()}\n```\n", *sections])
+    sections = [f"## `fomkit {name}`\n\n```text\n{help_of(name)}\n```\n" for name in sorted(VERBS)]
+    return fill_page("commands", help=[f"```text\n{help_of()}\n```\n"], verbs=sections)
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -132,6 +132,10 @@ class Shown:
             )
         return found
 
+    def summary(self) -> str:
+        """Write it as the text that the command line prints."""
+        return self._view.text(self)
+
 
 def register_views(load: Callable[[], Mapping[str, View]]) -> None:
     """Let results be shown, each by the view under its class's name; views are loaded when one is shown."""

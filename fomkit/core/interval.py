@@ -67,13 +67,13 @@ def _longest_end(terms: Sequence[float]) -> float:
     return longest
 
 
-def _deviations(span: Span) -> tuple[float, float]:
+def _log_deviations(span: Span) -> tuple[float, float]:
     """Give the standard deviations of the logarithm below and above the value."""
     z = half_width(span.level)
     return math.log(span.value / span.low) / z, math.log(span.high / span.value) / z
 
 
-def _spread(value: float, below: float, above: float, level: float) -> Span:
+def _log_normal(value: float, below: float, above: float, level: float) -> Span:
     z = half_width(level)
     return Span(value, value * math.exp(-z * below), value * math.exp(z * above), level)
 
@@ -85,7 +85,7 @@ def at_level(span: Span, level: float) -> Span:
     >>> round(wider.low, 3), round(wider.high, 3)
     (0.346, 2.887)
     """
-    return _spread(span.value, *_deviations(span), level) if level != span.level else span
+    return _log_normal(span.value, *_log_deviations(span), level) if level != span.level else span
 
 
 def add_common(spans: Iterable[Span]) -> Span:
@@ -140,9 +140,9 @@ def divide_independent(numerator: Span, denominator: Span) -> Span:
     >>> ratio.value, round(ratio.low, 9), round(ratio.high, 9)
     (3.0, 1.5, 6.0)
     """
-    up, down = _deviations(numerator), _deviations(denominator)
+    up, down = _log_deviations(numerator), _log_deviations(denominator)
     below, above = math.hypot(up[0], down[1]), math.hypot(up[1], down[0])
-    return _spread(numerator.value / denominator.value, below, above, numerator.level)
+    return _log_normal(numerator.value / denominator.value, below, above, numerator.level)
 
 
 def multiply_independent(span: Span, other: Span) -> Span:
@@ -152,9 +152,9 @@ def multiply_independent(span: Span, other: Span) -> Span:
     >>> product.value, round(product.low, 9), round(product.high, 9)
     (12.0, 6.0, 24.0)
     """
-    first, second = _deviations(span), _deviations(other)
+    first, second = _log_deviations(span), _log_deviations(other)
     below, above = math.hypot(first[0], second[0]), math.hypot(first[1], second[1])
-    return _spread(span.value * other.value, below, above, span.level)
+    return _log_normal(span.value * other.value, below, above, span.level)
 
 
 def shrinks(now: Span, then: Span) -> float:
@@ -175,7 +175,7 @@ def probability_above(span: Span, threshold: float) -> float:
     >>> probability_above(Span(60.0, 60.0, 60.0), 50.0), round(probability_above(Span(60.0, 50.0, 70.0), 50.0), 6)
     (1.0, 0.9)
     """
-    below, above = _deviations(span)
+    below, above = _log_deviations(span)
     distance = math.log(threshold / span.value)
     deviation = above if distance > 0 else below
     if not deviation:
@@ -190,6 +190,6 @@ def reached_with(span: Span, probability: float) -> float:
     >>> [round(reached_with(span, share), 6) for share in (0.9, 0.5, 0.1)]
     [50.0, 60.0, 70.0]
     """
-    below, above = _deviations(span)
+    below, above = _log_deviations(span)
     z = NormalDist().inv_cdf(probability)
     return span.value * math.exp(-z * (below if z > 0 else above))

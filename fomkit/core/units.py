@@ -120,7 +120,7 @@ def stated_facts(stated: object, more: Mapping[str, object], words: Mapping[str,
     """
     by_name = stated if isinstance(stated, Mapping) else {}
     if (stated is not None and by_name is not stated) or not all(isinstance(word, str) for word in by_name):
-        raise FomkitError("with_", f"{_shown(stated)} is no mapping of facts by name. Give one, or name=value.")
+        raise FomkitError("with_", f"{_brief(stated)} is no mapping of facts by name. Give one, or name=value.")
     found: dict[str, tuple[str, object]] = {}
     for word, value in (*by_name.items(), *more.items()):
         name = words.get(word, word)
@@ -132,7 +132,7 @@ def stated_facts(stated: object, more: Mapping[str, object], words: Mapping[str,
 
 def stated_note(stated: Stated) -> str:
     """Write what was stated as the call that states it."""
-    return f"{STATED}: with_({', '.join(f'{word}={_shown(value)}' for word, value in stated.values())})"
+    return f"{STATED}: with_({', '.join(f'{word}={_brief(value)}' for word, value in stated.values())})"
 
 
 def stated_on_top(
@@ -144,7 +144,7 @@ def stated_on_top(
     return stated, (*others, stated_note(stated) + more)
 
 
-def _shown(given: object) -> str:
+def _brief(given: object) -> str:
     is_huge = isinstance(given, int) and abs(given) > MOST
     text = "a number far too large" if is_huge else " ".join(repr(given).split())
     return text[:_LONG] + "…" * (len(text) > _LONG)
@@ -157,7 +157,7 @@ def stated_text(given: object, where: str, name: str) -> str:
     """
     if isinstance(given, str) and given.strip() and given.isprintable():
         return given
-    raise FomkitError(where, f"{name} is {_shown(given)}. Give a text of one line.")
+    raise FomkitError(where, f"{name} is {_brief(given)}. Give a text of one line.")
 
 
 def stated_number(given: object, dimension: str, where: str, name: str, least: int = 1) -> float:
@@ -180,7 +180,7 @@ def stated_number(given: object, dimension: str, where: str, name: str, least: i
     positive = value > 0 or dimension not in ("share", "byte")
     good = positive and 0 <= value <= (1 if dimension == "share" else MOST)
     if not good or not (dimension or (value >= least and value == round(value))):
-        raise FomkitError(where, f"{name} is {_shown(given)}. Give {expected}.")
+        raise FomkitError(where, f"{name} is {_brief(given)}. Give {expected}.")
     return value
 
 
@@ -284,13 +284,13 @@ def exact_quantity(value: float, dimension: str) -> str:
     return best
 
 
-def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
-    """Round an SI value to what is read back from its short text.
+def round_quantity(value: float, dimension: str) -> float:
+    """Round an SI value to what is read back from its text in six digits.
 
     >>> exact_quantity(round_quantity(1 / 3, "time_s"), "time_s")
     '333.333 ms'
     """
-    return parse_quantity(format_quantity(value, dimension, digits).replace(",", ""), dimension, "", "a figure")
+    return parse_quantity(format_quantity(value, dimension, 6).replace(",", ""), dimension, "", "a figure")
 
 
 ITEM_BYTE: dict[str, float] = {

@@ -126,7 +126,7 @@ def _per_day(estimated: Estimate, step: Span, runs: float) -> Span | None:
     return None if rate is None else rate.scaled(estimated.model.unit.runs / runs)
 
 
-def _line(
+def _calibrated_line(
     rated: RatedLine, old: _Side | None, new: _Side | None, baseline: str, level: float
 ) -> CalibratedLine | str:
     """Calibrate a line, or say why it cannot be."""
@@ -148,47 +148,34 @@ def _line(
     return CalibratedLine(rated.line.name, device, measured, rest, step, rates[1], rates[0], found, there)
 
 
-@dataclass(frozen=True)
-class Calibrator:
-    """A suite's lines on a baseline and a target, rated, and what was measured of them.
+def calibrate(
+    suite: Suite, machines: tuple[Machine, Machine], sides: tuple[Sequence[RatedLine], Sequence[RatedLine]],
+    rows: Sequence[Measurement], level: float,
+) -> Calibration:  # fmt: skip
+    """Work a suite out from what was measured on its baseline.
 
-    `sides`: rated lines of both machines, none of them frozen; `rows`: measurements on the baseline, and on the
-      target to hold the result against; `level`: of the intervals.
+    `machines`, `sides`: baseline and target, and the rated lines of both, none of them frozen; `rows`:
+    measurements on the baseline, and on the target to hold the result against; `level`: of the intervals. Raises
+    FomkitError when no row is a measurement of any line there.
     """
-
-    suite: Suite
-    machines: tuple[Machine, Machine]
-    sides: tuple[Sequence[RatedLine], Sequence[RatedLine]]
-    rows: Sequence[Measurement]
-    level: float
-
-    def _merit(self, old: dict[str, Span], new: dict[str, Span]) -> FigureOfMerit | None:
-        return merit_of_rates(self.suite, self.machines, (old, new))
-
-    def calibrate(self) -> Calibration:
-        """Work the suite out from what was measured on its baseline.
-
-        Raises FomkitError when no row is a measurement of any line there.
-        """
-        baseline, target = self.machines
-        lines, left_out = [], []
-        for rated_old, rated in zip(*self.sides, strict=True):
-            old, new = _side(rated_old, baseline, self.rows), _side(rated, target, self.rows)
-            line = _line(rated, old, new, baseline.name, self.level)
-            if isinstance(line, str):
-                left_out.append((rated.line.name, line))
-            else:
-                lines.append(line)
-        if not lines:
-            reasons = "; ".join(f"{name}: {why}" for name, why in left_out)
-            raise FomkitError(f"--from, suite {self.suite.name}", f"no line is calibrated by it. {reasons}.")
-        old_rates = {one.name: one.baseline_per_day for one in lines}
-        found = {one.name: one.found_per_day for one in lines if one.found_per_day is not None}
-        projected = [rates_of(one for one in side if one.line.name in old_rates) for side in self.sides]
-        return Calibration(
-            tuple(lines),
-            tuple(left_out),
-            self._merit(old_rates, {one.name: one.unit_per_day for one in lines}),
-            merit_of_rates(self.suite, self.machines, projected),
-            self._merit(old_rates, found),
-        )
+    baseline, target = machines
+    lines, left_out = [], []
+    for rated_old, rated in zip(*sides, strict=True):
+        old, new = _side(rated_old, baseline, rows), _side(rated, target, rows)
+        line = _calibrated_line(rated, old, new, baseline.name, level)
+        if isinstance(line, str):
+            left_out.append((rated.line.name, line))
+        else:
+            lines.append(line)
+    if not lines:
+        reasons = "; ".join(f"{name}: {why}" for name, why in left_out)
+        raise FomkitError(f"--from, suite {suite.name}", f"no line is calibrated by it. {reasons}.")
+    old_rates = {one.name: one.baseline_per_day for one in lines}
+    calibrated = {one.name: one.unit_per_day for one in lines}
+    found = {one.name: one.found_per_day for one in lines if one.found_per_day is not None}
+    projected = [rates_of(one for one in side if one.line.name in old_rates) for side in sides]
+    merit, alone, measured = (
+        merit_of_rates(suite, machines, rates)
+        for rates in ((old_rates, calibrated), projected, (old_rates, found))
+    )
+    return Calibration(tuple(lines), tuple(left_out), merit, alone, measured)

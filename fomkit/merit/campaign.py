@@ -130,7 +130,7 @@ def _days(phase: Phase, per_day: Span, run_s: Span, notes: tuple[str, ...] = ())
     return one_run, (*notes, FEW)
 
 
-def _line(
+def _line_cost(
     phase: Phase,
     machine: Machine,
     options: Options,
@@ -189,12 +189,7 @@ def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> Ph
 
 
 def _model(
-    phase: Phase,
-    name: str,
-    machine: Machine,
-    options: Options,
-    load: rated_lines.Load,
-    measured: MeasuredRuns,
+    phase: Phase, name: str, machine: Machine, options: Options, load: rated_lines.Load, measured: MeasuredRuns
 ) -> PhaseCost:
     model = load(name)
     fixed = rated_lines.fixed_conditions(phase.conditions, model)
@@ -237,7 +232,7 @@ def run_campaign(
     options, price, found = replace(options, scope=scope), price or machine.price, []
     for phase in workflow.phases:
         one = (
-            _line(phase, machine, options, load, suites, measured)
+            _line_cost(phase, machine, options, load, suites, measured)
             if phase.model is None
             else _model(phase, phase.model, machine, options, load, measured)
         )

@@ -26,7 +26,7 @@ Numbers = Sequence[float]
 Mean = Callable[[Numbers, Numbers, Numbers], float]
 
 
-def _rates(new: Numbers, old: Numbers, weights: Numbers) -> float:
+def _time_ratio(new: Numbers, old: Numbers, weights: Numbers) -> float:
     time_old = math.fsum(weight / rate for weight, rate in zip(weights, old, strict=True))
     return time_old / math.fsum(weight / rate for weight, rate in zip(weights, new, strict=True))
 
@@ -47,8 +47,8 @@ def _arithmetic(new: Numbers, old: Numbers, weights: Numbers) -> float:
 
 
 MEANS: Mapping[str, Mean] = {
-    "ratio_of_harmonic_means": _rates,
-    "weighted_harmonic": _rates,
+    "ratio_of_harmonic_means": _time_ratio,
+    "weighted_harmonic": _time_ratio,
     "harmonic": _harmonic,
     "geometric": _geometric,
     "arithmetic": _arithmetic,
@@ -58,7 +58,7 @@ MEANS: Mapping[str, Mean] = {
 WEIGHTED = ("weighted_harmonic", "geometric")
 """The means that lines have weights in; the others take each line once."""
 
-OF_RATES = tuple(name for name, mean in MEANS.items() if mean is _rates)
+OF_RATES = tuple(name for name, mean in MEANS.items() if mean is _time_ratio)
 """The means of rates, which say something where all lines count in one unit; the others are of ratios."""
 
 
@@ -85,7 +85,7 @@ def implied_weights(name: str, old: Numbers, weights: Numbers | None = None) -> 
     arithmetic that of the ratio itself. In the ratio of harmonic means it is the share of the baseline's time.
     """
     shares = list(_weights(name, weights, len(old)))
-    if MEANS[name] is _rates:
+    if MEANS[name] is _time_ratio:
         shares = [share / rate for share, rate in zip(shares, old, strict=True)]
     total = math.fsum(shares)
     return [share / total for share in shares]
@@ -144,12 +144,12 @@ def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
     return unit_s.per(DAY_S * runs_at_once)
 
 
-def _whole(rates: Sequence[Span]) -> float:
+def _whole_rates(rates: Sequence[Span]) -> float:
     cut = [math.floor(rate.value) for rate in rates]
     return harmonic_mean(cut) if all(cut) else math.nan
 
 
-def _merit(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
+def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
     """Take a mean whose errors go together on each machine and know nothing of each other across the two."""
 
     def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:
@@ -198,12 +198,12 @@ def figure_of_merit(
     return FigureOfMerit(
         baseline=baseline,
         target=target,
-        value=_merit(mean, old, new, by_line),
+        value=_mean_with_ends(mean, old, new, by_line),
         ratios={line: divide_independent(b, a) for line, a, b in zip(lines, old, new, strict=True)},
         weights=dict(zip(lines, shares, strict=True)),
-        others={name: _merit(name, old, new, by_line) for name in MEANS if name != mean},
+        others={name: _mean_with_ends(name, old, new, by_line) for name in MEANS if name != mean},
         mean_rates={"baseline": harmonic_mean(old_values), "target": harmonic_mean(new_values)},
-        with_whole_rates=_whole(new) / _whole(old) if mean == MEAN else math.nan,
+        with_whole_rates=_whole_rates(new) / _whole_rates(old) if mean == MEAN else math.nan,
         mean=mean,
     )
 

@@ -200,7 +200,7 @@ class MeasuredRuns(NamedTuple):
 NOTHING_MEASURED = MeasuredRuns((), dict[str, Machine]().__getitem__)
 
 
-def _amount(value: float, quantity: str) -> str:
+def _figure_text(value: float, quantity: str) -> str:
     return f"{format_number(value)} samples/s" if quantity == "sample_per_s" else format_quantity(value, "time_s")
 
 
@@ -214,7 +214,7 @@ def _explained(line: str, row: Measurement, estimated: Estimate) -> Explained | 
     share = explained_share(row.quantity, projected, row.value)
     if share is None or projected is None:
         return None
-    took, takes = (_amount(figure, row.quantity) for figure in (row.value, projected.value))
+    took, takes = (_figure_text(figure, row.quantity) for figure in (row.value, projected.value))
     message = (
         f"{row.model} on {row.machine}: {row.quantity} measured {took}, of the device's work {takes}: {share:.1%} "
         f"of the time ({row.source or 'no source stated'})"
@@ -265,7 +265,7 @@ def _case(machines: Sequence[Machine], rated: Sequence[RatedLine], load: Load) -
     return _Case(line.name, under_conditions(model, fixed), options, known)
 
 
-def _least(case: _Case, own: Mapping[str, Machine], measured: MeasuredRuns) -> Iterator[Explained]:
+def _least_explained(case: _Case, own: Mapping[str, Machine], measured: MeasuredRuns) -> Iterator[Explained]:
     """Give the measured run of which least is explained; nothing where nobody measured one."""
 
     def machine_of(name: str) -> Machine:
@@ -290,7 +290,7 @@ def explained_lines(
     """
     own = {machine.name: machine for machine in machines}
     cases = [_case(machines, rated, load) for rated in zip(*sides, strict=True)] if measured.rows else []
-    return tuple(one for case in cases if case is not None for one in _least(case, own, measured))
+    return tuple(one for case in cases if case is not None for one in _least_explained(case, own, measured))
 
 
 def explained_models(
@@ -313,7 +313,7 @@ def explained_models(
         )
         for name, model in models.items()
     ]
-    return tuple(one for case in cases for one in _least(case, own, measured))
+    return tuple(one for case in cases for one in _least_explained(case, own, measured))
 
 
 def little_explained(found: Sequence[Explained], names: Container[str]) -> tuple[Explained, ...]:
@@ -345,21 +345,13 @@ def merit_content(
     """
     held = [one for one in explained if one.line in merit.ratios]
     return {
-        "value": merit.value.value,
-        "low": merit.value.low,
-        "high": merit.value.high,
-        "mean": merit.mean,
-        "scope": merit.target.scope,
-        "baseline": merit.baseline.machine,
-        "target": merit.target.machine,
-        "weights": dict(merit.weights),
-        "worst_basis": worst_basis,
-        "excludes": list(excludes),
+        "value": merit.value.value, "low": merit.value.low, "high": merit.value.high, "mean": merit.mean,
+        "scope": merit.target.scope, "baseline": merit.baseline.machine, "target": merit.target.machine,
+        "weights": dict(merit.weights), "worst_basis": worst_basis, "excludes": list(excludes),
         "does_not_fit": list(unfit),
         "little_explained": [one.line for one in little_explained(held, merit.ratios)],
         "explained_shares": {one.line: one.share for one in held},
-        "measured_runs": {one.line: one.message for one in held},
-        "other_means": dict(merit.other_means),
+        "measured_runs": {one.line: one.message for one in held}, "other_means": dict(merit.other_means),
         "ratios": {line: span_content(ratio) for line, ratio in merit.ratios.items()},
         "rates": dict(merit.mean_rates),
         "unit_per_day": {
@@ -367,7 +359,7 @@ def merit_content(
             "target": {line: span_content(rate) for line, rate in merit.target.unit_per_day.items()},
         },
         "value_with_rates_cut_to_whole_units": None if isnan(merit.with_whole_rates) else merit.with_whole_rates,
-    }
+    }  # fmt: skip
 
 
 def worst_basis(estimates: Sequence[Estimate]) -> str:

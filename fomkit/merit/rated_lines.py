@@ -244,11 +244,7 @@ class LineRating:
         deviating = deviations(fixed, proposed)
         run = changed_conditions(fixed, proposed)
         options = replace(
-            self.options,
-            batch=run.batch,
-            scope=self.suite.scope,
-            sizes=run.sizes,
-            precision=run.precision,
+            self.options, batch=run.batch, scope=self.suite.scope, sizes=run.sizes, precision=run.precision
         )
         rated = RatedLine(
             line,

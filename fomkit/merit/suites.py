@@ -12,7 +12,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.suite import Conditions, FrozenRate, Suite
 from fomkit.merit import measured_steps
-from fomkit.merit.calibrated import Calibration, Calibrator
+from fomkit.merit.calibrated import Calibration, calibrate
 from fomkit.merit.fom import FigureOfMerit, merit_of_rates, unit_per_day, verdict
 from fomkit.merit.measured_steps import Explained, MeasuredRuns, Reading
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, rates_of
@@ -100,10 +100,6 @@ class SuiteResult(Shown):
         rates = [one.unit_per_day for one in (*self.baseline, *self.target) if one.unit_per_day is not None]
         return any(rate.low < rate.high for rate in rates)
 
-    def summary(self) -> str:
-        """Write the result as the text that the command line prints."""
-        return self._view.text(self)
-
 
 def given_machines(suite: Suite) -> list[str]:
     """Name the machines that every line without a model has a time for, in the order of the first such line."""
@@ -112,11 +108,7 @@ def given_machines(suite: Suite) -> list[str]:
 
 
 def rate_lines(
-    suite: Suite,
-    machine: Machine,
-    options: Options,
-    load: Load,
-    proposals: Mapping[str, Conditions] | None = None,
+    suite: Suite, machine: Machine, options: Options, load: Load, proposals: Mapping[str, Conditions] | None = None
 ) -> tuple[RatedLine, ...]:
     """Rate every line of a suite on one machine.
 
@@ -187,7 +179,7 @@ def run_suite(
     if taken:
         machines, unfrozen = (baseline, target), replace(suite, frozen={})
         sides = rate_lines(unfrozen, baseline, options, load), new
-        calibration = Calibrator(suite, machines, sides, taken, options.interval).calibrate()
+        calibration = calibrate(suite, machines, sides, taken, options.interval)
     result = SuiteResult(suite, (baseline, target), old, new, None, explained, allow_excluded, calibration)
     return replace(result, merit=merit_of(result))
 
@@ -294,12 +286,7 @@ def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
 
 
 def accept(
-    suite: Suite,
-    committed: Machine,
-    rows: Sequence[Measurement],
-    measured_on: str,
-    options: Options,
-    load: Load,
+    suite: Suite, committed: Machine, rows: Sequence[Measurement], measured_on: str, options: Options, load: Load
 ) -> tuple[AcceptedLine, ...]:
     """Compare each line of a suite as committed with what was measured.
 

@@ -34,7 +34,7 @@ _ROLES = {
 }  # fmt: skip
 
 
-def _time(value: float) -> str:
+def _in_s(value: float) -> str:
     sign = "-" if value < 0 else ""
     return f"{sign}{format_quantity(abs(value), 'time_s', 3)}" if value else "0 s"
 
@@ -44,9 +44,9 @@ def _mebibyte(byte: float) -> str:
     return f"{amount:,.{0 if amount >= 9.5 else 1}f} MiB"
 
 
-def _times(span: Ends) -> str:
-    ends = f" ({_time(span['low'])} to {_time(span['high'])})" if span["low"] != span["high"] else ""
-    return f"{_time(span['value'])}{ends}"
+def _spread_s(span: Ends) -> str:
+    ends = f" ({_in_s(span['low'])} to {_in_s(span['high'])})" if span["low"] != span["high"] else ""
+    return f"{_in_s(span['value'])}{ends}"
 
 
 def _percent(share: float) -> str:
@@ -55,7 +55,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}" if abs(share) >= 0.095 or share == 0 else f"{100 * share:.1f}"
 
 
-def _shares(span: Ends) -> str:
+def _percents(span: Ends) -> str:
     low, high = _percent(span["low"]), _percent(span["high"])
     return f"{_percent(span['value'])}%" + (f" ({low} to {high}%)" if low != high else "")
 
@@ -67,12 +67,12 @@ def _wrapped(page: Page, text: str, width: int, first: str = "", then: str = "",
     page.lines(wrapper.wrap(text), style)
 
 
-def _rate(engine: advise.Engine | advise.Fastest) -> str:
+def _engine_rate(engine: advise.Engine | advise.Fastest) -> str:
     return format_quantity(engine["flop_per_s"], "flop_per_s", 3)
 
 
 def _of_the_peak(use: advise.Use, fraction: Ends, step: Ends, named: str) -> str:
-    at_peak, now, share = _time(use["at_peak_s"] or 0.0), _time(step["value"]), _shares(fraction)
+    at_peak, now, share = _in_s(use["at_peak_s"] or 0.0), _in_s(step["value"]), _percents(fraction)
     if use["above_peak"] is None:
         used = f"it uses {share} of the peak ({named})"
         return f"At the stated peak its products would take {at_peak} of the {now}: {used}."
@@ -91,17 +91,19 @@ def _use(content: advise.AdviceContent) -> Iterator[str]:
     yield "Well, in the formats it runs in." if slower and use["verdict"] == "well" else _VERDICTS[use["verdict"]]
     if use["peak_fraction"] is not None:
         named = " and ".join(
-            f"{engine['dtype']} on the {engine['engine']} engine, {_rate(engine)}" for engine in engines[:2]
+            f"{engine['dtype']} on the {engine['engine']} engine, {_engine_rate(engine)}" for engine in engines[:2]
         )
         yield _of_the_peak(use, use["peak_fraction"], step, named)
         if slower and fastest is not None and fastest["peak_fraction"] is not None:
-            of = f"Of the machine's fastest engine ({fastest['dtype']}, {_rate(fastest)}) that is"
-            yield f"{of} {_shares(fastest['peak_fraction'])}."
-    shares = [f"{_shares(span)} {_WAITS[name]}" for name, span in use["bounds"].items() if span["value"] >= 0.005]
+            of = f"Of the machine's fastest engine ({fastest['dtype']}, {_engine_rate(fastest)}) that is"
+            yield f"{of} {_percents(fastest['peak_fraction'])}."
+    shares = [
+        f"{_percents(span)} {_WAITS[name]}" for name, span in use["bounds"].items() if span["value"] >= 0.005
+    ]
     yield f"The step spends {', '.join(shares)}."
 
 
-def _memory(memory: advise.Carriers) -> Iterator[str]:
+def _memory_sentences(memory: advise.Carriers) -> Iterator[str]:
     room = memory["capacity_byte"]
     if memory["known"] == "nothing":
         yield "Unknown: the profile has no order of its ops ('fomkit profile' records one)."
@@ -129,7 +131,7 @@ def _bound(least: advise.Least) -> str:
     if not unbounded:
         return (
             f"Changes that keep ops, sizes, formats and algorithms as they are cannot save more than {saved:.0%} "
-            f"of the device's time: at the machine's stated rates it is {_time(least['device_s'])}."
+            f"of the device's time: at the machine's stated rates it is {_in_s(least['device_s'])}."
         )
     return (
         f"For {_percent(unbounded)}% of the device's time no bound is known: its ops take less than flop / peak "
@@ -138,7 +140,7 @@ def _bound(least: advise.Least) -> str:
     )
 
 
-def _best(content: advise.AdviceContent) -> Iterator[str]:
+def _best_sentences(content: advise.AdviceContent) -> Iterator[str]:
     room, peak = content["memory"]["capacity_byte"], content["memory"]["peak_byte"]
     if room is not None and peak is not None and peak > room:
         yield "First make the step fit the memory (1.)."
@@ -156,7 +158,7 @@ def _best(content: advise.AdviceContent) -> Iterator[str]:
 
 def _stake(stake: advise.Stake, content: advise.AdviceContent) -> str:
     at_most = "at most " if stake["at_most"] else ""
-    text = f"{at_most}{_times(stake['time_s'])} of each step, {_shares(stake['share'])}"
+    text = f"{at_most}{_spread_s(stake['time_s'])} of each step, {_percents(stake['share'])}"
     gain, rate = stake["unit_per_day"], content["unit_per_day"]
     if gain is None or rate is None:
         return text
@@ -169,13 +171,13 @@ def _stake(stake: advise.Stake, content: advise.AdviceContent) -> str:
 def _op(entry: SlowOp) -> str:
     then = ""
     if entry["after_s"] is not None:
-        then = f" → {_time(entry['after_s'])}"
+        then = f" → {_in_s(entry['after_s'])}"
         if entry["after_s"] > entry["step_time_s"]:
             then += ", slower so"
     elif entry["floor_s"] is not None and entry["floor_s"] > entry["step_time_s"]:
-        then = f", below the {_time(entry['floor_s'])} of the stated rates"
+        then = f", below the {_in_s(entry['floor_s'])} of the stated rates"
     elif entry["floor_s"] is not None:
-        then = f", least {_time(entry['floor_s'])}"
+        then = f", least {_in_s(entry['floor_s'])}"
     near = entry["nearest"][0] if entry["nearest"] else None
     source_text = entry["time_source"]
     if near is not None:
@@ -184,7 +186,7 @@ def _op(entry: SlowOp) -> str:
         source_text += f" ({place}: {near['source_file'] or 'table'}{row})"
     rows = ", ".join(map(str, entry["rows"][:3])) + (", …" if len(entry["rows"]) > 3 else "")
     place = "row" if len(entry["rows"]) == 1 else "rows"
-    time = f"{_time(entry['step_time_s'])}{then}"
+    time = f"{_in_s(entry['step_time_s'])}{then}"
     return f"{entry['sizes']}, {entry['pass_name']}: {time}; {source_text}; {place} {rows}"
 
 
@@ -211,23 +213,23 @@ def _finding(page: Page, number: str, entry: advise.Found, content: advise.Advic
             _wrapped(page, text, width, f"  {name:<{_INDENT - 2}}", " " * _INDENT)
 
 
-def _head(content: advise.AdviceContent) -> str:
+def _advice_head(content: advise.AdviceContent) -> str:
     step = content["step_s"]
-    interval = f"{content['interval']:.0%} interval {_time(step['low'])} to {_time(step['high'])}"
+    interval = f"{content['interval']:.0%} interval {_in_s(step['low'])} to {_in_s(step['high'])}"
     per_day = content["unit_per_day"]
     runs = "" if per_day is None else f"; {format_number(per_day['value'], 3)} a day ({content['unit']})"
     where = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
-    return f"{where}: a step takes {_time(step['value'])} ({interval}){runs}"
+    return f"{where}: a step takes {_in_s(step['value'])} ({interval}){runs}"
 
 
 def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, tried: bool = False) -> str:
     """Write ``fomkit/advise/1`` as text; ``tried`` lists what was rejected and what does not apply too."""
     page, width = Page(screen), min(screen.width, WIDTH)
-    _wrapped(page, _head(content), width, style="bold")
+    _wrapped(page, _advice_head(content), width, style="bold")
     answers = (
         ("Does the training use the accelerator well?", _use(content)),
-        ("Which layers and structures carry the memory?", _memory(content["memory"])),
-        ("What is the best opportunity?", _best(content)),
+        ("Which layers and structures carry the memory?", _memory_sentences(content["memory"])),
+        ("What is the best opportunity?", _best_sentences(content)),
     )
     for question, lines in answers:
         page.heading(question)
@@ -238,7 +240,7 @@ def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, trie
     page.line("")
     _wrapped(page, f"{content['overlap'].capitalize()}.", width)
     if tried:
-        _tried(page, content, width)
+        _add_tried(page, content, width)
     else:
         others = len(content["findings"]) - len(advice)
         _wrapped(page, f"{others} other answers (--all): tried and rejected, or they do not apply.", width)
@@ -249,7 +251,7 @@ def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, trie
     return page.text()
 
 
-def _tried(page: Page, content: advise.AdviceContent, width: int) -> None:
+def _add_tried(page: Page, content: advise.AdviceContent, width: int) -> None:
     for finding in content["findings"]:
         if finding["state"] == "rejected":
             _finding(page, "- ", finding, content, width)

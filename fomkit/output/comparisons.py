@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from itertools import starmap
 from typing import TYPE_CHECKING
 
-from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.terminal import UNFIT, format_interval, mark_of
+from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
@@ -32,7 +32,7 @@ _SUMMARIES = {
 }
 
 
-def _compared(span: Ends | None, quantity: str) -> str:
+def _compared_text(span: Ends | None, quantity: str) -> str:
     if span is None:
         return "unknown"
     if quantity == "sample_per_s":
@@ -44,14 +44,14 @@ def _compared_interval(span: Ends | None, quantity: str) -> str:
     return format_interval(span, None if quantity == "sample_per_s" else "time_s")
 
 
-def _cells(cell: grid.Judged) -> list[str]:
+def _claim_cells(cell: grid.Judged) -> list[str]:
     quantity, error, ratio, of = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
-    measured, projected = _compared(cell["measured"], quantity), "" if ratio is None else "unknown"
+    measured, projected = _compared_text(cell["measured"], quantity), "" if ratio is None else "unknown"
     if ratio is not None and of is not None:
         projected = f"{format_number(of['value'], 3)}× ({format_interval(of, None)})"
     return [
         cell["model"], cell["machine"], measured if cell["basis"] == "measured" else f"[{measured}]",
-        _compared(cell["projected"], quantity), _compared_interval(cell["projected"], quantity),
+        _compared_text(cell["projected"], quantity), _compared_interval(cell["projected"], quantity),
         "" if error is None else f"{error:+.0%}", "" if ratio is None else f"{format_number(ratio, 3)}×",
         projected, cell["claim"] or "none", cell["agrees"] or "", cell["cause"],
     ]  # fmt: skip
@@ -61,9 +61,9 @@ def _extended_line(cell: grid.Judged, one: grid.Told) -> str:
     quantity = cell["quantity"]
     inside = "inside" if one["inside"] else "outside"
     return (
-        f"  {cell['model']} on {cell['machine']}: {_compared(one, quantity)} "
+        f"  {cell['model']} on {cell['machine']}: {_compared_text(one, quantity)} "
         f"({_compared_interval(one, quantity)}) by {one['told_by']}, "
-        f"measured {_compared(cell['measured'], quantity)}: {one['error']:+.0%}, {inside}"
+        f"measured {_compared_text(cell['measured'], quantity)}: {one['error']:+.0%}, {inside}"
     )
 
 
@@ -78,7 +78,7 @@ def _ratio_cell(cell: grid.Judged | None) -> str:
     return f"{measured} | {format_number(of['value'], 3)}×{'*' if missed else ''}"
 
 
-def _share(cells: Iterable[grid.Judged]) -> str:
+def _device_share(cells: Iterable[grid.Judged]) -> str:
     """Say how much of the measured times the device's work explains, from the least to the most."""
     shares = sorted(cell["explained"] for cell in cells if cell["claim"] and cell["explained"] is not None)
     ends = dict.fromkeys(f"{100 * share:.0f}" for share in (*shares[:1], *shares[-1:]))
@@ -95,7 +95,7 @@ def _add_overview(page: Page, content: grid.ComparedContent) -> None:
     page.rows_of_numbers(
         ["model", ("device's share", _RIGHT), *((name, _RIGHT) for name in machines)],
         (
-            (model, _share(by.values()), *(_ratio_cell(by.get(name)) for name in machines))
+            (model, _device_share(by.values()), *(_ratio_cell(by.get(name)) for name in machines))
             for model, by in models.items()
         ),
     )
@@ -152,7 +152,7 @@ def _add_cells(page: Page, content: grid.ComparedContent) -> None:
     page.rows(
         ["model", "machine", figure("cells.measured"), figure("cells.projected"), "interval", figure("error"),
          figure("ratio"), "projected ratio", "claim", "agrees", "what the time waits for"],
-        map(_cells, content["cells"]),
+        map(_claim_cells, content["cells"]),
     )  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def _percent(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{100 * value:.{digits}f} %"
 
 
-def _verdict(aim: Entry, past: str) -> str:
+def _aim_verdict(aim: Entry, past: str) -> str:
     return past if not aim["kept"] else "met" if aim["met"] else "missed"
 
 
@@ -271,7 +271,7 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
     for aim in content["aims"]:
         page.line(
             f"{aim['comparison']}: median error {_percent(aim['value'])}, target {_percent(aim['target'][1])}, "
-            f"tolerance {_percent(aim['tolerance'][1])}: {_verdict(aim, 'PAST ITS TOLERANCE')}"
+            f"tolerance {_percent(aim['tolerance'][1])}: {_aim_verdict(aim, 'PAST ITS TOLERANCE')}"
         )
     page.line("")
     page.line("Wall time: " + ", ".join(f"{name} {time_s:.0f} s" for name, time_s in content["seconds"].items()))
@@ -298,7 +298,7 @@ _WHAT = {"s": "step", "byte": "activations", "share": "activations"}
 _LEVELS = {"op": "single ops", "model": "whole models", "ratio": "ratios of two machines"}
 
 
-def _line(line: Entry) -> list[str]:
+def _score_cells(line: Entry) -> list[str]:
     constant, score, width = line["constant_score"], line["interval_score"], line["half_width"]
     peers = (f"{name} {100 * median:.0f} ({100 * mean:.1f})" for name, (median, mean) in line["peers"].items())
     return [
@@ -336,12 +336,12 @@ def _add_aims(page: Page, aims: list[Entry]) -> None:
         figure = aim["figure"]
         ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
         words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
-        cells = (*words, validated_figure(aim["value"], figure), *ranges, _verdict(aim, "REGRESSED"))
+        cells = (*words, validated_figure(aim["value"], figure), *ranges, _aim_verdict(aim, "REGRESSED"))
         table.add_row(*cells, style="" if aim["met"] else "bold")
     page.table(table)
 
 
-def _value(value: float, unit: str) -> str:
+def _published_value(value: float, unit: str) -> str:
     if unit == "s":
         return format_quantity(value, "time_s")
     return f"{100 * value:.2f} %" if unit == "share" else f"{format_number(value / BINARY['Gi'])} GiB"
@@ -350,9 +350,9 @@ def _value(value: float, unit: str) -> str:
 def published_cells(one: Entry) -> list[str]:
     """Write a published figure beside the projected one."""
     unit, span = one["unit"], one["projected"]
-    low, value, high = (_value(span[end], unit) for end in ("low", "value", "high"))
+    low, value, high = (_published_value(span[end], unit) for end in ("low", "value", "high"))
     return [
-        f"{one['model']}, {_WHAT[unit]}", one["technique"], _value(one["published"], unit), value,
+        f"{one['model']}, {_WHAT[unit]}", one["technique"], _published_value(one["published"], unit), value,
         "" if span["low"] == span["high"] else f"{low} to {high}", f"{one['error']:+.1%}",
     ]  # fmt: skip
 
@@ -383,7 +383,7 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
         peers = table.columns[-1]
         peers.no_wrap, peers.overflow = False, "fold"
         for line in lines:
-            table.add_row(*_line(line))
+            table.add_row(*_score_cells(line))
         page.table(table)
     page.line("")
     add_published(page, content["published"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.terminal import UNFIT, format_interval, format_plain
+from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
@@ -82,7 +82,7 @@ def _parameter_cells(one: EffectContent, name: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _parameters(content: SensitivityContent, page: Page) -> None:
+def _add_parameters(content: SensitivityContent, page: Page) -> None:
     for of, title in GROUPS.items():
         if found := [parameter for parameter in content["parameters"] if parameter["of"] == of]:
             page.rows(
@@ -140,7 +140,7 @@ def format_sensitivity(content: SensitivityContent, screen: Screen = PLAIN) -> s
     """Write ``fomkit/sensitivity/1``."""
     page = Page(screen)
     page.line(title_line(content), "bold")
-    _parameters(content, page)
+    _add_parameters(content, page)
     page.lines(_elasticity_lines(content))
     _measurements(content, page)
     page.line(f"assumed: {'; '.join(content['assumed'])}")
@@ -152,10 +152,10 @@ POINTS = 12
 """Combinations that are printed."""
 
 
-def _factor(value: float) -> str:
+def _factor_text(value: float) -> str:
     """Write a factor with as many digits as tell it from 1.
 
-    >>> _factor(1.00012), _factor(2.0), _factor(0.25)
+    >>> _factor_text(1.00012), _factor_text(2.0), _factor_text(0.25)
     ('1.00012 ×', '2.000 ×', '0.250 ×')
     """
     return f"{value:.3f} ×" if abs(value - 1) >= 0.001 else f"{value:.6g} ×"
@@ -186,7 +186,7 @@ def _changes(content: SolveContent, page: Page) -> None:
         unit, reached = change["unit"], change["reached"]
         needed, factor = "cannot" if change["proved"] else "not found", ""
         if change["needed"] is not None and change["factor"] is not None:
-            needed, factor = format_setting(change["needed"], unit, 4), _factor(change["factor"])
+            needed, factor = format_setting(change["needed"], unit, 4), _factor_text(change["factor"])
         table.add_row(
             change["parameter"], format_setting(change["setting"], unit), needed, factor,
             *_goal_cells(change["then"], change["probability"], content["figure"]),
@@ -210,7 +210,7 @@ def _frontier(content: SolveContent, found: FrontierContent, page: Page) -> None
     page.rows(
         [*names, figure("total"), figure("then"), "interval", figure("changes.probability")],
         (
-            [*(_factor(point["factors"][name]) for name in names), f"{point['total']:.3f}",
+            [*(_factor_text(point["factors"][name]) for name in names), f"{point['total']:.3f}",
              *_goal_cells(point["then"], point["probability"], content["figure"])]
             for point in points[:POINTS]
         ),

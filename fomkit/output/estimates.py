@@ -32,7 +32,7 @@ def with_ways(content: Study) -> list[Entry]:
     return [one if way is None else {**one, "from_measurements": way} for one, way in found]
 
 
-def _cells(way: Way) -> list[str]:
+def _way_cells(way: Way) -> list[str]:
     step, run, rate = way["step_s"], way["run_s"], way["unit_per_day"]
     return [
         seconds(step["value"]), format_interval(step, "time_s"),
@@ -41,7 +41,7 @@ def _cells(way: Way) -> list[str]:
     ]  # fmt: skip
 
 
-def _row(row: Row) -> str:
+def _measured_row(row: Row) -> str:
     spread = ""
     if row["step_s"]:
         ends = "no spread stated" if row["low"] is None else f"{row['low']:g} … {row['high']:g}"
@@ -62,8 +62,8 @@ def _baseline_lines(one: OfBaseline) -> Iterator[str]:
         factor = format_number(measured["value"] / predicted["value"], 3)
         where = "inside" if one["in_predicted_interval"] else "outside"
         yield f"{name}: measured {was}, predicted {now}: {factor} times the prediction, {where} its interval"
-    yield from (f"  used {_row(row)}" for row in one["used"])
-    yield from (f"  set aside {_row(row)}" for row in one["set_aside"])
+    yield from (f"  used {_measured_row(row)}" for row in one["used"])
+    yield from (f"  set aside {_measured_row(row)}" for row in one["set_aside"])
 
 
 def _way_lines(one: OfWays) -> Iterator[tuple[str, str]]:
@@ -90,7 +90,7 @@ def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> s
     page.rows(
         ["model", "machine", "way", figure("step_s"), "interval", figure("run_s"), "interval",
          figure("unit_per_day"), "interval"],
-        ((model["model"], model["target"], name, *_cells(model[key]))
+        ((model["model"], model["target"], name, *_way_cells(model[key]))
          for model in content["models"] for key, name in WAYS.items()),
     )  # fmt: skip
     for model in content["models"]:
@@ -121,7 +121,7 @@ _RATES: Mapping[str, tuple[Literal["compute", "memory"], str]] = {
 _seconds = partial(seconds, digits=3)
 
 
-def _source(near: Near) -> str:
+def _timing_source(near: Near) -> str:
     row = near["source_row"]
     places = [near["source_file"], near["source_sheet"], None if row is None else f"row {row:g}"]
     return ", ".join(str(place) for place in places if place is not None) or "source not stated"
@@ -148,7 +148,7 @@ def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
     page.table(table)
 
 
-def _times(text: str) -> str:
+def _with_dots(text: str) -> str:
     return text.replace("*", " · ")
 
 
@@ -157,13 +157,13 @@ def _cost(name: str, entry: ExplainedOp) -> str:
     if cost["value"] is None:
         return "unknown; no formula for this op"
     bound = entry["floor"][term]
-    worked = "" if cost["formula"] is None else f"{_times(cost['formula'])} = {_times(cost['numbers'])} = "
+    worked = "" if cost["formula"] is None else f"{_with_dots(cost['formula'])} = {_with_dots(cost['numbers'])} = "
     at = "" if bound is None else f"; {_seconds(bound['time_s'])} at {format_quantity(bound['rate'], rate)}"
     basis = "" if bound is None else f" ({bound['basis']}: {bound['source']})"
     return f"{worked}{format_quantity(cost['value'], name)}{at}{basis}"
 
 
-def _lines(entry: ExplainedOp) -> Iterator[tuple[str, str]]:
+def _op_explained(entry: ExplainedOp) -> Iterator[tuple[str, str]]:
     formats = f"{entry['dtype']} on the {entry['engine']} engine"
     places = f"{entry['modules']} place{'s' if entry['modules'] > 1 else ''} of the model"
     yield "", f"{entry['op']}, {entry['pass_name']}, {formats}, {entry['count']:,.0f} × from {places}"
@@ -173,7 +173,7 @@ def _lines(entry: ExplainedOp) -> Iterator[tuple[str, str]]:
         yield "evidence", entry["evidence"]
     for number, near in enumerate(entry["nearest"]):
         far = "the same op" if near["distance"] == 0 else f"distance {near['distance']:.2g}"
-        label = f"{near['sizes']}: {_seconds(near['time_s'])}, {far} ({_source(near)})"
+        label = f"{near['sizes']}: {_seconds(near['time_s'])}, {far} ({_timing_source(near)})"
         yield "" if number else "timed", label
     yield "flop", _cost("flop", entry)
     yield "byte", _cost("byte", entry)
@@ -190,7 +190,7 @@ def _add_op(page: Page, place: int, entry: ExplainedOp) -> None:
 
     page.heading(f"{place}. {entry['sizes']}")
     grid = Table.grid("", "", "", padding=(0, 2))
-    for name, text in _lines(entry):
+    for name, text in _op_explained(entry):
         grid.add_row("", name, text)
     page.table(grid)
 
@@ -199,7 +199,7 @@ def _shorthands(ops: Sequence[ExplainedOp]) -> Iterator[str]:
     costs = [cost for one in ops for cost in one["costs"].values()]
     if named := {name: text for cost in costs for name, text in cost.get("where", {}).items()}:
         yield from ("", "named parts of the formulas")
-        yield from (f"  {name} = {_times(text)}" for name, text in named.items())
+        yield from (f"  {name} = {_with_dots(text)}" for name, text in named.items())
 
 
 def _add_measurements(page: Page, content: Explanation) -> None:
@@ -220,7 +220,7 @@ def _add_measurements(page: Page, content: Explanation) -> None:
     page.line("-o FILE.csv writes these as a table of ops; what a timing tells of similar ops is not counted")
 
 
-def _head(content: Explanation) -> Iterator[str]:
+def _evidence_head(content: Explanation) -> Iterator[str]:
     step, device = content["step_s"], content["device_s"]
     interval = f"{content['interval']:.0%} interval {format_interval(step, 'time_s')}"
     took = f"{'at least ' if content['unpriced'] else ''}{seconds(step['value'])} ({interval})"
@@ -235,7 +235,7 @@ def _head(content: Explanation) -> Iterator[str]:
 def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/explain/1``."""
     page = Page(screen)
-    page.lines(_head(content))
+    page.lines(_evidence_head(content))
     _add_ops(page, content["ops"], content["rest"])
     for place, one in enumerate(content["ops"], 1):
         _add_op(page, place, one)
@@ -257,7 +257,7 @@ def measurement_rows(content: Explanation) -> list[Entry]:
 _LISTED = 12
 
 
-def _rows(rows: Sequence[object], word: str) -> str:
+def _listed_rows(rows: Sequence[object], word: str) -> str:
     listed = ", ".join(map(str, rows[:_LISTED]))
     more = len(rows) - _LISTED
     return f"{word}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
@@ -276,7 +276,7 @@ def format_prediction(content: Totals, name: str) -> str:
         interval = f"{content['interval']:.0%} interval {format_interval(total, 'time_s')}"
         lines.append(f"sum of time × count: {least}{seconds(total['value'])} ({interval})")
     lines += [
-        f"unpriced, kind {kind}: {len(rows):,} ({_rows(rows, content['rows_are'])})"
+        f"unpriced, kind {kind}: {len(rows):,} ({_listed_rows(rows, content['rows_are'])})"
         for kind, rows in content["unpriced"].items()
     ]
     return "\n".join(lines) + "\n"
@@ -288,7 +288,7 @@ _WIDE = 0.5
 """Width of the interval of the profiler's overhead, as a share of the step, from which no figure is told."""
 
 
-def _step(run: Entry, clock: str) -> str:
+def _step_text(run: Entry, clock: str) -> str:
     times = run["step"][clock]
     quartiles = f"quartiles {seconds(times['p25_s'])} to {seconds(times['p75_s'])}"
     ends = (times["low_s"], times["high_s"])
@@ -297,7 +297,7 @@ def _step(run: Entry, clock: str) -> str:
     return f"{seconds(times['median_s'])} {of}{interval}, {quartiles}"
 
 
-def _conditions(run: Entry) -> str:
+def _run_conditions(run: Entry) -> str:
     threads = "" if run["device"] == "gpu" else f", {run['threads']} thread{'s' * (run['threads'] > 1)}"
     load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
     allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "as it comes"
@@ -311,7 +311,7 @@ def energy_text(energy: Entry) -> str:
     return f"{step} ({low} to {high}) a step, scope {energy['scope']}, {energy['source']}"
 
 
-def _overhead(run: Entry) -> list[str]:
+def _profiler_overhead(run: Entry) -> list[str]:
     """Say what the profiler added; only between what, where the repeats leave more than half of a step open."""
     if run["profiler_overhead"] is None:
         return []
@@ -322,9 +322,9 @@ def _overhead(run: Entry) -> list[str]:
     return [f"profiler: {run['profiler_overhead']:+.1%} {beside}, interval {least:+.1%} to {most:+.1%}"]
 
 
-def _ops(run: Entry) -> list[str]:
+def _op_lines(run: Entry) -> list[str]:
     ops, share = run["ops"], run["ops_share_of_step"]
-    lines = _overhead(run)
+    lines = _profiler_overhead(run)
     if share is not None:
         lines.append(f"ops: their times add up to {share:.1%} of the plain step by {_CLOCKS[run['clock']]}")
     if ops["scaled_by"] != 1:
@@ -344,12 +344,12 @@ def _ops(run: Entry) -> list[str]:
 def measured_lines(run: Entry) -> list[str]:
     """Say what was measured of a run: the step, what the profiler adds and how far the ops explain it."""
     others = [name for name in _CLOCKS if name != run["clock"] and run["step"][name] is not None]
-    lines = [f"measured step: {_step(run, run['clock'])}"]
-    lines += [f"  by another clock: {_step(run, name)}" for name in others]
+    lines = [f"measured step: {_step_text(run, run['clock'])}"]
+    lines += [f"  by another clock: {_step_text(run, name)}" for name in others]
     return [
         *lines,
-        _conditions(run),
+        _run_conditions(run),
         *([f"energy: {energy_text(run['energy'])}"] if run["energy"] else []),
-        *(_ops(run) if run["ops"] else []),
+        *(_op_lines(run) if run["ops"] else []),
         *(f"note: {note}" for note in run["notes"]),
     ]

@@ -49,32 +49,32 @@ def _family(entry: ShapeCoverage | Mapping[str, object]) -> list[str]:
     return [str(entry["kind"]), str(entry["dtype"]), str(entry["engine"]), str(entry["pass_name"] or "any")]
 
 
-def _facts(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
+def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
     """Give each fact: its name, value with interval, ridge point, basis and source."""
     for peak in facts["peaks"]:
         sums = f", sums {peak['accumulate_dtype']}" if peak["accumulate_dtype"] else ""
         ridge = "unknown" if peak["ridge_point"] is None else format_number(peak["ridge_point"], 3)
-        yield f"peak {peak['dtype']} {peak['engine']}{sums}", *_value(peak["flop_per_s"], "flop_per_s", ridge)
+        yield f"peak {peak['dtype']} {peak['engine']}{sums}", *_fact_cells(peak["flop_per_s"], "flop_per_s", ridge)
     if not facts["peaks"]:
-        yield "peak", *_value(None, "flop_per_s")
-    yield "memory bandwidth", *_value(facts["byte_per_s"], "byte_per_s")
-    yield "memory", *_value(facts["capacity_byte"], "byte")
-    yield "launch of a kernel", *_value(facts["launch_s"], "time_s")
+        yield "peak", *_fact_cells(None, "flop_per_s")
+    yield "memory bandwidth", *_fact_cells(facts["byte_per_s"], "byte_per_s")
+    yield "memory", *_fact_cells(facts["capacity_byte"], "byte")
+    yield "launch of a kernel", *_fact_cells(facts["launch_s"], "time_s")
     for name, rate in (("fresh pages", facts["fresh_byte_per_s"]), ("from the host", facts["host_byte_per_s"])):
         if rate is not None:  # few profiles state them, and few devices have both
-            yield name, *_value(rate, "byte_per_s")
-    yield from map(_link, facts["links"])
+            yield name, *_fact_cells(rate, "byte_per_s")
+    yield from map(_link_cells, facts["links"])
     for extra in facts["overheads"]:
         share = extra["share"]
-        shown = (f"{share['value']:.1%}", "", *_from(share)) if share else _value(extra["time_s"], "time_s")
+        shown = (f"{share['value']:.1%}", "", *_from(share)) if share else _fact_cells(extra["time_s"], "time_s")
         yield f"{extra['name']}, per {extra['per']}", *shown
     for name, fact, dimension in energy_facts(facts["energy"]):
-        yield name, *_value(fact, dimension)
+        yield name, *_fact_cells(fact, dimension)
     if price := facts["price"]:
         yield f"price per {price['per']}, {price['date']}", price_rate(price), "", *_from(price)
 
 
-def _link(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
+def _link_cells(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
     parts = []
     for value, ends, dimension in (
         (link["byte_per_s"], link["range_byte_per_s"], "byte_per_s"),
@@ -93,7 +93,7 @@ def _from(fact: Stated) -> tuple[str, str]:
     return fact["basis"], fact["source"]
 
 
-def _value(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:
+def _fact_cells(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:
     if fact is None:
         return "unknown", ridge, "", ""
     # Memories are sold in powers of two.
@@ -106,7 +106,7 @@ def _value(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[str, s
 
 def _add_facts(page: Page, content: view.MachineView) -> None:
     facts = content["facts"]
-    rows = list(_facts(facts))
+    rows = list(_fact_rows(facts))
     sources = {source: place for place, source in enumerate(dict.fromkeys(row[-1] for row in rows if row[-1]), 1)}
     page.rows_of_numbers(
         ["fact", "value", figure("ridge_point"), "basis", ("source", "right")],
@@ -244,37 +244,37 @@ MODULES = 12
 _WORDS = {"state": "optimizer state"}
 
 
-def _cell(byte: float | None) -> str:
+def _mebibyte_cell(byte: float | None) -> str:
     return format_mebibyte(byte) if byte else ""
 
 
-def _roles(page: Page, content: view.Memory) -> None:
+def _role_table(page: Page, content: view.Memory) -> None:
     passes, totals = content["passes"], content["totals"]
     table = new_table(["MiB", figure("totals"), *((f"peak of {name}", "right") for name in passes)])
     roles = [*dict.fromkeys([*totals, *(role for one in passes.values() for role in one["roles"])])]
     for role in roles:
         cells = [totals.get(role), *(one["roles"].get(role) for one in passes.values())]
         if any(cells):
-            table.add_row(_WORDS.get(role, role), *map(_cell, cells))
+            table.add_row(_WORDS.get(role, role), *map(_mebibyte_cell, cells))
     if passes:
         table.add_section()
-        table.add_row("together", "", *(_cell(one["byte"]) for one in passes.values()), style="bold")
+        table.add_row("together", "", *(_mebibyte_cell(one["byte"]) for one in passes.values()), style="bold")
     page.table(table)
 
 
-def _modules(page: Page, content: view.Memory) -> None:
+def _module_table(page: Page, content: view.Memory) -> None:
     rows, rest = content["modules"][:MODULES], content["modules"][MODULES:]
     mostly = [max(row["roles"], key=row["roles"].__getitem__) for row in rows]
     cells = [
-        (row["module"] or "(the model itself)", _cell(row["byte"]), _WORDS.get(role, role))
+        (row["module"] or "(the model itself)", _mebibyte_cell(row["byte"]), _WORDS.get(role, role))
         for row, role in zip(rows, mostly, strict=True)
     ]
     if rest:
-        cells.append((f"{len(rest)} others", _cell(sum(row["byte"] for row in rest)), ""))
+        cells.append((f"{len(rest)} others", _mebibyte_cell(sum(row["byte"] for row in rest)), ""))
     page.rows(["module at the peak", figure("modules.byte", "MiB"), "mostly"], cells)
 
 
-def _room(room: view.Room, samples: int | None) -> str:
+def _room_line(room: view.Room, samples: int | None) -> str:
     verdict = {True: "fits", False: "does not fit", None: "may fit"}[room["fits"]]
     at = "" if samples is None else f" at batch {samples}"
     line = f"{room['name']}: the step{at} {verdict} in {format_mebibyte(room['capacity_byte'])} MiB"
@@ -288,7 +288,7 @@ def _room(room: view.Room, samples: int | None) -> str:
     return f"{line}; the largest batch needs an order in which the batch has a name"
 
 
-def _layers(layers: view.Layers) -> str:
+def _layers_line(layers: view.Layers) -> str:
     gathered, largest = format_mebibyte(layers["im2col_byte"]), format_mebibyte(layers["largest_im2col_byte"])
     maps, less = (format_mebibyte(layers[of]) for of in ("feature_maps_byte", "feature_maps_in_place_byte"))
     of = "one sample" if layers["samples"] == 1 else f"{layers['samples']} samples"
@@ -301,7 +301,7 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     """Write the memory of a step as text."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; memory of one step at {named_sizes(content, '')}", "bold")
-    _roles(page, content)
+    _role_table(page, content)
     if content["peak"] is None:
         page.line(
             "unknown: activations and the peak. Its profile has no order of the ops; "
@@ -312,11 +312,11 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
         of = f" of {peak['module']}" if peak["module"] else ""
         at = f"{peak['op'] or 'an op without a row'}{of} in {peak['pass_name']}"
         page.line(f"peak {format_mebibyte(peak['byte'])} MiB, at {at}")
-        _modules(page, content)
+        _module_table(page, content)
     if content["layers"] is not None:
-        page.line(_layers(content["layers"]))
+        page.line(_layers_line(content["layers"]))
     if content["target"] is not None:
-        page.line(_room(content["target"], content["sizes"].get("batch")))
+        page.line(_room_line(content["target"], content["sizes"].get("batch")))
     page.line(f"not counted: {'; '.join(content['excludes'])}")
     if content["assumed"]:
         page.line(f"assumed: {'; '.join(content['assumed'])}")

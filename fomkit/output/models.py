@@ -22,7 +22,7 @@ _NAMES = (
 )  # fmt: skip
 
 
-def _cell(name: str, value: float) -> str:
+def _census_cell(name: str, value: float) -> str:
     if not value:
         return ""
     return format_mebibyte(value) if name.endswith("_byte") else f"{value:,.0f}"
@@ -36,14 +36,14 @@ def _add_census(page: Page, census: Census, batch: int | None) -> None:
     page.line(f"layers by type, forward pass of {of}; weights, outputs and im2col in MiB")
     table = table_of_numbers(["layer", *map(figure, names)])
     for row in census["types"]:
-        table.add_row(str(row["layer"]), *(_cell(name, float(row[name])) for name in names))
+        table.add_row(str(row["layer"]), *(_census_cell(name, float(row[name])) for name in names))
     table.add_section()
-    table.add_row("total", *(_cell(name, census["total"][name]) for name in names), style="bold")
+    table.add_row("total", *(_census_cell(name, census["total"][name]) for name in names), style="bold")
     page.table(table)
-    page.lines(_sums(census, batch))
+    page.lines(_census_sums(census, batch))
 
 
-def _sums(census: Census, batch: int | None) -> list[str]:
+def _census_sums(census: Census, batch: int | None) -> list[str]:
     maps, total = census["activations"], census["total"]
     whole, data, less = (
         format_mebibyte(maps[name]) for name in ("feature_maps_byte", "input_byte", "feature_maps_in_place_byte")
@@ -85,7 +85,7 @@ def format_share(share: float | None) -> str:
     return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
-def _amount(name: str, lacking: str, write: Callable[[Any], str]) -> Callable[[Entry], str]:
+def _amount_of(name: str, lacking: str, write: Callable[[Any], str]) -> Callable[[Entry], str]:
     """Write a figure of a group: nothing of an empty one.
 
     A sum is marked where ops lack what it is ``lacking`` by, and in the total where ops have no rule.
@@ -126,9 +126,9 @@ def _group_columns(content: Entry, beside: str) -> list[Column]:
     columns = [
         Column(*figure("count"), lambda entry: f"{entry['count']:,.0f}" if entry["count"] else "", 1),
         Column(*figure("distinct_ops"), lambda entry: f"{entry['distinct_ops']:,}" if entry["count"] else "", 6),
-        Column(*figure("flop"), _amount("flop", "flop", partial(format_quantity, dimension="flop"))),
+        Column(*figure("flop"), _amount_of("flop", "flop", partial(format_quantity, dimension="flop"))),
         Column(*figure("flop_share"), share("flop_share"), 2),
-        Column(*figure("byte"), _amount("byte", "byte", partial(format_quantity, dimension="byte")), 3),
+        Column(*figure("byte"), _amount_of("byte", "byte", partial(format_quantity, dimension="byte")), 3),
         Column(*figure("byte_share"), share("byte_share"), 5),
         Column(*figure("intensity"), _intensity, 4),
     ]
@@ -139,7 +139,7 @@ def _group_columns(content: Entry, beside: str) -> list[Column]:
             Column(
                 "predicted" if beside else figure("time_s")[0],
                 "right",
-                _amount("time_s", "time", lambda span: seconds(span["value"])),
+                _amount_of("time_s", "time", lambda span: seconds(span["value"])),
             )
         )
         columns += [Column("interval", "", _interval, 4 if beside else 0)] if predicted else []
@@ -152,7 +152,7 @@ def _group_columns(content: Entry, beside: str) -> list[Column]:
     return columns
 
 
-def _label(row: Entry, separator: str) -> str:
+def _group_label(row: Entry, separator: str) -> str:
     if not row["group"]:
         return "(none)"
     depth = row.get("depth", 0)
@@ -163,7 +163,7 @@ def _label(row: Entry, separator: str) -> str:
 def _add_rows(page: Page, content: Entry) -> None:
     rows, total, top = content["rows"], content["total"], content["top"]
     columns = _group_columns(content, _word_of_traced(content) if "traced_s" in total else "")
-    labels = [_label(row, content["by"]["separator"] or "") for row in rows]
+    labels = [_group_label(row, content["by"]["separator"] or "") for row in rows]
     widest = max(map(len, [*labels, "(99 others)"]))
     reserved = min(SCOPE if content["by"]["name"] == "scope" else LABEL, widest)
     columns = fitting(columns, [*rows, total], reserved, page.screen.width)
@@ -221,7 +221,7 @@ def _word_of_traced(content: Entry) -> str:
     return "measured" if not ops or ops["scaled_by"] == 1 else f"measured ÷{ops['scaled_by']:.2g}"
 
 
-def _head(content: Entry) -> list[str]:
+def _view_head(content: Entry) -> list[str]:
     parameters = content["parameters"]["total"]
     learned = "" if parameters is None else f"; {parameters:,} parameters"
     what = "one inference" if content["mode"] == "infer" else "one training step"
@@ -238,7 +238,7 @@ def _head(content: Entry) -> list[str]:
 def format_model_view(content: Entry, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/show/1`` of a model."""
     page = Page(screen)
-    page.lines(_head(content))
+    page.lines(_view_head(content))
     _add_rows(page, content)
     page.lines(_group_notes(content))
     if content["layers"] is not None:
@@ -320,7 +320,7 @@ def _method_columns(with_time: bool) -> list[Column]:
     columns = [
         Column("pass", "", lambda layer: layer["pass_name"]),
         Column(*figure("count"), lambda layer: f"{layer['count']:,.0f}", 1),
-        Column("layer", "", lambda layer: _places(layer["modules"]), 9),
+        Column("layer", "", lambda layer: _first_place(layer["modules"]), 9),
         Column(
             *figure("flop", "direct flop"),
             _by("direct", "flop", partial(format_quantity, dimension="flop")),
@@ -355,7 +355,7 @@ def _add_layers(page: Page, content: Entry) -> None:
     )
 
 
-def _places(modules: list[str]) -> str:
+def _first_place(modules: list[str]) -> str:
     more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
     return f"{modules[0] or '(none)'}{more}"
 
@@ -437,12 +437,12 @@ def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
         )
         sides = [name for name in "mnk" if any("m" in one for one in products[:LISTED])]
         heads = [*((side.upper(), "right") for side in sides), *sums]
-        page.rows_of_numbers(["product", *heads], [_product(one, sides) for one in products[:LISTED]])
+        page.rows_of_numbers(["product", *heads], [_product_cells(one, sides) for one in products[:LISTED]])
         page.line("")
     return page.text()
 
 
-def _product(one: Entry, sides: Sequence[str]) -> list[str]:
+def _product_cells(one: Entry, sides: Sequence[str]) -> list[str]:
     """Write a product; the sizes of one matrix product have columns of their own, ``b`` of them run at once."""
     kind = one["product"].split(" ")[0]
     label = one["product"] if "m" not in one else kind if one["b"] == 1 else f"{one['b']:,.0f} {kind} at once"

@@ -68,7 +68,7 @@ def price_text(price: Priced) -> str:
     return f"{price_rate(price)} per {price['per']}, {price['date']} ({price['source']})"
 
 
-def _length(span: Ends | None) -> str:
+def _length_text(span: Ends | None) -> str:
     """Write a number of runs, epochs or steps, rounded up: at one less the share is still larger."""
     if span is None:
         return ""
@@ -80,7 +80,7 @@ def _once_cells(row: Paid | Term, name: str, source: str, grows: bool) -> Iterat
     yield from (name, format_time(row["once_s"]))
     yield "" if row["once_share"] is None else f"{row['once_share']:.2%}"
     for key in ("steps_for_one_percent", "epochs_for_one_percent", "times_for_one_percent"):
-        yield "no length" if grows else _length(row[key])
+        yield "no length" if grows else _length_text(row[key])
     yield source
 
 
@@ -118,7 +118,7 @@ def _currency(content: CostContent) -> str:
     return content["money"]["currency"] if content["money"] else ""
 
 
-def _inference(page: Page, content: CostContent) -> None:
+def _add_inference(page: Page, content: CostContent) -> None:
     one = content["inference"]
     if one is None:
         why = "it is priced on one device" if "job" in content else "no op of the profile is of the forward pass"
@@ -159,7 +159,7 @@ def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: Ends | None, 
     page.lines(f"  {note}" for note in carbon["notes"])
 
 
-def _to_target(page: Page, content: CostContent) -> None:
+def _target_line(page: Page, content: CostContent) -> None:
     one = content["to_target"]
     if one is None:
         return
@@ -189,7 +189,7 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     times = f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
     page.line(f"{of}: {times}{mark_of(content)}", "bold")
     page.lines(job_lines(content))
-    for write in (_cost_money, _to_target, _inference, _carbon, _speedup):
+    for write in (_cost_money, _target_line, _add_inference, _carbon, _speedup):
         write(page, content)
     _once(page, content["once"])
     if content["excludes"]:
@@ -208,7 +208,7 @@ def _days_of(span: Ends | None) -> str:
     return between(span, lambda value: format_number(value, 4))
 
 
-def _row(entry: Phase, currency: str | None) -> list[str]:
+def _phase_row(entry: Phase, currency: str | None) -> list[str]:
     rate, run, energy = entry["unit_per_day"], entry["run_s"], entry["energy_j"]
     order, basis = entry["order_of_magnitude"], (entry["basis"] if entry["days"] else "") or ""
     return [
@@ -221,9 +221,9 @@ def _row(entry: Phase, currency: str | None) -> list[str]:
     ]  # fmt: skip
 
 
-def _table(page: Page, entry: MachinePhases) -> None:
+def _phase_table(page: Page, entry: MachinePhases) -> None:
     """Draw the phases; columns that no phase fills are left out."""
-    rows = [_row(phase, entry["currency"]) for phase in entry["phases"]]
+    rows = [_phase_row(phase, entry["currency"]) for phase in entry["phases"]]
     head: list[Header] = [
         "phase", "work", "mode", figure("phases.runs"), "count is", figure("run_s"), figure("unit_per_day"),
         figure("days"), figure("order_of_magnitude"), "days are", figure("money"), figure("energy_j"),
@@ -250,7 +250,7 @@ def _in_all(entry: MachinePhases, name: Sum, write: Callable[[Ends], str]) -> st
 
 def _machine(page: Page, entry: MachinePhases) -> None:
     page.heading(f"on {entry['target']}, scope {entry['scope']}")
-    _table(page, entry)
+    _phase_table(page, entry)
     lacking = [f"no days of {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
     page.lines(lacking)
     page.line(f"days in all: {LACKING if lacking else _in_all(entry, 'days', _days_of)}")

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fomkit.output.plots.ink import check_plotting
+from fomkit.output.ink import check_plotting
 from fomkit.profiles.locate import kept
 
 

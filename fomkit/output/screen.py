@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fomkit.core.figure_table import title_of
+from fomkit.profiles.metrics import title_of
 
 if TYPE_CHECKING:
     from rich.table import Column as TableColumn

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_number
 from fomkit.output.screen import PLAIN, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_interval, mark_of, seconds, show_merit
+from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.verbs import suite_content as view
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _DIGITS = 8
 
 
-def _number(value: float | None, digits: int = _DIGITS) -> str:
+def _rate_text(value: float | None, digits: int = _DIGITS) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
 
 
@@ -32,7 +32,7 @@ def _rated_cells(line: view.LineContent, sides: tuple[str, str], *, with_unit: b
     on, required = line["machines"], "yes" if line["required"] else "no"
     yield from (line["name"], required, line["class"], line["basis"], line["party"])
     yield from (on[name]["from"] for name in sides)
-    yield from (_number(line["unit_per_day"][name]) + mark_of(on[name]) for name in sides)
+    yield from (_rate_text(line["unit_per_day"][name]) + mark_of(on[name]) for name in sides)
     yield from [line["unit"]] * with_unit
     yield "" if line["ratio"] is None else format_number(line["ratio"], 7)
     yield "" if line["weight"] is None else f"{line['weight']:.1%}"
@@ -131,7 +131,7 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
     if calibrated := content.get("calibrated"):
         _calibrated(page, calibrated, (content["baseline"], content["target"]))
     for campaign in content["campaigns"]:
-        days = ", ".join(f"{name} {_number(value, 5)}" for name, value in campaign["days"].items())
+        days = ", ".join(f"{name} {_rate_text(value, 5)}" for name, value in campaign["days"].items())
         units = f"{campaign['units']:,.8g} units of {campaign['line']}"
         page.line(f"campaign {campaign['name']}: {units}; days: {days}")
     page.notes(content["notes"])
@@ -146,7 +146,7 @@ _CELL = re.compile(r"(.+)!([A-Z]+)\d+")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d,.]*(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
-def _figure(entry: object) -> str:
+def _entry_figure(entry: object) -> str:
     return f"{entry:.6g}" if isinstance(entry, float) else str(entry)
 
 
@@ -168,7 +168,7 @@ def _effect(content: Effect, threshold: float | None) -> Iterator[str]:
         yield f"P({content['figure']} ≥ {format_number(threshold or 0.0)}) {message}"
 
 
-def _effects(
+def _effects_told(
     effects: Effects | None, why_not: str, threshold: float | None, *, is_idle: bool = False
 ) -> list[str]:
     if effects is None:
@@ -201,12 +201,14 @@ def _put(page: Page, label: str, lines: Sequence[str], style: str = "") -> None:
 
 def _put_effects(page: Page, label: str, content: Changed | Group, threshold: float | None) -> None:
     if content["alone"] is not None or content["not_computed"]:
-        lines = _effects(content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"])
+        lines = _effects_told(
+            content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"]
+        )
         _put(page, label, lines)
 
 
 def _change(page: Page, content: Changed, threshold: float | None) -> None:
-    moved = f"{_figure(content['old'])} → {_figure(content['new'])} {content['unit']}".rstrip()
+    moved = f"{_entry_figure(content['old'])} → {_entry_figure(content['new'])} {content['unit']}".rstrip()
     page.line(f"{content['where']}: {content['what']}: {moved}")
     source = f"; {content['source']}" if content["source"] else ""
     page.line(f"  basis {content['basis'] or 'not said'}, party {content['party'] or 'not said'}{source}")
@@ -222,7 +224,7 @@ def _moves(word: str, moves: Sequence[Move]) -> str:
     return f"{word} {', '.join(shown)}"
 
 
-def _factor(content: Group) -> str:
+def _group_factor(content: Group) -> str:
     low, high = content["factor_low"], content["factor_high"]
     if low is None or high is None:
         return ""
@@ -233,7 +235,7 @@ def _factor(content: Group) -> str:
 def _group(page: Page, content: Group, threshold: float | None) -> None:
     of = f"{content['machine']}, " if content["machine"] else ""
     where = f"{content['where'][0]} … {content['where'][-1].rpartition('!')[2]}"
-    page.line(f"{where}: {of}{content['column']}: {content['count']} cells{_factor(content)}")
+    page.line(f"{where}: {of}{content['column']}: {content['count']} cells{_group_factor(content)}")
     sources = content["sources"]
     more = [f"{len(sources)} sources"] if len(sources) > 1 else []
     grounds = f"{_moves('basis', content['basis'])}, {_moves('party', content['party'])}"
@@ -274,13 +276,13 @@ def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
         elif one["where"] not in grouped:
             _change(page, one, content["threshold"])
     if changed:
-        lines = _effects(content["together"], content["not_computed"], content["threshold"])
+        lines = _effects_told(content["together"], content["not_computed"], content["threshold"])
         _put(page, "all together:", lines, "bold")
     _findings(page, findings)
     return page.text()
 
 
-def _row(line: view.Accepted) -> list[str]:
+def _accepted_row(line: view.Accepted) -> list[str]:
     committed, measured, probability = line["committed"], line["measured"], line["probability"]
     return [
         line["name"], "yes" if line["required"] else "no",
@@ -300,7 +302,7 @@ def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> st
     page.rows(
         ["line", "required", figure("lines.committed"), "basis", "party", figure("lines.measured"), "interval",
          figure("difference"), figure("probability"), "verdict"],
-        map(_row, content["lines"]),
+        map(_accepted_row, content["lines"]),
     )  # fmt: skip
     for line in content["lines"]:
         if line["committed"] is None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import starmap
 from typing import TYPE_CHECKING
 
-from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, mark_of, seconds
+from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fomkit.whatif.sweep_result import AxisContent, SweepContent
 
 
-def _seconds(span: Ends | None) -> str:
+def _seconds_of(span: Ends | None) -> str:
     return seconds(span["value"]) if span and span["value"] else "0"
 
 
@@ -27,16 +27,16 @@ def _between(span: Ends) -> str:
     return f"{seconds(span['low'])} to {seconds(span['high'])}"
 
 
-def _share(span: Ends) -> str:
+def _in_percent(span: Ends) -> str:
     ends = "" if span["low"] == span["high"] else f" ({span['low']:.1%} to {span['high']:.1%})"
     return f"{span['value']:.1%}{ends}"
 
 
 def _curve_cells(point: PointContent) -> Iterator[str]:
     yield from (f"{point[name]:,}" for name in ("nodes", "devices", "batch"))
-    yield from (_seconds(point["step_s"]), _between(point["step_s"]))
-    yield from (_seconds(point[name]) for name in ("busy_s", "exposed_s", "bubble_s"))
-    yield from (format_number(point["speedup"]["value"]), _share(point["efficiency"]))
+    yield from (_seconds_of(point["step_s"]), _between(point["step_s"]))
+    yield from (_seconds_of(point[name]) for name in ("busy_s", "exposed_s", "bubble_s"))
+    yield from (format_number(point["speedup"]["value"]), _in_percent(point["efficiency"]))
     yield point["limit"] + mark_of(point)
 
 
@@ -48,19 +48,13 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
     meaning = "one batch shared out" if mode == "strong" else "a batch for each replica"
     beside = f"{reference['devices']:,} device{many} with batch {reference['batch']:,}"
     unfit = ", which its memory would not hold" if reference["fits"] is False else ""
-    page.heading(f"{mode} scaling: {meaning}; beside {beside} in {_seconds(reference['step_s'])}{unfit}")
+    page.heading(f"{mode} scaling: {meaning}; beside {beside} in {_seconds_of(reference['step_s'])}{unfit}")
     page.rows(
         [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
          figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
          "limit"],
         map(_curve_cells, points),
     )  # fmt: skip
-
-
-def _refused(page: Page, content: ScalingContent) -> None:
-    for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
-        nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
-        page.line(f"no step at {', '.join(nodes)} nodes: {why}")
 
 
 def _needed(span: Needed) -> str:
@@ -92,11 +86,11 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
         [f"layer, {found['layers_at']['replicas']:,} replicas", figure("gradient_byte", "MiB"),
          figure("time_s", "forward and backward"), figure("needed_byte_per_s")],
         ((layer["module"] or "(the model itself)", format_mebibyte(layer["gradient_byte"]),
-          _seconds(layer["time_s"]), _needed(layer["needed_byte_per_s"])) for layer in layers),
+          _seconds_of(layer["time_s"]), _needed(layer["needed_byte_per_s"])) for layer in layers),
     )  # fmt: skip
 
 
-def _memory(page: Page, content: ScalingContent) -> None:
+def _add_memory(page: Page, content: ScalingContent) -> None:
     known = [(point["peak_byte"], point) for point in content["points"] if point["peak_byte"] is not None]
     if known and content["capacity_byte"] is not None:
         byte, most = max(known, key=lambda one: one[0])
@@ -109,7 +103,7 @@ def _memory(page: Page, content: ScalingContent) -> None:
     page.lines((f"{UNFIT} {message}" for message in content["does_not_fit"]), "yellow")
 
 
-def _to_target(page: Page, content: ScalingContent) -> None:
+def _add_goal(page: Page, content: ScalingContent) -> None:
     curve = content["to_target"]
     if curve is None:
         return
@@ -120,7 +114,7 @@ def _to_target(page: Page, content: ScalingContent) -> None:
         page.rows(
             ["scaling", *map(figure, ("nodes", "batch", "epochs", "to_target_s", "interval"))],
             ((one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}", format_number(epochs["value"], 3),
-              _seconds(span) + mark_of(one), _between(span))
+              _seconds_of(span) + mark_of(one), _between(span))
              for one, epochs, span in known if epochs is not None and span is not None),
         )  # fmt: skip
     for point, found in reached:
@@ -130,7 +124,7 @@ def _to_target(page: Page, content: ScalingContent) -> None:
 
 def _system_cells(row: PointContent, system: System) -> Iterator[str]:
     rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
-    yield from (row["mode"], f"{row['nodes']:,}", _seconds(system["run_s"]), f"{system['runs_at_once']:,}")
+    yield from (row["mode"], f"{row['nodes']:,}", _seconds_of(system["run_s"]), f"{system['runs_at_once']:,}")
     yield from (f"{system['useful_share']:.1%}", "" if every is None else seconds(every))
     yield "" if rate is None else format_number(rate["value"]) + mark_of(row)
     yield "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}"
@@ -152,7 +146,7 @@ def _system(page: Page, content: ScalingContent) -> None:
         page.line(message)
 
 
-def _evidence(page: Page, content: ScalingContent) -> None:
+def _add_evidence(page: Page, content: ScalingContent) -> None:
     """Say where the times are from, and what the steps are without."""
     points = content["points"]
     for one in {point["mode"]: point for point in points}.values():
@@ -187,13 +181,15 @@ def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
     page.line(f"layout: {content['layout_said']}")
     for reference in {one["mode"]: one for one in content["references"]}.values():
         _curve(page, content, reference)
-    _refused(page, content)
-    _memory(page, content)
+    for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
+        nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
+        page.line(f"no step at {', '.join(nodes)} nodes: {why}")
+    _add_memory(page, content)
     _bandwidth(page, content)
     _system(page, content)
-    _to_target(page, content)
+    _add_goal(page, content)
     _stack(page, content)
-    _evidence(page, content)
+    _add_evidence(page, content)
     page.line(f"assumed: {'; '.join(content['assumed'])}")
     return page.text()
 
@@ -208,7 +204,7 @@ _WORDS = {"unit_per_day": "units/day", "sample_per_s": "samples/s", "step_s": "s
           "energy_j": "energy", "peak_byte": "peak"}  # fmt: skip
 
 
-def _shown(value: float | None, unit: str) -> str:
+def _in_unit(value: float | None, unit: str) -> str:
     if value is None:
         return "unknown"
     if unit == "count":
@@ -218,16 +214,18 @@ def _shown(value: float | None, unit: str) -> str:
     return format_number(value, 3) if unit == "number" else f"{format_number(value, 3)} {unit}"
 
 
-def _cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
+def _point_cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
     if name not in point:
         return ""
     unit, low, high = units.get(name, "number"), point.get(f"{name}_low"), point.get(f"{name}_high")
-    ends = "" if low is None or high is None or low == high else f" ({_shown(low, unit)} to {_shown(high, unit)})"
-    return f"{_shown(point[name], unit)}{ends}"
+    ends = (
+        "" if low is None or high is None or low == high else f" ({_in_unit(low, unit)} to {_in_unit(high, unit)})"
+    )
+    return f"{_in_unit(point[name], unit)}{ends}"
 
 
 def _varied(entry: AxisContent) -> str:
-    low, high = (_shown(entry[end], entry["unit"]) for end in ("least", "most"))
+    low, high = (_in_unit(entry[end], entry["unit"]) for end in ("least", "most"))
     if entry["least"] == entry["most"]:
         return f"{entry['name']} {low}"
     of = "" if entry["count"] is None else f", {entry['count']:,} values"
@@ -249,7 +247,7 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     if content["price"]:
         units["cost"] = content["price"]["currency"]
     page.lines(f"  {_varied(one)}" for one in content["varied"])
-    _best(page, content, units)
+    _add_best(page, content, units)
     _front(page, content, units)
     if message := upper_bounds(content["excludes"], "rates"):
         page.line(f"{message}; times and costs are lower bounds")
@@ -267,7 +265,7 @@ def _moving(content: SweepContent) -> list[str]:
     return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
 
 
-def _best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
+def _add_best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     names = _moving(content)
     page.line("")
     if content["too_large"]:
@@ -280,10 +278,12 @@ def _best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
         if point is None:
             page.line(f"best {_WORDS[one['column']]}: no point fits the device's memory")
             continue
-        at = ", ".join(f"{name} {_shown(point[name], units[name])}" for name in names)
+        at = ", ".join(f"{name} {_in_unit(point[name], units[name])}" for name in names)
         where = f" at {at}" if at else ""
         unsure = ", if that fits" if point.get("fits") is None else ""
-        page.line(f"best {_WORDS[one['column']]}: {_cell(point, one['column'], units)}{where}{unsure}", "bold")
+        page.line(
+            f"best {_WORDS[one['column']]}: {_point_cell(point, one['column'], units)}{where}{unsure}", "bold"
+        )
 
 
 def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
@@ -298,7 +298,7 @@ def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     page.line(f"Front over {words}: {front['size']:,} points; {better}")
     page.rows(
         [figure("front.points", word) for word in (*names, *(_WORDS[name] for name in columns))],
-        ([_cell(point, name, units) for name in (*names, *columns)] for point in points[:ROWS]),
+        ([_point_cell(point, name, units) for name in (*names, *columns)] for point in points[:ROWS]),
     )
     if front["size"] > ROWS:
         page.line(f"{front['size'] - ROWS:,} more are in the JSON, up to its limit, and in the table (-o)")

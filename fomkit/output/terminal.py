@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
 from fomkit.merit.fom import OF_RATES
 from fomkit.output.screen import PLAIN, Entry, Page, Screen
+from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.merit.measured_steps import Merit
@@ -163,7 +163,7 @@ def format_interval(span: Range | None, dimension: str | None) -> str:
     return f"{low.rpartition(' ')[0] if same else low} … {high}"
 
 
-def _value(span: Ends | None, dimension: str | None) -> str:
+def _value_text(span: Ends | None, dimension: str | None) -> str:
     return "unknown" if span is None else format_plain(span["value"], dimension)
 
 
@@ -193,7 +193,7 @@ def _first_line(models: Sequence[Estimated]) -> str:
     return f"{mixed}coverage, share of predicted time: {' | '.join(parts)}"
 
 
-def _cells(one: Estimated) -> dict[str, str]:
+def _estimate_cells(one: Estimated) -> dict[str, str]:
     """Write one estimate as cells by column."""
     ratio = one.get("ratio")
     return {
@@ -201,10 +201,10 @@ def _cells(one: Estimated) -> dict[str, str]:
         "machine": one["target"],
         _BATCH: str(one["batch"] or "unknown"),
         "precision": one["precision"],
-        _STEP: _value(one["step_s"], "time_s"),
+        _STEP: _value_text(one["step_s"], "time_s"),
         f"{_STEP} interval": format_interval(one["step_s"], "time_s"),
-        _RUN: _value(one["run_s"], "time_s"),
-        _RATE: _value(one["unit_per_day"], None) + mark_of(one),
+        _RUN: _value_text(one["run_s"], "time_s"),
+        _RATE: _value_text(one["unit_per_day"], None) + mark_of(one),
         f"{_RATE} interval": format_interval(one["unit_per_day"], None),
         _RATIO: f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else "",
         "bound": one["bound"],
@@ -219,7 +219,7 @@ FIRST_OUT = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "interva
 
 def _add_table(page: Page, models: Sequence[Estimated]) -> None:
     order = list(dict.fromkeys(model["model"] for model in models))
-    rows = [_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
+    rows = [_estimate_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
     names = [name for name in rows[0] if name != _RATIO or any(row[_RATIO] for row in rows)]
     headers = [
         (name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} "), "right" if name in NUMBER_COLUMNS else "")

@@ -1,18 +1,19 @@
-"""What failures, checkpoints and one-off costs leave of a job's time; memory of a transformer's training.
+"""What a layout cannot combine and how it shares a batch out; what failures, checkpoints and one-off costs leave.
 
-Memory is that of the first stage, per device: Korthikanti et al., arXiv 2205.05198, equations 1 to 6
-(activations), section 4.2.3 (pipeline). Activations are those kept for the backward pass, 2 bytes each, masks of
-dropouts 1 byte.
+Memory of a transformer's training is that of the first stage, per device: Korthikanti et al., arXiv 2205.05198,
+equations 1 to 6 (activations), section 4.2.3 (pipeline). Activations are those kept for the backward pass, 2 bytes
+each, masks of dropouts 1 byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, expm1, sqrt
+from typing import get_args
 
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
-from fomkit.core.job import Layout
+from fomkit.core.job import LAYOUT, Algorithm, Launch, Layout, OptimizerPlace, Prefetch, Recompute, Scatter
 from fomkit.core.model import Transformer
 
 
@@ -80,13 +81,13 @@ def times_for_share(shares: Sequence[float], share: float) -> float:
     return once * (1 - share) / (share * (1 - once))
 
 
-def work_for_share(once_s: Span, share: float = SMALL_SHARE) -> Span:
-    """Give the work [s] beside which a time that is paid once is a given share of the job.
+def work_for_share(once_s: Span) -> Span:
+    """Give the work [s] beside which a time that is paid once is `SMALL_SHARE` of the job.
 
     >>> round(work_for_share(Span.exact(40.0)).value, 9)
     3960.0
     """
-    return once_s.scaled((1 - share) / share)
+    return once_s.scaled((1 - SMALL_SHARE) / SMALL_SHARE)
 
 
 PARAMETER_BYTE = 2
@@ -175,3 +176,109 @@ def state_byte(parameters: float, layout: Layout, replicas: int) -> float:
     shared = [1 if layout.zero < stage else replicas for stage in (3, 2, 1)]
     each = (PARAMETER_BYTE, GRADIENT_BYTE, STATE_BYTE)
     return parameters / layout.model_devices * sum(byte / by for byte, by in zip(each, shared, strict=True))
+
+
+def _check_values(layout: Layout) -> None:
+    for name, least in (("tensor", 1), ("pipeline", 1), ("interleave", 1), ("expert", 1), ("servers", 1),
+                        ("microbatch", 1), ("zero", 0), ("staleness", 0)):  # fmt: skip
+        value = getattr(layout, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise FomkitError(LAYOUT, f"{name} is {value!r}. Expected a whole number, {least} or more.")
+    for name, words in (("algorithm", get_args(Algorithm)), ("recompute", get_args(Recompute)),
+                        ("optimizer", get_args(OptimizerPlace)), ("prefetch", get_args(Prefetch)),
+                        ("scatter", get_args(Scatter)), ("launch", get_args(Launch))):  # fmt: skip
+        if getattr(layout, name) not in words:
+            value = getattr(layout, name)
+            raise FomkitError(LAYOUT, f"{name} {value!r} is not one. {nearest_names(str(value), words)}")
+    if layout.zero > 3:
+        raise FomkitError(LAYOUT, f"zero is {layout.zero}. Expected 0, 1, 2 or 3.")
+    if not 0 < layout.compression <= 1:
+        raise FomkitError(LAYOUT, f"compression is {layout.compression:g}. Give bytes sent over bytes, 0.25 say.")
+    for name in ("bucket_byte", "gradient_byte"):
+        if not getattr(layout, name) > 0:
+            raise FomkitError(LAYOUT, f"{name} is {getattr(layout, name):g}. Give a size above 0.")
+    if layout.attention_peak_fraction is not None and not 0 < layout.attention_peak_fraction <= 1:
+        raise FomkitError(
+            LAYOUT,
+            f"attention_peak_fraction is {layout.attention_peak_fraction:g}. Give a share of the peak, 0.3 say.",
+        )
+
+
+def _refusals(layout: Layout) -> list[str]:
+    server = layout.algorithm == "parameter_server"
+    return [
+        why
+        for refused, why in (
+            (layout.expert > 1 and server, "a parameter server with expert parallelism is not modelled: not all "
+                                           "workers hold the same. Choose another algorithm"),
+            (layout.interleave > 1 and layout.pipeline == 1, "interleave splits pipeline stages and there is one "
+                                                             "stage. Give pipeline 2 or more"),
+            (layout.sequence and layout.tensor == 1, "sequence parallelism shares the tensor group, which is 1. "
+                                                     "Give tensor 2 or more"),
+            (server and layout.zero > 0, "a parameter server and zero both share out the update. Choose one"),
+            (server and layout.model_devices > 1, "a parameter server with tensor or pipeline parallelism is not "
+                                                  "modelled. Choose another algorithm"),
+            (layout.optimizer == "server" and not server, "an update on the server needs the algorithm "
+                                                          "parameter_server"),
+            (layout.zero > 1 and layout.pipeline > 1, "zero 2 and 3 with a pipeline are not modelled: they send "
+                                                      "for every microbatch. Choose zero 0 or 1"),
+            (layout.zero < 2 and layout.scatter == "last", "scatter belongs to zero 2 and 3. Leave it out"),
+            (layout.zero < 3 and layout.prefetch == "pre", "prefetch belongs to zero 3. Leave it out"),
+            (layout.zero > 0 and layout.staleness > 0, "stale gradients with zero are not modelled. Choose one"),
+            (layout.clip and layout.staleness > 0, "clipping needs the norm of gradients that stale ones do not "
+                                                   "have yet. Choose one"),
+            (layout.servers > 1 and not server, "servers belong to the algorithm parameter_server. Add it"),
+        )
+        if refused
+    ]  # fmt: skip
+
+
+def check_layout(layout: Layout) -> Layout:
+    """Give the layout back, or raise for what it cannot combine.
+
+    Raises FomkitError with the name of the value or the combination.
+
+    >>> check_layout(Layout(tensor=8, sequence=True)).model_devices
+    8
+    """
+    _check_values(layout)
+    for why in _refusals(layout):
+        raise FomkitError(LAYOUT, f"{why}.")
+    return layout
+
+
+def describe_layout(layout: Layout) -> str:
+    """Name what differs from plain copies.
+
+    >>> describe_layout(Layout(tensor=8, sequence=True))
+    'tensor 8, sequence'
+    """
+    plain = vars(Layout())
+    changed = {name: value for name, value in vars(layout).items() if value != plain[name]}
+    parts = [name if value is True else f"no {name}" if value is False else f"{name} {value}"
+             for name, value in changed.items()]  # fmt: skip
+    return ", ".join(parts) or "copies of the model"
+
+
+def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tuple[int, int]:
+    """Give the samples of a microbatch and the microbatches of a step.
+
+    Raises FomkitError when the samples do not divide.
+
+    >>> microbatches_of(64, 2, 4)
+    (4, 8)
+    """
+    share, rest = divmod(samples, replicas)
+    if not share:
+        raise FomkitError(
+            LAYOUT, f"a batch of {samples} has no sample for each of {replicas} replicas. Enlarge the batch."
+        )
+    micro = microbatch or share
+    if rest or share % micro:
+        raise FomkitError(
+            LAYOUT,
+            f"a batch of {samples} does not divide into {replicas} replicas"
+            + (f" of microbatches of {micro}" if microbatch else "")
+            + ". Change the batch, the microbatch or the number of devices.",
+        )
+    return micro, share // micro

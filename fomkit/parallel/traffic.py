@@ -218,7 +218,7 @@ def _sent_byte(layout: Layout, bucket: Bucket, group: Group, parameter_share: fl
     return factor * bucket.byte * (sums + gathers)
 
 
-def _source(layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket]) -> str:
+def _time_source(layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket]) -> str:
     """Give the time source of sums and gathers: measured where all of them are."""
     exchanges = {(bucket.byte * layout.compression, bucket.group or group) for bucket in buckets}
     names: tuple[Collective, ...] = (_first(layout), "all_gather") if layout.zero else (_first(layout),)
@@ -242,7 +242,7 @@ def replica_traffic(
         return Traffic(nothing, nothing, 0.0)
     ends = [waited(layout, network, group, buckets, passes, parameter_share, end) for end in ENDS]
     busy, exposed = (Span(value, low, high, network.level) for value, low, high in zip(*ends, strict=True))
-    source = _source(layout, network, group, buckets)
+    source = _time_source(layout, network, group, buckets)
     if layout.algorithm == "parameter_server":
         return Traffic(busy, exposed, sum(bucket.byte for bucket in buckets) * layout.compression, source)
     sent = sum(_sent_byte(layout, bucket, bucket.group or group, parameter_share) for bucket in buckets)

@@ -109,7 +109,7 @@ _SCORE_BYTE, _CHOICE_BYTE = 4, 8
 """A token's share in an expert, in fp32; a chosen expert's number and share."""
 
 
-def _sizes(shape: Transformer, split: Split) -> tuple[float, float, float, int]:
+def _expert_sizes(shape: Transformer, split: Split) -> tuple[float, float, float, int]:
     """Give the experts of a device, the tokens of each, all its tokens and the width of its share of an expert."""
     experts, slots = shape.experts / split.expert, split.slots(shape)
     return experts, slots / experts, slots, shape.feed_forward // split.tensor
@@ -136,7 +136,7 @@ def _wide_backward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, 
 def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
     """Add router, places for tokens, the experts' products and the sum of what they give."""
     way, tokens, hidden = "forward", shape.seq * split.samples, shape.hidden
-    experts, each, slots, wide = _sizes(shape, split)
+    experts, each, slots, wide = _expert_sizes(shape, split)
     scores = tokens * shape.experts
     rows.product("router", way, (tokens, shape.experts, hidden))
     rows.stream("router softmax", way, "softmax", scores, 2, _SCORE_BYTE, shape.experts)
@@ -150,7 +150,7 @@ def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
 def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
     """Add the gradients of all that, from the sum back to the router's input."""
     way, tokens, hidden = "backward", shape.seq * split.samples, shape.hidden
-    experts, each, slots, wide = _sizes(shape, split)
+    experts, each, slots, wide = _expert_sizes(shape, split)
     scores = tokens * shape.experts
     # Read for every place: the sum's gradient, and what the expert gave, whose product is the share's gradient.
     rows.stream("tokens from experts", way, "pointwise", slots * hidden, 4, 2, hidden)
@@ -190,7 +190,7 @@ def _fused(rows: Rows, shape: Transformer, samples: float, tensor: int, pass_nam
     )  # fmt: skip
 
 
-def _turned(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
+def _add_turning(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
     """Add the turning of queries and keys by their positions."""
     width = (shape.heads + shape.kv_heads) * shape.head_dim
     rows.stream("positions", way, "pointwise", tokens * width, 2, 2, width)
@@ -202,7 +202,7 @@ def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: i
     rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
     rows.product("queries, keys, values", way, (tokens, three, hidden))
     if shape.gated:
-        _turned(rows, shape, tokens / tensor, way)
+        _add_turning(rows, shape, tokens / tensor, way)
     else:
         rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
     if shape.attention == "fused":
@@ -233,7 +233,7 @@ def _attention_backward(rows: Rows, shape: Transformer, samples: float, tensor: 
         _core_backward(rows, shape, samples, tensor)
     rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
     if shape.gated:
-        _turned(rows, shape, tokens / tensor, way)
+        _add_turning(rows, shape, tokens / tensor, way)
     else:
         rows.stream("bias of these, by weight", way, "reduction", tokens * three, 2, 0, three)
     linear_backward(rows, "queries, keys, values", tokens, three, hidden)
@@ -285,16 +285,11 @@ def check_experts(name: str, shape: Transformer, expert: int) -> None:
         raise FomkitError("layout", f"experts {shape.experts} do not divide by expert {expert}. Choose a divisor.")
 
 
-def padded_vocabulary(shape: Transformer, tensor: int) -> int:
-    """Give the words of the output, padded so that 128 divides each device's share (Megatron-LM's default)."""
-    unit = 128 * tensor
-    return -(-shape.vocabulary // unit) * unit
-
-
 def head_rows(shape: Transformer, split: Split) -> list[Row]:
     """List the ops of the last norm, the output and the loss (cross entropy in fp32, split by words)."""
     rows, tokens = Rows(split.dtype), shape.seq * split.samples
-    words, hidden = padded_vocabulary(shape, split.tensor) // split.tensor, shape.hidden
+    # Words are padded so that 128 divides each device's share (Megatron-LM's default).
+    words, hidden = 128 * -(-shape.vocabulary // (128 * split.tensor)), shape.hidden
     whole, logits = split.whole(shape), tokens * words
     rows.stream("last norm", "forward", "norm", whole, 2, 2, hidden, HEAD)
     rows.product("output", "forward", (tokens, words, hidden), HEAD)

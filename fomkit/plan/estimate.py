@@ -222,10 +222,6 @@ class Estimate(Shown):
         plots: Plots = self._view.figure(self)
         return plots
 
-    def summary(self) -> str:
-        """Write the estimate as the text that the command line prints."""
-        return self._view.text(self)
-
     def _repr_html_(self) -> str:
         return self._view.html(self)
 

@@ -81,10 +81,6 @@ class Prediction(Shown):
             "rows_are": "line" if self.ops.index.name == LINE else "row",
         }  # fmt: skip
 
-    def summary(self) -> str:
-        """Write the totals as the text that the command line prints, after a line for what was filled in."""
-        return self._view.text(self)
-
 
 def _floats(ops: pd.DataFrame, where: str) -> pd.DataFrame:
     """Make whole-number columns float64, in which no product overflows, and refuse what is neither."""

@@ -20,7 +20,7 @@ from fomkit.files.yaml import load_document
 from fomkit.ops.precision import Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import job, step, traffic
-from fomkit.parallel.layout import microbatches_of
+from fomkit.parallel.job import microbatches_of
 from fomkit.parallel.transformer import check_experts, check_split, profile_table, tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE

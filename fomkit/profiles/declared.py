@@ -23,7 +23,7 @@ from fomkit.core.machine import Fact, Link, Price, Scope, Tier
 from fomkit.core.units import parse_money_rate, parse_quantity
 from fomkit.files.csv import is_number
 from fomkit.files.yaml import load_document
-from fomkit.parallel.layout import check_layout
+from fomkit.parallel.job import check_layout
 from fomkit.plan.footprint import Grid
 from fomkit.plan.stack import STATED
 from fomkit.profiles.facts import check_day, check_price

@@ -16,6 +16,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.merit.campaign import combine, money_of_run, paid_units
+from fomkit.plan import stack
 from fomkit.plan.content import (
     Condition,
     Ends,
@@ -32,19 +33,7 @@ from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.footprint import Carbon, Grid, carbon_content, check_grid
 from fomkit.plan.options import Options
 from fomkit.plan.run import time_to_target
-from fomkit.plan.stack import (
-    FORWARD,
-    Once,
-    OneOff,
-    PaidOnce,
-    inference_of,
-    one_off_content,
-    one_offs,
-    parse_once,
-    shares_of,
-    times_of,
-    with_once,
-)
+from fomkit.plan.stack import OneOff
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
 from fomkit.verbs.compare import ALONE, Spread
@@ -62,7 +51,7 @@ class Declared:
     """
 
     price: Price | None = None
-    once: Sequence[Once] = ()
+    once: Sequence[stack.Once] = ()
     grid: Grid = field(default_factory=Grid)
     epochs: EpochsToTarget | None = None
     infer_batch: int | None = None
@@ -76,7 +65,7 @@ def read_declared(
     """Read what is stated of money, energy (carbon, factor to the wall, of the building) and a target."""
     paid = [f"{name}={amount}" for name, amount in once.items()] if isinstance(once, Mapping) else list(once)
     return Declared(
-        parse_price(price) if price is not None else None, parse_once(paid), parse_grid(*grid),
+        parse_price(price) if price is not None else None, stack.parse_once(paid), parse_grid(*grid),
         load_epochs(Path(to_accuracy)) if to_accuracy is not None else None, infer_batch, parse_claims(claimed),
     )  # fmt: skip
 
@@ -115,12 +104,8 @@ class Cost(Shown):
         """``fomkit/cost/1``."""
         return cost_content(self)
 
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
 
-
-def _to_target(estimated: Estimate, declared: Declared, price: Price | None) -> ToTarget | None:
+def _cost_to_target(estimated: Estimate, declared: Declared, price: Price | None) -> ToTarget | None:
     if declared.epochs is None:
         return None
     batch, epoch_s = estimated.sizes.get("batch"), estimated.run_time.epoch_s
@@ -139,28 +124,30 @@ def _money(estimated: Estimate, price: Price | None, time_s: Span | None) -> Spa
     return money_of_run(price, estimated.machine, estimated.scope, estimated.runs_at_once, time_s)
 
 
-def _inference(estimated: Estimate, options: Options, batch: int | None) -> Estimate | None:
+def _inference_estimate(estimated: Estimate, options: Options, batch: int | None) -> Estimate | None:
     """Estimate inference at its own batch, where the step has a forward pass; of a run on one device."""
     if estimated.job is not None:
         if batch is not None:
             raise FomkitError("infer_batch", "is of inference, which is priced on one device. Leave `nodes` out.")
         return None
-    if batch is None and not estimated.ops["pass_name"].isin([FORWARD]).any():
+    if batch is None and not estimated.ops["pass_name"].isin([stack.FORWARD]).any():
         return None  # where a batch is asked for, the reason is told below
     if batch in (None, estimated.sizes.get("batch")):
-        return inference_of(estimated)
+        return stack.inference_of(estimated)
     sizes = {name: size for name, size in options.sizes.items() if name != "batch"}
-    return inference_of(estimate(estimated.model, estimated.machine, replace(options, batch=batch, sizes=sizes)))
+    return stack.inference_of(
+        estimate(estimated.model, estimated.machine, replace(options, batch=batch, sizes=sizes))
+    )
 
 
 def _with_paid_once(
-    model: ModelProfile, machine: Machine, options: Options, paid: Sequence[Once], spread: Spread
+    model: ModelProfile, machine: Machine, options: Options, paid: Sequence[stack.Once], spread: Spread
 ) -> Estimate:
     """Estimate with times that are paid once, then with shares of the job that this makes."""
-    one = spread.estimate(model, with_once(machine, times_of(paid)), options)
+    one = spread.estimate(model, stack.with_once(machine, stack.times_of(paid)), options)
     if not one.step.value:
         raise FomkitError(f"{model.name} on {machine.name}", "nothing of its step has a time, so it has no cost.")
-    shares, run_s, epoch_s = shares_of(paid), one.run_time.run_s, one.run_time.epoch_s
+    shares, run_s, epoch_s = stack.shares_of(paid), one.run_time.run_s, one.run_time.epoch_s
     if not shares:
         return one
     if run_s is None or epoch_s is None or model.run.epochs is None:
@@ -169,7 +156,7 @@ def _with_paid_once(
             f"is a share of a job, and {model.name} does not say what a run is. Give a time, such as '40 s'.",
         )
     job_over_epochs = run_s.value / (epoch_s.value * model.run.epochs)
-    return spread.estimate(model, with_once(machine, paid, job_over_epochs), options)
+    return spread.estimate(model, stack.with_once(machine, paid, job_over_epochs), options)
 
 
 def cost(
@@ -193,17 +180,17 @@ def cost(
     machines = [spread.on(one) for one in (machine, *([baseline] if baseline else []))]
     options = replace(options, scope=spread.scope([model], machines, options.scope))
     one = _with_paid_once(model, machines[0], options, declared.once, spread)
-    infer, price = _inference(one, options, declared.infer_batch), declared.price or machine.price
+    infer, price = _inference_estimate(one, options, declared.infer_batch), declared.price or machine.price
     return Cost(
         estimate=one,
         inference=infer,
         baseline=spread.estimate(model, machines[1], options) if baseline else None,
         declared=declared,
         price=price,
-        once=one_offs(one, declared.once),
+        once=stack.one_offs(one, declared.once),
         run_money=_money(one, price, one.run_time.run_s),
         inference_money=_money(infer, price, infer.step) if infer else None,
-        to_target=_to_target(one, declared, price),
+        to_target=_cost_to_target(one, declared, price),
     )
 
 
@@ -229,8 +216,9 @@ CostContent = TypedDict("CostContent", {
     "sizes": dict[str, int], "precision": str, "scope": str, "runs_at_once": int, "unit": str, "step_s": Ends,
     "epoch_s": Ends | None, "run_s": Ends | None, "unit_per_day": Ends | None, "coverage": dict[str, float],
     "fits": bool | None, "excludes": list[str], "deviations": list[str], "conditions": dict[str, Condition],
-    "job": NotRequired[OfJob | None], "once": PaidOnce, "money": Paying | None, "inference": Inferring | None,
-    "energy_j": Spending | None, "carbon": Carbon | None, "to_target": Reaching | None, "speedup": Speedup | None,
+    "job": NotRequired[OfJob | None], "once": stack.PaidOnce, "money": Paying | None,
+    "inference": Inferring | None, "energy_j": Spending | None, "carbon": Carbon | None,
+    "to_target": Reaching | None, "speedup": Speedup | None,
 })  # fmt: skip
 
 
@@ -333,7 +321,7 @@ def cost_content(one: Cost) -> CostContent:
         "unit": content["unit"], "step_s": content["step_s"], "epoch_s": content["epoch_s"],
         "run_s": content["run_s"], "unit_per_day": content["unit_per_day"], "coverage": content["coverage"],
         "fits": content["fits"], "excludes": content["excludes"], "deviations": content["deviations"],
-        "conditions": content["conditions"], "job": content.get("job"), "once": one_off_content(one.once),
+        "conditions": content["conditions"], "job": content.get("job"), "once": stack.one_off_content(one.once),
         "money": _money_content(one), "inference": _inference_content(one), "energy_j": energy, "carbon": carbon,
         "to_target": _to_target_content(one), "speedup": _speedup(one),
     }  # fmt: skip

@@ -11,7 +11,6 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
-from fomkit.output.points import check_ending
 from fomkit.plan.options import Options, check_counts, check_options, options_of
 from fomkit.verbs.answer import command, parts
 from fomkit.verbs.profiles import as_machine, as_model
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
     from fomkit.core.job import Layout
     from fomkit.verbs.cost import Cost
-    from fomkit.whatif.cases import Subject
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.whatif.solve import Solution
+    from fomkit.whatif.subjects import Subject
     from fomkit.whatif.sweep import Sweep
     from fomkit.whatif.sweep_axes import Given
     from fomkit.whatif.sweep_result import Swept
@@ -41,7 +40,7 @@ def _subject(
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
-    from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
+    from fomkit.whatif.subjects import subject_of_model, subject_of_suite
 
     if (model is None) == (suite is None):
         raise FomkitError("model", "or `suite`: give one of them, not both or neither.")
@@ -265,15 +264,18 @@ def scenarios(
 
 
 def _points_file(output: str | Path | None) -> Path | None:
-    if output is not None:
-        check_ending(str(output), Path(output).suffix)
-    return None if output is None else Path(output)
+    if output is None:
+        return None
+    from fomkit.output.files import check_ending
+
+    check_ending(str(output), Path(output).suffix)
+    return Path(output)
 
 
 def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume: bool, keep: bool) -> Swept:
     """Work the points out, and write them as they come where a file is named."""
     from fomkit.files.write import check_absent
-    from fomkit.output.points import KeptStretches
+    from fomkit.output.files import KeptStretches
     from fomkit.whatif.sweep_result import run_sweep
 
     done = parts(len(spec.stretches()))

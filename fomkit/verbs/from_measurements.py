@@ -140,7 +140,7 @@ def _two_ways(target: Estimate, baseline: BaselineMeasured, last_batch: LastBatc
     return TwoWays(target, reference, measured, ratio, with_step(target, step, last_batch))
 
 
-def _merit(ways: Sequence[TwoWays], last_batch: LastBatch | None) -> FigureOfMerit:
+def _merit_of_ways(ways: Sequence[TwoWays], last_batch: LastBatch | None) -> FigureOfMerit:
     """Rate one target over the measured baseline; what was measured stands on both sides and has no error here."""
     level = ways[0].predicted.step.level
     old, new = [], []
@@ -201,7 +201,7 @@ def from_measurements(
     return FromMeasurements(
         tuple(baselines),
         tuple(way for ways in by_target.values() for way in ways),
-        tuple(_merit(ways, last_batch) for ways in by_target.values()) if whole else (),
+        tuple(_merit_of_ways(ways, last_batch) for ways in by_target.values()) if whole else (),
         len(rows) - sum(len(baseline.readings) for baseline in baselines),
         result.explained,
     )
@@ -250,7 +250,7 @@ MeasuredWays = TypedDict("MeasuredWays", {
 })  # fmt: skip
 
 
-def _row(reading: Reading) -> Row:
+def _row_content(reading: Reading) -> Row:
     row = reading.row
     return {
         "row": row.where, "quantity": row.quantity, "value": row.value,
@@ -269,8 +269,8 @@ def _baseline(one: BaselineMeasured) -> OfBaseline:
         "spread_stated": None if measured is None else measured.spread_stated,
         "predicted_step_s": span_content(one.predicted.step),
         "in_predicted_interval": None if measured is None else inside(one.predicted.step, measured.step.value),
-        "used": [_row(reading) for reading in one.readings if reading.step is not None],
-        "set_aside": [_row(reading) for reading in one.readings if reading.step is None],
+        "used": [_row_content(reading) for reading in one.readings if reading.step is not None],
+        "set_aside": [_row_content(reading) for reading in one.readings if reading.step is None],
     }  # fmt: skip
 
 

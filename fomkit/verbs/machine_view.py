@@ -116,7 +116,7 @@ EVERY = 10**9
 _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
 
-def _peaks(machine: Machine) -> list[Peak]:
+def _peak_facts(machine: Machine) -> list[Peak]:
     memory = machine.device.byte_per_s
     return [
         {
@@ -148,7 +148,7 @@ def _energy(energy: Energy | None) -> EnergyStated | None:
     }  # fmt: skip
 
 
-def _link(link: Link) -> LinkFacts:
+def _link_facts(link: Link) -> LinkFacts:
     return {
         "tier": link.tier, "alpha_s": link.alpha_s, "byte_per_s": link.byte_per_s, "direction": link.direction,
         "source": link.source, "channel": link.channel, "least_byte": link.least_byte, "most_byte": link.most_byte,
@@ -157,15 +157,15 @@ def _link(link: Link) -> LinkFacts:
     }  # fmt: skip
 
 
-def _facts(machine: Machine) -> Facts:
+def _stated_facts(machine: Machine) -> Facts:
     device = machine.device
     return {
-        "peaks": _peaks(machine), "byte_per_s": fact_content(device.byte_per_s),
+        "peaks": _peak_facts(machine), "byte_per_s": fact_content(device.byte_per_s),
         "capacity_byte": fact_content(device.capacity_byte), "launch_s": fact_content(device.launch_s),
         "fresh_byte_per_s": fact_content(device.fresh_byte_per_s), "fresh_above_byte": device.fresh_above_byte,
         "host_byte_per_s": fact_content(device.host_byte_per_s), "node_devices": machine.node_devices,
         "system_nodes": machine.system_nodes, "availability": machine.availability,
-        "links": [_link(link) for link in machine.links],
+        "links": [_link_facts(link) for link in machine.links],
         "overheads": [
             {"name": one.name, "per": one.per, "time_s": fact_content(one.time_s),
              "share": fact_content(one.share)}
@@ -176,7 +176,7 @@ def _facts(machine: Machine) -> Facts:
     }  # fmt: skip
 
 
-def _texts(timings: pd.DataFrame, column: str) -> pd.Series[str]:
+def _column_texts(timings: pd.DataFrame, column: str) -> pd.Series[str]:
     import pandas as pd
 
     if column not in timings.columns:
@@ -184,25 +184,25 @@ def _texts(timings: pd.DataFrame, column: str) -> pd.Series[str]:
     return timings[column].astype("str").fillna("")
 
 
-def _counted(timings: pd.DataFrame, *columns: str) -> list[dict[str, object]]:
+def _tally(timings: pd.DataFrame, *columns: str) -> list[dict[str, object]]:
     """Count rows by some text columns, leaving out rows that say nothing."""
-    words = timings.assign(**{name: _texts(timings, name) for name in columns})[list(columns)]
+    words = timings.assign(**{name: _column_texts(timings, name) for name in columns})[list(columns)]
     counts = words.groupby(list(columns), sort=False).size()
     found = [(key if isinstance(key, tuple) else (key,), count) for key, count in counts.items()]
     return [{**dict(zip(columns, key, strict=True)), "rows": int(count)} for key, count in found if any(key)]
 
 
 def _tables(timings: pd.DataFrame) -> Tables:
-    named = _texts(timings, "op") != ""
+    named = _column_texts(timings, "op") != ""
     return {
-        "rows": len(timings), "sections": _counted(timings, *_TABLE_KEYS), "rows_of_one_op": int(named.sum()),
-        "libraries": _counted(timings, "library", "library_version"),
-        "sources": _counted(timings, "source_file", "source_sheet"),
-        "corrected": int((_texts(timings, "note") != "").sum()),
+        "rows": len(timings), "sections": _tally(timings, *_TABLE_KEYS), "rows_of_one_op": int(named.sum()),
+        "libraries": _tally(timings, "library", "library_version"),
+        "sources": _tally(timings, "source_file", "source_sheet"),
+        "corrected": int((_column_texts(timings, "note") != "").sum()),
     }  # fmt: skip
 
 
-def _kinds(found: list[ShapeCoverage], fits: Mapping[str, object]) -> list[OfKind]:
+def _errors_by_kind(found: list[ShapeCoverage], fits: Mapping[str, object]) -> list[OfKind]:
     """Join the left-out errors of all families of a kind."""
     kinds = list[OfKind]()
     for kind in dict.fromkeys(family["kind"] for family in found):
@@ -214,7 +214,7 @@ def _kinds(found: list[ShapeCoverage], fits: Mapping[str, object]) -> list[OfKin
     return kinds
 
 
-def _reference(models: Iterable[ModelProfile]) -> pd.DataFrame:
+def _reference_ops(models: Iterable[ModelProfile]) -> pd.DataFrame:
     import pandas as pd
 
     tables = [add_costs(resize_ops(model.ops, model.sizes, model.name)) for model in models]
@@ -226,10 +226,10 @@ def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | Non
         return None
     machine = with_fits(machine)
     machine = replace(machine, timings=row_major(machine.timings))
-    found = list(coverage_by_family(machine, add_costs(machine.timings), _reference(reference)))
+    found = list(coverage_by_family(machine, add_costs(machine.timings), _reference_ops(reference)))
     return {
         "reference_models": [model.name for model in reference], "families": found,
-        "kinds": _kinds(found, machine.fits),
+        "kinds": _errors_by_kind(found, machine.fits),
     }  # fmt: skip
 
 
@@ -242,7 +242,7 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     return {
         "schema": MODEL_SCHEMA, "fomkit": __version__, "is": "machine", "name": machine.name,
         "title": machine.title, "party": machine.party, "device_of": machine.device_of or None,
-        "scopes": list(machine.scopes), "facts": _facts(machine),
+        "scopes": list(machine.scopes), "facts": _stated_facts(machine),
         "timings": _tables(machine.timings) if len(machine.timings) else None,
         "coverage": _coverage(machine, reference), "plausibility": list(verdict_on(machine, EVERY)),
         "notes": list(machine.notes),
@@ -263,7 +263,7 @@ AT_ONCE = "each variable is updated, and its gradient freed, as soon as that is 
 EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
 
 
-def _assumed(use: Use) -> list[str]:
+def _memory_assumed(use: Use) -> list[str]:
     """Say what is assumed; whether gradients wait for one update of all stands in the order."""
     gradients = use.pieces[use.pieces["role"] == "gradient"]
     at_once = bool((gradients["last"] < len(use.live_byte) - 1).any())
@@ -302,7 +302,7 @@ def _moment(use: Use, moment: int) -> Moment:
     }  # fmt: skip
 
 
-def _modules(use: Use) -> list[OfModule]:
+def _modules_at_peak(use: Use) -> list[OfModule]:
     """Add up by module what stands at the peak, the largest first."""
     sums = use.standing(use.peak_id).pivot_table(
         index="module", columns="role", values="byte", aggfunc="sum", fill_value=0.0, observed=True
@@ -331,7 +331,7 @@ def _followed(use: Use) -> Followed:
         "totals": {role: use.total(role) for role in ROLES if role != "temporary"},
         "peak": _moment(use, use.peak_id),
         "passes": {name: _moment(use, moment) for name, moment in peaks.items() if moment is not None},
-        "modules": _modules(use), "live": _live(use),
+        "modules": _modules_at_peak(use), "live": _live(use),
     }  # fmt: skip
 
 
@@ -347,7 +347,7 @@ def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> Followed:
     return {"totals": totals, "peak": None, "passes": {}, "modules": [], "live": []}
 
 
-def _layers(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | None:
+def _layers_content(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | None:
     """Say what the layers of one sample make, freed or not, as tables of the classic networks count it."""
     census = census_content(model, sizes)
     if census is None:
@@ -358,7 +358,7 @@ def _layers(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | None:
     }  # fmt: skip
 
 
-def _room(
+def _room_content(
     model: ModelProfile, machine: Machine, options: Options, sizes: Mapping[str, int], needed: float, whole: bool
 ) -> Room:
     fact = machine.device.capacity_byte
@@ -389,9 +389,9 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     of_weights = [f"but for the weights of linear layers, in {options.precision}"] * (options.precision in BLOCKS)
     return {
         "schema": SCHEMA, "fomkit": __version__, "name": model.name, "title": model.title,
-        "mode": model.traced_with.get("mode"), "sizes": sizes, **found, "layers": _layers(model, sizes),
-        "target": None if machine is None else _room(model, machine, options, sizes, needed, whole),
-        "batch_is_fixed": fixed, "assumed": [*_assumed(use), *of_weights] if use is not None else [],
+        "mode": model.traced_with.get("mode"), "sizes": sizes, **found, "layers": _layers_content(model, sizes),
+        "target": None if machine is None else _room_content(model, machine, options, sizes, needed, whole),
+        "batch_is_fixed": fixed, "assumed": [*_memory_assumed(use), *of_weights] if use is not None else [],
         "excludes": list(EXCLUDED) if use is not None else ["activations and all else that the order would tell"],
         "deviations": list(model.caveats),
     }  # fmt: skip

@@ -115,7 +115,7 @@ def measure(
     if network or input_file is not None:
         return _measured_beside(Path(output), beside, device, batch, shared, of_run)
     shared |= {"models": models, "batch": batch, "sizes": sizes, "precision": precision, "device": device}
-    return _of_ops(measure_machine(output, library=library, threads=threads, **shared, **of_run))
+    return _told_of_ops(measure_machine(output, library=library, threads=threads, **shared, **of_run))
 
 
 class _Beside(NamedTuple):
@@ -210,7 +210,7 @@ def _link_line(link: Link) -> str:
     return f"{link.channel}, {link.tier}, {sizes}: alpha {alpha}, {rate}"
 
 
-def _of_ops(found: Measured) -> Answer:
+def _told_of_ops(found: Measured) -> Answer:
     """Say what was measured of ops, how sure it is, where it stands, and the next command."""
     from fomkit.bench.journal import DESIGN
     from fomkit.output.machines import format_measured

@@ -122,7 +122,7 @@ class _Step:
         return self.uses is not None and not isnan(self.total.traced_s)
 
 
-def _ops(
+def _ops_of(
     model: ModelProfile, machine: Machine | None, options: Options
 ) -> tuple[pd.DataFrame, tuple[str, ...], dict[str, Condition] | None]:
     if machine is not None:
@@ -152,31 +152,31 @@ def _traced_at(
     return ops.drop(columns="traced_time_s"), (f"times of its ops were traced at {own} and are left out",)
 
 
-def _number(value: float) -> float | None:
+def _maybe(value: float) -> float | None:
     return None if isnan(value) else value
 
 
-def _share(part: float, whole: float) -> float | None:
+def _share_of(part: float, whole: float) -> float | None:
     return None if isnan(part) or isnan(whole) or whole <= 0 else part / whole
 
 
-def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
+def _sums_entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
     """Put the sums of some ops in the form of an entry of ``rows``."""
     sums = add_up(ops, step.distinct)
     content: dict[str, Any] = {
-        "count": sums.count, "distinct_ops": sums.distinct, "flop": _number(sums.flop), "byte": _number(sums.byte),
-        "intensity": _number(sums.intensity), "flop_share": _share(sums.flop, step.total.flop),
-        "byte_share": _share(sums.byte, step.total.byte),
+        "count": sums.count, "distinct_ops": sums.distinct, "flop": _maybe(sums.flop), "byte": _maybe(sums.byte),
+        "intensity": _maybe(sums.intensity), "flop_share": _share_of(sums.flop, step.total.flop),
+        "byte_share": _share_of(sums.byte, step.total.byte),
         "missing": {"flop": sums.flop_missing, "byte": sums.byte_missing},
     }  # fmt: skip
     if "time_s" not in ops.columns:
         return content
     if step.beside:
         content["missing"]["traced"] = sums.traced_missing
-        content["traced_s"] = _number(sums.traced_s)
-        content["traced_share"] = _share(sums.traced_s, step.total.traced_s)
+        content["traced_s"] = _maybe(sums.traced_s)
+        content["traced_share"] = _share_of(sums.traced_s, step.total.traced_s)
     content["missing"]["time"] = sums.time_missing
-    content["time_share"] = _share(sums.time_s, step.total.time_s)
+    content["time_share"] = _share_of(sums.time_s, step.total.time_s)
     if step.uses is None:
         known = not isnan(sums.time_s)
         content["time_s"] = {"value": sums.time_s, "low": None, "high": None} if known else None
@@ -198,7 +198,7 @@ def choose_measure(total: Sums, wanted: Measure | None) -> Measure:
     return wanted or ("flop" if total.time_missing else "time")
 
 
-def _amount(entry: Mapping[str, Any], measure: Measure) -> float:
+def _measured_amount(entry: Mapping[str, Any], measure: Measure) -> float:
     found = entry.get(COLUMNS[measure])
     value = found["value"] if isinstance(found, Mapping) else found
     return float("nan") if value is None else float(value)
@@ -206,7 +206,7 @@ def _amount(entry: Mapping[str, Any], measure: Measure) -> float:
 
 def _sorted(entries: list[dict[str, Any]], measure: Measure) -> list[dict[str, Any]]:
     def size(entry: Mapping[str, Any]) -> float:
-        amount = _amount(entry, measure)
+        amount = _measured_amount(entry, measure)
         return -1.0 if isnan(amount) else amount
 
     return sorted(entries, key=size, reverse=True)
@@ -214,12 +214,12 @@ def _sorted(entries: list[dict[str, Any]], measure: Measure) -> list[dict[str, A
 
 def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     groups = step.ops.groupby(step.labels, sort=False)
-    entries = _sorted([{"group": str(name), **_entry(step, rows)} for name, rows in groups], measure)
+    entries = _sorted([{"group": str(name), **_sums_entry(step, rows)} for name, rows in groups], measure)
     if top is None:
         return entries, None
-    cut = fewest({entry["group"]: _amount(entry, measure) for entry in entries}, top)
+    cut = fewest({entry["group"]: _measured_amount(entry, measure) for entry in entries}, top)
     left = ~step.labels.isin(cut.groups)
-    rest = {"groups": len(entries) - len(cut.groups), **_entry(step, step.ops[left])} if left.any() else None
+    rest = {"groups": len(entries) - len(cut.groups), **_sums_entry(step, step.ops[left])} if left.any() else None
     totals = {"share": top, "reached": cut.reached, "measure": measure, "rest": rest}
     return [entry for entry in entries if entry["group"] in cut.groups], totals
 
@@ -227,9 +227,9 @@ def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[dict[s
 def _tree(step: _Step, separator: str, depth: int | None) -> list[dict[str, Any]]:
     rows = []
     for place in tree_labels(step.labels, separator, depth):
-        own = _entry(step, step.ops[step.labels.isin(place.own)])
+        own = _sums_entry(step, step.ops[step.labels.isin(place.own)])
         whole = place.inclusive if place.inclusive != place.own else None
-        inclusive = own if whole is None else _entry(step, step.ops[step.labels.isin(whole)])
+        inclusive = own if whole is None else _sums_entry(step, step.ops[step.labels.isin(whole)])
         rows.append({"group": place.path, "depth": place.depth, **own, "inclusive": inclusive})
     return rows
 
@@ -254,7 +254,7 @@ def show_model(
     ``fomkit/show/1``. Raises FomkitError when a size cannot be had, the measure is not known, or the profile has
     no lines of code to show.
     """
-    ops, notes, conditions = _ops(model, machine, options)
+    ops, notes, conditions = _ops_of(model, machine, options)
     ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
     distinct = identities(ops)
     total = add_up(ops, distinct)
@@ -274,7 +274,7 @@ def show_model(
         "by": {"name": view.by, "means": GROUPINGS[view.by], "separator": separator}, "measure": measure,
         "target": None if machine is None else machine.name,
         "interval": options.interval if machine is not None else None, "rows": rows,
-        "total": {**_entry(step, ops), "at_least": model.at_least}, "top": top,
+        "total": {**_sums_entry(step, ops), "at_least": model.at_least}, "top": top,
         "measured": None if model.measured is None else run_content(model.measured),
         "layers": census_content(model, sizes) if view.by == "kind" else None,
         "unsupported": list(model.unsupported), "deviations": list(notes),

@@ -327,7 +327,7 @@ def _carrying(ops: pd.DataFrame, total: float) -> list[Mapping[str, Any]]:
     return [{"op": name, "count": count, "share": work / total} for name, work, count in rows]
 
 
-def _products(ops: pd.DataFrame, total: float) -> list[Mapping[str, Any]]:
+def _carrying_products(ops: pd.DataFrame, total: float) -> list[Mapping[str, Any]]:
     """Give the sizes of the products that carry `CARRIED` of their flop, of all passes, the largest first."""
     from fomkit.ops.groups import fewest, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
@@ -370,7 +370,7 @@ def told(model: ModelProfile) -> Answer:
         *(measured_lines(run_content(model.measured)) if model.measured else ()),
     ]
     total = float(ops["work"].sum())  # of the rows that have a formula; the others are told above
-    carrying, products = (_carrying(ops, total), _products(ops, total)) if total > 0 else ([], [])
+    carrying, products = (_carrying(ops, total), _carrying_products(ops, total)) if total > 0 else ([], [])
     content = {"schema": "fomkit/profiled/1", "lines": lines, "flop": total, "at_least": model.at_least,
                "ops": carrying, "products": products}  # fmt: skip
     return Answer(content, products, format_profiled)

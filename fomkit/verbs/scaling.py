@@ -15,7 +15,7 @@ from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.output.sweeps import format_scaling
-from fomkit.parallel.layout import describe_layout
+from fomkit.parallel.job import describe_layout
 from fomkit.plan.content import Condition, Ends, Targeted, curve_content, span_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.options import check_counts, options_of
@@ -130,7 +130,7 @@ def _point(
     }  # fmt: skip
 
 
-def _reference(curve: Curve, machine: Machine) -> Reference:
+def _reference_content(curve: Curve, machine: Machine) -> Reference:
     one = curve.reference
     return {"mode": curve.mode, "devices": one.devices, "batch": one.samples, "step_s": span_content(one.wall_s),
             "fits": step_fit(machine, one).fits}  # fmt: skip
@@ -142,7 +142,7 @@ def _messages(link: Link) -> str:
     return " ".join(f"{word} {exact_quantity(byte, 'byte')}" for word, byte in ends.items() if byte is not None)
 
 
-def _link(link: Link) -> LinkContent:
+def _link_content(link: Link) -> LinkContent:
     """Put a link in plain form; ends that nobody stated are None."""
     alpha, rate = link.alpha_range_s or (None, None), link.range_byte_per_s or (None, None)
     return {
@@ -153,7 +153,7 @@ def _link(link: Link) -> LinkContent:
     }  # fmt: skip
 
 
-def _notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
+def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
     """Say what was chosen or done otherwise than is usual, each once."""
     found = [
         *link_notes(scaling.machine, scaling.spec.layout.channel),
@@ -164,7 +164,7 @@ def _notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
     return [*dict.fromkeys([*found, NOT_OF_EXPERTS] if scaling.spec.layout.expert > 1 else found)]
 
 
-def _assumed(scaling: Scaling) -> list[str]:
+def _scaling_assumed(scaling: Scaling) -> list[str]:
     shape = scaling.model.transformer
     found = [*ASSUMED]
     if any(link.range_byte_per_s for link in scaling.machine.links):
@@ -174,7 +174,7 @@ def _assumed(scaling: Scaling) -> list[str]:
     return found
 
 
-def _conditions(scaling: Scaling) -> dict[str, Condition]:
+def _scaling_conditions(scaling: Scaling) -> dict[str, Condition]:
     """Say what a step on the fewest nodes varies with; empty where there is no step."""
     nodes = min((point.nodes for curve in scaling.curves for point in curve.points), default=0)
     job = NodesJob(scaling.model, scaling.machine, scaling.spec.layout, scaling.spec.options)
@@ -219,16 +219,16 @@ def scaling_content(
         "schema": SCHEMA, "fomkit": __version__, "model": scaling.model.name, "target": scaling.machine.name,
         "interval": scaling.network.level, "node_devices": scaling.network.node_devices,
         "layout": vars(scaling.spec.layout), "layout_said": describe_layout(scaling.spec.layout),
-        "links": [_link(link) for link in scaling.machine.links],
+        "links": [_link_content(link) for link in scaling.machine.links],
         "capacity_byte": None if capacity is None else capacity.value, "unit": scaling.model.unit.name,
-        "references": [_reference(curve, scaling.machine) for curve in scaling.curves], "points": points,
+        "references": [_reference_content(curve, scaling.machine) for curve in scaling.curves], "points": points,
         "not_estimated": refused, "does_not_fit": _does_not_fit(scaling),
         "least_bandwidth": bandwidth_content(scaling),
         "to_target": None if epochs is None else curve_content(epochs), "stack": stack_content(once),
         "excludes": list(dict.fromkeys(name for step in steps for name in step.excludes)),
-        "no_run": no_run(scaling.model), "notes": _notes(scaling, steps),
-        "assumed": [*_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
-        "conditions": _conditions(scaling),
+        "no_run": no_run(scaling.model), "notes": _scaling_notes(scaling, steps),
+        "assumed": [*_scaling_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
+        "conditions": _scaling_conditions(scaling),
     }  # fmt: skip
 
 
@@ -297,7 +297,7 @@ def parse_nodes(text: str) -> list[int]:
     return sorted(found)
 
 
-def _whole(numbers: Sequence[int]) -> list[int]:
+def _plain_integers(numbers: Sequence[int]) -> list[int]:
     """Take numpy's whole numbers too; what is none stays, to be refused."""
     return [
         number.__index__() if hasattr(number, "__index__") and not isinstance(number, bool) else number
@@ -378,7 +378,7 @@ def scaling(
     spread, given = spread_of(layout, links)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    numbers = parse_nodes(nodes) if isinstance(nodes, str) else _whole(nodes)
+    numbers = parse_nodes(nodes) if isinstance(nodes, str) else _plain_integers(nodes)
     paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
     spec = ScalingSpec(numbers, spread, _modes(mode), whole_batch, options)
     found = scale(profile, with_once(with_links(target, given, node_devices), times_of(paid)), spec)

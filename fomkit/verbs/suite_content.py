@@ -74,7 +74,7 @@ SuiteContent = TypedDict("SuiteContent", {
 })  # fmt: skip
 
 
-def _verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str) -> Verdict:
+def _threshold_verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str) -> Verdict:
     if withheld:
         return {"threshold": threshold, "probability": None, "verdict": NOT_GIVEN, "why": withheld}
     probability = probability_above(value, threshold)
@@ -173,7 +173,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
     ]
     against_threshold = None
     if merit is not None and suite.threshold is not None:
-        against_threshold = _verdict(
+        against_threshold = _threshold_verdict(
             merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld
         )
     content: SuiteContent = {
@@ -233,21 +233,14 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
         "machine": machine, "interval": level,
         "lines": [
             {
-                "name": line.committed.line.name,
-                "required": line.committed.line.required,
+                "name": line.committed.line.name, "required": line.committed.line.required,
                 "committed": span_content(line.committed.unit_per_day),
-                "committed_from": line.committed.missing or line.committed.source,
-                "basis": line.committed.basis,
-                "excludes": list(line.committed.excludes or ()),
-                "fits": line.committed.fit.fits,
-                "party": line.committed.party,
-                "measured": span_content(line.measured),
-                "difference": _difference(line),
-                "spread_stated": line.spread_stated,
-                "probability": line.probability if line.spread_stated else None,
-                "verdict": line.verdict,
-                "contradictory": line.contradictory,
-                "modelled_share": line.modelled_share,
+                "committed_from": line.committed.missing or line.committed.source, "basis": line.committed.basis,
+                "excludes": list(line.committed.excludes or ()), "fits": line.committed.fit.fits,
+                "party": line.committed.party, "measured": span_content(line.measured),
+                "difference": _difference(line), "spread_stated": line.spread_stated,
+                "probability": line.probability if line.spread_stated else None, "verdict": line.verdict,
+                "contradictory": line.contradictory, "modelled_share": line.modelled_share,
                 "deviations": list(line.committed.deviations),
                 "rows": [
                     {"where": reading.row.where, "used": reading.step is not None, "said": reading.message}
@@ -287,7 +280,7 @@ CampaignsContent = TypedDict("CampaignsContent", {
 })  # fmt: skip
 
 
-def _order(days: Span | None) -> int | None:
+def _magnitude(days: Span | None) -> int | None:
     return None if days is None else math.floor(math.log10(days.value))
 
 
@@ -312,7 +305,7 @@ def _phase(cost: PhaseCost, grid: Grid) -> Phase:
         "name": phase.name, "work": phase.model or f"{phase.suite}: {phase.line}", "mode": phase.mode,
         "runs": phase.runs, "runs_basis": phase.basis, "source": phase.source, "basis": cost.basis,
         "run_s": span_content(cost.run_s), "unit_per_day": span_content(cost.per_day),
-        "days": span_content(cost.days), "order_of_magnitude": _order(cost.days),
+        "days": span_content(cost.days), "order_of_magnitude": _magnitude(cost.days),
         "money": span_content(cost.money), "energy_j": span_content(cost.energy_j),
         "energy_scope": cost.energy_scope, "energy_missing": list(cost.energy_missing),
         "kg": span_content(_kg(cost, grid)), "fits": cost.fit.fits,
@@ -355,7 +348,7 @@ def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
         "paid_units": paid_units(cost.price, cost.machine, scope) if cost.price else None,
         "phases": [_phase(each, grid) for each in phases], "days": span_content(sums["days"]),
         "money": span_content(sums["money"]), "energy_j": span_content(sums["energy_j"]),
-        "order_of_magnitude": _order(sums["days"]),
+        "order_of_magnitude": _magnitude(sums["days"]),
         "no_spread": {name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
         "little_explained": [each.line for each in cost.little_explained],
         "lower_bound": [each.phase.name for each in phases if each.excludes], "energy_scope": energy_scope,

@@ -1,20 +1,23 @@
-"""Talks with vendors: ask for timings, review what comes back, accept what was delivered."""
+"""Talks with vendors, and measurements of whole models beside projections."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.units import Precision
-from fomkit.plan.options import check_lists, options_of
-from fomkit.verbs.answer import Answer, Kept, command, written
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.core.units import Precision, parse_quantity
+from fomkit.plan.options import Options, check_lists, options_of
+from fomkit.profiles.locate import locate
+from fomkit.verbs.answer import Answer, Kept, command, parts, written
+from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
-    from fomkit.core.machine import Machine
-    from fomkit.core.model import ModelProfile
+    from fomkit.core.measurement import Measurement
     from fomkit.workbook.review import Review
 
 
@@ -180,3 +183,179 @@ def pack(
     for name, text in made.files.items():
         write_whole(folder / name, text)
     return written([folder / name for name in made.files], [*made.lines, f"{folder}: {', '.join(made.files)}"])
+
+
+Profile = TypeVar("Profile", ModelProfile, Machine)
+_BASELINE = "p100"
+
+
+class _Named(Generic[Profile]):
+    """Profiles that names of a table's rows stand for: those given or named by path, else by the name."""
+
+    def __init__(self, names: Iterable[str], load: Callable[[str | Path | Profile], Profile]) -> None:
+        self._given: dict[str, str | Profile] = {name: name for name in names}
+        self._load: Callable[[str | Path | Profile], Profile] = load
+
+    def name(self, given: str | Path | Profile) -> str:
+        """Give the name that rows have of a profile that was asked for by name, by path or loaded."""
+        text = str(given) if isinstance(given, str | Path) else ""
+        if text and (text in self._given or not ("/" in text or text.endswith((".yaml", ".yml")))):
+            return text
+        found = self._load(given)
+        self._given[found.name] = text or found
+        return found.name
+
+    def load(self, name: str) -> Profile:
+        """Load the profile of a row."""
+        return self._load(self._given.get(name, name))
+
+
+def _check_names(
+    table: str, rows: Sequence[Measurement], models: Sequence[str], machines: Iterable[str | None]
+) -> None:
+    for what, given, known in (
+        ("the model", models, dict.fromkeys(row.model for row in rows)),
+        ("the machine", machines, dict.fromkeys(row.machine for row in rows)),
+    ):
+        for name in given:
+            if name not in known:
+                raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}.")
+
+
+def _rows_of(table: str) -> Sequence[Measurement]:
+    from fomkit.readers.measurements import read_measurements  # with pandas, for which no help waits
+
+    return read_measurements(locate(table, "measurements"))
+
+
+def _once_each(rows: Sequence[Measurement]) -> tuple[Sequence[Measurement], Sequence[str]]:
+    from fomkit.validation.cells import counted_once
+
+    return counted_once(rows)
+
+
+def _sheet(found: Answer) -> bytes:
+    from fomkit.output.files import to_xlsx
+
+    return to_xlsx(list(found.rows), str(found.content["schema"]).split("/")[1])
+
+
+@command(
+    "projecting",
+    arguments={"models": "MODEL"},
+    metavar={"measured": "TABLE", "calibrate_on": "MODEL", "host_from": "MACHINE", "latency": "TIME"},
+    shows={"cells": ("--all", "Each cell: times, intervals, what it may claim and what it waits for.")},
+    writes={".xlsx": _sheet},
+    examples=(
+        "fomkit compare",
+        "fomkit compare --all",
+        "fomkit compare tc1 nt3 --calibrate-on tc1",
+        "fomkit compare --host-from p100 -o candle.csv",
+        "fomkit compare tc1 p1b3 --grid --target v100",
+        "fomkit compare nt3 nt3-keras --grid --target tpu-v5e --precision bf16",
+    ),
+)
+def compare(
+    models: Sequence[str | Path | ModelProfile] | None = None, *,
+    machines: Sequence[str | Path | Machine] | None = None, measured: str | Path = "candle-lecture",
+    baseline: str | Path | Machine = _BASELINE, calibrate_on: str | Path | ModelProfile | None = None,
+    host_from: str | Path | Machine | None = None, grid: bool = False, latency: str | float = "7 ms",
+    precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
+) -> Answer:  # fmt: skip
+    """Put what fomkit projects beside what somebody measured, cell by cell.
+
+    Each cell says what a device model may claim (a time, a ratio, or neither and why), and whether both agree.
+
+    Parameters
+    ----------
+    models : sequence of name, path or profile, optional
+        Models to compare; default: all of the table.
+    machines : sequence of name, path or profile, optional
+        Machines to compare; default: all of the table.
+    measured : name or path
+        Measurements by path, or a shipped table by name.
+    baseline : name, path or profile
+        Machine that ratios are to.
+    calibrate_on : name, path or profile, optional
+        Carry how far off this model is to the others.
+    host_from : name, path or profile, optional
+        Carry the host's part of this machine to the others.
+    grid : bool
+        Rates by model, machine, framework and mode instead; nt3 and nt3-keras, one network, are one row.
+    latency : str or float
+        Most that inference may take, with --grid; a number is in s.
+    precision : str, optional
+        Number formats of what is projected, with --grid; default: what each framework would do on the machine.
+    interval
+        As of `fomkit.estimate`.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/compare/1``, or ``fomkit/grid/1``; its table has the cells.
+
+    Raises
+    ------
+    FomkitError
+        When the table, a model or a machine is unknown, or a limit is no time.
+    """
+    check_lists(models=models, machines=machines)
+    rows = _rows_of(table := str(measured))
+    model = _Named((row.model for row in rows), as_model)
+    machine = _Named((row.machine for row in rows), as_machine)
+    named, base = [*map(model.name, models or ())], machine.name(baseline)
+    targets = [*map(machine.name, machines or ())]
+    like = None if calibrate_on is None else model.name(calibrate_on)
+    host = None if host_from is None else machine.name(host_from)
+    if not grid:
+        _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
+    chosen = [row for row in rows if not named or row.model in (*named, like)]
+    found = _once_each([row for row in chosen if not targets or row.machine in (*targets, base, host)])
+    options = options_of(interval=interval, precision=precision)
+    if grid:
+        return _rates_within(*found, options, model, machine, named, targets, latency)
+    return _cell_by_cell(*found, options, model, machine, base, like, host)
+
+
+def _cell_by_cell(
+    rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
+    machine: _Named[Machine], baseline: str, calibrate_on: str | None, host_from: str | None,
+) -> Answer:  # fmt: skip
+    """Put projections beside the rows, cell by cell."""
+    if options.precision is not None:
+        raise FomkitError("precision", "is for --grid. A row of a table of measurements states its own.")
+    from fomkit.output.comparisons import format_compare
+    from fomkit.validation.cells import make_cells
+    from fomkit.validation.grid import compare_content
+    from fomkit.validation.verdicts import calibrated_on, cell_verdicts, host_extended_from
+
+    verdicts = cell_verdicts(make_cells(rows, options, model.load, machine.load, parts(len(rows))), baseline)
+    calibrated = calibrated_on(verdicts, calibrate_on) if calibrate_on else ()
+    hosted = host_extended_from(verdicts, host_from) if host_from else ()
+    content = compare_content(verdicts, baseline, options.interval, calibrated, hosted, notes)
+    return Answer(content, content["cells"], format_compare)
+
+
+def _rates_within(
+    rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
+    machine: _Named[Machine], models: Sequence[str], targets: Sequence[str], latency: str | float,
+) -> Answer:  # fmt: skip
+    """Give rates by model, machine, framework and mode."""
+    from fomkit.output.comparisons import format_grid
+    from fomkit.validation.grid import grid_content, make_grid
+
+    limit_s = parse_quantity(latency, "time_s", "latency", "the time") if isinstance(latency, str) else latency
+    if not 0 < limit_s < float("inf"):
+        raise FomkitError("latency", f"is {latency!r}. Give a time above 0, for example '7 ms'.")
+    profiles = [model.load(name) for name in models or dict.fromkeys(row.model for row in rows)]
+    scoped = [row.machine for row in rows if row.scope in ("", "device")]
+    machines = [machine.load(name) for name in targets or dict.fromkeys(scoped)]
+    if not machines:
+        raise FomkitError(
+            ", ".join(profile.name for profile in profiles),
+            "nobody measured it in this table, so no machine follows from it. Name machines, for example "
+            "'--target v100', or another table (--measured).",
+        )
+    cells = make_grid(profiles, machines, rows, options, limit_s, parts(len(profiles) * len(machines)))
+    content = grid_content(cells, options.interval, limit_s, notes)
+    return Answer(content, content["cells"], lambda whole, *screen, **_: format_grid(whole, *screen))

@@ -49,7 +49,7 @@ class Plots:
 
         Raises FomkitError when no op with arithmetic has a time, or the machine's rates are unknown.
         """
-        from fomkit.output.plots.charts import roofline as draw_roofline
+        from fomkit.output.charts import roofline as draw_roofline
         from fomkit.plan.evidence import op_frame, roof_frame
 
         ops = op_frame(self.estimate)
@@ -63,7 +63,7 @@ class Plots:
 
     def pareto(self, top: int = 15) -> alt.LayerChart:
         """Draw the ``top`` longest ops, with the share of the step that they reach together."""
-        from fomkit.output.plots.charts import pareto as draw_pareto
+        from fomkit.output.charts import pareto as draw_pareto
         from fomkit.plan.evidence import op_frame
         from fomkit.plan.op_tables import pareto_table
 
@@ -74,7 +74,7 @@ class Plots:
 
         Raises FomkitError when ``by`` is none of these.
         """
-        from fomkit.output.plots.charts import composition as draw_composition
+        from fomkit.output.charts import composition as draw_composition
         from fomkit.plan.op_tables import composition_table
 
         if by not in PARTS:
@@ -86,7 +86,7 @@ class Plots:
 
         Raises FomkitError when nobody recorded the order of the ops.
         """
-        from fomkit.output.plots.charts import memory as draw_memory
+        from fomkit.output.charts import memory as draw_memory
         from fomkit.plan.op_tables import memory_table
 
         capacity = self.estimate.machine.device.capacity_byte
@@ -202,7 +202,7 @@ def answer_of(result: object) -> Answer:
     return result if isinstance(result, Answer) else ANSWERS[type(result).__name__](result)
 
 
-def _text(result: object, **shows: Any) -> str:
+def _result_text(result: object, **shows: Any) -> str:
     answer = answer_of(result)
     return answer.write(dict(answer.content), **shows)
 
@@ -215,29 +215,24 @@ def _comparison_page(found: Comparison) -> str:
 
 def tornado_of(found: Sensitivity) -> alt.LayerChart:
     """Draw the tornado of a sensitivity."""
-    from fomkit.core.figure_table import title_of
+    from fomkit.output.charts import tornado
     from fomkit.output.decisions import title_line
-    from fomkit.output.plots.charts import tornado
+    from fomkit.profiles.metrics import title_of
 
     middle = found.figures[found.figure].value
     return tornado(found.table(), middle, title_line(found.content), title_of(found.figure))
 
 
 VIEWS: Mapping[str, View] = {
-    "Advice": View(_text),
-    "Comparison": View(_text, html=_comparison_page),
-    "Cost": View(_text),
+    **dict.fromkeys(ANSWERS, View(_result_text)),
+    "Comparison": View(_result_text, html=_comparison_page),
     "Estimate": View(
         lambda one: Comparison((one,), (), ()).summary(),
         html=lambda one: Comparison((one,), (), ())._repr_html_(),
         figure=Plots,
     ),
-    "Prediction": View(lambda found: "".join(f"{line}\n" for line in found.said) + _text(found)),
-    "Review": View(_text),
-    "Sensitivity": View(_text, figure=tornado_of),
-    "Solution": View(_text),
-    "SuiteResult": View(_text),
-    "Swept": View(_text),
+    "Prediction": View(lambda found: "".join(f"{line}\n" for line in found.said) + _result_text(found)),
+    "Sensitivity": View(_result_text, figure=tornado_of),
 }
 """By the name of a class that derives from `fomkit.core.errors.Shown`; a test finds one that is missing."""
 

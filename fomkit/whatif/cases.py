@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NotRequired, Protocol, TypedDict
+from typing import Any, NotRequired, TypedDict
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.figure_table import title_of
 from fomkit.core.interval import Span, probability_above, reached_with
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
@@ -18,8 +19,9 @@ from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.profiles.metrics import title_of
 from fomkit.whatif import parameters as varied
-from fomkit.whatif.measurements import ToMeasure, measurements
+from fomkit.whatif.parameters import ToMeasure, measurements
 
 Point = Mapping[str, float]
 """Parameters at other values; what is not named stays as it is."""
@@ -41,61 +43,13 @@ Title = TypedDict("Title", {
 })  # fmt: skip
 
 
-class Subject(Protocol):
-    """A model on a machine, on many nodes of it, or a suite."""
-
-    @property
-    def title(self) -> Title:
-        """Name what is asked of: model or suite, target, and under what conditions."""
-        ...
-
-    @property
-    def level(self) -> float:
-        """Level of the intervals."""
-        ...
-
-    @property
-    def tries(self) -> int:
-        """About how many values of one whole number may be tried; what an estimate costs decides."""
-        ...
-
-    def parameters(self) -> tuple[varied.Parameter, ...]:
-        """List the parameters that are known."""
-        ...
-
-    def not_varied(self) -> list[tuple[str, str]]:
-        """Name what cannot be varied, each with the reason."""
-        ...
-
-    def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Give the figures at each point, or why there are none."""
-        ...
-
-    def again(self, point: Point) -> Figures:
-        """Give the figures at a point by a whole estimate of its own.
-
-        Raises FomkitError when there are none.
-        """
-        ...
-
-    def measurements(self) -> ToMeasure:
-        """Rank what could be measured by how much narrower the interval would be."""
-        ...
-
-    def binding(self, point: Point) -> str:
-        """Say what a step waits for at a point."""
-        ...
-
-    def unfit(self, point: Point) -> str:
-        """Say that the memory of a device does not hold a step at a point; "" where it does, or nobody knows."""
-        ...
-
-
 class OnMachine:
     """What is asked of a machine under the options of an estimate."""
 
     machine: Machine
     options: Options
+    tries: int
+    """About how many values of one whole number may be tried; what an estimate costs decides."""
 
     @property
     def level(self) -> float:
@@ -290,8 +244,6 @@ class OneModel(OnMachine):
         return [found[place] for place in range(len(points))]
 
     def _together(self, names: tuple[str, ...], points: Sequence[Point]) -> list[Outcome]:
-        import pandas as pd
-
         if not names or not columns_of(self.model, self.machine).issuperset(names):
             return [self._outcome(point) for point in points]
         table = pd.DataFrame([dict(point) for point in points], columns=list(names))

@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.whatif.sweep import Sweep
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 CONNECT_S = 5.0
 """Time for the scheduler to answer."""
@@ -63,16 +61,13 @@ def _quiet() -> Iterator[None]:
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^/\s]+:[0-9]{1,5}/?")
 
 
-def _check_address(address: str) -> None:
+def _check_scheduler(address: str) -> None:
     """Raise before connecting: with what is no address the library leaves half a client behind."""
     if _ADDRESS.fullmatch(address) is None:
         raise FomkitError(
             f"--scheduler {address}",
             "is no address of a scheduler. Write, say, tcp://10.0.0.1:8786, as 'dask scheduler' prints it.",
         )
-
-
-def _check_installed(address: str) -> None:
     if find_spec("distributed") is None:
         raise FomkitError(
             f"--scheduler {address}", f"needs Dask, which is not installed. Run: {install_hint('cluster')}"
@@ -100,29 +95,26 @@ def _client(address: str) -> Iterator[Any]:
             client.close(timeout=CONNECT_S)
 
 
-def _threads(client: Any) -> int:
-    """Count the threads of the workers."""
-    return sum(client.nthreads().values())
-
-
 def _wait(client: Any, address: str) -> int:
-    """Wait until there is a worker, and count threads."""
+    """Wait until there is a worker, and count the threads of all."""
     end = time.monotonic() + WITHOUT_WORKERS_S
-    while not (threads := _threads(client)):
+    while True:
+        threads: int = sum(client.nthreads().values())
+        if threads:
+            return threads
         if time.monotonic() > end:
             raise FomkitError(
                 f"--scheduler {address}",
                 f"has no worker, and none came within {WITHOUT_WORKERS_S:g} s. Start one: dask worker {address}.",
             )
         time.sleep(0.2)
-    return threads
 
 
 def _gone(address: str) -> FomkitError:
     return FomkitError(f"--scheduler {address}", "went away during the sweep. Start it, and the sweep, again.")
 
 
-def _result(client: Any, future: Any, address: str) -> pd.DataFrame:
+def _future_result(client: Any, future: Any, address: str) -> pd.DataFrame:
     """Wait for one stretch, as long as there are workers."""
     from distributed import KilledWorker
 
@@ -154,8 +146,7 @@ def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFra
     `address`: the scheduler's, for example ``tcp://10.0.0.1:8786``. Raises FomkitError when the address is none,
     no scheduler answers, it has no workers, or they keep dying.
     """
-    _check_address(address)
-    _check_installed(address)
+    _check_scheduler(address)
     with _client(address) as client:
         ahead = AHEAD * _wait(client, address)
         there = client.submit(_received, sweep, __version__, pure=False)
@@ -163,6 +154,6 @@ def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFra
         for start, stop in sweep.stretches()[first:]:
             waiting.append(client.submit(_worked_out, there, start, stop, pure=False))
             if len(waiting) >= ahead:
-                yield _result(client, waiting.popleft(), address)
+                yield _future_result(client, waiting.popleft(), address)
         while waiting:
-            yield _result(client, waiting.popleft(), address)
+            yield _future_result(client, waiting.popleft(), address)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
+
+import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
-from fomkit.whatif.cases import Figures, Outcome, Point, Subject, Title, main_figure
-from fomkit.whatif.measurements import ToMeasure
-from fomkit.whatif.parameters import PLAIN_RANGE, NotVaried, Parameter
+from fomkit.whatif.cases import Figures, Outcome, Point, Title, main_figure
+from fomkit.whatif.parameters import PLAIN_RANGE, NotVaried, Parameter, ToMeasure
+from fomkit.whatif.subjects import Subject
 
 if TYPE_CHECKING:
     import altair as alt
-    import pandas as pd
 
 
 STEP = 0.01
@@ -102,11 +103,6 @@ def _central(
     return next((slope for slope in tried if slope is not None), None)
 
 
-def _agree(slopes: Sequence[float | None], most: float) -> bool:
-    known = [slope for slope in slopes if slope is not None]
-    return max(known, default=0.0) - min(known, default=0.0) <= most
-
-
 def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
     """Work out what one parameter does to a subject's figures.
 
@@ -129,7 +125,7 @@ def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str
         return None
     at_low, at_high = (outcome[figure] if isinstance(outcome, Mapping) else None
                        for outcome in (found.get(end) for end in ends))  # fmt: skip
-    middle = here[figure]
+    middle, known = here[figure], [slope for slope in (slopes[figure], half, below, above) if slope is not None]
     swing = abs((at_high or middle).value - (at_low or middle).value) / middle.value
     errors = [str(outcome) for outcome in found.values() if isinstance(outcome, FomkitError)]
     return Effect(
@@ -138,7 +134,7 @@ def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str
         at_half_step=half,
         below=below,
         above=above,
-        smooth=_agree([slopes[figure], half, below, above], ROUGH_WHOLE if parameter.grain else ROUGH),
+        smooth=max(known) - min(known) <= (ROUGH_WHOLE if parameter.grain else ROUGH),
         step=STEP if not parameter.grain else (pairs[0][1] - parameter.value) / parameter.value,
         low=ends[0],
         high=ends[1],
@@ -214,8 +210,6 @@ class Sensitivity(Shown):
         Gives a DataFrame: parameter, of (machine or model), unit, value, low, high, has_interval, varied (in
         words), at_low, at_high (of the main figure), swing [share], elasticity, smooth, kink.
         """
-        import pandas as pd
-
         rows = [
             {
                 "parameter": effect.parameter.name, "of": effect.parameter.of, "unit": effect.parameter.unit,
@@ -233,10 +227,6 @@ class Sensitivity(Shown):
         """Draw the tornado, which a notebook shows and ``save`` writes; needs the extra ``report``."""
         chart: alt.LayerChart = self._view.figure(self)
         return chart
-
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
 
 
 def _effect(effect: Effect) -> EffectContent:

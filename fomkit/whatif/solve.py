@@ -14,9 +14,10 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span
 from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
-from fomkit.whatif.cases import Figures, Goal, Subject, Title
+from fomkit.whatif.cases import Figures, Goal, Title
 from fomkit.whatif.parameters import NotVaried, Parameter
 from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
+from fomkit.whatif.subjects import Subject
 
 DIVISIONS = {2: 10, 3: 5, 4: 4}
 """Parts that a way is shared out in, by the number of parameters; directions are all such shares."""
@@ -78,10 +79,10 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
     return tuple(found)
 
 
-def _shares(count: int) -> Iterator[tuple[float, ...]]:
+def _direction_shares(count: int) -> Iterator[tuple[float, ...]]:
     """Give all ways to share 1 out among so many parameters in equal parts.
 
-    >>> len(list(_shares(2))), len(list(_shares(3)))
+    >>> len(list(_direction_shares(2))), len(list(_direction_shares(3)))
     (11, 21)
     """
     parts = DIVISIONS.get(count, FEWEST_DIVISIONS)
@@ -157,7 +158,7 @@ def _points(evaluator: Evaluator, real: Sequence[Parameter], fixed: dict[str, fl
         margin = evaluator.margin(fixed)
         return [fixed] if margin is not None and margin >= 0 else []
     search = _Search(evaluator, real, fixed)
-    ways = {shares: search.way(shares) for shares in _shares(len(real))}
+    ways = {shares: search.way(shares) for shares in _direction_shares(len(real))}
     if len(real) > 1 and (least := search.least()) is not None:
         ways[least] = search.way(least)
     return [search.end(shares, way) for shares, way in ways.items() if way is not None]
@@ -313,10 +314,6 @@ class Solution(Shown):
             "assumed": [*ASSUMED, *([OF_TRIED] if any(not change.proved for change in self.changes) else [])],
         }  # fmt: skip
 
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
-
 
 def _change(change: Change) -> ChangeContent:
     parameter = change.parameter
@@ -342,7 +339,7 @@ def _by_size(change: Change) -> tuple[bool, float, float]:
     return (not change.reached, away if change.reached else 0.0, -change.probability)
 
 
-def _tried(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+def _changed_alone(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
     """Choose what is changed alone: what is named, else all, of a suite the machine's."""
     if names:
         return choose_parameters(known, names)
@@ -363,7 +360,7 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
     """
     here = subject.again({})
     known = subject.parameters()
-    evaluator, tried = Evaluator(subject, goal), _tried(subject, changes, known)
+    evaluator, tried = Evaluator(subject, goal), _changed_alone(subject, changes, known)
     combined = choose_parameters(known, together)
     probability = goal.reached(here)
     if goal.margin(here) >= 0:

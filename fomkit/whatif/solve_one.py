@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.figure_table import title_of
 from fomkit.core.interval import Span
-from fomkit.whatif.cases import Figures, Goal, Point, Subject
+from fomkit.profiles.metrics import title_of
+from fomkit.whatif.cases import Figures, Goal, Point
 from fomkit.whatif.parameters import Parameter
+from fomkit.whatif.subjects import Subject
 
 Margins = Callable[[Sequence[float]], Sequence[float | None]]
 """From values to margins, of which 0 or more is enough; None where there is no estimate."""
@@ -42,11 +43,6 @@ def _next_to(now: float, grain: int, most: float, count: int) -> list[float]:
     return found
 
 
-def _apart(edge: float, end: float, count: int) -> Iterator[float]:
-    """Give values from an edge to an end, apart by a factor."""
-    yield from (edge * (end / edge) ** (place / count) for place in range(1, count + 1))
-
-
 def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
     """Choose the values that are tried, the nearest first: all next to the one that is, then apart by a factor.
 
@@ -61,7 +57,8 @@ def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
     for edge, end, way in zip(edges, ends, ways, strict=True):
         if way > 0:
             parts = math.ceil((count - len(near)) * way / sum(ways)) + 1
-            far |= {now + grain * round((value - now) / grain) for value in _apart(edge, end, parts)}
+            apart = (edge * (end / edge) ** (place / parts) for place in range(1, parts + 1))
+            far |= {now + grain * round((value - now) / grain) for value in apart}
     kept = {value for value in far if value >= grain} - {*near, now}
     return [*near, *sorted(kept, key=lambda value: away(value, now))]
 
@@ -239,10 +236,10 @@ def solve_one(evaluator: Evaluator, parameter: Parameter) -> Change:
     """
     if not parameter.grain:
         return _real(evaluator, parameter)
-    return _whole(evaluator, parameter) if parameter.better else _any_whole(evaluator, parameter)
+    return _solve_whole(evaluator, parameter) if parameter.better else _any_whole(evaluator, parameter)
 
 
-def _ends(evaluator: Evaluator, parameter: Parameter) -> tuple[float, ...]:
+def _farthest_values(evaluator: Evaluator, parameter: Parameter) -> tuple[float, ...]:
     """Give the values farthest away: the better direction, or both where that is not known."""
     up = parameter.value * evaluator.most
     if parameter.unit == "share" and not parameter.name.startswith("overhead/"):
@@ -281,7 +278,7 @@ def root(evaluator: Evaluator, start: Point, directions: Point, farthest: float)
 
 
 def _real(evaluator: Evaluator, parameter: Parameter) -> Change:
-    margins = {end: evaluator.margin({parameter.name: end}) for end in _ends(evaluator, parameter)}
+    margins = {end: evaluator.margin({parameter.name: end}) for end in _farthest_values(evaluator, parameter)}
     known = {end: margin for end, margin in margins.items() if margin is not None}
     if not known:
         raise FomkitError(parameter.name, f"cannot be changed by {evaluator.most:g} times.")
@@ -318,7 +315,7 @@ def _outward(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list
     return failed, 0, tried
 
 
-def _whole(evaluator: Evaluator, parameter: Parameter) -> Change:
+def _solve_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
     failed, reached, steps = _outward(evaluator, parameter)
     while reached and reached - failed > 1:
         middle = (reached + failed) // 2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pandas as pd
 
@@ -25,10 +25,6 @@ from fomkit.prediction.exchange import Network
 from fomkit.prediction.interpolate import one_thread
 from fomkit.whatif import sweep_axes as axes
 from fomkit.whatif import sweep_figures as figures
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
 
 MOST_WITH_NODES = 200_000
 """Points of a sweep over nodes: about a hundred a second where the device varies too, a thousand where it does not
@@ -203,9 +199,6 @@ class Sweep:
         capacity = self.machine.device.capacity_byte
         return figures.add_fits(found, None if capacity is None else capacity.value)
 
-    def _up_share(self) -> float:
-        return self.machine.up_share(self.scope) if self.per == "unit of work" else 1.0
-
     def stretch(self, start: int, stop: int) -> pd.DataFrame:
         """Estimate the points from ``start`` up to ``stop``: their parameters, and beside them what is known."""
         points = self.plan.table(start, stop)
@@ -214,7 +207,8 @@ class Sweep:
             found = figures.add_cost(found, points, self.bill, self.per)
         if axes.POWER in points:
             seconds = figures.device_seconds(found, self.per, found["devices"], found["jobs"])
-            found = figures.add_energy(found, points, seconds, self._up_share())
+            up_share = self.machine.up_share(self.scope) if self.per == "unit of work" else 1.0
+            found = figures.add_energy(found, points, seconds, up_share)
         found = found.assign(basis=found["basis"].astype(str))
         return pd.concat([points, found[[name for name in self.columns if name in found]]], axis=1)
 

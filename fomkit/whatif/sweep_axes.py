@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import PEAK, Machine
@@ -16,12 +17,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import EXAMPLES, parse_quantity
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-
+Array = NDArray[np.float64]
 SPACINGS = ("linear", "log")
 
 
@@ -113,7 +109,7 @@ class Axis:
         return self._spread(share)
 
 
-def _value(text: str, kind: Kind, where: str, name: str) -> float:
+def _parsed_value(text: str, kind: Kind, where: str, name: str) -> float:
     if kind.dimension:
         return parse_quantity(text.strip(), kind.dimension, where, name)
     try:
@@ -131,9 +127,9 @@ def _checked(value: float, kind: Kind, where: str, name: str, shown: str) -> flo
     return value
 
 
-def _range(name: str, kind: Kind, text: str, rest: Sequence[str], where: str) -> Axis:
+def _range_axis(name: str, kind: Kind, text: str, rest: Sequence[str], where: str) -> Axis:
     low_text, _, high_text = text.partition("..")
-    low, high = (_value(end, kind, where, name) for end in (low_text, high_text))
+    low, high = (_parsed_value(end, kind, where, name) for end in (low_text, high_text))
     if not low < high:
         raise FomkitError(where, f"the range of {name} does not rise. Give LOW..HIGH.")
     words = [word.strip() for word in rest]
@@ -189,10 +185,10 @@ def make_axis(name: str, given: Given, kind: Kind) -> Axis:
     else:
         body, *rest = given.split(":")
         if ".." in body:
-            return _range(name, kind, body, rest, where)
+            return _range_axis(name, kind, body, rest, where)
         if rest:
             raise FomkitError(where, f"{given!r} has steps but no range. Write LOW..HIGH:{rest[0]}.")
-        values = [_value(text, kind, where, name) for text in body.split(",")]
+        values = [_parsed_value(text, kind, where, name) for text in body.split(",")]
     if not values:
         raise FomkitError(where, f"has no value. Write, for example, '{name}={kind.example}'.")
     if len(set(values)) < len(values):

@@ -6,34 +6,24 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.machine import Fact, Price
+from fomkit.core.machine import Fact, Machine, Price, Scope
+from fomkit.core.model import ModelProfile
 from fomkit.core.units import DAY_S, UNITS, parse_money_rate
 from fomkit.files.csv import is_number
 from fomkit.merit.campaign import money, paid_units
 from fomkit.ops.precision import choose_formats
 from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
-from fomkit.plan.options import choose_sizes
-from fomkit.whatif.sweep_axes import POWER, PRICE
+from fomkit.plan.options import Options, choose_sizes
+from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis, Given
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Machine, Scope
-    from fomkit.core.model import ModelProfile
-    from fomkit.plan.options import Options
-    from fomkit.whatif.sweep_axes import Axis, Given
-
-    Values = tuple[float, ...]
-    Array = NDArray[np.float64]
-
-
+Values = tuple[float, ...]
 MOST_FOLLOWED = 256
 """Sizes whose step is followed op by op; each takes some hundredths of a second."""
 MOST_SEARCHED = 16
@@ -66,11 +56,13 @@ def _combinations(axes: Sequence[Axis]) -> Iterator[tuple[Values, dict[str, int]
         yield values, {axis.name: int(value) for axis, value in zip(axes, values, strict=True)}
 
 
-def _count(axes: Sequence[Axis]) -> int:
+def _how_many(axes: Sequence[Axis]) -> int:
     return math.prod(axis.count or 0 for axis in axes)
 
 
-def _peaks(model: ModelProfile, base: Mapping[str, int], axes: Sequence[Axis]) -> tuple[dict[Values, float], str]:
+def _followed_peaks(
+    model: ModelProfile, base: Mapping[str, int], axes: Sequence[Axis]
+) -> tuple[dict[Values, float], str]:
     """Follow every step; where one cannot be, its peak is NaN and the last reason is told."""
     peaks, why = {}, ""
     for values, sizes in _combinations(axes):
@@ -87,9 +79,9 @@ def _largest(
 ) -> tuple[dict[Values, int], str]:
     """Seek the largest batch that fits, at every combination of the other sizes."""
     rest = [axis for axis in axes if axis.name != BATCH]
-    if len(rest) == len(axes) or _count(rest) > MOST_SEARCHED:
+    if len(rest) == len(axes) or _how_many(rest) > MOST_SEARCHED:
         return {}, (
-            f"{_count(axes):,} sizes are too many to follow each; list {MOST_FOLLOWED} or fewer, or vary the "
+            f"{_how_many(axes):,} sizes are too many to follow each; list {MOST_FOLLOWED} or fewer, or vary the "
             f"batch with at most {MOST_SEARCHED} combinations of other sizes"
         )
     found, why = {}, ""
@@ -116,33 +108,33 @@ def follow_memory(model: ModelProfile, machine: Machine, axes: Sequence[Axis], o
     if why:
         return Memory(names, {}, why, {}, why)
     base, capacity = choose_sizes(model, options.wanted_sizes), machine.device.capacity_byte
-    if _count(own) <= MOST_FOLLOWED:
-        peaks, why = _peaks(model, base, own)
+    if _how_many(own) <= MOST_FOLLOWED:
+        peaks, why = _followed_peaks(model, base, own)
         known = peaks if any(not math.isnan(peak) for peak in peaks.values()) else {}
         return Memory(names, known, why, {}, NO_CAPACITY if capacity is None else why)
-    why = f"{_count(own):,} sizes would each be followed op by op; list {MOST_FOLLOWED} or fewer to have it"
+    why = f"{_how_many(own):,} sizes would each be followed op by op; list {MOST_FOLLOWED} or fewer to have it"
     if capacity is None:
         return Memory(names, {}, why, {}, NO_CAPACITY)
     return Memory(names, {}, why, *_largest(model, base, own, capacity.value))
 
 
-def _rows(points: pd.DataFrame, names: Sequence[str]) -> Iterator[Values]:
+def _size_rows(points: pd.DataFrame, names: Sequence[str]) -> Iterator[Values]:
     return points[list(names)].itertuples(index=False, name=None) if names else itertools.repeat((), len(points))
 
 
 def add_memory(found: pd.DataFrame, points: pd.DataFrame, memory: Memory) -> pd.DataFrame:
     """Add the peak of each point's sizes [byte], or whether its batch fits."""
     if memory.peaks:
-        peaks = np.array([memory.peaks[tuple(row)] for row in _rows(points, memory.sizes)])
+        peaks = np.array([memory.peaks[tuple(row)] for row in _size_rows(points, memory.sizes)])
         return found.assign(**{PEAK_BYTE: peaks})
     if not memory.largest:
         return found
     rest = [name for name in memory.sizes if name != BATCH]
-    most = np.array([memory.largest.get(tuple(row), math.nan) for row in _rows(points, rest)])
-    return found.assign(**{FITS: _compared(points[BATCH].to_numpy(np.float64), most, found.index)})
+    most = np.array([memory.largest.get(tuple(row), math.nan) for row in _size_rows(points, rest)])
+    return found.assign(**{FITS: _fits_in(points[BATCH].to_numpy(np.float64), most, found.index)})
 
 
-def _compared(needed: Array, most: Array | float, index: pd.Index) -> pd.Series:
+def _fits_in(needed: Array, most: Array | float, index: pd.Index) -> pd.Series:
     """Tell yes, no or not known."""
     fits = pd.Series(needed <= most, index=index, dtype="boolean")
     return fits.mask(np.isnan(needed) | np.isnan(most))
@@ -152,7 +144,7 @@ def add_fits(found: pd.DataFrame, capacity_byte: float | None) -> pd.DataFrame:
     """Say whether a device holds a step, where its peak tells; <NA> where that is not known."""
     if capacity_byte is None or PEAK_BYTE not in found:
         return found
-    return found.assign(**{FITS: _compared(found[PEAK_BYTE].to_numpy(np.float64), capacity_byte, found.index)})
+    return found.assign(**{FITS: _fits_in(found[PEAK_BYTE].to_numpy(np.float64), capacity_byte, found.index)})
 
 
 Per = Literal["unit of work", "sample", "step"]
@@ -238,7 +230,7 @@ def _units(bill: Bill, found: pd.DataFrame) -> pd.Series | float:
     return 1.0 if of is None else found["devices"] * found["jobs"] / of
 
 
-def _seconds(found: pd.DataFrame, per: Per, factor: pd.Series | float) -> dict[str, pd.Series]:
+def _seconds_each(found: pd.DataFrame, per: Per, factor: pd.Series | float) -> dict[str, pd.Series]:
     """Give a factor times what one unit, sample or step takes [s]: value and ends, of a rate turned round."""
     if per == "step":
         return {end: factor * found[f"step_s{end}"] for end in ENDS}
@@ -251,7 +243,7 @@ def add_cost(found: pd.DataFrame, points: pd.DataFrame, bill: Bill, per: Per) ->
     units = _units(bill, found)
     # A unit's rate counts the jobs at once, and the time that they are up.
     spent = units * DAY_S if per == "unit of work" else units / (found["jobs"] * bill.up_share)
-    paid_s = _seconds(found, per, spent)
+    paid_s = _seconds_each(found, per, spent)
     if bill.varied:
         # A price without a spread only scales: the interval is that of the time.
         return found.assign(**{f"{COST}{end}": points[PRICE] / HOUR_S * paid_s[end] for end in ENDS})
@@ -290,7 +282,7 @@ def device_seconds(found: pd.DataFrame, per: Per, devices: pd.Series, jobs: pd.S
     >>> device_seconds(found, "unit of work", two, two)[""].tolist()
     [86400.0]
     """
-    return _seconds(found, per, devices * jobs * DAY_S if per == "unit of work" else devices)
+    return _seconds_each(found, per, devices * jobs * DAY_S if per == "unit of work" else devices)
 
 
 def add_energy(

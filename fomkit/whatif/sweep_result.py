@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit import __version__
 from fomkit.core.errors import Shown
@@ -19,17 +20,11 @@ from fomkit.plan.job import NodesJob
 from fomkit.plan.options import NODES
 from fomkit.profiles.evidence import verdict_on, without_implausible
 from fomkit.whatif.sweep import Sweep
-from fomkit.whatif.sweep_axes import POWER, PRICE, Axis
+from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis
 from fomkit.whatif.sweep_figures import FITS, Objective
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
-    Blocks = Iterable[pd.DataFrame]
-
-
+Mask = NDArray[np.bool_]
+Blocks = Iterable[pd.DataFrame]
 BLOCK = 512
 """Points that are compared at once; bounds the memory."""
 
@@ -98,7 +93,7 @@ def pareto_front(values: Array) -> Mask:
     return found
 
 
-def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> NDArray[np.float64]:
+def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> Array:
     """Give the objectives of each point (n, k) so that lower is better in all."""
     columns = [
         table[objective.column].to_numpy(np.float64) * (-1.0 if objective.better == "higher" else 1.0)
@@ -148,7 +143,7 @@ class Tally:
         best = both[pareto_front(values)]
         self.front = best.drop_duplicates([objective.column for objective in self.sweep.objectives])
 
-    def _widen(self, name: str, values: NDArray[np.float64]) -> None:
+    def _widen(self, name: str, values: Array) -> None:
         known = values[~np.isnan(values)]
         if not len(known):
             return
@@ -182,7 +177,7 @@ ASSUMED = {
 }
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     """Give a cell as JSON has it: unknown is null."""
     if isinstance(value, bool | str):
         return value
@@ -195,7 +190,7 @@ def _plain(value: object) -> object:
 def points_content(points: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Give points with their results."""
     for row in points.to_dict("records"):
-        yield {str(name): _plain(value) for name, value in row.items()}
+        yield {str(name): _json_value(value) for name, value in row.items()}
 
 
 AxisContent = TypedDict("AxisContent", {"name": str, "unit": str, "least": float, "most": float,
@@ -235,7 +230,7 @@ def _price_content(sweep: Sweep) -> PriceOf | None:
     return {"currency": price.currency, "per": price.per, "date": price.date, "source": price.per_s.source}
 
 
-def _assumed(sweep: Sweep) -> list[str]:
+def _sweep_assumed(sweep: Sweep) -> list[str]:
     machine_facts = any(name.startswith(("byte_per_s", "launch_s", "flop_per_s")) for name in sweep.names)
     sizes = any(axis.kind.whole and axis.name not in ("batch", "nodes") for axis in sweep.plan.axes)
     holds = {
@@ -246,7 +241,7 @@ def _assumed(sweep: Sweep) -> list[str]:
     return [text for name, text in ASSUMED.items() if holds[name]]
 
 
-def _conditions(sweep: Sweep) -> dict[str, Condition]:
+def _sweep_conditions(sweep: Sweep) -> dict[str, Condition]:
     """Say what a time varies with, of the machine as it is and the least sizes, and what each point varies."""
     whole = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
     sizes = {name: size for name, size in whole.items() if name == "batch" or name in sweep.model.sizes}
@@ -289,9 +284,9 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
                    if name not in sweep.names},
         "best": [{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
         "front": {"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
-        "absent": dict(sweep.absent), "assumed": _assumed(sweep),
+        "absent": dict(sweep.absent), "assumed": _sweep_assumed(sweep),
         "notes": list(verdict_on(without_implausible(sweep.machine))),
-        "conditions": _conditions(sweep),
+        "conditions": _sweep_conditions(sweep),
     }  # fmt: skip
 
 
@@ -314,10 +309,6 @@ class Swept(Shown):
     def best(self) -> pd.Series:
         """The point of least time a unit of work, of those whose step the memory holds."""
         return self.front.iloc[0]
-
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
 
 
 def run_sweep(

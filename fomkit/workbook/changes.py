@@ -190,7 +190,7 @@ _GROUNDED = (FACTS.title, GIVEN.title, JOBS.title, OPS.title)
 """Tables whose figures have a ground of their own."""
 
 
-def _range(change: Change, row: Row) -> Iterator[str]:
+def _out_of_range(change: Change, row: Row) -> Iterator[str]:
     new = change.new
     if not isinstance(new, float):
         if isinstance(change.old, float):
@@ -209,7 +209,7 @@ def _range(change: Change, row: Row) -> Iterator[str]:
         yield f"is {new:g}, and a share up to 1 was expected"
 
 
-def _order(change: Change, row: Row) -> Iterator[str]:
+def _disordered(change: Change, row: Row) -> Iterator[str]:
     value: Entry = 1.0 if change.title in (OPS.title, JOBS.title) else row.get(LEADERS.get(change.title, ""))
     if change.key not in ("value", "hours", "low", "high") or not isinstance(value, float):
         return
@@ -237,7 +237,7 @@ def _ground(change: Change, was: Row, row: Row) -> Iterator[str]:
         yield "the figure was changed, and basis, party and source were not"
 
 
-def _evidence(change: Change) -> str:
+def _evidence_wanted(change: Change) -> str:
     """Ask for evidence where a changed figure is called measured; "" elsewhere."""
     if change.basis != "measured" or change.is_condition or change.title not in _GROUNDED:
         return ""
@@ -259,13 +259,13 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
             yield Finding(change.where, "basis", f"{change.what}: {moved}, but no figure changed. Ask why.")
         if not change.is_number or change.is_ignored:
             continue
-        if (message := _evidence(change)) and (change.title, change.index) not in reported:
+        if (message := _evidence_wanted(change)) and (change.title, change.index) not in reported:
             reported.add((change.title, change.index))
             yield Finding(change.where, "evidence", message)
         row = returned.tables[change.title].entries[change.index]
         was = issued.tables[change.title].entries[change.index]
         for kind, found in (
-            ("range", [*_range(change, row), *_order(change, row)]),
+            ("range", [*_out_of_range(change, row), *_disordered(change, row)]),
             ("unit", _unit(change, row)),
             ("basis", _ground(change, was, row)),
         ):
@@ -340,7 +340,7 @@ def with_changes(issued: Book, some: Iterable[Change]) -> Book:
     return follow_ends(issued, book)
 
 
-def _effects(before: Mapping[str, Headline], sheet_model: SheetModel) -> Effects:
+def _effects_of(before: Mapping[str, Headline], sheet_model: SheetModel) -> Effects:
     after = _headlines(sheet_model, evaluate(sheet_model))
     for name, old in before.items():
         now = after[name].figures if name in after else (float("nan"),)
@@ -387,7 +387,7 @@ class Effector:
         if impossible:
             return None, f"{', '.join(dict.fromkeys(one.where for one in impossible))} cannot be"
         try:
-            return _effects(before, sheet_model_from(with_changes(self.sent, known))), ""
+            return _effects_of(before, sheet_model_from(with_changes(self.sent, known))), ""
         except IMPOSSIBLE as error:
             return None, f"{name} nothing can be computed ({error})"
 

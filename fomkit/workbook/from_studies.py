@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fomkit.core.figure_table import upper_bounds
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.model import Unit
@@ -20,13 +19,14 @@ from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import SuiteResult
 from fomkit.ops.groups import shape_label
 from fomkit.ops.kinds import KINDS
-from fomkit.parallel.layout import describe_layout
+from fomkit.parallel.job import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import binding, rates, starts_within
 from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.profiles.metrics import upper_bounds
 from fomkit.verbs.compare import Comparison
 from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, floor_s, op_time
 
@@ -197,7 +197,7 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
     )
 
 
-def _facts(rated: RatedLine) -> WorkloadFacts | None:
+def _line_facts(rated: RatedLine) -> WorkloadFacts | None:
     """Give what one run of an estimated line is; None where it is not estimated."""
     if rated.estimate is None:
         return None
@@ -205,7 +205,7 @@ def _facts(rated: RatedLine) -> WorkloadFacts | None:
     return replace(facts, unit=Unit(rated.line.unit, rated.line.runs))
 
 
-def _given(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | None:
+def _given_time(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | None:
     """Give the time of one unit on one device that a rate comes to."""
     if rated.unit_per_day is None:
         return None
@@ -241,7 +241,7 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
     A line estimated under other conditions on the baseline stands there as the time it comes to: a workbook has
     one row of conditions for a line.
     """
-    facts, before = _facts(new), _facts(old)
+    facts, before = _line_facts(new), _line_facts(old)
     line = new.line
     estimated = {}
     if facts is not None:
@@ -258,7 +258,7 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
     given = {
         machine.name: time
         for machine, rated in others
-        if machine.name not in jobs and (time := _given(result, rated, machine)) is not None
+        if machine.name not in jobs and (time := _given_time(result, rated, machine)) is not None
     }
     basis = max(old.basis, new.basis, key=BASES_BY_TRUST.index)
     whole = replace(
@@ -268,7 +268,7 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
     return whole, estimated
 
 
-def _deviations(result: SuiteResult) -> tuple[tuple[str, str], ...]:
+def _suite_deviations(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     return tuple(
         (machine.name, f"{one.line.name}: {message}")
         for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
@@ -318,7 +318,7 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
         mean=suite.mean,
         threshold=None if result.withheld else suite.threshold,
         worst_basis=max(bases, key=BASES_BY_TRUST.index) if bases else "",
-        deviations=_deviations(result),
+        deviations=_suite_deviations(result),
         caveats=_caveats(result),
         notes=(suite.title, *suite.notes, *missing),
         rounds=rounds_of([target, baseline]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS
@@ -124,7 +125,7 @@ def _si(name: str, cell: str, value: float | None) -> Formula:
     return Formula(f'IF(ISNUMBER({cell}),{cell}{factor},"unknown")', found)
 
 
-def _count(name: str, value: float | None, machine: Machine) -> FactRow:
+def _count_fact(name: str, value: float | None, machine: Machine) -> FactRow:
     """Give a count as a fact that is known without error."""
     ends, source = (0.0 if value is None else float(value),) * 3, f"profile of {machine.name}"
     return FactRow(machine.name, name, "", "", None if value is None else Fact(*ends, "published", source))
@@ -138,9 +139,9 @@ def fact_rows(machine: Machine) -> Iterator[FactRow]:
     yield FactRow(name, "memory bandwidth", "", "", device.byte_per_s)
     yield FactRow(name, "memory capacity", "", "", device.capacity_byte)
     yield FactRow(name, "launch cost", "", "", device.launch_s)
-    yield _count("devices per node", machine.node_devices, machine)
-    yield _count("nodes", machine.system_nodes, machine)
-    yield _count("availability", machine.availability, machine)
+    yield _count_fact("devices per node", machine.node_devices, machine)
+    yield _count_fact("nodes", machine.system_nodes, machine)
+    yield _count_fact("availability", machine.availability, machine)
     for one in machine.overheads:
         what = "overhead share" if one.time_s is None else "overhead"
         yield FactRow(name, what, one.name, one.per, one.time_s if one.time_s is not None else one.share)
@@ -182,7 +183,7 @@ def state_of_value(now: str, was: str) -> str:
     return f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
 
 
-def _row(number: int, row: FactRow, party: str) -> Iterator[Value]:
+def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
     fact, cell = row.fact, FACTS.row(number)
     shown = [None] * 3 if fact is None else [_to_unit(row.name, end) for end in (fact.value, fact.low, fact.high)]
     value, low, high = (known(one) for one in shown)
@@ -207,31 +208,9 @@ def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     rows = tuple(row for machine in sheet_model.machines for row in fact_rows(machine))
     parties = {machine.name: machine.party for machine in sheet_model.machines}
     first = page.first_row()
-    cells = [list(_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
+    cells = [list(_fact_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
     own = {index for index, row in enumerate(rows) if row.machine not in sheet_model.targets}
     return MachineCells(page.table(FACTS, cells, conditions=own, about=[row.key for row in rows]), rows)
-
-
-_PURPOSE = (
-    "This workbook says how many units of work a day the machines named in Summary do, and how sure that is. It "
-    "computes by itself: change a yellow cell and everything behind it follows.",
-    "Please put what you know into the yellow cells of Machines, Workloads and Ops, state the basis (measured, "
-    "simulated, modelled, estimated, committed), put 'vendor' as the party and say the source. Send the file back "
-    "as .xlsx; it is compared with the one that was sent, cell by cell, and each change is shown with its effect.",
-    "Figures stand in the unit beside them, with a decimal point or comma as your program shows it. What is not "
-    "known is the word unknown, never 0 and never an empty cell.",
-    "What moves nothing here is not yellow; a note in the cell says why. A change there is shown, with no effect.",
-    "Conditions (cells on grey: batch, samples, epochs, work of an op, the machine to compare with) are the same "
-    "for everybody. Another batch or "
-    "precision needs a new workbook, because the sizes of all ops follow from them.",
-    "The columns 'as issued' hold Python's values. A row says 'as issued' while nothing behind it was changed, "
-    "then 'changed'. 'error' in Checks means that the workbook itself was damaged.",
-)
-_COVERS = (
-    "An interval of {level:.0%} should hold the truth in {level:.0%} of cases: of repeats on the stated machine "
-    "with the stated software. It does not cover other software, another batch, precision or problem, nor terms "
-    "that Assumptions lists as left out; where such terms are left out, units/day are upper bounds."
-)
 
 
 def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
@@ -260,8 +239,9 @@ def write_read_me(page: Page, sheet_model: SheetModel, only: str | None) -> None
     page.sheet.column_dimensions["A"].width = 110
     page.line("Read me", "headline")
     page.gap()
-    for text in (*_PURPOSE, _COVERS.format(level=sheet_model.level)):
-        page.line(text, "prose")
+    text = Path(__file__).with_name("read_me.txt").read_text(encoding="utf-8")
+    for paragraph in text.format(level=sheet_model.level).splitlines():
+        page.line(paragraph, "prose")
         page.gap()
     if only is not None:
         page.line(f"This copy is for {only}: it holds no other target.", "prose")

@@ -32,7 +32,7 @@ from fomkit.workbook.records import Case, OpLine, SheetModel, Values, WorkloadFa
 HOUR_S = 3600
 
 
-def _steps(cell: Mapping[str, str], key: str, samples: int | None, facts: WorkloadFacts) -> Formula:
+def _steps_formula(cell: Mapping[str, str], key: str, samples: int | None, facts: WorkloadFacts) -> Formula:
     """Give the steps of an epoch, or of its validation, whose samples stand in a column."""
     count, batch = cell[key], cell["batch"]
     partial = f'IF(AND({cell["last_batch"]}="keep",MOD({count},{batch})>0),1,0)'
@@ -50,8 +50,8 @@ def _workload_row(number: int, facts: WorkloadFacts) -> Iterator[Value]:
     values = (*samples, data.last_batch, known(run.epochs), facts.unit.runs, run.devices_per_run, facts.weight)
     yield from (facts.name, facts.title, facts.unit.name, *values)
     yield from ("yes" if facts.required else "no", facts.category, facts.basis, facts.party)
-    yield _steps(cell, "train", data.train_samples, facts)
-    yield _steps(cell, "validation", data.validation_samples, facts)
+    yield _steps_formula(cell, "train", data.train_samples, facts)
+    yield _steps_formula(cell, "validation", data.validation_samples, facts)
     yield from values
     yield Formula(state_of_inputs((cell[key], cell[f"was_{key}"]) for key in RUN_KEYS), AS_ISSUED)
 
@@ -103,7 +103,7 @@ def _job_row(
         taken = f"{cell['run']}*{HOUR_S}*{runs}{end}"
         yield Formula(f"{DAY_S:.0f}*{cell['at_once']}{up}/({taken})", rated)
     yield from inputs
-    pairs = [(cell[column.key], cell[f"was_{column.key}"]) for column in JOB_KEYS]
+    pairs = [(cell[key], cell[f"was_{key}"]) for key in JOB_KEYS]
     changed = f'COUNTIF({machines.states(key[1])},"{CHANGED}")'
     facts = f'IF({workloads.of(key[0], "state")}="{CHANGED}",1,0)'
     yield Formula(state_of_inputs([*pairs, (changed, "0"), (facts, "0")]), AS_ISSUED)
@@ -151,7 +151,7 @@ class CaseCells:
         return stop > first
 
 
-def _dimensions(line: OpLine) -> str:
+def _dimension_words(line: OpLine) -> str:
     """Write the dimensions of an op as words that a program reads back."""
     return " ".join(
         f"{name}={size if isinstance(size, str) else format_number(float(size))}" for name, size in line.dimensions
@@ -167,7 +167,7 @@ def _how_made(line: OpLine) -> str:
     return f"an input: {why}, does not move with peak or bandwidth"
 
 
-def _time(line: OpLine, machine: Machine, number: int, span: Span | None) -> Value:
+def _time_cell(line: OpLine, machine: Machine, number: int, span: Span | None) -> Value:
     if line.utilisation is None:
         return known(line.time_s)
     cell = OPS.row(number)
@@ -181,7 +181,7 @@ def _time(line: OpLine, machine: Machine, number: int, span: Span | None) -> Val
     return Formula(f"{floor}/{cell['utilisation']}{starts}", span.value if span else UNKNOWN)
 
 
-def _rates(line: OpLine, machine: Machine, machines: MachineCells) -> Iterator[Value]:
+def _rate_formulas(line: OpLine, machine: Machine, machines: MachineCells) -> Iterator[Value]:
     name, device = machine.name, machine.device
     peak = device.peak(line.dtype, line.engine)
     yield UNKNOWN if peak is None else Formula(machines.si(name, "peak", line.dtype, line.engine), peak.rate.value)
@@ -212,13 +212,13 @@ def _inputs(line: OpLine) -> list[Value]:
 def _op_row(
     number: int, case: Case, line: OpLine, span: Span | None, machine: Machine, machines: MachineCells
 ) -> Iterator[Value]:
-    yield from (*case.key, line.op, line.sizes, _dimensions(line))
+    yield from (*case.key, line.op, line.sizes, _dimension_words(line))
     yield from (line.kind, line.dtype, line.engine, line.pass_name)
     inputs = _inputs(line)
     yield from inputs[:4]
-    yield from _rates(line, machine, machines)
+    yield from _rate_formulas(line, machine, machines)
     yield from inputs[4:6]
-    yield _time(line, machine, number, span)
+    yield _time_cell(line, machine, number, span)
     yield from inputs[7:]
     yield from _totals(number, line.count, span, line.launches)
     yield from (line.time_source or UNKNOWN, line.bound or UNKNOWN, _how_made(line))

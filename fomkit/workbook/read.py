@@ -228,7 +228,7 @@ def _place(path: Path, table: Table, cells: Cells) -> int | None:
     return title + 2
 
 
-def _entry(where: str, table: Table, column: Column, number: int, cells: Cells) -> Entry:
+def _read_entry(where: str, table: Table, column: Column, number: int, cells: Cells) -> Entry:
     cell = cells.get((number, table.position(column.key)), EMPTY)
     if not table.is_number(column):
         return read_text(cell)
@@ -240,7 +240,7 @@ def _entry(where: str, table: Table, column: Column, number: int, cells: Cells) 
     return read_number(where, cell)
 
 
-def _rows(path: Path, table: Table, cells: Cells, errors: list[FomkitError]) -> Rows | None:
+def _table_rows(path: Path, table: Table, cells: Cells, errors: list[FomkitError]) -> Rows | None:
     first = _place(path, table, cells)
     if first is None:
         return None
@@ -253,7 +253,7 @@ def _rows(path: Path, table: Table, cells: Cells, errors: list[FomkitError]) -> 
                 continue
             where = f"{path}, sheet {table.sheet}, cell {names[column.key]}"
             try:
-                entry[column.key] = _entry(where, table, column, number, cells)
+                entry[column.key] = _read_entry(where, table, column, number, cells)
             except FomkitError as error:
                 errors.append(error)
         entries.append(entry)
@@ -272,7 +272,7 @@ def read_book(path: Path) -> Book:
         message = f"the sheet {missing[0]!r} is missing. Send a workbook that fomkit wrote, with all its sheets."
         raise FomkitError(str(path), message)
     errors: list[FomkitError] = []
-    found = {table.title: _rows(path, table, sheets[table.sheet], errors) for table in INPUT_TABLES}
+    found = {table.title: _table_rows(path, table, sheets[table.sheet], errors) for table in INPUT_TABLES}
     tables = {title: rows for title, rows in found.items() if rows is not None}
     return Book(path, tables, sheets, read_marks(path), tuple(errors))
 

@@ -24,24 +24,24 @@ Row = Mapping[str, Entry]
 _NUMBERS = {column.name for column in DIMENSIONS if column.dtype == "number"}
 
 
-def _number(row: Row, key: str) -> float | None:
+def _number_in(row: Row, key: str) -> float | None:
     value = row.get(key)
     return value if isinstance(value, float) else None
 
 
-def _count(row: Row, key: str) -> int | None:
-    value = _number(row, key)
+def _count_in(row: Row, key: str) -> int | None:
+    value = _number_in(row, key)
     return None if value is None else int(value)
 
 
-def _text(row: Row, key: str) -> str:
+def _text_in(row: Row, key: str) -> str:
     value = row.get(key)
     return "" if value is None else str(value)
 
 
-def _ends(row: Row, key: str, unit: Callable[[float], float]) -> tuple[float, float, float] | None:
+def _value_with_ends(row: Row, key: str, unit: Callable[[float], float]) -> tuple[float, float, float] | None:
     """Give a value with its ends, out of the unit of its row; ends that are no numbers follow the value."""
-    value = _number(row, key)
+    value = _number_in(row, key)
     if value is None:
         return None
     low, high = (end if isinstance(end := row.get(name), float) else value for name in ("low", "high"))
@@ -49,12 +49,12 @@ def _ends(row: Row, key: str, unit: Callable[[float], float]) -> tuple[float, fl
 
 
 def _fact(row: Row) -> Fact | None:
-    ends = _ends(row, "value", partial(from_unit, _text(row, "fact")))
-    return None if ends is None else Fact(*ends, cast("Basis", _text(row, "basis")), _text(row, "source"))
+    ends = _value_with_ends(row, "value", partial(from_unit, _text_in(row, "fact")))
+    return None if ends is None else Fact(*ends, cast("Basis", _text_in(row, "basis")), _text_in(row, "source"))
 
 
 def _machine(name: str, rows: list[Row]) -> Machine:
-    facts = {(_text(row, "fact"), _text(row, "what"), _text(row, "where")): _fact(row) for row in rows}
+    facts = {(_text_in(row, "fact"), _text_in(row, "what"), _text_in(row, "where")): _fact(row) for row in rows}
 
     def stated(fact: str) -> Fact | None:
         return facts.get((fact, "", ""))
@@ -67,7 +67,7 @@ def _machine(name: str, rows: list[Row]) -> Machine:
     return Machine(
         name=name,
         title=name,
-        party=cast("Party", _text(rows[0], "party")),
+        party=cast("Party", _text_in(rows[0], "party")),
         device=Device(
             tuple(Peak(key[1], key[2], one) for key, one in facts.items() if key[0] == "peak" and one is not None),
             stated("memory capacity"),
@@ -87,52 +87,52 @@ def _machine(name: str, rows: list[Row]) -> Machine:
 
 
 def _job(row: Row) -> JobTerms | None:
-    found = [_number(row, column.key) for column in JOB_KEYS]
+    found = [_number_in(row, key) for key in JOB_KEYS]
     known = [one for one in found if one is not None]
     if len(known) < len(found):
         return None
     devices, at_once, steps, calculation, exposed, bubble, beside, rest, low, high = known
-    basis, party, source = (_text(row, key) for key in ("basis", "party", "source"))
+    basis, party, source = (_text_in(row, key) for key in ("basis", "party", "source"))
     terms = (calculation, exposed, bubble, beside, steps, rest, low, high, devices, at_once)
     return JobTerms(*terms, basis, party, source)
 
 
-def _workload(row: Row, given: Iterable[Row], jobs: Iterable[Row], level: float) -> WorkloadFacts:
+def _facts_in(row: Row, given: Iterable[Row], jobs: Iterable[Row], level: float) -> WorkloadFacts:
     times = {}
     for one in (one for one in given if one.get("workload") == row.get("workload")):
-        if (ends := _ends(one, "hours", lambda hours: hours * HOUR_S)) is not None:
-            basis, party, source = (_text(one, key) for key in ("basis", "party", "source"))
-            times[_text(one, "machine")] = Given(Span(*ends, level), basis, party, source)
+        if (ends := _value_with_ends(one, "hours", lambda hours: hours * HOUR_S)) is not None:
+            basis, party, source = (_text_in(one, key) for key in ("basis", "party", "source"))
+            times[_text_in(one, "machine")] = Given(Span(*ends, level), basis, party, source)
     own = (one for one in jobs if one.get("workload") == row.get("workload"))
-    terms = {_text(one, "machine"): job for one in own if (job := _job(one)) is not None}
-    last: Literal["drop", "keep"] = "keep" if _text(row, "last_batch") == "keep" else "drop"
+    terms = {_text_in(one, "machine"): job for one in own if (job := _job(one)) is not None}
+    last: Literal["drop", "keep"] = "keep" if _text_in(row, "last_batch") == "keep" else "drop"
     return WorkloadFacts(
-        name=_text(row, "workload"),
-        title=_text(row, "title"),
-        batch=_count(row, "batch"),
-        data=Data(_count(row, "train"), _count(row, "validation"), last),
-        run=Run(_count(row, "epochs"), _count(row, "devices") or 1),
-        unit=Unit(_text(row, "unit"), _number(row, "runs") or 1.0),
+        name=_text_in(row, "workload"),
+        title=_text_in(row, "title"),
+        batch=_count_in(row, "batch"),
+        data=Data(_count_in(row, "train"), _count_in(row, "validation"), last),
+        run=Run(_count_in(row, "epochs"), _count_in(row, "devices") or 1),
+        unit=Unit(_text_in(row, "unit"), _number_in(row, "runs") or 1.0),
         given=times,
         jobs=terms,
-        weight=1.0 if (weight := _number(row, "weight")) is None else weight,
-        required=_text(row, "required") != "no",
-        category=_text(row, "category"),
-        basis=_text(row, "basis"),
-        party=_text(row, "party"),
+        weight=1.0 if (weight := _number_in(row, "weight")) is None else weight,
+        required=_text_in(row, "required") != "no",
+        category=_text_in(row, "category"),
+        basis=_text_in(row, "basis"),
+        party=_text_in(row, "party"),
     )
 
 
-def _dimensions(text: str) -> tuple[tuple[str, float | str], ...]:
+def _read_dimensions(text: str) -> tuple[tuple[str, float | str], ...]:
     pairs = (word.partition("=") for word in text.split())
     return tuple((name, float(size) if name in _NUMBERS else size) for name, _, size in pairs)
 
 
 def _op(row: Row) -> OpLine:
-    words = {key: _text(row, key) for key in ("op", "kind", "sizes", "dtype", "engine", "pass_name", "bound")}
-    work = (_number(row, key) for key in ("count", "launches", "flop", "byte"))
+    words = {key: _text_in(row, key) for key in ("op", "kind", "sizes", "dtype", "engine", "pass_name", "bound")}
+    work = (_number_in(row, key) for key in ("count", "launches", "flop", "byte"))
     count, launches, flop, byte = (math.nan if one is None else one for one in work)
-    source, utilisation = _text(row, "time_source"), _number(row, "utilisation")
+    source, utilisation = _text_in(row, "time_source"), _number_in(row, "utilisation")
     return OpLine(
         **words,
         count=count,
@@ -140,20 +140,20 @@ def _op(row: Row) -> OpLine:
         flop=flop,
         byte=byte,
         time_source="" if source == "unknown" else source,
-        evidence=_text(row, "evidence"),
+        evidence=_text_in(row, "evidence"),
         utilisation=utilisation,
-        starts=_number(row, "starts") or 0.0,
-        time_s=None if utilisation is not None else _number(row, "time"),
-        low=_number(row, "low") or 1.0,
-        high=_number(row, "high") or 1.0,
-        dimensions=_dimensions(_text(row, "dimensions")),
+        starts=_number_in(row, "starts") or 0.0,
+        time_s=None if utilisation is not None else _number_in(row, "time"),
+        low=_number_in(row, "low") or 1.0,
+        high=_number_in(row, "high") or 1.0,
+        dimensions=_read_dimensions(_text_in(row, "dimensions")),
     )
 
 
-def _cases(rows: tuple[Row, ...]) -> tuple[Case, ...]:
+def _cases_in(rows: tuple[Row, ...]) -> tuple[Case, ...]:
     ops: dict[tuple[str, str], list[OpLine]] = {}
     for row in rows:
-        ops.setdefault((_text(row, "workload"), _text(row, "machine")), []).append(_op(row))
+        ops.setdefault((_text_in(row, "workload"), _text_in(row, "machine")), []).append(_op(row))
     return tuple(Case(workload, machine, tuple(lines)) for (workload, machine), lines in ops.items())
 
 
@@ -191,20 +191,20 @@ def sheet_model_from(book: Book) -> SheetModel:
     for numbers.
     """
     book.check()
-    choices = [(_text(row, "name"), row.get("value")) for row in book.rows(ASSUMPTIONS)]
+    choices = [(_text_in(row, "name"), row.get("value")) for row in book.rows(ASSUMPTIONS)]
     chosen = dict(reversed(choices))
     _check_choices(book, chosen)
     level = float(cast("float", chosen["interval level"]))
     machines: dict[str, list[Row]] = {}
     for row in book.rows(FACTS):
-        machines.setdefault(_text(row, "machine"), []).append(row)
+        machines.setdefault(_text_in(row, "machine"), []).append(row)
     baseline, threshold = str(chosen["baseline"]), chosen.get("threshold")
     return SheetModel(
         title=str(chosen.get("title")),
         scope=cast("Scope", str(chosen["scope"])),
         machines=tuple(_machine(name, rows) for name, rows in machines.items()),
-        workloads=tuple(_workload(row, book.rows(GIVEN), book.rows(JOBS), level) for row in book.rows(WORKLOADS)),
-        cases=_cases(book.rows(OPS)),
+        workloads=tuple(_facts_in(row, book.rows(GIVEN), book.rows(JOBS), level) for row in book.rows(WORKLOADS)),
+        cases=_cases_in(book.rows(OPS)),
         targets=tuple(str(value) for name, value in choices if name == "target"),
         baseline=None if baseline == NONE else baseline,
         level=level,

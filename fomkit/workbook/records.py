@@ -226,7 +226,7 @@ class SheetModel:
         return next(workload for workload in self.workloads if workload.name == name)
 
 
-def _seconds(work: float, rate: float) -> float:
+def _seconds_at(work: float, rate: float) -> float:
     # Somebody may type a rate or a utilisation of 0 into a workbook.
     return work / rate if rate else math.inf
 
@@ -242,9 +242,9 @@ def floor_s(line: OpLine, device: Device) -> float:
     terms: list[float] = []
     peak = device.peak(line.dtype, line.engine)
     if peak is not None and not math.isnan(line.flop):
-        terms.append(_seconds(line.flop, peak.rate.value))
+        terms.append(_seconds_at(line.flop, peak.rate.value))
     if device.byte_per_s is not None and not math.isnan(line.byte):
-        terms.append(_seconds(line.byte, device.byte_per_s.value))
+        terms.append(_seconds_at(line.byte, device.byte_per_s.value))
     return max(terms) if terms else math.nan
 
 
@@ -252,7 +252,7 @@ def op_time(line: OpLine, device: Device, level: float) -> Span | None:
     """Give the time of one execution [s]; None where nothing is known of it."""
     if line.utilisation is not None:
         start_s = device.launch_s.value if device.launch_s is not None else 0.0
-        value = _seconds(floor_s(line, device), line.utilisation) + line.starts * start_s
+        value = _seconds_at(floor_s(line, device), line.utilisation) + line.starts * start_s
     elif line.time_s is not None:
         value = line.time_s
     else:
@@ -340,7 +340,7 @@ def _uses(sheet_model: SheetModel, machine: str) -> Uses:
     return {name: Use(Spread(-low, high), Spread(-low, high)) for name, (low, high) in ends.items()}
 
 
-def _stated(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> Span:
+def _rate_of(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> Span:
     """Rate a workload whose time is given, or follows from the terms of a job."""
     facts, scope = sheet_model.machine(machine), sheet_model.scope
     if machine in workload.given:
@@ -351,7 +351,9 @@ def _stated(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> S
     )
 
 
-def _merit(sheet_model: SheetModel, target: str, units: dict[tuple[str, str], Span]) -> FigureOfMerit | None:
+def _target_merit(
+    sheet_model: SheetModel, target: str, units: dict[tuple[str, str], Span]
+) -> FigureOfMerit | None:
     """Compare the lines rated on both machines; None where there is none, or a required one is not."""
     if sheet_model.baseline is None:
         return None
@@ -379,7 +381,7 @@ def evaluate(sheet_model: SheetModel) -> Values:
         cases = {one.key: _case(one, sheet_model) for one in sheet_model.cases}
     units = {key: values.unit_per_day for key, values in cases.items() if values.unit_per_day is not None}
     units |= {
-        (workload.name, machine): _stated(workload, machine, sheet_model)
+        (workload.name, machine): _rate_of(workload, machine, sheet_model)
         for workload in sheet_model.workloads
         for machine in workload.stated
     }
@@ -391,5 +393,5 @@ def evaluate(sheet_model: SheetModel) -> Values:
                 ratios[ours] = divide_independent(units[ours], units[theirs])
             elif ours in cases and theirs in cases:
                 ratios[ours] = divide_independent(cases[theirs].step.wall_s, cases[ours].step.wall_s)
-    merits = {target: _merit(sheet_model, target, units) for target in sheet_model.targets}
+    merits = {target: _target_merit(sheet_model, target, units) for target in sheet_model.targets}
     return Values(cases, units, ratios, {name: merit for name, merit in merits.items() if merit is not None})

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pandas as pd
 
@@ -41,10 +41,6 @@ class Review(Shown):
     after: SheetModel
     changes: tuple[Change, ...]
     findings: tuple[Finding, ...]
-
-    def summary(self) -> str:
-        """Write it as the text that the command line prints."""
-        return self._view.text(self)
 
 
 def changed_machine(found: Review) -> str:
@@ -87,7 +83,7 @@ def not_recorded(found: Review) -> list[str]:
     ]
 
 
-def _stated(after: Device, before: Device, facts: bool) -> Device:
+def _stated_device(after: Device, before: Device, facts: bool) -> Device:
     """Leave out the rates that were fitted to a table, unless somebody changed them."""
     fitted = {(peak.dtype, peak.engine): peak.rate.value for peak in before.peaks if peak.rate.source == FITTED}
     peaks = tuple(peak for peak in after.peaks if fitted.get((peak.dtype, peak.engine)) != peak.rate.value)
@@ -108,7 +104,7 @@ def _changed_ops(found: Review, machine: str) -> Iterator[tuple[OpLine, Change]]
                 yield line, change
 
 
-def _row(line: OpLine, time_s: float, basis: str, party: str, note: str) -> dict[str, Any]:
+def _timing_row(line: OpLine, time_s: float, basis: str, party: str, note: str) -> dict[str, object]:
     return {
         "kind": line.kind, "op": "" if line.kind in UNNAMED_KINDS else line.op,
         "pass_name": "" if line.kind in PASS_FREE_KINDS else line.pass_name, "dtype": line.dtype,
@@ -117,23 +113,23 @@ def _row(line: OpLine, time_s: float, basis: str, party: str, note: str) -> dict
     }  # fmt: skip
 
 
-def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, Any]]:
+def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, object]]:
     """Give the measured ops that nobody changed: inputs of the workbook, which do not move with the facts."""
     changed = {id(line) for line, _ in _changed_ops(found, machine)}
     for case in found.after.cases:
         for line in case.ops:
             measured = case.machine == machine and line.time_source == "measured" and id(line) not in changed
             if measured and line.time_s is not None:
-                yield _row(line, line.time_s, "measured", party, line.evidence)
+                yield _timing_row(line, line.time_s, "measured", party, line.evidence)
 
 
-def _number(entry: object) -> str:
+def _in_words(entry: object) -> str:
     return f"{entry:.6g}" if isinstance(entry, float) else UNKNOWN if entry is None else str(entry)
 
 
-def _note(change: Change, number: int) -> str:
+def _note_on(change: Change, number: int) -> str:
     ground = ", ".join(word for word in (change.basis, change.party, change.source) if word)
-    moved = f"{_number(change.old)} → {_number(change.new)} {change.unit}".rstrip()
+    moved = f"{_in_words(change.old)} → {_in_words(change.new)} {change.unit}".rstrip()
     return f"{ROUND}{number}: {change.where}, {change.what}: {moved} ({ground})"
 
 
@@ -150,12 +146,12 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
     name = changed_machine(found)
     facts, before = found.after.machine(name), found.before.machine(name)
     old = base if base is not None else replace(facts, notes=())
-    device = _stated(facts.device, before.device, base is None or not len(base.timings))
+    device = _stated_device(facts.device, before.device, base is None or not len(base.timings))
     rows = []
     for line, change in _changed_ops(found, name):
         span = op_time(line, facts.device, found.after.level)
         time_s, note = math.nan if span is None else span.value, f"{change.where}: {change.source}"
-        rows.append(_row(line, time_s, change.basis, VENDOR, note))
+        rows.append(_timing_row(line, time_s, change.basis, VENDOR, note))
     origin = None
     if base is not None and len(base.timings) and (base.origin is not None or device != base.device):
         origin = base.origin or base.device
@@ -163,7 +159,7 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
         rows = [*known, *rows]
     earlier = [note for note in old.notes if note.startswith(ROUND)]
     number = 1 + max((int(note[len(ROUND) :].partition(":")[0]) for note in earlier), default=0)
-    notes = [_note(change, number) for change in found.changes if _is_recorded(change) and not change.is_ground]
+    notes = [_note_on(change, number) for change in found.changes if _is_recorded(change) and not change.is_ground]
     timings = pd.concat([old.timings, pd.DataFrame(rows)], ignore_index=True) if rows else old.timings
     return replace(
         old, party=VENDOR, device=device, origin=origin, node_devices=facts.node_devices,

@@ -63,19 +63,13 @@ FOM, CHANCE, VERDICT = "figure of merit", "chance of reaching the threshold", "v
 RATES = ("target's harmonic mean rate", "baseline's harmonic mean rate")
 
 
-def _merit_rows(sheets: Sheets) -> tuple[tuple[str, str], ...]:
-    """Name the rows of the table of merits: target and what; each target has the same."""
-    others = (mean for mean in MEANS if mean != sheets.sheet_model.mean)
-    return tuple(product(sheets.values.merits, (FOM, *RATES, *others, CHANCE, VERDICT)))
-
-
 def own_rows(ratios: Placed, target: str) -> tuple[int, int]:
     """Give the first row of a target's ratios, and the one behind the last, counted from 0."""
     own = [index for index, key in enumerate(ratios.rows) if key[1] == target]
     return own[0], own[-1] + 1
 
 
-def _columns(target: str, ratios: Placed) -> dict[str, str]:
+def _ratio_blocks(target: str, ratios: Placed) -> dict[str, str]:
     keys, span = (column.key for column in ratios.table.columns), own_rows(ratios, target)
     return {key: ratios.block(key, *span).rpartition("!")[2] for key in keys}
 
@@ -121,7 +115,7 @@ def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> 
     """Write the figures of all targets."""
     rows = list[list[Value]]()
     for target, merit in sheets.values.merits.items():
-        block = _columns(target, ratios)
+        block = _ratio_blocks(target, ratios)
         changed = f'COUNTIF({block["state"]},"{CHANGED}")'
         for name, formulas, ends in _figures(cells, merit, block):
             unchanged = state_of_value(cells.of((target, name), "value"), cells.of((target, name), "was"))
@@ -144,7 +138,7 @@ class SummaryCells:
     merits: Placed
 
 
-def _rate(key: tuple[str, str], of: str, sheets: Sheets) -> list[Value]:
+def _rate_cells(key: tuple[str, str], of: str, sheets: Sheets) -> list[Value]:
     """Give the rate of a workload on a machine with both ends, from the sheet where it is computed."""
     values, terms, table = sheets.values, sheets.terms, sheets.stated(key)
     if of == PER_SECOND:
@@ -193,7 +187,7 @@ def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Va
     worst = f'IF(OR({any_of["error"]}),"error",IF(OR({any_of["changed"]}),"changed","{AS_ISSUED}"))'
     yield Formula(worst, AS_ISSUED)
     for one in (key, old):
-        yield from _rate(one, of, sheets)
+        yield from _rate_cells(one, of, sheets)
     yield Formula(f"{cell['value']}-{cell['low']}", ratio.value - ratio.low)
     yield Formula(f"{cell['high']}-{cell['value']}", ratio.high - ratio.value)
 
@@ -206,7 +200,7 @@ def _answer_row(key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:
         cell = "" if step is None else sheets.terms.at(*key, STEP, end)
         yield "given" if step is None else Formula(f"1000*{cell}", 1000 * step.ends[index])
     rated = key in values.unit_per_day
-    yield from _rate(key, PER_DAY, sheets) if rated else [UNKNOWN] * 3
+    yield from _rate_cells(key, PER_DAY, sheets) if rated else [UNKNOWN] * 3
     yield "given" if step is None else 1000 * step.value
     yield known(values.unit_per_day[key].value if rated else None)
     yield Formula(_state(key, sheets), AS_ISSUED)
@@ -237,7 +231,8 @@ def write_summary(page: Page, sheets: Sheets) -> SummaryCells:
     """Write the first page; the figure of merit stands above the ratios that it is made of."""
     sheet_model, values = sheets.sheet_model, sheets.values
     _first_lines(page, sheet_model)
-    start, about = page.row, _merit_rows(sheets)
+    others = (mean for mean in MEANS if mean != sheet_model.mean)
+    start, about = page.row, tuple(product(values.merits, (FOM, *RATES, *others, CHANCE, VERDICT)))
     merits = Placed(MERITS, page.first_row(), page.row + 1 + len(about), about)
     page.row += len(about) + 3 if about else 0
     keys = sorted(values.ratios, key=lambda key: sheet_model.targets.index(key[1]))

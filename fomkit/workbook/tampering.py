@@ -31,7 +31,7 @@ def _text_findings(rows: Rows, returned: Book) -> Iterator[Finding]:
                 yield Finding(where, kind, f"{message}{now.get(column.key)!r}. {advice}")
 
 
-def _columns(issued: Book, sheet: str) -> dict[tuple[int, int], tuple[Column, bool, Entry]]:
+def _checked_columns(issued: Book, sheet: str) -> dict[tuple[int, int], tuple[Column, bool, Entry]]:
     """Give the cells of inputs, conditions and texts: their column, whether it is for numbers, and their entry."""
     return {
         (rows.first + index, place): (column, rows.table.is_number(column), row.get(column.key))
@@ -43,14 +43,14 @@ def _columns(issued: Book, sheet: str) -> dict[tuple[int, int], tuple[Column, bo
     }
 
 
-def _plain(cell: Content) -> Entry:
+def _read_plain(cell: Content) -> Entry:
     value = read_text(cell)
     return value.replace("\r\n", "\n") if isinstance(value, str) else value
 
 
 def _is_shown(old: Content, new: Content) -> bool:
     """Tell whether a formula shows what it was issued with; True where a program saved no value."""
-    was, now = _plain(old), _plain(new)
+    was, now = _read_plain(old), _read_plain(new)
     if was is None or now is None:
         return True
     if isinstance(was, float) and isinstance(now, float):
@@ -70,7 +70,7 @@ def _formula_finding(old: Content, new: Content, *, is_unchanged: bool) -> tuple
 
 
 def _constant_finding(old: Content, new: Content) -> tuple[str, str] | None:
-    was, now = _plain(old), _plain(new)
+    was, now = _read_plain(old), _read_plain(new)
     if same_entry(was, now):
         return None
     if was is None:
@@ -86,7 +86,7 @@ def tampering(issued: Book, returned: Book, *, is_unchanged: bool) -> Iterator[F
     for rows in issued.tables.values():
         yield from _text_findings(rows, returned)
     for sheet, cells in issued.sheets.items():
-        there, columns = returned.sheets[sheet], _columns(issued, sheet)
+        there, columns = returned.sheets[sheet], _checked_columns(issued, sheet)
         for place in sorted(cells.keys() | there.keys()):
             old, new = cells.get(place, EMPTY), there.get(place, EMPTY)
             column, is_number, entry = columns.get(place, (None, True, None))
@@ -152,7 +152,7 @@ def _hidden(issued: Book, title: str, was: SheetMarks, now: SheetMarks) -> Itera
             yield Finding(title, "hidden", f"{', '.join(hidden)}: the {many} hidden, and stood open when issued.")
 
 
-def _names(issued: Book, returned: Book) -> Iterator[Finding]:
+def _name_findings(issued: Book, returned: Book) -> Iterator[Finding]:
     was, now = issued.marks.names, returned.marks.names
     for name, cell in was.items():
         if not same_formula(cell, now.get(name, "")):
@@ -196,7 +196,7 @@ def _unreadable(issued: Book, returned: Book) -> Iterator[Finding]:
                 yield Finding(f"{sheet}!{cell_name(*place)}", "hidden", f"cannot be read: {why}.")
 
 
-def _conditions(issued: Book, returned: Book) -> Iterator[Finding]:
+def _conditional_formats(issued: Book, returned: Book) -> Iterator[Finding]:
     """Tell of conditional formats that make a text unreadable."""
     for sheet, marks in returned.marks.sheets.items():
         known = issued.marks.sheets[sheet].conditions if sheet in issued.marks.sheets else ()
@@ -244,7 +244,7 @@ def _charts(issued: Book, returned: Book) -> Iterator[Finding]:
 
 def appearance(issued: Book, returned: Book) -> Iterator[Finding]:
     """Walk over what would make a reader see something else than the cells hold."""
-    for found in (_sheets, _names, _forms, _unreadable, _conditions, _charts):
+    for found in (_sheets, _name_findings, _forms, _unreadable, _conditional_formats, _charts):
         yield from found(issued, returned)
     message = returned.marks.calculation
     if message and message != issued.marks.calculation:

@@ -19,7 +19,7 @@ _TOTALS = ("total", "total_low", "total_high")
 _Sums = dict[tuple[str, str], list[float]]
 
 
-def _sums(case: Case, values: Values) -> _Sums:
+def _family_sums(case: Case, values: Values) -> _Sums:
     sums: _Sums = {}
     for line, span in zip(case.ops, values.cases[case.key].ops, strict=True):
         # An op without a time has its sum too, of 0: somebody may write one into the workbook.
@@ -30,7 +30,7 @@ def _sums(case: Case, values: Values) -> _Sums:
     return dict(sorted(sums.items()))
 
 
-def _row(
+def _family_row(
     number: int, case: Case, family: tuple[str, str], sums: _Sums, ops: CaseCells, first: int
 ) -> Iterator[Value]:
     yield from (*case.key, *family)
@@ -67,9 +67,9 @@ def write_families(
     """Write the sums of every case by kind and time source, and what use in a step adds to their widths."""
     first, rows, starts = page.first_row(), list[list[Value]](), {}
     for case in sheet_model.cases:
-        start, sums = len(rows), _sums(case, values)
+        start, sums = len(rows), _family_sums(case, values)
         for family in sums:
-            rows.append(list(_row(first + len(rows), case, family, sums, ops, first + start)))
+            rows.append(list(_family_row(first + len(rows), case, family, sums, ops, first + start)))
         for group, ends in sheet_model.uses.items() if case.machine in sheet_model.widened else ():
             bounds = (assumptions.of(f"{USE}{group}, {end}", "value") for end in ("low", "high"))
             widened = _in_use(case, group, first + start, sums, ends, tuple(bounds))
@@ -173,7 +173,7 @@ def _overheads(sheets: Sheets, case: Case, per: str, of: Triple, base: Span) -> 
     return cells
 
 
-def _step(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple, Triple | None]:
+def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple, Triple | None]:
     step = values.step
     forward = None
     if "forward" in step.passes:
@@ -209,7 +209,7 @@ def _epoch(sheets: Sheets, case: Case, values: CaseValues, step: Triple, forward
     return sheets.terms.add(case, EPOCH, "s", run.epoch_s, _each(*terms, join="+"), "sum of the terms above")
 
 
-def _run(sheets: Sheets, case: Case, values: CaseValues, epoch: Triple) -> None:
+def _run_terms(sheets: Sheets, case: Case, values: CaseValues, epoch: Triple) -> None:
     run, at, sheet_model = values.run, sheets.workloads.of, sheets.sheet_model
     workload = sheet_model.workload(case.workload)
     if run.run_s is None or run.epoch_s is None or workload.run.epochs is None:
@@ -239,10 +239,10 @@ def _add_case(sheets: Sheets, case: Case, values: CaseValues) -> None:
         f'IF({sheets.workloads.of(case.workload, "state")}="{CHANGED}",1,0)',
     ]
     sheets.terms.add(case, CHANGED_INPUTS, "1", 0.0, _each("+".join(counts)), "of its ops, machine and workload")
-    step, forward = _step(sheets, case, values)
+    step, forward = _step_terms(sheets, case, values)
     epoch = _epoch(sheets, case, values, step, forward)
     if epoch is not None:
-        _run(sheets, case, values, epoch)
+        _run_terms(sheets, case, values, epoch)
 
 
 def write_timings(

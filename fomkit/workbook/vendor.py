@@ -66,7 +66,7 @@ def _nameless(sheet_model: SheetModel) -> Machine:
     return Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
 
 
-def _workload(facts: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
+def _workload_for(facts: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
     times = {}
     if target in facts.given:
         time = facts.given[target]
@@ -79,7 +79,7 @@ def _workload(facts: WorkloadFacts, target: str, rate: Span | None) -> WorkloadF
     return _allowed(facts, given=times, jobs=jobs, made_with=made_with)
 
 
-def _evidence(line: OpLine) -> str:
+def _ground_of(line: OpLine) -> str:
     """Say what an op's time rests on; where other machines may be part of it, from the target's figures alone."""
     if line.time_source in ("", *_OWN_TABLE):
         return line.evidence
@@ -109,9 +109,11 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     return _allowed(
         sheet_model,
         machines=(own, _nameless(sheet_model)) if rated else (own,),
-        workloads=tuple(_workload(workload, target, rates[workload.name]) for workload in sheet_model.workloads),
+        workloads=tuple(
+            _workload_for(workload, target, rates[workload.name]) for workload in sheet_model.workloads
+        ),
         cases=tuple(
-            _allowed(case, ops=tuple(_allowed(line, evidence=_evidence(line)) for line in case.ops))
+            _allowed(case, ops=tuple(_allowed(line, evidence=_ground_of(line)) for line in case.ops))
             for case in sheet_model.cases
             if case.machine == target
         ),
@@ -124,7 +126,7 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     )
 
 
-def _texts(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
+def _texts_by_sort(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
     yield "title of the study", sheet_model.title
     for workload in sheet_model.workloads:
         yield "line names", workload.name
@@ -156,7 +158,7 @@ def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
     {'title of the study': ('spring offer',)}
     """
     found: dict[str, dict[str, None]] = {}
-    for sort, text in _texts(sheet_model):
+    for sort, text in _texts_by_sort(sheet_model):
         if text:
             found.setdefault(sort, {})[text] = None
     return {sort: tuple(texts) for sort, texts in found.items()}
@@ -191,12 +193,12 @@ def _key_columns() -> list[str]:
 def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
     """Give what makes ops themselves: a name only where the script makes the op by it, a pass where it matters."""
     rows = ops.reindex(columns=_key_columns())
-    named = [knows_op(cells) for cells in _cells(rows)]
+    named = [knows_op(cells) for cells in _as_csv(rows)]
     rows = rows.assign(op=rows["op"].where(pd.Series(named, rows.index), ""))
     return rows.assign(pass_name=rows["pass_name"].mask(rows["kind"].isin(PASS_FREE_KINDS), ""))
 
 
-def _cells(rows: pd.DataFrame) -> list[dict[str, str]]:
+def _as_csv(rows: pd.DataFrame) -> list[dict[str, str]]:
     """Write rows as the script reads them from the table."""
 
     def cell(value: object) -> str:
@@ -212,7 +214,7 @@ def _cells(rows: pd.DataFrame) -> list[dict[str, str]]:
 def _refusals(rows: pd.DataFrame) -> list[str]:
     """Say why the script cannot time a row, in the row's place; "" where it can."""
     found = []
-    for cells in _cells(rows):
+    for cells in _as_csv(rows):
         try:
             check_case(cells)
             found.append("")
@@ -221,7 +223,7 @@ def _refusals(rows: pd.DataFrame) -> list[str]:
     return found
 
 
-def _together(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _added(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for each in shares:
         for model, share in each.items():
@@ -252,46 +254,19 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
     if not any(map(len, found)):
         raise FomkitError("pack", "no op has a time, so none can be asked for. Choose another target.")
     together = pd.concat(found).groupby(keys, dropna=False, sort=False)
-    table = together.agg(note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _together))
+    table = together.agg(note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _added))
     table = table.reset_index().sort_values("seconds", ascending=False, kind="stable").drop(columns="seconds")
     return table.reindex(columns=[*column_names("TIMINGS"), "shares"]).reset_index(drop=True)
 
 
 _TO_FILL = ("time_s", "p25_s", "p75_s", "repeats", "harness", "library", "library_version", "note")
-_PAGE = """The {count} ops of cases.csv carry most of the predicted step time of {models}.
-Please time exactly these, and send the table back with its columns as they are.
-
-{shares}
-
-Where PyTorch runs on the machine:
-
-    python time_ops.py cases.csv -o timed.csv
-
-times each op, checks its result against double precision, and writes timed.csv with the device, clocks and
-software in the column note. It needs nothing but Python and PyTorch. --device cpu|cuda and --threads choose
-where; ops that it cannot make are named and left out.
-
-From a simulator, fill time_s (seconds for one execution, fixed costs of the harness taken off) and, where
-known, p25_s and p75_s (quartiles), repeats, harness (the simulator), library and library_version, and delete
-the rows without a time.
-
-What comes back becomes a machine profile with:
-
-    fomkit import timed.csv --facts facts.yaml -o machine.yaml
-
-where facts.yaml is a machine profile without timings, for example
-
-    schema: fomkit/machine/1
-    name: machine
-    party: vendor
-    device:
-      peak:
-        - {{dtype: fp32, engine: vector, rate: 15 TFLOP/s, source: "datasheet, 2026"}}
-      memory: {{capacity: 16 GiB, bandwidth: 900 GB/s, source: "datasheet, 2026"}}
-"""
+_PAGE = Path(__file__).with_name("pack.txt")
+"""What goes along with the table to fill, as a template."""
 
 
-def _lines(table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[str, float]) -> tuple[str, ...]:
+def _pack_lines(
+    table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[str, float]
+) -> tuple[str, ...]:
     template = "cases.csv carries {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
     found = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
     refused = table[table["refusal"] != ""].groupby(["kind", "dtype", "refusal"], sort=False)
@@ -313,9 +288,9 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
             requested[model] += share
             timed[model] += 0.0 if refusal else share
     sized = [name for name in _key_columns() if (table[name].notna() & (table[name] != "")).any()]
-    lines = _lines(table, requested, timed)
+    lines = _pack_lines(table, requested, timed)
     shares = "\n".join(f"- {line}" for line in lines)
-    page = _PAGE.format(count=len(table), models=", ".join(requested), shares=shares)
+    page = _PAGE.read_text(encoding="utf-8").format(count=len(table), models=", ".join(requested), shares=shares)
     files = {
         "cases.csv": format_as_given(table[[*sized, *_TO_FILL]], "TIMINGS"),
         "time_ops.py": script_text(),

@@ -84,7 +84,7 @@ def _bars(title: str, axis: str, horizontal: bool = False) -> BarChart:
     return chart
 
 
-def _reference(page: Page, placed: Placed, key: str, start: int, stop: int) -> Reference:
+def _block_reference(page: Page, placed: Placed, key: str, start: int, stop: int) -> Reference:
     column = placed.table.position(key)
     return Reference(page.sheet, min_col=column, min_row=placed.first + start, max_row=placed.first + stop - 1)
 
@@ -94,18 +94,18 @@ def _add_ratio_charts(page: Page, placed: Placed, targets: Iterable[str]) -> Non
     for target in targets:
         span = own_rows(placed, target)
         chart = _bars(f"{target}: ratio to the baseline, with intervals", "times the baseline")
-        series = Series(_reference(page, placed, "value", *span), title="ratio")
+        series = Series(_block_reference(page, placed, "value", *span), title="ratio")
         ends = (data_source.NumRef(f=placed.block(key, *span)) for key in ("plus", "minus"))
         plus, minus = (data_source.NumDataSource(numRef=end) for end in ends)
         series.errBars = error_bar.ErrorBars("y", "both", "cust", plus=plus, minus=minus)
         chart.series.append(series)
         # Unseen bars up to the high ends: programs scale an axis by its bars and would cut the error bars off.
-        room = Series(_reference(page, placed, "high", *span), title="high end")
+        room = Series(_block_reference(page, placed, "high", *span), title="high end")
         room.graphicalProperties = shapes.GraphicalProperties(noFill=True)
         room.graphicalProperties.line.noFill = True
         chart.series.append(room)
         chart.overlap = 100
-        chart.set_categories(_reference(page, placed, "workload", *span))
+        chart.set_categories(_block_reference(page, placed, "workload", *span))
         page.sheet.add_chart(chart, f"A{page.row}")
         page.row += _ROWS
 
@@ -142,9 +142,9 @@ def _add_op_charts(page: Page, sheets: Sheets) -> None:
         start = page.row
         placed = page.table(PARETO, rows, title)
         chart = _bars(title, "ms per step", horizontal=True)
-        series = Series(_reference(page, placed, "total", 0, len(rows)), title="time per step")
+        series = Series(_block_reference(page, placed, "total", 0, len(rows)), title="time per step")
         chart.series.append(series)
-        chart.set_categories(_reference(page, placed, "label", 0, len(rows)))
+        chart.set_categories(_block_reference(page, placed, "label", 0, len(rows)))
         page.sheet.add_chart(chart, f"G{start}")
         page.row = max(page.row, start + _ROWS)
 
@@ -193,7 +193,7 @@ _MAX_OPS = MAX_ROWS - 100
 """Ops that a sheet can hold and `fomkit review` reads back, with room for its other rows."""
 
 
-def _fill(book: Workbook, sheet_model: SheetModel, only: str | None) -> dict[str, Page]:
+def _fill_book(book: Workbook, sheet_model: SheetModel, only: str | None) -> dict[str, Page]:
     values = evaluate(sheet_model)
     pages = {name: Page(book.create_sheet(name)) for name in SHEETS}
     machines = input_sheets.write_machines(pages["Machines"], sheet_model)
@@ -243,7 +243,7 @@ def _set_up(pages: dict[str, Page]) -> None:
         sheet.sheet_view.showGridLines = False
 
 
-def _roles() -> set[tuple[str, str]]:
+def _roles_and_forms() -> set[tuple[str, str]]:
     tables = [table for table in vars(layout).values() if isinstance(table, layout.Table)]
     pairs = {(column.role, column.form) for table in tables for column in table.columns}
     forms = {(role, form) for _, form in pairs for role in ("formula", "condition", "idle")}
@@ -257,8 +257,8 @@ def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
         raise FomkitError("workbook", f"{rows:,} ops do not fit a sheet. Write fewer models or targets in one.")
     book = Workbook()
     book.remove(book.worksheets[0])
-    add_styles(book, _roles())
-    pages = _fill(book, shown, only)
+    add_styles(book, _roles_and_forms())
+    pages = _fill_book(book, shown, only)
     _set_up(pages)
     book.calculation.fullCalcOnLoad = True
     book.properties.creator, book.properties.title = "fomkit", shown.title[:200]

@@ -17,10 +17,10 @@ from fomkit.bench.journal import DESIGN, ENOUGH, WALL_FACTOR, Clocks, Verdict, c
 from fomkit.bench.run import Measured, MeasureSpec, measure
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.core.figure_table import METRICS
 from fomkit.plan.coverage import MEASURED_SPREAD
 from fomkit.plan.options import Options
 from fomkit.profiles.evidence import with_fits
+from fomkit.profiles.metrics import METRICS
 
 
 def requested(tmp_path: Path, **changes: object) -> MeasureSpec:

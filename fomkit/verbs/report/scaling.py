@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
+from fomkit.output.charts import scaling as draw_scaling
+from fomkit.output.charts import tornado as draw_tornado
 from fomkit.output.decisions import format_setting
 from fomkit.output.pages import Cell, Head, Listing, Section, Table
-from fomkit.output.plots.charts import scaling as draw_scaling
-from fomkit.output.plots.charts import tornado as draw_tornado
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.verbs.report.words import figure, frame_table, number, parameter, share
 from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.whatif.cases import OneModel
-from fomkit.whatif.measurements import Measurable
+from fomkit.whatif.parameters import Measurable
 from fomkit.whatif.sensitivity import Sensitivity
 from fomkit.whatif.sensitivity import sensitivity as work_out
 
@@ -128,7 +128,7 @@ MEASURED = 6
 """Measurements that are listed."""
 
 
-def _named(found: Sensitivity, sizes: Collection[str]) -> pd.DataFrame:
+def _effects_in_words(found: Sensitivity, sizes: Collection[str]) -> pd.DataFrame:
     """Give the effects, with the names of parameters in words."""
     table = found.table()
     return table.assign(parameter=[_word(name, sizes) for name in table["parameter"]])
@@ -138,7 +138,7 @@ def _word(name: str, sizes: Collection[str]) -> str:
     return f"size {name}" if name in sizes and name != "batch" else parameter(name)
 
 
-def _effects(effects: pd.DataFrame) -> Table:
+def _effects_table(effects: pd.DataFrame) -> Table:
     head = (Head("parameter"), Head("is", True), Head("varied from", True), Head("to", True),
             Head("elasticity", True, "by how many percent the answer changes for one percent of the parameter"),
             Head("swing", True, "between these ends, as a share of the answer"))  # fmt: skip
@@ -188,9 +188,9 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     )
     shown = figure(
         f"{key}-tornado", f"{name.capitalize()} as one parameter changes",
-        draw_tornado(_named(found, estimate.sizes), middle, "", name), says[0],
+        draw_tornado(_effects_in_words(found, estimate.sizes), middle, "", name), says[0],
         ("Bars start at the answer as it is. Blue is the parameter's lower value, orange its higher one.",),
-        _effects(_named(found, estimate.sizes)),
+        _effects_table(_effects_in_words(found, estimate.sizes)),
     )  # fmt: skip
     table = _to_measure(found.to_measure["measurements"])
     left = tuple(f"{parameter(name)}: {why}" for name, why in found.not_varied)

@@ -15,8 +15,8 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import format_quantity
+from fomkit.output.charts import compared as draw_compared
 from fomkit.output.pages import Cell, Figure, Head, Listing, Section, Table
-from fomkit.output.plots.charts import compared as draw_compared
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import op_frame, roof_frame
 from fomkit.plan.op_tables import composition_table, memory_table, pareto_table
@@ -54,7 +54,7 @@ def known_measurements() -> tuple[tuple[Measurement, ...], tuple[str, ...], tupl
     return tuple(rows), tuple(names), tuple(messages)
 
 
-def _cells(estimate: Estimate, rows: Sequence[Measurement]) -> tuple[CellVerdict, ...]:
+def _judged_cells(estimate: Estimate, rows: Sequence[Measurement]) -> tuple[CellVerdict, ...]:
     """Project and judge each measured figure of the model, those of this machine first."""
 
     def machine_of(name: str) -> Machine:
@@ -84,7 +84,7 @@ def _drawn(all_verdicts: Sequence[CellVerdict], here: str) -> Any:
     return pd.DataFrame(rows)
 
 
-def _text(span: Span | None, quantity: str) -> Cell:
+def _timing(span: Span | None, quantity: str) -> Cell:
     if span is None:
         return Cell("unknown")
     dimension = None if quantity == "sample_per_s" else "time_s"
@@ -95,7 +95,7 @@ def _text(span: Span | None, quantity: str) -> Cell:
     return value._replace(text=f"{value.text} ({ends[0]} to {ends[1]})")
 
 
-def _table(all_verdicts: Sequence[CellVerdict], here: str, level: float) -> Table:
+def _claims_table(all_verdicts: Sequence[CellVerdict], here: str, level: float) -> Table:
     head = (Head("measured where, what"), Head("projected", True), Head("measured", True),
             Head("projected / measured", True), Head("inside the interval"), Head("what may be claimed"),
             Head("why"), Head("source"))  # fmt: skip
@@ -106,7 +106,7 @@ def _table(all_verdicts: Sequence[CellVerdict], here: str, level: float) -> Tabl
         inside = {None: "", True: "yes", False: "no"}[cell.inside]
         sources = "; ".join(dict.fromkeys(row.source for row in cell.rows if row.source))
         rows.append((
-            Cell(_name(cell, here)), _text(cell.projected, cell.quantity), _text(cell.measured, cell.quantity),
+            Cell(_name(cell, here)), _timing(cell.projected, cell.quantity), _timing(cell.measured, cell.quantity),
             number(ratio), Cell(inside), Cell(_CLAIMS.get(one.claim or "", "nothing")), Cell(one.cause),
             Cell(sources),
         ))  # fmt: skip
@@ -129,9 +129,9 @@ def measured(
     )  # fmt: skip
     if not ours:
         return Section(f"{key}-measured", MEASURED_TITLE, tuple(more), absent=absent)
-    all_verdicts = _cells(estimate, ours)
+    all_verdicts = _judged_cells(estimate, ours)
     drawn = _drawn(all_verdicts, estimate.machine.name)
-    tables_shown = (_table(all_verdicts, estimate.machine.name, estimate.step.level),)
+    tables_shown = (_claims_table(all_verdicts, estimate.machine.name, estimate.step.level),)
     inside = [each.cell.inside for each in all_verdicts if each.cell.inside is not None]
     says = (
         f"{len(here)} measured figure{'s' * (len(here) != 1)} of {estimate.model.name} on "
@@ -151,7 +151,7 @@ def measured(
 MEMORY_TITLE = "Memory over the step"
 
 
-def _verdict(estimate: Estimate, peak_byte: float) -> str:
+def _memory_verdict(estimate: Estimate, peak_byte: float) -> str:
     holds = estimate.machine.device.capacity_byte
     peak = format_quantity(peak_byte, "byte", 3)
     has = "" if holds is None else format_quantity(holds.value, "byte", 3)
@@ -171,7 +171,7 @@ def memory(estimate: Estimate, key: str) -> Section:
         chart = Plots(estimate).memory()
     except FomkitError as error:
         return Section(f"{key}-memory", MEMORY_TITLE, absent=f"Unknown: {error.what}")
-    message = _verdict(estimate, float(live["all_byte"].max()))
+    message = _memory_verdict(estimate, float(live["all_byte"].max()))
     peak = live[live["all_byte"] == live["all_byte"].max()]
     at_peak = peak.drop_duplicates("role")[["role", "byte"]]
     shown = figure(
@@ -236,7 +236,7 @@ def roofline(estimate: Estimate, key: str) -> Section:
     caption = [
         "Each mark is an op, as large as its share of the time. Under the sloping line memory traffic limits it, "
         "under the flat one arithmetic. Choose a kind in the legend to see it alone; click an op to find it in "
-        "the table below.",
+        "the table below."
     ]
     if len(without):
         caption.append(

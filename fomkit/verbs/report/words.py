@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fomkit.core.figure_table import upper_bounds
 from fomkit.core.interval import Span
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.pages import Cell, Claim, Figure, Head, Listing, Section, Share, Table, Tile
 from fomkit.output.terminal import NARROW, NO_SPREAD
 from fomkit.plan.content import INTERVAL_MEANING
 from fomkit.plan.estimate import Estimate
+from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
     import altair as alt
@@ -57,18 +57,18 @@ BOUND: Mapping[str, str] = {
 }
 
 
-def _figure(value: float, dimension: str | None) -> str:
+def _figure_in_words(value: float, dimension: str | None) -> str:
     return format_number(value, 3) if dimension is None else format_quantity(value, dimension, 3)
 
 
 def amount(span: Span | None, dimension: str | None = "time_s") -> str:
     """Write the value of a span; ``unknown`` where there is none."""
-    return "unknown" if span is None else _figure(span.value, dimension)
+    return "unknown" if span is None else _figure_in_words(span.value, dimension)
 
 
 def both_ends(span: Span, dimension: str | None = "time_s") -> tuple[str, str]:
     """Write the low and the high end of a span."""
-    return _figure(span.low, dimension), _figure(span.high, dimension)
+    return _figure_in_words(span.low, dimension), _figure_in_words(span.high, dimension)
 
 
 def ends(span: Span | None, dimension: str | None = "time_s") -> str:
@@ -167,12 +167,12 @@ def frame_table(caption: str, frame: pd.DataFrame, columns: Mapping[str, str]) -
     """
     head = tuple(Head(_HEADS.get(name, name.replace("_", " ")), bool(kind)) for name, kind in columns.items())
     rows = tuple(
-        tuple(_cell(row[name], kind) for name, kind in columns.items()) for row in frame.to_dict("records")
+        tuple(_frame_cell(row[name], kind) for name, kind in columns.items()) for row in frame.to_dict("records")
     )
     return Table(caption, head, rows)
 
 
-def _cell(value: Any, kind: str) -> Cell:
+def _frame_cell(value: Any, kind: str) -> Cell:
     if kind == "share":
         return share(value)
     return number(value, None if kind == "count" else kind) if kind else Cell(str(value))

@@ -55,7 +55,7 @@ def _profiles(estimate: Estimate) -> Table:
     return Table(caption, (Head("what"), Head("from")), cells)
 
 
-def _facts(machine: Machine) -> Iterator[tuple[str, Fact, str]]:
+def _machine_facts(machine: Machine) -> Iterator[tuple[str, Fact, str]]:
     device = machine.device
     for peak in device.peaks:
         yield f"peak, {peak.dtype} {peak.engine}", peak.rate, "flop_per_s"
@@ -82,7 +82,7 @@ def _format_value(value: float, dimension: str) -> str:
 def _fact_table(machine: Machine) -> Table:
     head = (Head("fact"), Head("value", True), Head("interval", True), Head("basis"), Head("source"))
     rows = []
-    for name, fact, dimension in _facts(machine):
+    for name, fact, dimension in _machine_facts(machine):
         texts = [_format_value(value, dimension) for value in (fact.value, fact.low, fact.high)]
         spread = "none stated" if fact.low == fact.high else f"{texts[1]} to {texts[2]}"
         source = fact.source or "not said"

@@ -104,7 +104,7 @@ def _bounds(case: Case) -> dict[str, Ends]:
     return dict(sorted(shares.items(), key=lambda item: -item[1]["value"]))
 
 
-def _verdict(share: float) -> str:
+def _use_verdict(share: float) -> str:
     if isnan(share):
         return "unknown"
     return "well" if share >= WELL else "poorly" if share < POORLY else "partly"
@@ -127,7 +127,7 @@ def use_content(case: Case) -> Use:
     flop = sum(engine["flop"] for engine in engines)
     of_fastest = None if fastest is None or share is None else step.per(flop / fastest.rate.value)
     return {
-        "verdict": _verdict(float("nan") if share is None else share.value),
+        "verdict": _use_verdict(float("nan") if share is None else share.value),
         "at_peak_s": None if share is None else at_peak_s, "peak_fraction": span_content(share),
         "above_peak": None if share is None or share.value <= 1 else _why_above_peak(case), "engines": engines,
         "fastest": None if fastest is None else {
@@ -219,7 +219,7 @@ def _surety(finding: Finding) -> str | None:
     return "sure" if chance >= SURE else "likely" if chance >= LIKELY else "unsure"
 
 
-def _ends(of: Amount) -> Ends:
+def _amount_ends(of: Amount) -> Ends:
     return {"value": of.value, "low": of.low, "high": of.high}
 
 
@@ -229,8 +229,8 @@ def _stake(finding: Finding) -> Stake | None:
         return None
     per_day = saving.unit_per_day
     return {
-        "time_s": _ends(saving.step_s), "share": _ends(saving.share),
-        "unit_per_day": None if per_day is None else _ends(per_day),
+        "time_s": _amount_ends(saving.step_s), "share": _amount_ends(saving.share),
+        "unit_per_day": None if per_day is None else _amount_ends(per_day),
         "probability": None if finding.at_most else saving.chance, "at_most": finding.at_most,
     }  # fmt: skip
 
@@ -244,12 +244,12 @@ def _content(rule: Rule, finding: Finding) -> Found:
     }  # fmt: skip
 
 
-def _order(one: Found) -> tuple[int, bool, float]:
+def _finding_order(one: Found) -> tuple[int, bool, float]:
     place = ("advice", "rejected", "not_applicable").index(one["state"])
     return place, not one["urgent"], -one["stake"]["time_s"]["value"] if one["stake"] else 0.0
 
 
-def _best(findings: list[Found]) -> Found | None:
+def _best_tried(findings: list[Found]) -> Found | None:
     """Take the advice with most time at stake whose changed step was estimated, not bounded."""
     tried = [
         finding
@@ -259,7 +259,7 @@ def _best(findings: list[Found]) -> Found | None:
     return tried[0] if tried else None
 
 
-def _least(case: Case) -> Least | None:
+def _least_time(case: Case) -> Least | None:
     """Say what the step would take with every op at its floor, and for which share of it no floor is a bound.
 
     An op that beats its floor shows that it is none: another algorithm does less, or a cache holds its bytes.
@@ -289,8 +289,8 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
             "timings.",
         )
     case = Case(model, machine, options, before)
-    findings = sorted((_content(rule, one) for rule in RULES for one in rule.find(case)), key=_order)
-    best = _best(findings)
+    findings = sorted((_content(rule, one) for rule in RULES for one in rule.find(case)), key=_finding_order)
+    best = _best_tried(findings)
     return Advice(
         {
             "schema": SCHEMA, "fomkit": __version__, "model": model.name, "title": model.title,
@@ -299,7 +299,7 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
             "device_s": span_content(before.step_time.device_s), "unit_per_day": span_content(before.unit_per_day),
             "unit": model.unit.name, "coverage": dict(before.coverage), "excludes": list(before.excludes),
             "use": use_content(case), "memory": memory_carriers(case),
-            "best": None if best is None else findings.index(best), "least": _least(case),
+            "best": None if best is None else findings.index(best), "least": _least_time(case),
             "overlap": "findings overlap: what one saves another cannot save again, so no sum is given",
             "findings": findings, "deviations": list(before.deviations), "conditions": conditions_content(before),
         }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.interval import Span, probability_above
 from fomkit.core.machine import Machine
@@ -28,8 +29,6 @@ from fomkit.prediction.rates import bounds
 from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from fomkit.whatif.advice.slow_ops import SlowOp
 
 

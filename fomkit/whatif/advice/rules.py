@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,8 +13,15 @@ from fomkit.plan.memory_of import BATCH, largest_batch
 from fomkit.plan.options import change_machine
 from fomkit.plan.step import INPUT
 from fomkit.whatif.advice.case import Case, Finding, changed_rows, does_not_apply, saving
-from fomkit.whatif.advice.products import faster_engine, misaligned, unfused_update
-from fomkit.whatif.advice.slow_ops import evidence, expensive_ops, low_use, seconds_of
+from fomkit.whatif.advice.slow_ops import (
+    evidence,
+    expensive_ops,
+    faster_engine,
+    low_use,
+    misaligned,
+    seconds_of,
+    unfused_update,
+)
 
 
 def input_bound(case: Case) -> list[Finding]:
@@ -154,15 +161,11 @@ ENOUGH = 0.01
 """A further doubling has to save so large a share, or the smaller batch is taken."""
 
 
-def _larger(case: Case, most: int) -> Iterator[int]:
-    batch = case.before.sizes[BATCH]
-    yield from (batch * 2**times for times in range(1, DOUBLINGS + 1) if batch * 2**times <= most)
-
-
 def _fastest(case: Case, most: int) -> Estimate | None:
     """Take the batch of most samples a second; the smaller one where they are about equal."""
-    best, least = None, case.before.step.value / case.before.sizes[BATCH] * (1 - ENOUGH)
-    for batch in _larger(case, most):
+    best, now = None, case.before.sizes[BATCH]
+    least = case.before.step.value / now * (1 - ENOUGH)
+    for batch in (now * 2**times for times in range(1, DOUBLINGS + 1) if now * 2**times <= most):
         other = case.again(batch=batch, sizes={**case.options.sizes, BATCH: batch})
         if case.lacks_times(other):
             return best

@@ -1,24 +1,31 @@
-"""The ops that a finding is about, those far above their floors, and what helps ops of a kind."""
+"""Rules about ops: products that the matrix engine cannot load, updates, and the ops far above their floors.
+
+With the ops that a finding is about, and what helps ops of a kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import isnan, nan
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
+from fomkit.core.errors import FomkitError
+from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, format_quantity
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS
+from fomkit.ops.precision import choose_formats
+from fomkit.ops.tables import TIMES
+from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import Near, distinct_ops, neighbour_content
-from fomkit.prediction.cascade import nearest_timings
+from fomkit.prediction.cascade import add_times, nearest_timings
 from fomkit.prediction.estimates import Record, records
-from fomkit.whatif.advice.case import Case, Finding, does_not_apply, saving
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
+from fomkit.prediction.exact import row_major
+from fomkit.whatif.advice.case import WORTH, Case, Finding, changed_rows, does_not_apply, saving
 
 REMEDIES: Mapping[str, str] = {
     "conv": "let the library search its algorithms (torch.backends.cudnn.benchmark = True), store images "
@@ -37,26 +44,19 @@ REMEDIES: Mapping[str, str] = {
 }
 
 
-def kinds_in_words(kinds: list[str], most: int = 3) -> str:
+TOP = 3
+"""Ops of a finding, and kinds of ops, that are listed."""
+
+
+def kinds_in_words(kinds: list[str]) -> str:
     """Write kinds as a list, the first ones only.
 
     >>> kinds_in_words(["conv", "norm"])
     'convolutions and normalisation'
     """
-    names = [KINDS[kind].title if kind in KINDS else kind for kind in kinds[:most]]
-    more = ["more"] if len(kinds) > most else []
-    *first, last = [*names, *more]
+    names = [KINDS[kind].title if kind in KINDS else kind for kind in kinds[:TOP]]
+    *first, last = [*names, *(["more"] if len(kinds) > TOP else [])]
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def remedies(kinds: list[str], most: int = 2) -> str:
-    """Say what helps the first of some kinds."""
-    found = [f"{KINDS[kind].title}: {REMEDIES[kind]}" for kind in kinds if kind in REMEDIES]
-    return "; ".join(found[:most])
-
-
-TOP = 3
-"""Ops of a finding that are listed."""
 
 
 def seconds_of(ops: pd.DataFrame) -> NDArray[np.float64]:
@@ -64,7 +64,7 @@ def seconds_of(ops: pd.DataFrame) -> NDArray[np.float64]:
     return (ops["time_s"] * ops["count"]).to_numpy(np.float64)
 
 
-def _label(row: Record) -> str:
+def _op_label(row: Record) -> str:
     """Write kind and sizes; of ops on elements only how many, for their bytes follow."""
     if row["kind"] == "optimizer" or isnan(float(row.get("numel", nan))):
         return shape_label(row)
@@ -72,7 +72,7 @@ def _label(row: Record) -> str:
     return f"{row['kind']} of {count:,.0f} element{'s' if count != 1 else ''}"
 
 
-def _sum(seconds: pd.Series[float]) -> float | None:
+def _known_sum(seconds: pd.Series[float]) -> float | None:
     """Add up; None where a term is unknown."""
     total = float(seconds.sum(skipna=False))
     return None if isnan(total) else total
@@ -83,11 +83,6 @@ SlowOp = TypedDict("SlowOp", {
     "step_time_s": float, "floor_s": float | None, "after_s": float | None, "time_source": str, "bound": str,
     "evidence": str, "nearest": list[Near],
 })  # fmt: skip
-
-
-def is_slower(one: SlowOp) -> bool:
-    """Tell whether an op takes longer in the changed step than now."""
-    return one["after_s"] is not None and bool(one["after_s"] > one["step_time_s"])
 
 
 def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | None = None) -> tuple[SlowOp, ...]:
@@ -112,16 +107,16 @@ def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | N
         near = nearest_timings(own.iloc[:1].reset_index(drop=True), case.fitted).get(0, [])
         found.append(
             {
-                "rows": own.index.tolist(), "op": str(row["op"]), "sizes": _label(row),
+                "rows": own.index.tolist(), "op": str(row["op"]), "sizes": _op_label(row),
                 "pass_name": str(row["pass_name"]), "dtype": str(row["dtype"]), "engine": str(row["engine"]),
                 "executions": float(own["count"].sum()), "step_time_s": float(own["seconds"].sum()),
-                "floor_s": _sum(own["floor_s"] * own["count"]),
-                "after_s": None if after_s is None else _sum(own["after_s"]),
+                "floor_s": _known_sum(own["floor_s"] * own["count"]),
+                "after_s": None if after_s is None else _known_sum(own["after_s"]),
                 "time_source": str(row["time_source"]), "bound": str(row["bound"]),
                 "evidence": str(row["evidence"]), "nearest": [neighbour_content(one) for one in near[:1]],
             }
         )  # fmt: skip
-    return tuple(sorted(found, key=is_slower))
+    return tuple(sorted(found, key=lambda one: (one["after_s"] or 0.0) > one["step_time_s"]))  # the slower last
 
 
 EXPENSIVE = 0.10
@@ -136,22 +131,23 @@ LONG_ENOUGH = 0.01
 _NO_FLOOR = "the machine states no rates from which a least time follows"
 
 
-def _shares(case: Case) -> pd.Series[float]:
+def _device_shares(case: Case) -> pd.Series[float]:
     """Give each row the share of the device's time that all rows equal to it take."""
     return case.ops["seconds"].groupby(identities(case.ops)).transform("sum") / case.device_s
 
 
-def _kinds(ops: pd.DataFrame) -> list[str]:
+def _kinds_by_time(ops: pd.DataFrame) -> list[str]:
     return [str(kind) for kind in ops.groupby("kind")["seconds"].sum().sort_values(ascending=False).index]
 
 
 def _to_the_floor(case: Case, rows: pd.Series[bool], says: str) -> Finding:
     above = rows & (case.ops["floor_s"] < case.ops["time_s"])
     after = case.with_times(above, case.ops["floor_s"])
-    kinds = _kinds(case.ops[above]) or _kinds(case.ops[rows])
+    kinds = _kinds_by_time(case.ops[above]) or _kinds_by_time(case.ops[rows])
+    remedies = [f"{KINDS[kind].title}: {REMEDIES[kind]}" for kind in kinds if kind in REMEDIES]
     return Finding(
         says=says,
-        do=(remedies(kinds) or "measure them alone on the machine first") + ".",
+        do=("; ".join(remedies[:2]) or "measure them alone on the machine first") + ".",
         sure="An upper bound for the same algorithm: no library reaches the stated rates, and some of these ops "
         "may be as fast as they can be.",
         saving=saving(case.before, after),
@@ -165,7 +161,7 @@ def expensive_ops(case: Case) -> list[Finding]:
     """Find single ops that take much of the step."""
     if case.ops["floor_s"].isna().all():
         return does_not_apply(_NO_FLOOR)
-    shares = _shares(case)
+    shares = _device_shares(case)
     rows = shares >= EXPENSIVE
     if not rows.any():
         return does_not_apply(
@@ -183,7 +179,7 @@ def low_use(case: Case) -> list[Finding]:
     ops = case.ops
     if ops["floor_s"].isna().all():
         return does_not_apply(_NO_FLOOR)
-    rows = (ops["floor_s"] <= LOW_USE * ops["time_s"]) & (_shares(case) >= LONG_ENOUGH)
+    rows = (ops["floor_s"] <= LOW_USE * ops["time_s"]) & (_device_shares(case) >= LONG_ENOUGH)
     if not rows.any():
         return does_not_apply(
             f"no op of {LONG_ENOUGH:.0%} of the device's time takes {1 / LOW_USE:.0f} times its least time"
@@ -198,6 +194,226 @@ def low_use(case: Case) -> list[Finding]:
             case,
             rows,
             f"{what} at {share} of what the machine's rates allow and take {taken / case.device_s:.0%} of the "
-            f"device's time, mostly {kinds_in_words(_kinds(ops[rows]))}.",
+            f"device's time, mostly {kinds_in_words(_kinds_by_time(ops[rows]))}.",
+        )
+    ]
+
+
+LOAD_BYTE = 16.0
+"""Matrix engines are fed by loads of so many bytes (NVIDIA, "Matrix Multiplication Background User's Guide",
+requirements to use tensor cores: sizes in multiples of 16 bytes)."""
+
+_DO = (
+    "Pad them: hidden sizes, classes or the vocabulary up to the next multiple, in the model's definition. What "
+    "else grows with a padded size (a softmax over the vocabulary) is not counted."
+)
+
+
+def _stored_rows(products: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
+    """Tell of m, n and k which are the length of a stored row: of A (m×k), of B (k×n) or of the result (m×n)."""
+    turned_a, turned_b = ((products[name] == 1).to_numpy(bool) for name in ("trans_a", "trans_b"))
+    return {"m": turned_a, "n": np.ones(len(products), bool), "k": ~turned_a | turned_b}
+
+
+def padded_sizes(products: pd.DataFrame) -> pd.DataFrame:
+    """Give m, n and k with the stored rows filled up to whole loads.
+
+    >>> import pandas as pd
+    >>> row = {"m": 4095.0, "n": 50257.0, "k": 768.0, "trans_a": 0.0, "trans_b": 0.0, "dtype": "fp16"}
+    >>> padded_sizes(pd.DataFrame([row])).values.tolist()
+    [[4095.0, 50264.0, 768.0]]
+    """
+    multiple = LOAD_BYTE / products["dtype"].astype("str").map(ITEM_BYTE).astype(float)
+    return products[["m", "n", "k"]].assign(
+        **{
+            name: products[name].where(~rows, np.ceil(products[name] / multiple) * multiple)
+            for name, rows in _stored_rows(products).items()
+        }
+    )
+
+
+def _misaligned(ops: pd.DataFrame) -> pd.Series[bool]:
+    products = (ops["kind"] == "gemm") & (ops["engine"] == "matrix")
+    found = products & False
+    if products.any():
+        own = ops[products]
+        found[products] = (padded_sizes(own) != own[["m", "n", "k"]]).any(axis="columns")
+    return found
+
+
+def _timed_so(case: Case, rows: pd.Series[bool]) -> int:
+    """Count the timings of such products in the machine's table."""
+    table = case.machine.timings
+    if not len(table) or "m" not in table.columns:
+        return 0
+    formats = set(case.ops.loc[rows, "dtype"].astype("str"))
+    own = table[table["dtype"].isin(formats)].reset_index(drop=True)
+    own = own[own["kind"] == "gemm"].reset_index(drop=True)
+    return int(_misaligned(row_major(own)).sum()) if len(own) else 0
+
+
+def _padded(case: Case, rows: pd.Series[bool]) -> Estimate:
+    fixed = case.fixed
+    sizes = padded_sizes(case.ops[rows])
+    ops = fixed.ops.copy()
+    at = sizes.index[sizes.index < len(ops)]
+    padded = row_major(ops.iloc[at])
+    for name in ops.columns.intersection(["trans_a", "trans_b", "layout"]).tolist():
+        ops.loc[ops.index[at], name] = padded[name].to_numpy()
+    ops.loc[ops.index[at], ["m", "n", "k"]] = sizes.loc[at].to_numpy(np.float64)
+    return case.again(model=replace(fixed, ops=ops), sizes={}, batch=None)
+
+
+def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
+    after, timed = _padded(case, rows), _timed_so(case, rows)
+    after_s = seconds_of(after.ops)[: len(case.ops)]
+    count = int(rows.sum())
+    what = f"{count} products on the matrix engine have" if count > 1 else "One product on the matrix engine has"
+    says = f"{what} rows of numbers that are no multiple of {LOAD_BYTE:.0f} bytes."
+    timed_text = (
+        f"The machine's table has {timed:,} such timings" if timed else "The machine's table has no such timing"
+    )
+    found = Finding(
+        says=says,
+        do=_DO,
+        sure=f"The padded products were estimated again. {timed_text}.",
+        saving=saving(case.before, after.ops),
+        column="m, n, k (with trans_a, trans_b), engine",
+        rows=evidence(case, rows, after_s),
+    )
+    yield found
+    if found.state == "advice" or timed or not len(case.machine.timings):
+        return
+    longer_s = _without_the_engine(case, rows) - float(case.ops.loc[rows, "seconds"].sum())
+    if longer_s > WORTH * case.before.step.value:
+        more = format_quantity(longer_s, "time_s", 3)
+        yield Finding(
+            says=f"{says} Where the library cannot feed the matrix engine with them, a step takes up to {more} "
+            "more than estimated.",
+            do=_DO,
+            sure="Nobody knows: the machine's table has no such timing, so they are estimated as if they were "
+            "aligned. The bound sets them on the vector engine, as cuBLAS did before version 11; newer ones lose "
+            "less. Time one of them.",
+            column=found.column,
+            rows=found.rows,
+        )
+
+
+def _without_the_engine(case: Case, rows: pd.Series[bool]) -> float:
+    """Give what the products take on the vector engine [s]."""
+    own = case.ops[rows].drop(columns=[*(column.name for column in TIMES), "floor_s", "seconds"], errors="ignore")
+    timed = add_times(own.assign(engine="vector").reset_index(drop=True), case.fitted, checked=True)
+    return float(np.nansum(seconds_of(timed)))
+
+
+def misaligned(case: Case) -> list[Finding]:
+    """Find products that the matrix engine cannot load whole."""
+    on_engine = (case.ops["engine"] == "matrix") & (case.ops["kind"] == "gemm")
+    if not on_engine.any():
+        return does_not_apply("no matrix product of the step runs on a matrix engine")
+    rows = _misaligned(case.ops) & case.ops["seconds"].notna()
+    if not rows.any():
+        return does_not_apply(f"the rows of all its products are multiples of {LOAD_BYTE:.0f} bytes")
+    return list(_findings(case, rows))
+
+
+CANDIDATES: Mapping[str, str] = {
+    "tf32": "allow tf32 products (torch.set_float32_matmul_precision('high'))",
+    "bf16": "run under autocast in bfloat16 (torch.autocast, Keras: mixed_bfloat16)",
+    "mixed": "run under autocast in float16 with a scaled loss (torch.autocast, GradScaler, Keras: mixed_float16)",
+}
+"""Precisions that frameworks train in by a switch, the one nearest to fp32 first. fp8 needs more than a switch."""
+
+MOSTLY = 0.5
+"""Share of the flop in fp32 above which a step is one of fp32."""
+
+
+def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
+    try:
+        choose_formats(name, case.model.traced_with.get("framework", ""), case.machine)
+    except FomkitError:
+        return does_not_apply(f"nothing is known of {name} on {case.machine.name}")
+    after = case.again(precision=name)
+    if case.lacks_times(after):
+        return does_not_apply(f"in {name} part of the step has no time")
+    changed = changed_rows(case.before.ops, after.ops)[0]
+    after_s = seconds_of(after.ops)[: len(case.ops)]  # the casts of weights follow the rows of the step
+    products = case.ops["kind"].isin(MATRIX_KINDS).to_numpy(bool)
+    runs_in = sorted(set(case.ops.loc[products, "dtype"].astype("str")))
+    rows = case.ops["seconds"].notna() & (changed & products)
+    has = "" if (rate := _fastest_rate(case, after)) is None else f" of {format_quantity(rate, 'flop_per_s', 3)}"
+    found = Finding(
+        says=f"The products run in {' and '.join(runs_in)}; --precision {name} has an engine{has} here.",
+        do=f"{how[0].upper()}{how[1:]}; check that the training still converges, and ask again with "
+        f"--precision {name}: the other findings change with it.",
+        sure=f"The whole step was estimated again: {after.formats.message}.",
+        saving=saving(case.before, after.ops),
+        column="dtype, engine",
+        rows=evidence(case, rows, after_s),
+    )
+    return [found]
+
+
+def _fastest_rate(case: Case, after: Estimate) -> float | None:
+    """Give the fastest stated peak of the engines that the products run on then [flop/s]; None where none is."""
+    peaks = [case.machine.device.peak(*pair) for pair in set(after.formats.matrix.values())]
+    return max((peak.rate.value for peak in peaks if peak is not None), default=None)
+
+
+def faster_engine(case: Case) -> list[Finding]:
+    """Find a narrower number format in which the step is faster."""
+    ops = case.ops
+    if case.options.precision not in (None, "fp32"):
+        return does_not_apply(f"the step was asked for in {case.options.precision}")
+    wide = (ops["dtype"] == "fp32") & ops["kind"].isin(MATRIX_KINDS)
+    share = case.share_of_products(wide)
+    if share < MOSTLY and not case.before.formats.name.startswith("fp32"):
+        return does_not_apply(f"only {share:.0%} of the arithmetic of its products is in fp32")
+    if not case.machine.device.peaks and not len(case.machine.timings):
+        return does_not_apply("the machine states no number formats")
+    found = [one for name, how in CANDIDATES.items() for one in _in_precision(case, name, how)]
+    best = min(
+        (one.saving.ratio.value for one in found if one.saving is not None and one.state == "advice"), default=0.0
+    )
+    return [
+        replace(one, rejected="another format saves more")
+        if one.state == "advice" and one.saving is not None and one.saving.ratio.value > best
+        else one
+        for one in found
+    ]
+
+
+FUSED = "fused"
+
+
+def unfused_update(case: Case) -> list[Finding]:
+    """Find out what a fused update saves."""
+    updates = case.ops["kind"] == "optimizer"
+    if not updates.any():
+        return does_not_apply("the step has no update")
+    rows = updates & (case.ops["impl"] != FUSED)
+    if not rows.any():
+        return does_not_apply("the update is fused already")
+    ops = case.model.ops
+    model = replace(
+        case.model, ops=ops.assign(impl=ops["impl"].astype("object").mask(ops["kind"] == "optimizer", FUSED))
+    )
+    after = case.again(model=model)
+    rules = ", ".join(sorted(set(case.ops.loc[rows, "rule"].astype("str"))))
+    if case.lacks_times(after):
+        return does_not_apply(f"there is no known fused update for {rules}")
+    impl = ", ".join(sorted(set(case.ops.loc[rows, "impl"].astype("str"))))
+    took = case.ops.loc[rows, "seconds"].sum() / case.device_s
+    words = {"foreach": "a few kernels over lists of tensors", "per_tensor": "several kernels for each tensor"}
+    return [
+        Finding(
+            says=f"The update ({rules}) runs as {words.get(impl, impl)} and takes {took:.1%} of the device's "
+            "time; one fused kernel reads and writes less.",
+            do=f"Ask for it: torch.optim with fused=True. The trace's '{impl}' may be the default of the trace "
+            "and not what your training does; check first.",
+            sure="The update was estimated again as one kernel, by the bytes it has to move.",
+            saving=saving(case.before, after.ops),
+            column="impl",
+            rows=evidence(case, rows, seconds_of(after.ops)[: len(case.ops)]),
         )
     ]

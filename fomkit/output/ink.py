@@ -57,7 +57,7 @@ def check_plotting(where: str, *more: str) -> None:
         raise FomkitError(where, f"needs {', '.join(absent)}, not installed here. Run: {install_hint('report')}")
 
 
-def _plain(value: Any) -> Any:
+def _json_cell(value: Any) -> Any:
     """Give a cell as JSON has it; what is not known is null."""
     if hasattr(value, "item"):
         value = value.item()
@@ -66,7 +66,7 @@ def _plain(value: Any) -> Any:
 
 def values(frame: pd.DataFrame) -> alt.InlineData:
     """Put a table into a figure; any number of rows, NaN as null."""
-    rows = [{str(name): _plain(cell) for name, cell in row.items()} for row in frame.to_dict("records")]
+    rows = [{str(name): _json_cell(cell) for name, cell in row.items()} for row in frame.to_dict("records")]
     import altair as alt
 
     data = alt.InlineData(values=[])

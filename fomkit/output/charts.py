@@ -8,8 +8,8 @@ import pandas as pd
 
 from fomkit.core.units import format_number, format_quantity
 from fomkit.ops.vocabulary import BESIDE
+from fomkit.output import ink
 from fomkit.output.decisions import format_setting
-from fomkit.output.plots import ink
 
 if TYPE_CHECKING:
     import altair as alt

@@ -1,1 +1,0 @@
-"""Figures: a plain table in, a chart out."""

@@ -1,0 +1,122 @@
+"""Every figure that fomkit prints, read from the table ``metrics.csv``: its name, unit, direction and meaning.
+
+Times are averaged arithmetically, rates harmonically, ratios geometrically or not at all (Smith, CACM 31(10),
+1988; Fleming and Wallace, CACM 29(3), 1986). The levels are those of Deep500 (Ben-Nun et al., IPDPS 2019):
+operators, networks, training, distributed training; ``system`` is what a whole machine does.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Level = Literal["op", "network", "training", "distributed", "system"]
+Better = Literal["lower", "higher", "none"]
+Mean = Literal["arithmetic", "harmonic", "geometric", "none"]
+
+
+class Metric(NamedTuple):
+    """One figure.
+
+    `name`: the end of its place in the JSON output, lists left out: ``step_s``, ``peak.byte``; ``*`` stands for a
+      name in between. A value and its ends, low and high, are one figure.
+    `title`: what a printed table calls it.
+    `unit`: ``count``, ``ratio`` and ``share`` are plain numbers; ``mixed`` is that of the figure spoken of.
+    `mean`: the one mean that may be taken over it.
+    `by`: the commands that give it, separated by blanks.
+    `keyed`: what its values are told apart by where it holds several, outermost first: ``machine, line``.
+    """
+
+    name: str
+    title: str
+    unit: str
+    level: Level
+    better: Better
+    mean: Mean
+    by: str
+    doc: str
+    keyed: str = ""
+
+
+def _read_metrics() -> tuple[Metric, ...]:
+    with Path(__file__).with_name("metrics.csv").open(encoding="utf-8", newline="") as file:
+        rows: list[Any] = [*csv.DictReader(file)]
+    return tuple(Metric(*(row[name] for name in Metric._fields)) for row in rows)
+
+
+METRICS = _read_metrics()
+
+
+class PeerColumn(NamedTuple):
+    """A column of Deep500's Table II: what it is, the figures here that answer it, or why there is none."""
+
+    column: str
+    what: str
+    ours: tuple[str, ...] = ()
+    absent: str = ""
+
+
+_TRAINS = "fomkit never trains: it knows the work of a step, not what the step learns"
+DEEP500: tuple[PeerColumn, ...] = (
+    PeerColumn("Perf", "performance", ("step_s", "flop_per_s", "unit_per_day")),
+    PeerColumn("Con", "convergence", absent=_TRAINS),
+    PeerColumn("Acc", "accuracy", absent=_TRAINS),
+    PeerColumn("Tim", "time", ("time_s", "step_s", "run_s")),
+    PeerColumn("Cos", "cost", ("money", "money_per_million")),
+    PeerColumn("Ene", "energy", ("energy_j", "wall_j")),
+    PeerColumn("Util", "utilisation", ("peak_fraction",)),
+    PeerColumn("Mem", "memory consumption", ("peak.byte", "roles")),
+    PeerColumn("Tput", "throughput", ("sample_per_s", "unit_per_day")),
+    PeerColumn("Brk", "timing breakdown", ("passes_s", "time_share")),
+    PeerColumn("Sca", "strong scaling", ("speedup", "efficiency")),
+    PeerColumn("Com", "communication", ("busy_s", "exposed_s")),
+    PeerColumn("TTA", "time to accuracy, by the user's curve of epochs", ("to_target_s",)),
+    PeerColumn("FTA", "final test accuracy", absent=_TRAINS),
+    PeerColumn("Lat", "latency of inference", ("latency_s",)),
+)
+"""Its columns of metrics; the others (closed, open, infrastructure, operators, the fields of application) say
+what a benchmark contains. They were written down after the paper and not compared with its print."""
+
+
+def title_of(name: str) -> str:
+    """Give what a printed table calls a figure.
+
+    >>> title_of("unit_per_day")
+    'units/day'
+    """
+    return next(metric.title for metric in METRICS if metric.name == name)
+
+
+def find_metric(path: Sequence[str], verb: str) -> Metric | None:
+    """Find what a figure of a verb's JSON is: the metric with the longest name that fits; None where it is none.
+
+    `path`: its place, lists and the ends of a span left out.
+
+    >>> find_metric(["models", "terms", "passes_s", "forward"], "estimate").unit
+    's'
+    >>> find_metric(["models", "lucky_number"], "estimate")
+    """
+    fitting = [metric for metric in METRICS if verb in metric.by.split() and _names_place(metric, path)]
+    return max(fitting, key=lambda one: one.name.count("."), default=None)
+
+
+def _names_place(metric: Metric, path: Sequence[str]) -> bool:
+    names = metric.name.split(".")
+    keys = len(metric.keyed.split(", ")) if metric.keyed else 0
+    for depth in range(keys + 1):
+        end = list(path[: len(path) - depth])[-len(names) :]
+        if len(end) == len(names) and all(a in ("*", b) for a, b in zip(names, end, strict=True)):
+            return True
+    return False
+
+
+def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:
+    """Say what figures are because of terms that nobody stated; "" without such terms.
+
+    >>> upper_bounds(["input", "start_up"])
+    'units/day are upper bounds, nobody stated: input, start_up'
+    """
+    terms = ", ".join(excludes)
+    return f"{of} are upper bounds, nobody stated: {terms}" if terms else ""
