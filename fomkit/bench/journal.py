@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -300,7 +300,7 @@ class Verdict:
         found.append(f"{verdict}: {enough:.0%} of each is enough{within}{advice}")
         return found
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> VerdictContent:
         """Give it as plain values."""
         return {
             "sufficient": self.sufficient,
@@ -315,6 +315,34 @@ class Verdict:
             "ended": self.ended,
             "resume": self.resume or None,
         }
+
+
+TimedShare = TypedDict("TimedShare", {"of": str, "timed_share": float})
+
+
+class VerdictContent(TypedDict):
+    """How far a run of timings came."""
+
+    sufficient: bool
+    shares: list[TimedShare]
+    enough_share: float
+    wanted_ops: int
+    timed_ops: int
+    clock: str
+    measuring_s: float
+    measuring_wall_s: float
+    budget_s: float
+    ended: str
+    resume: str | None
+
+
+class MeasuredContent(VerdictContent):
+    """What was measured of ops on a machine, and the files it stands in."""
+
+    schema: str
+    machine: str
+    files: list[str]
+    notes: list[str]
 
 
 def enough_of(whose: str) -> float:

@@ -7,16 +7,14 @@ says the table of metrics. Other keys may come.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from typer.testing import CliRunner
 
@@ -144,8 +142,35 @@ FILES: Mapping[str, type[Record]] = {
 }  # fmt: skip
 """What checks each of our files, by the word of its schema."""
 OF_VERB = {"campaign-cost": "campaign", "here": "validate", "grid": "compare", "measured": "measure",
-           "formulas": "show", "convolutions": "show"}  # fmt: skip
+           "formulas": "show", "convolutions": "show", "profiled": "profile"}  # fmt: skip
 """The verb whose figures they are, where the JSON has another name."""
+CONTENTS: Mapping[str, str] = {
+    "accept": "verbs.suite_content:AcceptContent",
+    "advise": "whatif.advice.advise:AdviceContent",
+    "campaign-cost": "verbs.suite_content:CampaignsContent",
+    "compare": "validation.grid:ComparedContent",
+    "convolutions": "plan.convolutions:Convolutions",
+    "cost": "verbs.cost:CostContent",
+    "estimate": "verbs.compare:Study",
+    "explain": "plan.evidence:Explanation",
+    "fom": "verbs.suite_content:SuiteContent",
+    "formulas": "verbs.model_view:Formulas",
+    "grid": "validation.grid:GridContent",
+    "here": "validation.here:HereContent",
+    "measured": "bench.journal:MeasuredContent",
+    "memory": "verbs.machine_view:Memory",
+    "predict": "plan.op_tables:PredictionContent",
+    "profiled": "verbs.profiling:Profiled",
+    "review": "workbook.review:ReviewContent",
+    "scaling": "verbs.scaling:ScalingContent",
+    "sensitivity": "whatif.sensitivity:SensitivityContent",
+    "show": "verbs.model_view:ModelContent verbs.machine_view:MachineView verbs.machine_view:Machines "
+    "verbs.looks:NamedProfiles output.glossary:MetricsContent",
+    "solve": "whatif.solve:SolveContent",
+    "sweep": "whatif.sweep_result:SweepContent",
+    "validate": "validation.validate:ValidationContent",
+}
+"""What each JSON is, by the word of its schema: the types of its content, after their modules."""
 _NUMBER: Entry = {"type": ["number", "null"]}
 _ENDS: Entry = {"type": "object", "properties": dict.fromkeys(("value", "low", "high"), _NUMBER)}
 _FIGURE: Entry = {
@@ -175,38 +200,6 @@ def file_schema(name: str) -> Entry:
     found["properties"]["schema"] = {"const": f"fomkit/{name}/1"}
     found["$defs"] = {**found.get("$defs", {}), **shared}
     return {"$schema": DRAFT, "title": f"fomkit/{name}/1", **found}
-
-
-Made: TypeAlias = tuple[str, ast.expr]
-"""An expression in the code that makes a part of some JSON, after its module."""
-
-
-@cache
-def _parsed_package() -> Mapping[str, ast.Module]:
-    folder = Path(fomkit.__file__).parent
-    paths = [path for path in sorted(folder.rglob("*.py")) if "shipped" not in path.parts]
-    names = [".".join(path.relative_to(folder.parent).with_suffix("").parts) for path in paths]
-    return {name: ast.parse(path.read_text("utf-8")) for name, path in zip(names, paths, strict=True)}
-
-
-def _typed(module: str, node: ast.expr) -> Any:
-    """Give the TypedDict that an expression names; None where it is something else."""
-    kind = vars(import_module(module)).get(node.id) if isinstance(node, ast.Name) else None
-    return kind if is_typeddict(kind) else None
-
-
-def _returned_by(module: str, name: str) -> list[Made]:
-    """Give what a function may return; nothing where it is none of ours, or it is open which."""
-    known = [(where, node) for where, tree in _parsed_package().items() for node in tree.body
-             if isinstance(node, ast.FunctionDef) and node.name == name]  # fmt: skip
-    here = [one for one in known if one[0] == module] or known
-    if len(here) == 1 and here[0][1].returns is not None and _typed(here[0][0], here[0][1].returns):
-        return [(here[0][0], here[0][1].returns)]
-    inside = list(ast.walk(here[0][1])) if len(here) == 1 else []
-    named = {ast.unparse(one.target): one.value for one in inside if isinstance(one, ast.AnnAssign)}
-    named |= {ast.unparse(one.targets[0]): one.value for one in inside if isinstance(one, ast.Assign)}
-    values = [one.value for one in inside if isinstance(one, ast.Return)]
-    return [(here[0][0], named.get(ast.unparse(one)) or one) for one in values if one is not None]
 
 
 def _any_of(parts: Sequence[Entry]) -> Entry:
@@ -255,62 +248,14 @@ def _schema_of_type(kind: Any, path: tuple[str, ...], verb: str) -> Entry:
     return {"type": _PLAIN[kind]} if kind in _PLAIN else {}
 
 
-def _schema_of(made: Made, path: tuple[str, ...], verb: str) -> Entry:
-    """Give the schema of what an expression makes at a place of a verb's JSON; {} is anything."""
-    module, node = made
-
-    def inner(*nodes: ast.expr) -> list[Entry]:
-        return [_schema_of((module, one), path, verb) for one in nodes]
-
-    if kind := _typed(module, node):
-        return _schema_of_type(kind, path, verb)
-    if isinstance(node, ast.Dict):
-        properties = dict[str, Entry]()
-        for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant):
-                place = (*path, str(key.value))
-                metric, found = find_metric(place, verb), _schema_of((module, value), place, verb)
-                properties[place[-1]] = found if metric is None else _schema_of_figure(metric, found)
-        return {"type": "object", "properties": properties, "required": list(properties)}
-    if isinstance(node, ast.IfExp):
-        return _any_of(inner(node.body, node.orelse))
-    if isinstance(node, ast.ListComp | ast.GeneratorExp):
-        return {"type": "array", "items": inner(node.elt)[0]}
-    if isinstance(node, ast.List):
-        parts = [one.value if isinstance(one, ast.Starred) else one for one in node.elts]
-        items = [one.get("items", {}) if isinstance(part, ast.GeneratorExp) else one
-                 for part, one in zip(parts, inner(*parts), strict=True)]  # fmt: skip
-        return {"type": "array", "items": _any_of(items)}
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id == "list":
-            return {"type": "array"}
-        return _any_of([_schema_of(one, path, verb) for one in _returned_by(module, node.func.id)])
-    return {"type": "null"} if isinstance(node, ast.Constant) and node.value is None else {}
-
-
-@cache
-def _literal_contents() -> Mapping[str, Sequence[Made]]:
-    """Give the literal dicts of the code that begin with a schema of ours, by its word."""
-    found: dict[str, list[Made]] = {}
-    functions = [(module, one) for module, tree in _parsed_package().items() for one in ast.walk(tree)
-                 if isinstance(one, ast.FunctionDef)]  # fmt: skip
-    for module, function in functions:
-        for node in ast.walk(function):
-            if isinstance(node, ast.Dict) and node.keys and ast.unparse(node.keys[0] or node) == "'schema'":
-                said, kind = node.values[0], function.returns
-                name = (
-                    vars(import_module(module))[said.id] if isinstance(said, ast.Name) else ast.literal_eval(said)
-                )
-                made = kind if kind is not None and _typed(module, kind) else node
-                found.setdefault(name.split("/")[1], []).append((module, made))
-    return found
-
-
 def content_schema(name: str) -> Entry:
     """Give the JSON Schema of what a verb prints by ``--json``."""
-    found = [_schema_of(one, (), OF_VERB.get(name, name)) for one in _literal_contents()[name]]
-    for one in found:
-        one["properties"]["schema"] = {"const": f"fomkit/{name}/1"}
+    verb = OF_VERB.get(name, name)
+    found = []
+    for place in CONTENTS[name].split():
+        room, _, kind = place.partition(":")
+        found.append(_schema_of_type(vars(import_module(f"fomkit.{room}"))[kind], (), verb))
+        found[-1]["properties"]["schema"] = {"const": f"fomkit/{name}/1"}
     return {
         "$schema": DRAFT,
         "title": f"fomkit/{name}/1",
@@ -321,8 +266,7 @@ def content_schema(name: str) -> Entry:
 
 def schemas() -> Mapping[str, Entry]:
     """Give docs/schema/, by the word of each schema."""
-    verbs = sorted(name for name in _literal_contents() if OF_VERB.get(name, name) in VERBS and name not in FILES)
-    return {**{name: file_schema(name) for name in FILES}, **{name: content_schema(name) for name in verbs}}
+    return {**{name: file_schema(name) for name in FILES}, **{name: content_schema(name) for name in CONTENTS}}
 
 
 PAGES: Mapping[str, Callable[[], str]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import TABLES
@@ -77,12 +77,21 @@ def glossary_page() -> str:
 _HEADERS = ("figure", "unit", "level", "better", "mean", "by", "what")
 
 
-def metrics_content() -> dict[str, Any]:
+ListedMetric = TypedDict("ListedMetric", {
+    "name": str, "title": str, "unit": str, "level": str, "better": str, "mean": str, "by": list[str], "doc": str,
+    "keyed": str,
+})  # fmt: skip
+OfDeep500 = TypedDict("OfDeep500", {"column": str, "what": str, "ours": tuple[str, ...], "absent": str})
+MetricsContent = TypedDict("MetricsContent", {"schema": str, "metrics": list[ListedMetric],
+                                              "deep500": list[OfDeep500]})  # fmt: skip
+
+
+def metrics_content() -> MetricsContent:
     """Give the table as plain content (``fomkit/show/1``)."""
     return {
         "schema": "fomkit/show/1",
-        "metrics": [{**metric._asdict(), "by": metric.by.split()} for metric in METRICS],
-        "deep500": [one._asdict() for one in DEEP500],
+        "metrics": [cast("ListedMetric", {**one._asdict(), "by": one.by.split()}) for one in METRICS],
+        "deep500": [cast("OfDeep500", one._asdict()) for one in DEEP500],
     }
 
 

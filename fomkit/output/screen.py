@@ -221,7 +221,7 @@ def named_sizes(content: Entry, without: str = "sizes fixed") -> str:
     return ", ".join(f"{name} {size}" for name, size in content["sizes"].items()) or without
 
 
-def format_profiles(rows: Sequence[Mapping[str, str]], screen: Screen = PLAIN) -> str:
+def format_profiles(rows: Sequence[Mapping[str, Any]], screen: Screen = PLAIN) -> str:
     """Write what can be named: models, suites, campaigns, then machines, each with its title."""
     page = Page(screen)
     page.rows(["", "name", "title"], ((row["what"], row["name"], row["title"]) for row in rows))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Range = TypedDict("Range", {"low": float, "high": float})
 Ends = TypedDict("Ends", {"value": float, "low": float, "high": float})
+MaybeEnds = TypedDict("MaybeEnds", {"value": float, "low": float | None, "high": float | None})
 Stated = TypedDict("Stated", {"value": float, "low": float, "high": float, "basis": str, "source": str})
 Priced = TypedDict("Priced", {"value": float, "low": float, "high": float, "basis": str, "source": str,
                               "currency": str, "per": str, "date": str})  # fmt: skip

@@ -42,6 +42,12 @@ Totals = TypedDict("Totals", {
 })  # fmt: skip
 
 
+class PredictionContent(Totals):
+    """The same as it is printed."""
+
+    schema: str
+
+
 @dataclass(frozen=True)
 class Prediction(Shown):
     """A table of ops with their times on one machine.

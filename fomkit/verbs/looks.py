@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
@@ -347,15 +347,20 @@ def _formulas(model: ModelProfile, options: Options) -> Answer:
     return Answer(content, formula_rows(content), format_formulas)
 
 
+NamedProfile = TypedDict("NamedProfile", {"what": str, "name": str, "title": str})
+NamedProfiles = TypedDict("NamedProfiles", {"schema": str, "profiles": list[NamedProfile]})
+
+
 def _profile_names() -> Answer:
     """List the profiles that there are to name."""
     from fomkit.output.screen import format_profiles
     from fomkit.profiles.campaigns import list_profiles
 
-    rows = [profile._asdict() for profile in list_profiles()]
-    return Answer(
-        {"schema": "fomkit/show/1", "profiles": rows}, rows, lambda _, *screen: format_profiles(rows, *screen)
-    )
+    rows: list[NamedProfile] = [
+        {"what": one.what, "name": one.name, "title": one.title} for one in list_profiles()
+    ]
+    content: NamedProfiles = {"schema": "fomkit/show/1", "profiles": rows}
+    return Answer(content, rows, lambda _, *screen: format_profiles(rows, *screen))
 
 
 def _method_view(model: ModelProfile, options: Options, machine: Machine | None, workspace: str | None) -> Answer:

@@ -212,11 +212,11 @@ def _link_line(link: Link) -> str:
 
 def _told_of_ops(found: Measured) -> Answer:
     """Say what was measured of ops, how sure it is, where it stands, and the next command."""
-    from fomkit.bench.journal import DESIGN
+    from fomkit.bench.journal import DESIGN, MeasuredContent
     from fomkit.output.machines import format_measured
 
     verdict, notes = found.verdict, list(found.machine.notes)
-    content = {
+    content: MeasuredContent = {
         "schema": "fomkit/measured/1", "machine": found.machine.name, **verdict.content(),
         "files": [str(file) for file in found.files], "notes": notes,
     }  # fmt: skip

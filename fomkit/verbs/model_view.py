@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.bench.measured_run import run_content
@@ -24,7 +24,7 @@ from fomkit.ops.groups import GROUPINGS, Grouping, Sums, add_up, fewest, group_l
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, resize_ops, sizes_used
 from fomkit.ops.views import SEPARATORS, TYPE_COLUMNS, has_lines, layer_census, split_by_line, tree_labels
-from fomkit.plan.content import Condition, conditions_content, span_content
+from fomkit.plan.content import Condition, Ends, MaybeEnds, conditions_content, span_content
 from fomkit.plan.coverage import Uses, coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
@@ -152,6 +152,54 @@ def _traced_at(
     return ops.drop(columns="traced_time_s"), (f"times of its ops were traced at {own} and are left out",)
 
 
+Missing = TypedDict("Missing", {"flop": float, "byte": float, "traced": NotRequired[float],
+                                "time": NotRequired[float]})  # fmt: skip
+OpSums = TypedDict("OpSums", {
+    "count": float, "distinct_ops": int, "flop": float | None, "byte": float | None, "intensity": float | None,
+    "flop_share": float | None, "byte_share": float | None, "missing": Missing,
+    "traced_s": NotRequired[float | None], "traced_share": NotRequired[float | None],
+    "time_share": NotRequired[float | None], "time_s": NotRequired[MaybeEnds | Ends | None],
+    "time_sources": NotRequired[dict[str, float]],
+})  # fmt: skip
+
+
+class OpGroup(OpSums):
+    """The same of a named group."""
+
+    group: str
+
+
+class Branch(OpGroup):
+    """The same of a level of a tree, and of it with all that is below."""
+
+    depth: int
+    inclusive: OpSums
+
+
+class OtherGroups(OpSums):
+    """The same of the groups that are not listed."""
+
+    groups: int
+
+
+class WholeStep(OpSums):
+    """The same of all ops."""
+
+    at_least: bool
+
+
+ByTop = TypedDict("ByTop", {"share": float, "reached": float, "measure": str, "rest": OtherGroups | None})
+GroupedBy = TypedDict("GroupedBy", {"name": str, "means": str, "separator": str | None})
+Counted = TypedDict("Counted", {"total": int | None, "trainable": int | None})
+ModelContent = TypedDict("ModelContent", {
+    "schema": str, "fomkit": str, "is": Literal["model"], "name": str, "title": str, "mode": str | None,
+    "parameters": Counted, "sizes": dict[str, int], "by": GroupedBy, "measure": str, "target": str | None,
+    "interval": float | None, "rows": list[OpGroup] | list[Branch], "total": WholeStep, "top": ByTop | None,
+    "measured": Mapping[str, object] | None, "layers": Census | None, "unsupported": list[str],
+    "deviations": list[str], "view": dict[str, str | int | float], "conditions": NotRequired[dict[str, Condition]],
+})  # fmt: skip
+
+
 def _maybe(value: float) -> float | None:
     return None if isnan(value) else value
 
@@ -160,10 +208,10 @@ def _share_of(part: float, whole: float) -> float | None:
     return None if isnan(part) or isnan(whole) or whole <= 0 else part / whole
 
 
-def _sums_entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
+def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
     """Put the sums of some ops in the form of an entry of ``rows``."""
     sums = add_up(ops, step.distinct)
-    content: dict[str, Any] = {
+    content: OpSums = {
         "count": sums.count, "distinct_ops": sums.distinct, "flop": _maybe(sums.flop), "byte": _maybe(sums.byte),
         "intensity": _maybe(sums.intensity), "flop_share": _share_of(sums.flop, step.total.flop),
         "byte_share": _share_of(sums.byte, step.total.byte),
@@ -204,28 +252,31 @@ def _measured_amount(entry: Mapping[str, Any], measure: Measure) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _sorted(entries: list[dict[str, Any]], measure: Measure) -> list[dict[str, Any]]:
-    def size(entry: Mapping[str, Any]) -> float:
+def _sorted(entries: list[OpGroup], measure: Measure) -> list[OpGroup]:
+    def size(entry: OpGroup) -> float:
         amount = _measured_amount(entry, measure)
         return -1.0 if isnan(amount) else amount
 
     return sorted(entries, key=size, reverse=True)
 
 
-def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[OpGroup], ByTop | None]:
     groups = step.ops.groupby(step.labels, sort=False)
-    entries = _sorted([{"group": str(name), **_sums_entry(step, rows)} for name, rows in groups], measure)
+    found: list[OpGroup] = [{"group": str(name), **_sums_entry(step, rows)} for name, rows in groups]
+    entries = _sorted(found, measure)
     if top is None:
         return entries, None
     cut = fewest({entry["group"]: _measured_amount(entry, measure) for entry in entries}, top)
     left = ~step.labels.isin(cut.groups)
-    rest = {"groups": len(entries) - len(cut.groups), **_sums_entry(step, step.ops[left])} if left.any() else None
-    totals = {"share": top, "reached": cut.reached, "measure": measure, "rest": rest}
+    rest: OtherGroups | None = None
+    if left.any():
+        rest = {"groups": len(entries) - len(cut.groups), **_sums_entry(step, step.ops[left])}
+    totals: ByTop = {"share": top, "reached": cut.reached, "measure": measure, "rest": rest}
     return [entry for entry in entries if entry["group"] in cut.groups], totals
 
 
-def _tree(step: _Step, separator: str, depth: int | None) -> list[dict[str, Any]]:
-    rows = []
+def _tree(step: _Step, separator: str, depth: int | None) -> list[Branch]:
+    rows = list[Branch]()
     for place in tree_labels(step.labels, separator, depth):
         own = _sums_entry(step, step.ops[step.labels.isin(place.own)])
         whole = place.inclusive if place.inclusive != place.own else None
@@ -244,9 +295,7 @@ def _by_line(model: ModelProfile, ops: pd.DataFrame) -> pd.DataFrame:
     return split_by_line(ops)
 
 
-def show_model(
-    model: ModelProfile, view: View, options: Options, machine: Machine | None = None
-) -> dict[str, Any]:
+def show_model(model: ModelProfile, view: View, options: Options, machine: Machine | None = None) -> ModelContent:
     """Look at one training step of a model by groups of its ops.
 
     `options`: batch and other sizes; precision and interval where times are predicted; `machine`: Machine to
@@ -262,25 +311,26 @@ def show_model(
     uses = uses_of(machine) if machine is not None else None
     step = _Step(ops, group_labels(ops, view.by), distinct, total, options.interval, uses)
     separator = SEPARATORS.get(view.by)
-    if separator is not None and view.top is None:
-        rows, top = _tree(step, separator, view.depth or None), None
-    else:
-        rows, top = _flat(step, measure, view.top)
+    is_tree = separator is not None and view.top is None
+    rows, top = _flat(step, measure, view.top) if not is_tree else ([], None)
     sizes = choose_sizes(model, options.wanted_sizes)
-    return {
+    content: ModelContent = {
         "schema": SCHEMA, "fomkit": __version__, "is": "model", "name": model.name, "title": model.title,
         "mode": model.traced_with.get("mode"),
         "parameters": {"total": model.parameters_total, "trainable": model.parameters_trainable}, "sizes": sizes,
         "by": {"name": view.by, "means": GROUPINGS[view.by], "separator": separator}, "measure": measure,
         "target": None if machine is None else machine.name,
-        "interval": options.interval if machine is not None else None, "rows": rows,
+        "interval": options.interval if machine is not None else None,
+        "rows": _tree(step, separator, view.depth or None) if separator is not None and is_tree else rows,
         "total": {**_sums_entry(step, ops), "at_least": model.at_least}, "top": top,
         "measured": None if model.measured is None else run_content(model.measured),
         "layers": census_content(model, sizes) if view.by == "kind" else None,
         "unsupported": list(model.unsupported), "deviations": list(notes),
         "view": {name: value for name, value in asdict(view).items() if value},
-        **({} if conditions is None else {"conditions": conditions}),
     }  # fmt: skip
+    if conditions is not None:
+        content["conditions"] = conditions
+    return content
 
 
 STEP = "step"

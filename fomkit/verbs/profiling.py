@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, cast
 
 from fomkit.core.errors import FomkitError
 from fomkit.plan.options import check_counts
@@ -316,7 +316,16 @@ def _what_a_run_lacks(model: ModelProfile) -> list[str]:
     return [f"note: {note}, or {given} of an estimate"]
 
 
-def _carrying(ops: pd.DataFrame, total: float) -> list[Mapping[str, Any]]:
+CarryingOp = TypedDict("CarryingOp", {"op": str, "count": float, "share": float})
+CarryingProduct = TypedDict("CarryingProduct", {
+    "product": str, "b": NotRequired[float], "m": NotRequired[float], "n": NotRequired[float],
+    "k": NotRequired[float], "count": float, "share": float,
+})  # fmt: skip
+Profiled = TypedDict("Profiled", {"schema": str, "lines": list[str], "flop": float, "at_least": bool,
+                                  "ops": list[CarryingOp], "products": list[CarryingProduct]})  # fmt: skip
+
+
+def _carrying(ops: pd.DataFrame, total: float) -> list[CarryingOp]:
     """Give the ops that carry `CARRIED` of a step's flop, by the framework's names, the largest first."""
     from fomkit.ops.groups import fewest
 
@@ -327,19 +336,21 @@ def _carrying(ops: pd.DataFrame, total: float) -> list[Mapping[str, Any]]:
     return [{"op": name, "count": count, "share": work / total} for name, work, count in rows]
 
 
-def _carrying_products(ops: pd.DataFrame, total: float) -> list[Mapping[str, Any]]:
+def _carrying_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]:
     """Give the sizes of the products that carry `CARRIED` of their flop, of all passes, the largest first."""
     from fomkit.ops.groups import fewest, shape_label
     from fomkit.ops.kinds import PRODUCT_KINDS
 
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, CarryingProduct] = {}
     rows = ops[ops["kind"].isin(PRODUCT_KINDS) & ops["work"].notna()].to_dict("records")
     for row in ({str(name): value for name, value in one.items()} for one in rows):
         label = shape_label({**row, "trans_a": 0.0, "trans_b": 0.0})
         sizes = {
             name: row[name] for name in "bmnk" if row.get(name) == row.get(name, "")
         }  # else NaN, or no column
-        one = found.setdefault(label, {"product": label, **sizes, "count": 0.0, "share": 0.0})
+        one = found.setdefault(
+            label, cast("CarryingProduct", {"product": label, **sizes, "count": 0.0, "share": 0.0})
+        )
         one["count"], one["share"] = one["count"] + row["count"], one["share"] + row["work"] / total
     shares = {label: one["share"] for label, one in found.items() if one["share"] > 0}
     return [found[label] for label in fewest(shares, CARRIED).groups] if shares else []
@@ -371,6 +382,6 @@ def told(model: ModelProfile) -> Answer:
     ]
     total = float(ops["work"].sum())  # of the rows that have a formula; the others are told above
     carrying, products = (_carrying(ops, total), _carrying_products(ops, total)) if total > 0 else ([], [])
-    content = {"schema": "fomkit/profiled/1", "lines": lines, "flop": total, "at_least": model.at_least,
+    content: Profiled = {"schema": "fomkit/profiled/1", "lines": lines, "flop": total, "at_least": model.at_least,
                "ops": carrying, "products": products}  # fmt: skip
     return Answer(content, products, format_profiled)

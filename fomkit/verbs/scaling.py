@@ -16,7 +16,7 @@ from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.job import describe_layout
-from fomkit.plan.content import Condition, Ends, Targeted, curve_content, span_content
+from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, curve_content, span_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.options import check_counts, options_of
 from fomkit.plan.run import RunTime, no_run, run_notes, time_to_target
@@ -81,9 +81,8 @@ PointContent = TypedDict("PointContent", {
 })  # fmt: skip
 Reference = TypedDict("Reference", {"mode": str, "devices": int, "batch": int, "step_s": Ends,
                                     "fits": bool | None})  # fmt: skip
-LinkEnds = TypedDict("LinkEnds", {"value": float, "low": float | None, "high": float | None})
 LinkContent = TypedDict("LinkContent", {
-    "tier": str, "channel": str, "direction": str, "alpha_s": LinkEnds, "byte_per_s": LinkEnds, "messages": str,
+    "tier": str, "channel": str, "direction": str, "alpha_s": MaybeEnds, "byte_per_s": MaybeEnds, "messages": str,
     "serialise_byte_per_s": float | None, "basis": str, "source": str,
 })  # fmt: skip
 Refused = TypedDict("Refused", {"mode": str, "nodes": int, "why": str})

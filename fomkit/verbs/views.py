@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import altair as alt
 
     from fomkit.plan.estimate import Estimate
+    from fomkit.plan.op_tables import Prediction
     from fomkit.verbs.cost import Cost
     from fomkit.whatif.advice.advise import Advice
     from fomkit.whatif.sensitivity import Sensitivity
@@ -163,12 +164,14 @@ def _comparison(found: Comparison) -> Answer:
     return Answer(content, with_ways(content), write, found.unfit)
 
 
-def _predicted(found: Any) -> Answer:
+def _predicted(found: Prediction) -> Answer:
     from pathlib import Path
 
     from fomkit.output.estimates import format_prediction
+    from fomkit.plan.op_tables import PredictionContent
 
-    content, name = {"schema": "fomkit/predict/1", **found.content()}, Path(found.where).name
+    content: PredictionContent = {"schema": "fomkit/predict/1", **found.content()}
+    name = Path(found.where).name
     said = [f"{found.where}: {line}" for line in found.said]
     return Answer(content, (), lambda whole, _=None: format_prediction(whole, name), said=said)
 
