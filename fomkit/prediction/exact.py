@@ -22,6 +22,7 @@ from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Rows, Table, Words, are, numbers
+from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places, alike
 from fomkit.prediction.rates import own_times
 
@@ -186,12 +187,31 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int,
         [rows.number(name) if name in _NUMBERS else rows.text(name).codes for name in (*keys, *free)]
     )
     distinct, found = rows.take(first), []
+    # Where traffic decides, an op that has timings of its own differs from what has no name.
+    apart = {cells[-1] for same in known.values() for _, cells in same if kind in VIEWS and VIEWS[kind].any_op} - {
+        ""
+    }
     for key, cells in zip(_cells(distinct, keys), _cells(distinct, free), strict=True):
         same = [(place, theirs[-1]) for place, theirs in known.get(key, ()) if _agree(cells, theirs)]
         # A timing that names the op says more than one for any op of the kind.
         named = [place for place, op in same if op]
-        found.append(tuple(named or [place for place, _ in same]))
+        found.append(tuple(named or [place for place, _ in same if cells[-1] not in apart]))
     return found, number
+
+
+def named_ops(rows: Rows) -> tuple[list[tuple[str, float]], Places]:
+    """Give the distinct names of ops with how many inputs they read, and each row's number of them."""
+    names, inputs = rows.text("op"), rows.filled("inputs", 1.0)
+    first, number = alike([names.codes, inputs])
+    return [(names.at(at), float(inputs[at])) for at in first.tolist()], number
+
+
+def op_flags(rows: Rows, ops: Sequence[tuple[str, float]]) -> list[Matrix]:
+    """Give a feature for each op that a fit tells apart (`named_ops`); others look like one without a name."""
+    if not ops:
+        return []
+    found, number = named_ops(rows)
+    return [flag(np.array([one == op for one in found], bool)[number]) for op in ops]
 
 
 def _repeatability(timings: pd.DataFrame, kind: str) -> float:
@@ -204,7 +224,8 @@ def _repeatability(timings: pd.DataFrame, kind: str) -> float:
     ]  # fmt: skip
     grouped = np.log(same["_time_s"]).groupby([same[name] for name in keys], dropna=False)
     deviation = (np.log(same["_time_s"]) - grouped.transform("median")).abs()
-    repeated = deviation[grouped.transform("size") > 1]
+    many = grouped.transform("size")
+    repeated = (deviation * np.sqrt(many / (many - 1)))[many > 1]
     return 1.4826 * float(repeated.median()) if len(repeated) else 0.0
 
 
@@ -246,7 +267,7 @@ def _hit(known: Rows, spread: float, interval: float) -> _Hit:
     z, names = half_width(interval), ("_time_s", "_p25_s", "_p75_s")
     seconds = np.stack([known.number(name) for name in names])
     time_s, p25_s, p75_s = np.median(seconds, 1)
-    below = above = math.exp(z * spread)
+    below = above = math.exp(z * spread * math.sqrt(1 + 1 / len(known)))
     if not np.isnan(p25_s + p75_s):
         with np.errstate(divide="ignore"):
             below, above = (max(one, 1.0) ** (z / half_width(0.5)) for one in (time_s / p25_s, p75_s / time_s))
