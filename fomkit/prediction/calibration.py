@@ -214,8 +214,13 @@ def _fit_rows(
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
-    """Give each row of a family the number of its shape group; fewer than three groups fall apart into rows."""
+    """Give each row of a family the number of its shape group; fewer than three groups fall apart into rows.
+
+    Streams timed for several models, a file of each, are left out file by file: who asks has another model.
+    """
     columns = [name for name in VIEWS[kind].groups if name in rows.columns]
+    if VIEWS[kind].any_op and "source_file" in rows and rows["source_file"].nunique() > 2:
+        columns = ["source_file"]
     groups = np.asarray(rows.groupby(columns, dropna=False, sort=True).ngroup(), np.int64)
     return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
 

@@ -175,6 +175,13 @@ def _agree(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
     return all(one == other or "" in (one, other) or one != one or other != other for one, other in pairs)
 
 
+def _names(timings: pd.DataFrame, kind: str) -> frozenset[str]:
+    """Name the ops with timings of their own, where traffic decides: what has no name says nothing of them."""
+    if kind not in VIEWS or not VIEWS[kind].any_op:
+        return frozenset()
+    return frozenset(estimates.as_rows(timings).take(are(timings, "kind", kind)).text("op").cells()) - {""}
+
+
 def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int, ...]], Places]:
     """Find the timings of the same op: their places, for each distinct one, and each row's number among these.
 
@@ -183,19 +190,16 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int,
     rows, keys = estimates.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
     free = (*KINDS[kind].optional, *(() if kind in PASS_FREE_KINDS else ("pass_name",)), "op")
     known = estimates.cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))
+    told = estimates.cached(timings, None, f"names of {kind}", partial(_names, timings, kind))
     first, number = alike(
         [rows.number(name) if name in _NUMBERS else rows.text(name).codes for name in (*keys, *free)]
     )
     distinct, found = rows.take(first), []
-    # Where traffic decides, an op that has timings of its own differs from what has no name.
-    apart = {cells[-1] for same in known.values() for _, cells in same if kind in VIEWS and VIEWS[kind].any_op} - {
-        ""
-    }
     for key, cells in zip(_cells(distinct, keys), _cells(distinct, free), strict=True):
         same = [(place, theirs[-1]) for place, theirs in known.get(key, ()) if _agree(cells, theirs)]
         # A timing that names the op says more than one for any op of the kind.
         named = [place for place, op in same if op]
-        found.append(tuple(named or [place for place, _ in same if cells[-1] not in apart]))
+        found.append(tuple(named or [place for place, _ in same if cells[-1] not in told]))
     return found, number
 
 

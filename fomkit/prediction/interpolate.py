@@ -138,9 +138,10 @@ def see(fit: Fit, rows: Table, kind: str, row_count: int) -> Matrix:
 
 
 def _seen(fit: Fit, features: Matrix, rows: Rows, kind: str) -> Matrix:
-    waves = VIEWS[kind].waves
-    more = [waves(rows, fit.form[0])] if waves and len(fit.form) else []
-    return np.column_stack([features, *more, *op_flags(rows, fit.ops)])
+    waves, more = VIEWS[kind].waves, op_flags(rows, fit.ops)
+    if waves and len(fit.form):
+        more.append(waves(rows, fit.form[0]))
+    return np.column_stack([features, *more]) if more else features
 
 
 def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
