@@ -228,8 +228,7 @@ def _repeatability(timings: pd.DataFrame, kind: str) -> float:
     ]  # fmt: skip
     grouped = np.log(same["_time_s"]).groupby([same[name] for name in keys], dropna=False)
     deviation = (np.log(same["_time_s"]) - grouped.transform("median")).abs()
-    many = grouped.transform("size")
-    repeated = (deviation * np.sqrt(many / (many - 1)))[many > 1]
+    repeated = deviation[grouped.transform("size") > 1]
     return 1.4826 * float(repeated.median()) if len(repeated) else 0.0
 
 
@@ -271,7 +270,7 @@ def _hit(known: Rows, spread: float, interval: float) -> _Hit:
     z, names = half_width(interval), ("_time_s", "_p25_s", "_p75_s")
     seconds = np.stack([known.number(name) for name in names])
     time_s, p25_s, p75_s = np.median(seconds, 1)
-    below = above = math.exp(z * spread * math.sqrt(1 + 1 / len(known)))
+    below = above = math.exp(z * spread)
     if not np.isnan(p25_s + p75_s):
         with np.errstate(divide="ignore"):
             below, above = (max(one, 1.0) ** (z / half_width(0.5)) for one in (time_s / p25_s, p75_s / time_s))

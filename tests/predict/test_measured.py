@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from costs.op_tables import conv, gemm, table, traffic
 from predict.machines import machine, timings
 
-from fomkit.core.interval import half_width
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import exact
 from fomkit.prediction.rates import clock_step
@@ -66,16 +63,6 @@ def test_a_timing_without_a_name_does_not_speak_for_an_op_that_the_table_names_e
     # What a product takes does not hang on what somebody calls it.
     named = {**GEMM, "m": 8, "op": "fc1", "time_s": 3e-5}
     assert look_up({**gemm(4, 5, 6), "op": "fc1"}, {**GEMM, "time_s": 1e-5}, named).time_s == 1e-5
-
-
-def test_two_timings_tell_their_spread_as_far_as_two_can():
-    pairs = [{**GEMM, "m": m, "time_s": 1e-5 * m * times} for m in range(4, 10) for times in (0.9, 1 / 0.9)]
-    answer = look_up(gemm(4, 5, 6), *pairs)
-    # A pair lies √2 of its deviation apart, and a third draw by √(1 + 1/2) of it from their middle.
-    deviation = 1.4826 * math.sqrt(2) * math.log(1 / 0.9)
-    width = math.exp(half_width(0.8) * deviation * math.sqrt(1.5))
-    assert answer.high_s / answer.time_s == pytest.approx(width, rel=0.01)
-    assert answer.time_s / answer.low_s == pytest.approx(width, rel=0.01)
 
 
 def test_duplicates_give_their_median_verbatim():
