@@ -175,7 +175,7 @@ def _agree(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
     return all(one == other or "" in (one, other) or one != one or other != other for one, other in pairs)
 
 
-def _names(timings: pd.DataFrame, kind: str) -> frozenset[str]:
+def _own_names(timings: pd.DataFrame, kind: str) -> frozenset[str]:
     """Name the ops with timings of their own, where traffic decides: what has no name says nothing of them."""
     if kind not in VIEWS or not VIEWS[kind].any_op:
         return frozenset()
@@ -190,7 +190,7 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int,
     rows, keys = estimates.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
     free = (*KINDS[kind].optional, *(() if kind in PASS_FREE_KINDS else ("pass_name",)), "op")
     known = estimates.cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))
-    told = estimates.cached(timings, None, f"names of {kind}", partial(_names, timings, kind))
+    told = estimates.cached(timings, None, f"names of {kind}", partial(_own_names, timings, kind))
     first, number = alike(
         [rows.number(name) if name in _NUMBERS else rows.text(name).codes for name in (*keys, *free)]
     )

@@ -15,7 +15,7 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, interpolate
-from fomkit.prediction.calibration import fit_mean, fit_timings
+from fomkit.prediction.calibration import fit_mean, fit_timings, shape_groups
 from fomkit.prediction.cascade import add_times, prepared
 from fomkit.prediction.families import training_rows
 from fomkit.prediction.gp import Hyper, correlation
@@ -237,6 +237,14 @@ def test_ops_of_one_traffic_that_take_unlike_times_are_told_apart():
     # Of one op alone nothing is to be told apart.
     alone = timings(*(one for one in rows if one["op"] == "turn"))
     assert "ops" not in fit_timings(add_costs(alone))["pointwise/fp32/vector/forward"]
+
+
+@pytest.mark.parametrize(("kind", "files", "groups"), [("norm", 3, 3), ("norm", 2, 12), ("gemm", 3, 12)])
+def test_streams_of_several_files_are_left_out_file_by_file(kind, files, groups):
+    sizes = {"numel": np.arange(12.0), "k": np.arange(12.0), "source_file": [str(at % files) for at in range(12)]}
+    found = shape_groups(pd.DataFrame(sizes), kind)
+    assert len(set(found.tolist())) == groups
+    assert files != groups or found.tolist() == [at % files for at in range(12)]
 
 
 def test_a_size_that_no_timing_varies_is_extrapolated_however_near(v100):
