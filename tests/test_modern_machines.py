@@ -40,7 +40,7 @@ LINKS = {
 }  # fmt: skip
 DEVICES = dict.fromkeys(LINKS, 8) | {"gb200": 4}
 ROWS = {
-    "a100-sxm": 8504, "h200-sxm": 14504, "h100-sxm": 14504, "b200-sxm": 14504, "gb200": 14336, "l40s": 14136,
+    "a100-sxm": 8504, "h200-sxm": 14504, "h100-sxm": 14504, "b200-sxm": 18504, "gb200": 18337, "l40s": 14136,
     "a100-pcie-40gb": 8765, "v100-pcie-32gb": 9050, "p100-pcie-16gb": 10767, "t4": 10774, "p4": 7132,
 }  # fmt: skip
 

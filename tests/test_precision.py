@@ -255,16 +255,23 @@ def test_a_prompt_in_fp8_rests_on_fp8_rows(llama_prompt: fomkit.ModelProfile) ->
     assert 1.3 < wide.step.value / found.step.value < 2.0
 
 
-def test_formats_of_scaled_blocks_are_priced_by_fp8_rows_at_their_own_rate(llama_prompt) -> None:
+def test_formats_of_scaled_blocks_have_rows_of_their_own_or_those_of_fp8(llama_prompt) -> None:
     fp8, mxfp8, nvfp4 = (
         fomkit.estimate(llama_prompt, "b200-sxm", precision=one) for one in ("fp8", "mxfp8", "nvfp4")
     )
     products = nvfp4.ops["dtype"].eq("nvfp4")
-    assert set(nvfp4.ops["time_source"][products]) == {"transferred"}
+    assert set(nvfp4.ops["time_source"][products]) <= {"measured", "interpolated"}
+    assert set(mxfp8.ops["time_source"][mxfp8.ops["dtype"].eq("mxfp8")]) == {"transferred"}
     assert mxfp8.step.value == pytest.approx(fp8.step.value, rel=0.01)
     assert mxfp8.step.high / mxfp8.step.low > 1.3 * fp8.step.high / fp8.step.low  # blocks were timed apart
+
     assert 0.55 < nvfp4.step.value / fp8.step.value < 0.75
-    assert nvfp4.step.high > fp8.step.value  # the interval reaches to what fp8 itself takes
+
+
+def test_scales_of_blocks_align_no_rows(llama_prompt: fomkit.ModelProfile) -> None:
+    """Known by facts only, a format of blocks takes what its bytes say: scales lie apart from the numbers."""
+    fp8, mxfp8 = (fomkit.estimate(llama_prompt, "b300-sxm", precision=one).step for one in ("fp8", "mxfp8"))
+    assert mxfp8.value == pytest.approx(fp8.value, rel=0.04)
 
 
 def test_experts_in_fp8_are_priced_by_their_rows_in_bf16() -> None:

@@ -246,12 +246,13 @@ def _any_of(parts: Sequence[Entry]) -> Entry:
 
 def _schema_of_figure(metric: Metric, made: Entry) -> Entry:
     """Say what a figure is; what has the unit of another may be text."""
+    if "properties" in made.get("items", {}):  # a list of entries is no figure
+        return made
     better = "" if metric.better == "none" else f" {metric.better.capitalize()} is better."
     keyed = f" By {metric.keyed}." if metric.keyed else ""
     mean = "" if metric.mean == "none" else f" The mean over several is {metric.mean}."
     said = f"{metric.doc[:1].upper()}{metric.doc[1:]}.{keyed}{better}{mean}"
-    known = "properties" in made or "properties" in made.get("items", {})  # a list of entries is no figure
-    numbers = made if known else {} if metric.unit == "mixed" else {"$ref": "#/$defs/figure"}
+    numbers = made if "properties" in made else {} if metric.unit == "mixed" else {"$ref": "#/$defs/figure"}
     return {"title": f"{metric.title} [{metric.unit}]", "description": said, **numbers}
 
 

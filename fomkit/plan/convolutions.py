@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import isnan
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict, cast
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from fomkit.ops.conv_methods import METHODS, method_costs
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.plan.content import Condition, conditions_content, span_content
+from fomkit.plan.content import Condition, Ends, conditions_content, span_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
@@ -133,6 +133,33 @@ _WORK = (
 )
 _TIMES = ("products_s", "transforms_s", "memory_s", "floor_s")
 _TITLES = {method.name: method.title for method in METHODS}
+MethodFigures = TypedDict("MethodFigures", {
+    "method": str, "title": str, "multiply_adds": float | None, "additions": float | None,
+    "multiplications": float | None, "flop": float | None, "work_depth": float | None,
+    "samples_at_once": float | None, "workspace_byte": float | None, "products_s": NotRequired[float | None],
+    "transforms_s": NotRequired[float | None], "memory_s": NotRequired[float | None],
+    "floor_s": NotRequired[float | None], "bound": NotRequired[str | None],
+})  # fmt: skip
+ConvLayer = TypedDict("ConvLayer", {
+    "modules": list[str], "pass_name": str, "shape": str, "dtype": str, "engine": str, "count": float,
+    "time_s": NotRequired[Ends | None], "time_source": NotRequired[str | None],
+    "evidence": NotRequired[str | None], "best": str | None, "methods": list[MethodFigures],
+    "absent": dict[str, str],
+})  # fmt: skip
+MethodSum = TypedDict("MethodSum", {
+    "method": str, "title": str, "possible_in": float, "best_in": float, "largest_workspace_byte": float | None,
+    "absent": dict[str, str],
+})  # fmt: skip
+ConvTotal = TypedDict("ConvTotal", {
+    "direct_s": float | None, "best_s": float | None, "time_s": Ends | None, "time_sources": dict[str, float],
+    "without_time": int,
+})  # fmt: skip
+Convolutions = TypedDict("Convolutions", {
+    "schema": str, "fomkit": str, "name": str, "title": str, "mode": str | None, "sizes": dict[str, int],
+    "target": str | None, "interval": float | None, "basis": str, "workspace_limit_byte": float | None,
+    "layers": list[ConvLayer], "methods": list[MethodSum], "total": ConvTotal | None, "deviations": list[str],
+    "conditions": NotRequired[dict[str, Condition]],
+})  # fmt: skip
 
 
 def _number(value: float) -> float | None:
@@ -164,67 +191,60 @@ def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
     return first.assign(count=groups["count"].sum().to_numpy(), modules=pd.Series(modules, first.index))
 
 
-def _methods(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _methods(rows: pd.DataFrame) -> Iterator[MethodFigures]:
     timed = "floor_s" in rows.columns
     for row in rows[rows["absent"] == ""].to_dict("records"):
         figures = {name: _number(row[name]) for name in (*_WORK, *(_TIMES if timed else ()))}
         bound = {"bound": row["bound"] or None} if timed else {}
-        yield {"method": row["method"], "title": _TITLES[row["method"]], **figures, **bound}
+        yield cast("MethodFigures", {"method": row["method"], "title": _TITLES[row["method"]], **figures, **bound})
 
 
-def _time(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what is known of the time of one execution, and where from; modelled by a table or rates, no method."""
-    known = not isnan(row["time_s"])
-    ends = {end: float(row[name]) for end, name in (("value", "time_s"), ("low", "low_s"), ("high", "high_s"))}
-    return {
-        "time_s": ends if known else None,
-        "time_source": row["time_source"] or None,
-        "evidence": row["evidence"] or None,
-    }
-
-
-def _layer(row: Mapping[str, Any], methods: pd.DataFrame, best: str) -> dict[str, Any]:
+def _layer(row: Mapping[str, Any], methods: pd.DataFrame, best: str) -> ConvLayer:
     absent = methods[methods["absent"] != ""]
-    return {
+    layer: ConvLayer = {
         "modules": row["modules"],
         "pass_name": row["pass_name"],
         "shape": shape_label(row).removeprefix("conv "),
         "dtype": row["dtype"],
         "engine": row["engine"],
         "count": float(row["count"]),
-        **(_time(row) if "time_s" in row else {}),
         "best": best or None,
         "methods": list(_methods(methods)),
         "absent": {_TITLES[name]: why for name, why in zip(absent["method"], absent["absent"], strict=True)},
     }
+    if "time_s" in row:  # of one execution, by a table or rates: of no method
+        ends: Ends = {"value": float(row["time_s"]), "low": float(row["low_s"]), "high": float(row["high_s"])}
+        layer["time_s"] = None if isnan(row["time_s"]) else ends
+        layer["time_source"], layer["evidence"] = row["time_source"] or None, row["evidence"] or None
+    return layer
 
 
-def _sums(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sums(layers: list[ConvLayer]) -> list[MethodSum]:
     """Say of each method how many executions it can compute, in how many it is best, and its largest workspace."""
-    found = []
+    found = list[MethodSum]()
     for method in METHODS:
         known = [(layer, one) for layer in layers for one in layer["methods"] if one["method"] == method.name]
         why: Counter[str] = Counter()
         for layer in layers:
             if method.title in layer["absent"]:
-                why[layer["absent"][method.title].partition(":")[0]] += layer["count"]
+                why[layer["absent"][method.title].partition(":")[0]] += int(layer["count"])
         found.append(
             {
                 "method": method.name,
                 "title": method.title,
                 "possible_in": sum(layer["count"] for layer, _ in known),
                 "best_in": sum(layer["count"] for layer in layers if layer["best"] == method.name),
-                "largest_workspace_byte": max((one["workspace_byte"] for _, one in known), default=None),
+                "largest_workspace_byte": max((one["workspace_byte"] or 0.0 for _, one in known), default=None),
                 "absent": {reason: f"{count:g}" for reason, count in why.most_common()},
             }
         )
     return found
 
 
-def _total(rows: pd.DataFrame, layers: list[dict[str, Any]], machine: Machine, level: float) -> dict[str, Any]:
+def _total(rows: pd.DataFrame, layers: list[ConvLayer], machine: Machine, level: float) -> ConvTotal:
     """Add up the floors of a step's convolutions by the direct method and by the best, beside their time."""
 
-    def floor_s(name: str, layer: Mapping[str, Any]) -> float:
+    def floor_s(name: str, layer: ConvLayer) -> float:
         wanted = layer["best"] if name == "best" else name
         found = [one["floor_s"] for one in layer["methods"] if one["method"] == wanted]
         return float("nan") if not found or found[0] is None else found[0] * layer["count"]
@@ -243,7 +263,7 @@ def _total(rows: pd.DataFrame, layers: list[dict[str, Any]], machine: Machine, l
 
 def convolutions_content(
     model: ModelProfile, options: Options, machine: Machine | None = None, limit_byte: float | None = None
-) -> dict[str, Any]:
+) -> Convolutions:
     """Say by which methods each convolution of a step can be computed, what each takes, and which is best.
 
     `options`: batch and other sizes; precision and interval where there is a machine; `machine`: whose rates give
@@ -262,7 +282,7 @@ def convolutions_content(
         _layer({str(name): cell for name, cell in row.items()}, by_op[place], best[place])
         for place, row in zip(rows.index, rows.to_dict("records"), strict=True)
     ]
-    return {
+    content: Convolutions = {
         "schema": SCHEMA,
         "fomkit": __version__,
         "name": model.name,
@@ -277,8 +297,10 @@ def convolutions_content(
         "methods": _sums(layers),
         "total": None if machine is None else _total(ops, layers, machine, options.interval),
         "deviations": [*notes, *_unknown(methods, machine)],
-        **({} if conditions is None else {"conditions": conditions}),
     }
+    if conditions is not None:
+        content["conditions"] = conditions
+    return content
 
 
 def _unknown(methods: pd.DataFrame, machine: Machine | None) -> Iterator[str]:

@@ -25,7 +25,7 @@ from fomkit.core.interval import half_width
 from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
-from fomkit.prediction.estimates import Table, item_bytes, numbers
+from fomkit.prediction.estimates import Table, digit_bytes, item_bytes, numbers
 from fomkit.prediction.gp import Flags, Matrix, Surfaces, Texts
 
 TILED, TWINS = "tiles/matrix", "twins/matrix"
@@ -195,8 +195,7 @@ def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
 
 def fills_vectors(products: Table) -> Flags:
     """Tell which products' stored rows are read 16 bytes at a time: no table in tiles timed others."""
-    # Scales of blocks stand apart: a format's own width is a power of two.
-    items = np.maximum(np.exp2(np.round(np.log2(16.0 / item_bytes(products)))), 1.0)
+    items = np.maximum(16.0 / digit_bytes(products), 1.0)
     return np.asarray((numbers(products, "n") % items == 0) & (numbers(products, "k") % items == 0))
 
 
@@ -304,9 +303,9 @@ def expert_features(rows: Table) -> Matrix:
 
 
 def expert_terms(rows: Table) -> Matrix:
-    """Give the terms (n × 5): call, flop, weights read, all tokens sent, and the tiles that whole experts fill."""
+    """Give the terms (n × 5): call, flop, weights read, all tokens sent, and the tiles of experts that are met."""
     b, m, n, k, experts, top_k = (numbers(rows, name) for name in ("b", "m", "n", "k", "experts", "top_k"))
     each, weights = m * top_k / experts, n * k
     read = np.minimum(b, np.maximum(each * b, 1.0)) * weights * item_bytes(rows)
-    tiles = np.where(each >= 1, np.ceil(each / EXPERT_TILE), 0.0) * b * weights
+    tiles = np.where(each >= 1, np.ceil(each / EXPERT_TILE), each) * b * weights
     return np.column_stack([np.ones(len(rows)), numbers(rows, "flop"), read, m * top_k * k, tiles])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, cast
 
 from fomkit import __version__
 from fomkit.bench.model_steps import NO_ENERGY
@@ -26,7 +26,7 @@ from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.validation import here_scores
 from fomkit.validation.here_scores import SOURCES, Compared, Trace, Traced, cases_of, shapes_of, step_of, time_step
-from fomkit.validation.scores import Aim, Range, check_aims, score
+from fomkit.validation.scores import Aim, AimContent, Range, ScoreContent, check_aims, score
 
 QUICK_RATIO = ("multilayer_perceptron", "convolutional", "autoencoder", "p1b3")
 """Models of the quick plan whose ops are timed on two threads as well: products and convolutions share them."""
@@ -285,16 +285,19 @@ TARGETS = {EXACT: (0.06, 0.15), UNSEEN: (0.15, 0.40)}
 
 StepContent = TypedDict("StepContent", {"value_s": float, "low_s": float, "high_s": float, "error": float,
                                         "hit": bool, "interval_score": float})  # fmt: skip
+StepJoule = TypedDict(
+    "StepJoule", {"value_j": float, "low_j": float, "high_j": float, "scope": str, "source": str}
+)
 ModelContent = TypedDict("ModelContent", {
     "model": str, "timed_s": float, "half_width": float | None, "drift": float | None, "exact": StepContent,
-    "unseen": StepContent, "energy": dict[str, Any] | None,
+    "unseen": StepContent, "energy": StepJoule | None,
 })  # fmt: skip
 RatioContent = TypedDict("RatioContent", {"model": str, "threads": int, "precision": str | None, "timed": float,
                                           "projected": float, "error": float})  # fmt: skip
 Skipped = TypedDict("Skipped", {"what": str, "reason": str})
 HereContent = TypedDict("HereContent", {
     "schema": str, "fomkit": str, "interval": float, "regressed": bool, "models": list[ModelContent],
-    "lines": list[dict[str, Any]], "ratios": list[RatioContent], "aims": list[dict[str, Any]],
+    "lines": list[ScoreContent], "ratios": list[RatioContent], "aims": list[AimContent],
     "seconds": dict[str, float], "skipped": list[Skipped], "notes": list[str],
 })  # fmt: skip
 
@@ -322,7 +325,7 @@ def content_of(proof: Proof) -> HereContent:
         "models": [
             {"model": exact.name, "timed_s": exact.timed_s, "half_width": proof.widths[exact.name],
              "drift": proof.drift[exact.name], "exact": _step(exact), "unseen": _step(unseen),
-             "energy": asdict(proof.energy[exact.name]) if exact.name in proof.energy else None}
+             "energy": cast("StepJoule", asdict(proof.energy[exact.name])) if exact.name in proof.energy else None}
             for exact, unseen in zip(proof.exact, proof.unseen, strict=True)
         ],
         "lines": [line.content() for line in lines],

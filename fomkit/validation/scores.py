@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
 
 import numpy as np
 
@@ -138,12 +138,22 @@ class Score:
     wrong_verdicts: Mapping[str, float] = field(default_factory=dict)
     medians: Mapping[str, float] = field(default_factory=dict)
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> ScoreContent:
         """Give the line as plain content; unknown is None."""
-        return {
+        known = {
             name: None if isinstance(value, float) and np.isnan(value) else value
             for name, value in asdict(self).items()
         }
+        return cast("ScoreContent", known)
+
+
+ScoreContent = TypedDict("ScoreContent", {
+    "comparison": str, "level": str, "machine": str, "what": str, "cases": int, "median": float | None,
+    "mean": float | None, "bias": float | None, "total": float | None, "hit_rate": float | None,
+    "interval_score": float | None, "half_width": float | None, "constant_score": float | None,
+    "peers": dict[str, tuple[float, float]], "hit_rates": dict[str, float], "brier": dict[str, float],
+    "wrong_verdicts": dict[str, float], "medians": dict[str, float],
+})  # fmt: skip
 
 
 def interval_scores(truth: Vector, low: Vector, high: Vector, level: float = DEFAULT_LEVEL) -> Vector:
@@ -275,10 +285,10 @@ class Verdict(NamedTuple):
     aim: Aim
     value: float
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> AimContent:
         """Give it as plain content; an unknown figure is None."""
         value = None if np.isnan(self.value) else self.value
-        return {**self.aim._asdict(), "value": value, "met": self.met, "kept": self.kept}
+        return cast("AimContent", {**self.aim._asdict(), "value": value, "met": self.met, "kept": self.kept})
 
     @property
     def met(self) -> bool:
@@ -289,6 +299,12 @@ class Verdict(NamedTuple):
     def kept(self) -> bool:
         """True where the figure is not past its tolerance."""
         return self.aim.tolerance.holds(self.value)
+
+
+AimContent = TypedDict("AimContent", {
+    "comparison": str, "level": str, "machine": str, "what": str, "figure": str, "target": tuple[float, float],
+    "tolerance": tuple[float, float], "value": float | None, "met": bool, "kept": bool,
+})  # fmt: skip
 
 
 def read_aims(path: Path) -> list[Aim]:

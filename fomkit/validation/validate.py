@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, cast
 
 from fomkit import __version__
 from fomkit.core.interval import DEFAULT_LEVEL, Span
@@ -16,7 +16,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import BINARY
 from fomkit.files.csv import read_rows
 from fomkit.parallel.job import activation_byte
-from fomkit.plan.content import span_content
+from fomkit.plan.content import Ends, span_content
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
 from fomkit.profiles.declared import load_layout
@@ -62,10 +62,19 @@ class Compared(NamedTuple):
         """Projected over published, less 1."""
         return self.projected.value / self.published - 1
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Published:
         """Give it as plain content."""
-        projected = {"projected": span_content(self.projected), "error": self.error}
-        return {**self._asdict(), **projected}
+        return {
+            "model": self.model, "technique": self.technique, "published": self.published,
+            "projected": span_content(self.projected), "unit": self.unit, "source": self.source,
+            "error": self.error,
+        }  # fmt: skip
+
+
+Published = TypedDict("Published", {
+    "model": str, "technique": str, "published": float, "projected": Ends, "unit": str, "source": str,
+    "error": float,
+})  # fmt: skip
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
@@ -178,9 +187,15 @@ class Headline(NamedTuple):
     target: scores.Range | None
     peers: Mapping[str, float]
 
-    def content(self) -> dict[str, object]:
+    def content(self) -> HeadlineContent:
         """Give it as plain content."""
-        return {**self._asdict(), "peers": dict(self.peers)}
+        return cast("HeadlineContent", {**self._asdict(), "peers": dict(self.peers)})
+
+
+HeadlineContent = TypedDict("HeadlineContent", {
+    "name": str, "words": str, "figure": str, "value": float, "cases": int, "target": tuple[float, float] | None,
+    "peers": dict[str, float],
+})  # fmt: skip
 
 
 def _short_answer(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
@@ -200,7 +215,15 @@ def _short_answer(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterato
             )
 
 
-def read_history(path: Path) -> list[dict[str, Any]]:
+class Earlier(TypedDict):
+    """Figures of an earlier version, by the names of headlines."""
+
+    date: str
+    version: str
+    figures: dict[str, float]
+
+
+def read_history(path: Path) -> list[Earlier]:
     """Read the figures of earlier versions; one that nobody knows is left out."""
     return [
         {"date": row.pop("date"), "version": row.pop("version"),
@@ -233,7 +256,7 @@ class Validation:
         """True where a figure is past its tolerance."""
         return not all(verdict.kept for verdict in self.verdicts)
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> ValidationContent:
         """Give everything as plain content (``fomkit/validate/1``)."""
         return {
             "schema": SCHEMA,
@@ -247,10 +270,23 @@ class Validation:
             "aims": [verdict.content() for verdict in self.verdicts],
             "not_scored": [{"what": what, "count": count, "reason": why} for what, count, why in self.not_scored],
             "published_as": NAME,
-            "sets": [told._asdict() for told in read_sets(shipped_folder("validation") / "sets.md")],
+            "sets": [
+                {"title": told.title, "set": told.set, "text": told.text}
+                for told in read_sets(shipped_folder("validation") / "sets.md")
+            ],
             "headlines": [one.content() for one in self.headlines],
             "history": read_history(shipped_folder("validation") / "history.csv"),
         }
+
+
+NotScored = TypedDict("NotScored", {"what": str, "count": int, "reason": str})
+Told = TypedDict("Told", {"title": str, "set": str, "text": str})
+ValidationContent = TypedDict("ValidationContent", {
+    "schema": str, "fomkit": str, "interval": float, "full": bool, "regressed": bool, "said": list[str],
+    "lines": list[scores.ScoreContent], "published": list[Published], "aims": list[scores.AimContent],
+    "not_scored": list[NotScored], "published_as": str, "sets": list[Told], "headlines": list[HeadlineContent],
+    "history": list[Earlier],
+})  # fmt: skip
 
 
 def _data_notes(full: bool) -> tuple[str, ...]:

@@ -188,6 +188,26 @@ def test_a_matrix_may_lie_in_a_cache_of_256_mib_and_in_no_larger_one(k, kept):
     assert ("no cache holds so much" in found.evidence(0)) is not kept
 
 
+def test_a_machine_that_nobody_timed_reaches_no_more_of_its_bandwidth_than_others() -> None:
+    rows, floor_s = add_costs(table(gemm(8300, 1, 8300))), 4 * (8300 * 8300 + 2 * 8300) / 1e12
+    known = machine(Device(peaks=(Peak("fp32", "vector", fact(1e13)),), byte_per_s=fact(1e12)))
+    times = as_answers({0: Timed(*(floor_s * half for half in (0.9, 0.7, 0.95)), "roofline", "", "as others")})
+    found = prior.name_bounds(as_rows(rows), times, known)
+    assert found.times[:, 0] / floor_s == pytest.approx([1 / prior.REACHED, 1.0, 1 / prior.REACHED])
+    assert found.evidence(0) == "as others; lifted to the memory floor over 95%"
+
+
+@pytest.mark.parametrize(("causal", "times"), [(0.0, 1.0), (1.0, 0.5)])
+def test_attention_by_its_arithmetic_takes_no_less_than_what_no_mask_skips(causal: float, times: float) -> None:
+    rows = add_costs(table({**attention(8, 32, 4096, 128), "causal": causal}))
+    floor_s = rows.at[0, "flop"] / 1e13
+    known = machine(Device(peaks=(Peak("fp32", "vector", fact(1e13)),), byte_per_s=fact(1e12)))
+    short = as_answers({0: Timed(*(floor_s * part for part in (0.3, 0.2, 0.4)), "roofline", "", "as others")})
+    assert prior.name_bounds(as_rows(rows), short, known).times[:, 0] / floor_s == pytest.approx(
+        [times / prior.BOOST] * 3
+    )
+
+
 def test_bounds_of_table_times_are_named_by_the_facts_and_else_not(x86):
     known = machine(ROUND, timings(timed_gemm(8, 8, 8, 9e-6), timed_gemm(4096, 1, 4096, 1e-4)))
     timed = add_times(add_costs(table(gemm(8, 8, 8), gemm(4096, 1, 4096))), known)

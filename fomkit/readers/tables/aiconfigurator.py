@@ -6,9 +6,9 @@ time is in them, so nothing is subtracted. What the collectors run was read in t
 that project):
 
 - A product is ``F.linear``: the weights are stored n×k (``trans_b`` 1). Six sets of factors take turns, so
-  weights come from device memory unless six of them fit the cache. ``fp8`` and ``fp8_block`` quantise bf16
-  activations first and write bf16; ``fp8_block`` has a scale per 128 values and another kernel: it is an op of
-  its own.
+  weights come from device memory unless six of them fit the cache. ``fp8``, ``fp8_block`` and ``nvfp4`` quantise
+  bf16 activations first and write bf16; ``fp8_block`` has a scale per 128 values and another kernel: it is an op
+  of its own.
 - Prefill attention is causal, with every query's keys in the pass (``q_len`` = ``kv_len``), and stores keys and
   values in the cache on the way; decoding has ``step`` keys in the cache before its one query (``isl`` 1), which
   sees all of them; an encoder's has as many keys as query heads and no mask. The same tensors every time: small
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 HARNESS = "aiconfigurator"
 DTYPES: Mapping[str, str] = {
-    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8", "fp8_block": "fp8", "int8": "int8",
+    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4",
+    "int8": "int8",
 }  # fmt: skip
 """Their names of number formats; rows with others are left out and counted."""
 
@@ -58,8 +59,8 @@ COLLECTIVES: Mapping[str, str] = {
 }  # fmt: skip
 NOTES: Mapping[str, str] = {
     "gemm": "aiconfigurator's products are means over a replayed CUDA graph of six F.linear with weights of their "
-    "own: warm, without host time. fp8 products quantise bf16 activations and write bf16; timings of the op "
-    "fp8_block_gemm scale blocks of 128 and stand for that op only.",
+    "own: warm, without host time. fp8 and nvfp4 products quantise bf16 activations and write bf16; timings of "
+    "the op fp8_block_gemm scale blocks of 128 and stand for that op only.",
     "attention": "aiconfigurator's attention is causal prefill, one new token over a cache, or an encoder's, by "
     "the backend of SGLang that a row names, in a replayed CUDA graph: but for an encoder's it also writes keys "
     "and values to the cache, and small tensors stay in the L2 cache.",
