@@ -19,7 +19,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
 from fomkit.prediction.donors import PRIOR, Others, condition
 from fomkit.prediction.estimates import as_rows
-from fomkit.prediction.exact import row_major
+from fomkit.prediction.exact import named_ops, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, distances
 from fomkit.prediction.interpolate import Fit
@@ -166,6 +166,20 @@ def fit_hyper(features: Matrix, target: Matrix, noise: Matrix, usual: Matrix | N
     return Hyper(values[:count], float(values[count]), float(values[-1]))
 
 
+def told_apart(rows: pd.DataFrame, kind: str) -> tuple[tuple[str, float], ...]:
+    """Name the ops of one traffic, with their inputs, that a fit looks at each by itself; of one op alone none.
+
+    A kernel that loads number by number takes twice as long for its bytes as one that loads 16 at once. What a
+    table times without a name may be any op.
+    """
+    if not VIEWS[kind].any_op:
+        return ()
+    found, number = named_ops(as_rows(rows))
+    many = np.bincount(number).tolist()
+    often = sorted(one for one, count in zip(found, many, strict=True) if one[0] and count >= FEWEST)
+    return tuple(often) if len(found) > 1 else ()
+
+
 def _fit_rows(
     rows: pd.DataFrame, kind: str, others: Others | None = None, left_out: int = -1, chip: Chip | None = None
 ) -> Fit:
@@ -185,10 +199,11 @@ def _fit_rows(
         found = condition(others, left_out, hidden, features, target, noise)
         mean = mean * np.exp(found.offset)
         return Fit(mean, found.hyper, found.target, *blank, np.empty(0), found.elsewhere, found.noise)
-    fit = Fit(fit_mean(terms, seconds), Hyper(np.empty(0), 0.0, 0.0), np.empty(0), *blank)
-    if chip is not None and len(rows) > LIMIT:
+    fit = Fit(fit_mean(terms, seconds), Hyper(np.empty(0), 0.0, 0.0), np.empty(0), *blank,
+              ops=told_apart(rows, kind))  # fmt: skip
+    if chip is not None and len(rows) > LIMIT and view.waves is not None:
         some = np.arange(0, len(rows), -(-len(rows) // FORM_ROWS))
-        form = fit_form(tiled(rows.iloc[some], chip), chip, seconds[some])
+        form = fit_form(tiled(rows.iloc[some], chip), chip, seconds[some]) if view.tiles else ()
         fit = fit._replace(form=np.array([*chip, *form]))
     residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
     # Above the limit every so-manieth row: lengths need no more to be known well.
@@ -199,8 +214,13 @@ def _fit_rows(
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
-    """Give each row of a family the number of its shape group; fewer than three groups fall apart into rows."""
+    """Give each row of a family the number of its shape group; fewer than three groups fall apart into rows.
+
+    Streams timed for several models, a file of each, are left out file by file: who asks has another model.
+    """
     columns = [name for name in VIEWS[kind].groups if name in rows.columns]
+    if VIEWS[kind].any_op and "source_file" in rows and rows["source_file"].nunique() > 2:
+        columns = ["source_file"]
     groups = np.asarray(rows.groupby(columns, dropna=False, sort=True).ngroup(), np.int64)
     return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
 
@@ -297,11 +317,13 @@ def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
         "left_out_log_error": fit.errors.tolist(),
         **({} if not len(fit.row_noise) else shared),
         **({} if not len(fit.form) else {"form": fit.form.tolist()}),
+        **({} if not fit.ops else {"ops": [list(one) for one in fit.ops]}),
     }
 
 
 def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip | None) -> dict[str, Any]:
-    others = others if others and others.tell_more(look_at(rows, kind, 1)) else None
+    # A large table tells how sizes fill tiles, which small ones of others do not.
+    others = others if others and len(rows) <= LIMIT and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
     fit = _fit_rows(rows, kind, others, chip=chip)
@@ -339,8 +361,8 @@ def fit_timings(
     """Fit every family of a table of timings that has enough rows.
 
     `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `others`: by family, what
-    other machines' tables tell; `chips`: by family, what products in tiles run on (`tiles.chips_of`). Gives a
-    dict: family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the
+    other machines' tables tell; `chips`: by number format and engine, what tiles run on (`tiles.chips_of`). Gives
+    a dict: family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the
     same fits.
     Raises FomkitError when the table has no costs.
     """
@@ -355,7 +377,9 @@ def fit_timings(
     # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):
         fits: dict[str, Any] = {
-            str(name): _fit_family(rows, name.kind, (others or {}).get(str(name)), (chips or {}).get(str(name)))
+            str(name): _fit_family(
+                rows, name.kind, (others or {}).get(str(name)), (chips or {}).get(f"{name.dtype}/{name.engine}")
+            )
             for name, rows in tables.items()
         }
     return {**fits, "rates": _rates(tables)} if tables else {}

@@ -22,6 +22,7 @@ from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Rows, Table, Words, are, numbers
+from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places, alike
 from fomkit.prediction.rates import own_times
 
@@ -174,6 +175,13 @@ def _agree(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
     return all(one == other or "" in (one, other) or one != one or other != other for one, other in pairs)
 
 
+def _own_names(timings: pd.DataFrame, kind: str) -> frozenset[str]:
+    """Name the ops with timings of their own, where traffic decides: what has no name says nothing of them."""
+    if kind not in VIEWS or not VIEWS[kind].any_op:
+        return frozenset()
+    return frozenset(estimates.as_rows(timings).take(are(timings, "kind", kind)).text("op").cells()) - {""}
+
+
 def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int, ...]], Places]:
     """Find the timings of the same op: their places, for each distinct one, and each row's number among these.
 
@@ -182,6 +190,7 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int,
     rows, keys = estimates.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
     free = (*KINDS[kind].optional, *(() if kind in PASS_FREE_KINDS else ("pass_name",)), "op")
     known = estimates.cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))
+    told = estimates.cached(timings, None, f"names of {kind}", partial(_own_names, timings, kind))
     first, number = alike(
         [rows.number(name) if name in _NUMBERS else rows.text(name).codes for name in (*keys, *free)]
     )
@@ -190,8 +199,23 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int,
         same = [(place, theirs[-1]) for place, theirs in known.get(key, ()) if _agree(cells, theirs)]
         # A timing that names the op says more than one for any op of the kind.
         named = [place for place, op in same if op]
-        found.append(tuple(named or [place for place, _ in same]))
+        found.append(tuple(named or [place for place, _ in same if cells[-1] not in told]))
     return found, number
+
+
+def named_ops(rows: Rows) -> tuple[list[tuple[str, float]], Places]:
+    """Give the distinct names of ops with how many inputs they read, and each row's number of them."""
+    names, inputs = rows.text("op"), rows.filled("inputs", 1.0)
+    first, number = alike([names.codes, inputs])
+    return [(names.at(at), float(inputs[at])) for at in first.tolist()], number
+
+
+def op_flags(rows: Rows, ops: Sequence[tuple[str, float]]) -> list[Matrix]:
+    """Give a feature for each op that a fit tells apart (`named_ops`); others look like one without a name."""
+    if not ops:
+        return []
+    found, number = named_ops(rows)
+    return [flag(np.array([one == op for one in found], bool)[number]) for op in ops]
 
 
 def _repeatability(timings: pd.DataFrame, kind: str) -> float:

@@ -56,7 +56,6 @@ PRODUCT_TILE = 128.0
 OUTPUT_TILES = (4.0, 8.0)
 """Rows and columns of usual tiles of a convolution's output (Winograd's 2×2 to 4×4, in pairs)."""
 LOAD_BYTE = 16.0
-
 SPLIT_DEPTH = 8192.0
 """Depth k from which libraries surely split a product's sum over k among units."""
 
@@ -209,7 +208,8 @@ class View(NamedTuple):
       per step of it.
     `groups`: columns that rows of one shape group share, which are left out together when the fit is judged.
     `exact`: columns whose values a fit knows or does not: rows with values that it has not learnt are not served.
-    `tiles`: more features, for a table of more than `LIMIT` rows.
+    `tiles`: more features, for a table of more than `LIMIT` rows; `waves`: there, those of so many processors. A
+      kind of both has `tiles.Form` in place of the terms.
     `any_op`: true where the traffic decides the time, so that timings of one op teach what another takes.
     `parts`: names what other kernels run, of which a fit of the rest tells nothing; "" for the rest.
     `along`: the size along which time goes straight between two timed ops that share the columns of ``exact``.
@@ -222,6 +222,7 @@ class View(NamedTuple):
     tiles: Callable[[Table], Matrix] | None = None
     any_op: bool = False
     parts: Callable[[Table], Texts] | None = None
+    waves: Callable[[Table, float], Matrix] | None = None
     along: str = ""
 
 
@@ -297,13 +298,15 @@ _CONV_SHAPE = (
     "in_channels", "out_channels", *_KERNEL, "depth", "height", "width", *_STRIDE, "groups",
 )  # fmt: skip
 _HEADS, _SERIES = ("heads", "kv_heads", "head_dim"), ("collective", "ranks", "link")
+_ATTENTION = View(tiles.attention_features, tiles.attention_terms, _HEADS, parts=tiles.attention_parts,
+                  waves=tiles.attention_waves)  # fmt: skip
 _TRAFFIC = View(_traffic_features, roofline_terms, ("numel",), any_op=True)
 VIEWS: Mapping[str, View] = {
-    "gemm": View(_gemm_features, _gemm_terms, ("k",), tiles=product_tiles),
+    "gemm": View(_gemm_features, _gemm_terms, ("k",), tiles=product_tiles, waves=tiles.waves),
     "sparse_gemm": View(_sparse_features, roofline_terms, ("m", "k", "density")),
     "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
-    "attention": View(tiles.attention_features, tiles.attention_terms, _HEADS, parts=tiles.attention_parts),
+    "attention": _ATTENTION,
     "experts": View(tiles.expert_features, tiles.expert_terms, ("n", "k")),
     "pointwise": _TRAFFIC,
     "reduction": _TRAFFIC,
@@ -371,8 +374,7 @@ def fitted(rows: Table, training: pd.DataFrame, kind: str) -> Flags:
     An all-reduce over 64 ranks says nothing of the machine's 8: it runs over other links by another algorithm.
     """
     good = np.ones(len(rows), bool)
-    exact = list(VIEWS[kind].exact)
-    if exact:
+    if exact := list(VIEWS[kind].exact):
         known = pd.MultiIndex.from_frame(training[exact])
         good &= pd.MultiIndex.from_frame(as_rows(rows).frame(exact)[exact]).isin(known)
     return good
@@ -439,9 +441,9 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
 
 def training_key(rows: pd.DataFrame, kind: str) -> str:
     """Hash what a fit learnt from, sizes and times of `training_rows`, so that it is served with these only."""
-    names = ["_time_s", "_step_s", *(name for name in KINDS[kind].dimensions if name in rows.columns)]
+    names = ("_time_s", "_step_s", *KINDS[kind].dimensions, *("op",) * VIEWS[kind].any_op)
     digest = sha256()
-    for name in names:
+    for name in filter(rows.columns.__contains__, names):
         cells = rows[name]
         is_number = cells.dtype.kind == "f"
         digest.update(cells.to_numpy("<f8").tobytes() if is_number else "\x1f".join(map(str, cells)).encode())

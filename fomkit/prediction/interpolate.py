@@ -19,6 +19,7 @@ from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp
 from fomkit.prediction.beside_facts import ERRORS, MIN_CORRELATION, with_facts, with_vectors
 from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, join_answers
+from fomkit.prediction.exact import op_flags
 from fomkit.prediction.families import (
     VIEWS,
     families,
@@ -31,7 +32,7 @@ from fomkit.prediction.families import (
 )
 from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.monotone import Falls, Surroundings, never_falling, timed_falls
-from fomkit.prediction.tiles import Chip, Form, tile_seconds, tiled, waves
+from fomkit.prediction.tiles import Chip, Form, tile_seconds, tiled
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -64,8 +65,9 @@ class Fit(NamedTuple):
     `spread`: the process's standard deviation of each of these; empty where other machines tell nothing.
     `elsewhere` (e, p): features of ops that only others timed; their ``residual`` follows that of the own rows.
     `row_noise` (n + e,): variance of each of all these rows; empty where there is only what the clock gives.
-    `form` (12,): of many products on a chip of stated processors: the fields of `Chip`, and those of the `Form`
-      that takes the mean's place; else empty.
+    `form`: of many ops on a chip of stated processors (`View.waves`) the fields of `Chip`, and of products those
+      of the `Form` that takes the mean's place (12,); else empty.
+    `ops`: names and inputs of ops that are told apart (`families.told_apart`).
     """
 
     mean: Matrix
@@ -77,6 +79,7 @@ class Fit(NamedTuple):
     elsewhere: Matrix = NONE
     row_noise: Matrix = NONE
     form: Matrix = NONE
+    ops: tuple[tuple[str, float], ...] = ()
 
 
 def as_fit(stored: Mapping[str, Any]) -> Fit:
@@ -84,10 +87,10 @@ def as_fit(stored: Mapping[str, Any]) -> Fit:
     hyper = gp.Hyper(np.array(stored["length"]), float(stored["variance"]), float(stored["noise"]))
     names = ("residual", "left_out_quantiles", "left_out_log_error")
     residual, quantiles, errors = (np.array(stored[name], np.float64) for name in names)
-    return Fit(
-        np.array(stored["mean"]), hyper, residual, quantiles, errors,
-        *(np.array(stored.get(name, ()), np.float64) for name in (*OF_OTHERS, "form")),
-    )  # fmt: skip
+    spread, elsewhere, noise = (np.array(stored.get(name, ()), np.float64) for name in OF_OTHERS)
+    ops = tuple((str(name), float(inputs)) for name, inputs in stored.get("ops", ()))
+    return Fit(np.array(stored["mean"]), hyper, residual, quantiles, errors, spread, elsewhere, noise,
+               np.array(stored.get("form", ()), np.float64), ops)  # fmt: skip
 
 
 def cross_validated_rows(count: int) -> Places:
@@ -131,13 +134,19 @@ def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
 
 def see(fit: Fit, rows: Table, kind: str, row_count: int) -> Matrix:
     """Give the features of rows, as this fit of so many training rows looks at them."""
-    features = look_at(rows, kind, row_count)
-    return np.column_stack([features, waves(as_rows(rows), fit.form[0])]) if len(fit.form) else features
+    return _seen(fit, look_at(rows, kind, row_count), as_rows(rows), kind)
+
+
+def _seen(fit: Fit, features: Matrix, rows: Rows, kind: str) -> Matrix:
+    waves, more = VIEWS[kind].waves, op_flags(rows, fit.ops)
+    if waves and len(fit.form):
+        more.append(waves(rows, fit.form[0]))
+    return np.column_stack([features, *more]) if more else features
 
 
 def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
     """Give ln(time) of COSTED rows of these terms, which the process corrects."""
-    if not len(fit.form):
+    if not len(fit.form) > len(Chip._fields):
         return np.asarray(np.log(terms @ fit.mean), np.float64)
     chip, form = Chip(*fit.form[:4].tolist()), Form(*fit.form[4:].tolist())
     return np.asarray(np.log(tile_seconds(form, tiled(rows, chip), chip)), np.float64)
@@ -400,12 +409,11 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
                 own = own[fitted(chosen.take(own), family.training, kind)]
             if len(own):
                 served = chosen.take(own)
+                if kind == "gemm":
+                    yield _products(served, family, machine, interval)
+                    continue
                 query = with_tiles(features[own], served, kind, len(family.training))
-                yield (
-                    _products(served, family, machine, interval)
-                    if kind == "gemm"
-                    else _answers(served, kind, terms[own], query, family, interval)
-                )
+                yield _answers(served, kind, terms[own], _seen(family.fit, query, served, kind), family, interval)
 
 
 @cache

@@ -100,10 +100,10 @@ class Tiled(NamedTuple):
 
 
 def chips_of(device: Device) -> dict[str, Chip]:
-    """Give what the form needs by family of products, as ``gemm/bf16/matrix``; empty where it is not stated."""
+    """Give what the form needs by number format and engine, as ``bf16/matrix``; empty where it is not stated."""
     byte_per_s = device.byte_per_s
     known = {} if byte_per_s is None else {
-        f"gemm/{peak.dtype}/{peak.engine}": chip_of(device, peak.rate.value, byte_per_s.value)
+        f"{peak.dtype}/{peak.engine}": chip_of(device, peak.rate.value, byte_per_s.value)
         for peak in device.peaks if peak.engine == "matrix"
     }  # fmt: skip
     return {name: chip for name, chip in known.items() if chip is not None}
@@ -274,6 +274,17 @@ def attention_features(rows: Table) -> Matrix:
     # Libraries pack heads into tiles: their number times the batch does not tell what they do.
     sizes = [batch + heads, batch + kv_heads, heads, kv_len, head_dim, cache, work]
     return np.column_stack([*sizes, tiles, last])
+
+
+def attention_waves(rows: Table, units: float) -> Matrix:
+    """Give a feature of attention on so many processors (n × 1): what the last wave of tiles wastes.
+
+    Its tiles are those of two groups of threads that take turns. One query at a time has none.
+    """
+    count = numbers(rows, "batch", 1.0) * numbers(rows, "heads", 1.0)
+    count = count * np.ceil(numbers(rows, "q_len", 1.0) / (2 * TILE)) / units
+    wasted = np.where(numbers(rows, "q_len") > 1, np.ceil(count) / count, 1.0)
+    return np.asarray(np.log2(wasted)[:, None], np.float64)
 
 
 def attention_terms(rows: Table) -> Matrix:

@@ -44,7 +44,7 @@ from fomkit.prediction.gp import (
     significant,
     surfaces,
 )
-from fomkit.prediction.rates import rates
+from fomkit.prediction.rates import narrower_spread, rates
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
@@ -393,7 +393,8 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
     if name == f"gemm/{tiles.TILED.partition('/')[2]}":
         source = f"{source}; processors and cache are not stated, so not by tiles"
-    return np.exp([value, value + below * sigma, value + above * sigma]), source
+    spread = half_width(interval) * narrower_spread(work, [one.dtype for one in found.known], dtype)
+    return np.exp([value, value - np.hypot(below * sigma, spread), value + above * sigma]), source
 
 
 def _thinned(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction import gp, interpolate
+from fomkit.prediction import calibration, families, gp, interpolate
 from fomkit.prediction.calibration import fit_timings
 from fomkit.prediction.donors import Others, Process, condition, levels_of
 from fomkit.prediction.exact import row_major
@@ -130,3 +130,15 @@ def test_a_short_table_of_ones_own_hears_the_shipped_ones():
     stored = with_fits(mine).fits[str(FORWARD)]
     assert len(stored["elsewhere"]) > 60
     assert len(stored["residual"]) == len(stored["row_noise"]) == len(stored["elsewhere"]) + 20
+
+
+def test_a_large_table_of_ones_own_is_told_of_tiles_not_of_others(monkeypatch):
+    for module in (calibration, families):
+        monkeypatch.setattr(module, "LIMIT", 60)
+    machine = load_machine("m40")
+    rows = add_costs(machine.timings[machine.timings["kind"] == "conv"])
+    found = [
+        fit_timings(rows.groupby("pass_name").head(count), others_of(machine))[str(FORWARD)] for count in (60, 70)
+    ]
+    assert ["elsewhere" in one for one in found] == [True, False]
+    assert len(found[1]["length"]) == len(found[0]["length"]) + 3

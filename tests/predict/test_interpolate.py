@@ -15,7 +15,7 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, interpolate
-from fomkit.prediction.calibration import fit_mean, fit_timings
+from fomkit.prediction.calibration import fit_mean, fit_timings, shape_groups
 from fomkit.prediction.cascade import add_times, prepared
 from fomkit.prediction.families import training_rows
 from fomkit.prediction.gp import Hyper, correlation
@@ -209,6 +209,42 @@ def test_a_table_of_another_kind_can_be_fitted():
     timed = add_times(add_costs(table(own_row)), known)
     assert timed.at[0, "time_source"] == "interpolated"
     assert timed.at[0, "time_s"] == pytest.approx(5e-6 + 6.8e5 / 8e11, rel=0.02)
+
+
+def test_ops_of_one_traffic_that_take_unlike_times_are_told_apart():
+    factors = {("", 2.0): 1.0, ("turn", 1.0): 2.2, ("gate", 2.0): 1.7}
+    stream = {**BASE, "kind": "pointwise", "row": 1.0}
+    sizes = [{"numel": 1e5 * at, "write_byte": 4e5 * at} for at in range(1, 60, 2)]
+    rows = [
+        {**stream, **one, "op": op, "inputs": inputs, "read_byte": one["write_byte"] * inputs,
+         "time_s": factor * (5e-6 + (1 + inputs) * one["write_byte"] / 1e12)}
+        for (op, inputs), factor in factors.items() for one in sizes
+    ]  # fmt: skip
+    table_of = timings(*rows)
+    fits = fit_timings(add_costs(table_of))
+    assert fits["pointwise/fp32/vector/forward"]["ops"] == [["gate", 2.0], ["turn", 1.0]]
+    known = machine(table=table_of, fits=json.loads(json.dumps(fits)))
+    # A name that no timing has, and a known one with other inputs, look like what has no name.
+    asked = [("sum", 2.0), ("turn", 1.0), ("gate", 2.0), ("gate", 1.0)]
+    size = {**stream, "numel": 3e6, "write_byte": 1.2e7}
+    ops = [table({**size, "op": op, "inputs": many, "read_byte": 1.2e7 * many}) for op, many in asked]
+    found = add_times(add_costs(pd.concat(ops, ignore_index=True)), known)
+    plain = 5e-6 + 3.6e7 / 1e12
+    expected = [plain, 2.2 * (5e-6 + 2.4e7 / 1e12), 1.7 * plain]
+    assert found["time_s"].tolist()[:3] == pytest.approx(expected, rel=0.03)
+    width = np.log(found["high_s"] / found["low_s"])
+    assert width.iloc[3] > 2 * width.iloc[2]
+    # Of one op alone nothing is to be told apart.
+    alone = timings(*(one for one in rows if one["op"] == "turn"))
+    assert "ops" not in fit_timings(add_costs(alone))["pointwise/fp32/vector/forward"]
+
+
+@pytest.mark.parametrize(("kind", "files", "groups"), [("norm", 3, 3), ("norm", 2, 12), ("gemm", 3, 12)])
+def test_streams_of_several_files_are_left_out_file_by_file(kind, files, groups):
+    sizes = {"numel": np.arange(12.0), "k": np.arange(12.0), "source_file": [str(at % files) for at in range(12)]}
+    found = shape_groups(pd.DataFrame(sizes), kind)
+    assert len(set(found.tolist())) == groups
+    assert files != groups or found.tolist() == [at % files for at in range(12)]
 
 
 def test_a_size_that_no_timing_varies_is_extrapolated_however_near(v100):

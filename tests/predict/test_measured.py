@@ -54,6 +54,17 @@ def test_a_timing_that_names_the_op_goes_first():
     assert look_up(row, general, {**row, "time_s": 3e-5}, general).time_s == 3e-5
 
 
+def test_a_timing_without_a_name_does_not_speak_for_an_op_that_the_table_names_elsewhere():
+    row, other = traffic("pointwise", 100.0, op="aten::gelu"), traffic("pointwise", 200.0, op="aten::gelu")
+    general = {**row, "op": "", "time_s": 1e-5}
+    assert look_up(row, general).time_s == 1e-5
+    assert look_up(row, general, {**other, "time_s": 3e-5}) is None
+    assert look_up({**row, "op": "aten::add"}, general, {**other, "time_s": 3e-5}).time_s == 1e-5
+    # What a product takes does not hang on what somebody calls it.
+    named = {**GEMM, "m": 8, "op": "fc1", "time_s": 3e-5}
+    assert look_up({**gemm(4, 5, 6), "op": "fc1"}, {**GEMM, "time_s": 1e-5}, named).time_s == 1e-5
+
+
 def test_duplicates_give_their_median_verbatim():
     timed = [{**GEMM, "time_s": time_s} for time_s in (3e-5, 1e-5, 2e-5)]
     answer = look_up(gemm(4, 5, 6), *timed)

@@ -14,7 +14,7 @@ from fomkit.prediction.calibration import cross_validate, fit_timings
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import FamilyName, training_rows
 from fomkit.prediction.interpolate import as_fit, see
-from fomkit.prediction.tiles import JOIN_S, Chip, Form, chip_of, tile_seconds, tiled
+from fomkit.prediction.tiles import JOIN_S, Chip, Form, attention_waves, chip_of, tile_seconds, tiled
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
@@ -143,14 +143,39 @@ def test_a_large_table_of_products_is_fitted_around_the_form(monkeypatch: pytest
     wrong = [np.abs(cross_validate(rows, "gemm", folds=3, chip=chip).log_error) for chip in (None, CHIP)]
     assert np.median(wrong[1]) < 0.3 * np.median(wrong[0])
     # What is stored says as much, and the waves are seen at every query.
-    fits = fit_timings(rows, chips={"gemm/bf16/matrix": CHIP})
+    fits = fit_timings(rows, chips={"bf16/matrix": CHIP})
     fit = as_fit(fits["gemm/bf16/matrix"])
     assert fit.form[:4].tolist() == [*CHIP]
     assert fit.form[4] == pytest.approx(6e-6, rel=0.1)
     assert len(fit.hyper.length) == see(fit, rows, "gemm", len(rows)).shape[1]
 
 
-@pytest.mark.parametrize(("count", "chip"), [(100, "gemm/bf16/matrix"), (130, "gemm/fp8/matrix")])
+def of_attention(count: int) -> pd.DataFrame:
+    """Attention without a mask that takes whole waves of tiles of 256 queries on `CHIP`."""
+    draw = np.random.default_rng(5)
+    heads, queries = draw.integers(4, 96, count) * 1.0, draw.integers(1, 24, count) * 256.0
+    waves = np.ceil(heads * queries / 256 / CHIP.units)
+    fixed = {"kind": "attention", "dtype": "bf16", "engine": "matrix", "pass_name": "forward", "op": ""}
+    rows = {**fixed, "batch": 1.0, "heads": heads, "kv_heads": heads, "head_dim": 128.0, "q_len": queries,
+            "kv_len": queries, "causal": 0.0, "time_s": 1e-8 * waves * queries}  # fmt: skip
+    return add_costs(pd.DataFrame(rows))
+
+
+def test_a_large_table_of_attention_is_told_what_the_last_wave_wastes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (calibration, families):
+        monkeypatch.setattr(module, "LIMIT", 120)
+    rows = training_rows(of_attention(300), FamilyName("attention", "bf16", "matrix", "forward", "full"))
+    wrong = [np.abs(cross_validate(rows, "attention", folds=3, chip=chip).log_error) for chip in (None, CHIP)]
+    assert np.median(wrong[1]) < 0.7 * np.median(wrong[0])
+    fits = fit_timings(rows, chips={"bf16/matrix": CHIP})
+    fit = as_fit(fits["attention/bf16/matrix/forward/full"])
+    assert fit.form.tolist() == [*CHIP]  # of the form that is of products there is nothing
+    assert len(fit.hyper.length) == see(fit, rows, "attention", len(rows)).shape[1]
+    one_query = rows.iloc[:1].assign(q_len=1.0)
+    assert attention_waves(one_query, CHIP.units).tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize(("count", "chip"), [(100, "bf16/matrix"), (130, "fp8/matrix")])
 def test_a_small_table_or_one_of_an_unknown_chip_has_no_form(
     monkeypatch: pytest.MonkeyPatch, count: int, chip: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -153,6 +154,16 @@ def test_short_ops_reach_less_and_wider_intervals_are_wider():
     assert typical(gemm(64, 64, 64)).value < typical(PRODUCT).value
     narrow, wide = typical(PRODUCT, interval=0.5), typical(PRODUCT, interval=0.9)
     assert wide.low < narrow.low < narrow.value == wide.value < narrow.high < wide.high
+
+
+@pytest.mark.parametrize("kind", ["pointwise", "norm", "softmax", "copy"])
+def test_numbers_narrower_than_any_that_were_timed_may_take_as_long_as_the_wide_ones(kind):
+    byte = {"read_byte": 1e8, "write_byte": 1e8}
+    wide, narrow, fp8 = (typical(traffic(kind, 1e8, dtype=one, **byte)) for one in ("fp32", "bf16", "fp8"))
+    assert (wide.value, wide.high) == (narrow.value, narrow.high) == (fp8.value, fp8.high)
+    for one, ratio in ((narrow, 2), (fp8, 4)):
+        slower = math.hypot(math.log(wide.value / wide.low), math.log(ratio))
+        assert math.log(one.value / one.low) == pytest.approx(slower, rel=1e-3)
 
 
 def test_the_likest_machine_is_named():
