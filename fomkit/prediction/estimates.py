@@ -266,11 +266,6 @@ def item_bytes(rows: Table) -> Matrix:
     return known.mapped([ITEM_BYTE.get(word, np.nan) for word in known.words], float)
 
 
-def digit_bytes(rows: Table) -> Matrix:
-    """Give the same without the scales of blocks, which lie apart: powers of two [byte]."""
-    return np.asarray(np.exp2(np.round(np.log2(item_bytes(rows)))), np.float64)
-
-
 def same_texts(rows: Table, *columns: str) -> tuple[list[tuple[str, ...]], Places]:
     """Give the distinct combinations of some text columns, by first appearance, and each row's number of them."""
     known = [as_rows(rows).text(column) for column in columns]

@@ -26,7 +26,7 @@ import pandas as pd
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
 from fomkit.prediction import tiles
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, digit_bytes, item_bytes, numbers, same_texts
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts
 from fomkit.prediction.rates import own_times
 
@@ -71,7 +71,7 @@ def fill(sizes: Matrix, tile: float) -> Matrix:
 
 def aligned(rows: Table, column: str) -> Matrix:
     """Tell where a row of this many elements is a whole number of loads."""
-    elements = LOAD_BYTE / digit_bytes(rows)
+    elements = LOAD_BYTE / tiles.digit_bytes(rows)
     return np.asarray(np.mod(numbers(rows, column, 1.0), elements) == 0, np.float64)
 
 
@@ -166,7 +166,7 @@ def conv_terms(rows: Table) -> Matrix:
     the forward pass a rate of its own helps nobody: there is a good algorithm for every shape.
     """
     terms = roofline_terms(rows)
-    multiple = CHANNEL_BYTE / digit_bytes(rows)
+    multiple = CHANNEL_BYTE / tiles.digit_bytes(rows)
     channels = numbers(rows, "in_channels", 1.0)
     padded = np.ceil(channels / multiple) * multiple / channels
     terms[:, 1] *= np.where(are(rows, "engine", "matrix"), padded, 1.0)

@@ -25,7 +25,7 @@ from fomkit.core.interval import half_width
 from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
-from fomkit.prediction.estimates import Table, digit_bytes, item_bytes, numbers
+from fomkit.prediction.estimates import Table, item_bytes, numbers
 from fomkit.prediction.gp import Flags, Matrix, Surfaces, Texts
 
 TILED, TWINS = "tiles/matrix", "twins/matrix"
@@ -191,6 +191,11 @@ def above_floor(found: Surfaces, products: Tiled, chip: Chip) -> Matrix:
     """Give ln of the time by each surface's form over the floor, for products on a chip (surfaces × q)."""
     times = np.stack([tile_seconds(Form(*one.form), products, chip) for one in found.known])
     return np.asarray(np.log(times) - np.log(2.0) * products.features[:, -1], np.float64)
+
+
+def digit_bytes(rows: Table) -> Matrix:
+    """Give the size of one number of each row's format, less the scales of blocks, which lie apart [byte]."""
+    return np.asarray(np.exp2(np.round(np.log2(item_bytes(rows)))), np.float64)
 
 
 def fills_vectors(products: Table) -> Flags:
