@@ -166,6 +166,43 @@ def test_decoding_reads_weights_and_cache_once(tmp_path: Path) -> None:
     assert floor_s < step.value < 2.5 * floor_s
 
 
+def _step_of_v3(folder: Path, mode: Any, fusion: Any = "vendor") -> Any:
+    """Price DeepSeek-V3's step: 128 heads, rank 512, keys of 128 + 64, values of 128."""
+    sizes = {"cache": 4095} if mode == "decode" else {"seq": 1024}
+    path = write(folder, {**PUBLIC["deepseek-v3"]["config"], "torch_dtype": "bfloat16"})
+    made = profile_config(path, mode=mode, batch=16, sizes=sizes, fusion=fusion)
+    ops = add_costs(resize_ops(made.ops, made.sizes, made.name))
+    assert not any("compressed" in note for note in made.notes)
+    return ops
+
+
+def test_latent_attention_reads_its_compressed_cache_once_for_all_heads(tmp_path: Path) -> None:
+    """Absorbed: scores over 512 + 64 numbers of a token, values over 512 of the same; by hand, as kernels do.
+
+    Tables of such kernels (aiconfigurator, ``h100_sxm.generation_mla``, up to 64 heads, caches above 200 MB) read
+    it at 0.86 of the bandwidth in the median and 0.92 at most; read twice it would be 1.7 times the bandwidth.
+    """
+    ops = _step_of_v3(tmp_path, "decode")
+    (core,) = ops[ops["kind"] == "attention"].drop_duplicates(["heads", "kv_len"]).to_dict("records")
+    assert core["flop"] == 2 * 16 * 128 * 4096 * (576 + 512)
+    assert core["byte"] == 2 * (16 * 4096 * 576 + 16 * 128 * (576 + 512))
+    up = ops[ops["op"].isin(["queries to the cache's width", "values from the cache's width"])]
+    assert set(up["flop"]) == {2 * 128 * 16 * 512 * 128}
+    assert set(up["byte"]) == {2 * 128 * (512 * 128 + 16 * (512 + 128))}
+    apart = _step_of_v3(tmp_path, "decode", "eager")
+    apart = apart[apart["op"].str.startswith("latent attention") & apart["kind"].eq("gemm")]
+    assert apart.drop_duplicates("op")["flop"].sum() == core["flop"]
+
+
+def test_a_prompt_meets_latent_attention_with_keys_and_values_of_each_head(tmp_path: Path) -> None:
+    ops = _step_of_v3(tmp_path, "prefill")
+    (core,) = ops[ops["kind"] == "attention"].drop_duplicates(["heads", "kv_len"]).to_dict("records")
+    assert core["flop"] == 2 * 16 * 128 * 1024 * 1024 * (192 + 128)
+    assert core["byte"] == 2 * 16 * 128 * 1024 * (192 + 192 + 128 + 128)
+    up = ops[ops["op"] == "keys and values up"]
+    assert set(up["flop"]) == {2 * 16 * 1024 * 512 * 128 * (128 + 128)}
+
+
 def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
     config = {**PUBLIC["mistral-7b"]["config"], "sliding_window": 1024}
     seen = profile_config(write(tmp_path, config), sizes={"seq": 4096})

@@ -73,8 +73,8 @@ KINDS: Mapping[str, Kind] = {
         Formula(products.rnn, ("cell", "pass_name"), _CELLS), named=False,
     ),
     "attention": Kind(
-        "attention", "product", ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"), (),
-        Formula(products.attention, ("pass_name",), _BOTH_PASSES), named=False,
+        "attention", "product", ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"),
+        ("shared_dim",), Formula(products.attention, ("pass_name",), _BOTH_PASSES), named=False,
     ),
     "experts": Kind(
         "mixtures of experts", "product", ("b", "m", "n", "k", "experts", "top_k"), (), Formula(products.mixture),

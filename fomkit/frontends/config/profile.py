@@ -24,7 +24,6 @@ NOTES = (
 TRAINS = "products and the stream in {}, AdamW in fp32 with a copy of the weights in it; nothing is recomputed"
 SEEN = "a window of {:,} tokens counts as that many keys for each query, also at other sizes"
 UNSEEN = "a window of {:,} tokens is as long as what there is to see: all of it counts, also at other sizes"
-TWICE = "decoding reads the compressed cache once, and its price counts keys and values apart: 1.9 times its bytes"
 TOKENS = "tokens choose experts by chance; how they spread is not predicted"
 
 
@@ -78,7 +77,8 @@ def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
 def _output(row: dict[str, Any], item_byte: int) -> int | str:
     """Give the bytes that an op makes, as a cell."""
     if row["kind"] == "attention":
-        wide, of = row["heads"] * row["head_dim"], BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
+        width = row["shared_dim"] or row["head_dim"]
+        wide, of = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
     elif isinstance(row.get("b"), str):  # scores that are written out, of all heads and samples
         return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
     elif row["kind"] in ("gemm", "experts"):
@@ -146,7 +146,6 @@ def profile_config(
     most = used.get(CACHE, used.get("seq", 0))
     notes += [(SEEN if one < most or (one == most and mode == "decode") else UNSEEN).format(one)
               for one in sorted(_windows_seen(shape))]  # fmt: skip
-    notes += [TWICE] * (mode == "decode" and any(block.attention.latent for block in blocks))
     notes += [TOKENS] * any(isinstance(block.feed, Experts) for block in blocks)
     notes += [NOTES_OF[fusion]] * (fusion != "vendor")
     rows = step_rows(shape, mode, used, fusion)

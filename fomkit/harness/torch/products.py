@@ -209,6 +209,12 @@ def recurrent(cells: Cells, device: str) -> Case:
     return Case(back, check_weights, share=0.5) if on_cpu else Case(back, check_weights, back_to_inputs)
 
 
+def check_attention(cells: Cells) -> None:
+    """Raise CannotTimeError where values are parts of their keys: PyTorch has no kernel that reads them once."""
+    if size_of(cells, "shared_dim", 0):
+        raise CannotTimeError("attention whose values are parts of its keys has no kernel here")
+
+
 def attention(cells: Cells, device: str) -> Case:
     """Make an attention; its checks compute the first head of the first sample."""
     import torch

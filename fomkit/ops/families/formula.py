@@ -28,7 +28,9 @@ Variant = tuple[str, ...]
 PASSES: Mapping[str, int] = {"forward": 1, "backward_input": 1, "backward_weight": 1, "backward": 2}
 """Calls of a library in each pass of a layer with weights: backward is both gradients."""
 
-DEFAULTS: Mapping[str, float] = dict.fromkeys(("transposed", "output_pad_d", "output_pad_h", "output_pad_w"), 0.0)
+DEFAULTS: Mapping[str, float] = dict.fromkeys(
+    ("transposed", "output_pad_d", "output_pad_h", "output_pad_w", "shared_dim"), 0.0
+)
 """What an empty cell of a column means, where it means something."""
 
 

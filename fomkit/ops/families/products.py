@@ -47,7 +47,7 @@ PRODUCTS: Mapping[str, int] = {"forward": 2, "backward": 4}
 
 def attention(
     pass_name: str, batch: Size, heads: Size, kv_heads: Size, q_len: Size, kv_len: Size, head_dim: Size,
-    item_byte: Size,
+    item_byte: Size, shared_dim: Size = 0,
 ) -> Cost:  # fmt: skip
     """Price softmax(q·kᵀ)·v of all heads.
 
@@ -57,16 +57,19 @@ def attention(
 
     The row stands for a fused kernel: forward reads q, k and v and writes the output; backward reads those, the
     output and its gradient, and writes three gradients. The quadratic traffic of unfused attention is in the row's
-    parts.
+    parts. Where a value is the first ``shared_dim`` numbers of its key, as in the cache of latent attention
+    (DeepSeek-V2, arXiv:2405.04434, §2.1), these are read once; head_dim is the mean of key and value.
 
     >>> attention("forward", batch=1, heads=2, kv_heads=2, q_len=3, kv_len=5, head_dim=7, item_byte=2)
     Cost(flop=840, byte=448, launches=1)
+    >>> attention("forward", 1, heads=2, kv_heads=1, q_len=1, kv_len=5, head_dim=7, item_byte=2, shared_dim=6)
+    Cost(flop=280, byte=136, launches=1)
     """
     products = PRODUCTS[pass_name]
     product = 2 * batch * heads * q_len * kv_len * head_dim
     query = item_byte * batch * heads * q_len * head_dim
-    key = item_byte * batch * kv_heads * kv_len * head_dim
-    return Cost(products * product, products * query + products * key)
+    keys = item_byte * batch * kv_heads * kv_len * (2 * head_dim - shared_dim)
+    return Cost(products * product, products * query + products // 2 * keys)
 
 
 MATRICES = 3
