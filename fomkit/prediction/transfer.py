@@ -133,11 +133,11 @@ the B200. As much is taken for formats of another rate."""
 
 
 FOLLOWS, FOLLOWS_S = (0.55, 0.35), 1e-4
-"""How far a time follows the ratio of two formats' floors, as a power of it: of 100 us in the format timed, and more
-for each factor of ten. Starts, and what joins products, are as long in either. Chosen on experts that
-aiconfigurator timed in bf16 and in fp8 on H100 and H200 by one library: 0.73 of the time at 60 us, 0.62 at 200 us,
-0.57 at 500 us, 0.46 at 3 ms, where the rates say 0.5. On B200 and GB200 those with a scale for each 128 numbers
-take 0.9 to 1.5 of it, by kernels of their own; of one scale nobody timed any."""
+"""How far a time follows the ratio of two formats' floors, as a power of it: an op of 100 us in the format timed,
+and how much more for each factor of ten. Starts, and what joins products, are as long in either. Chosen on experts
+that aiconfigurator timed in bf16 and in fp8 on H100 and H200 by one library: 0.73 of the time at 60 us, 0.62 at
+200 us, 0.57 at 500 us, 0.46 at 3 ms, where the rates say 0.5. On B200 and GB200 those with a scale for each 128
+numbers take 0.9 to 1.5 of it, by kernels of their own; of one scale nobody timed any."""
 
 
 DEFAULT_SUM_DTYPE = "fp32"
