@@ -276,8 +276,8 @@ def test_a_cache_limits_the_batch() -> None:
     """What is left beside the weights is divided by what a sample's tokens take."""
     profile = fomkit.model("llama3-8b-decode")
     found = fomkit.memory(profile, "h100-sxm").content["target"]["largest_batch"]
-    a_sample = 2 * 2 * 32 * 8 * 128 * 4097
-    assert found == pytest.approx((80e9 - 2 * 8030261248) / a_sample, abs=1)
+    a_sample = 2 * 2 * 32 * 8 * 128 * 4097 + 2 * 128256  # the cache, and the scores of all words
+    assert found == pytest.approx((80 * 2**30 - 2 * 8030261248) / a_sample, abs=1)
     deeper = fomkit.memory(profile, "h100-sxm", sizes={"cache": 8192}).content["target"]["largest_batch"]
     assert deeper == pytest.approx(found / 2, abs=1)
 
