@@ -85,6 +85,9 @@ DIMENSIONS: tuple[Column, ...] = (
     _flag("trans_a", "1 where the left factor is stored transposed, else 0"),
     _flag("trans_b", "1 where the right factor is stored transposed, else 0"),
     Column("density", "", "number", "share of non-zeros of the left factor", TINY, 1.0),
+    Column(
+        "weight_share", "", "number", "share of its bytes that the right factor is stored in; empty = 1", TINY, 1.0
+    ),
     *_sizes("batch", "samples of one execution"),
     *_sizes("in_channels out_channels", "channels of a convolution's input and output"),
     *_sizes("depth height width", "size of a convolution's input; depth 1 in two dimensions, height 1 too in one"),

@@ -18,6 +18,8 @@ import pandas as pd
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE, STANDS_IN
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.pricing import cost_columns
 from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, numbers, places_of
@@ -139,6 +141,11 @@ that aiconfigurator timed in bf16 and in fp8 on H100 and H200 by one library: 0.
 200 us, 0.57 at 500 us, 0.46 at 3 ms, where the rates say 0.5. On B200 and GB200 those with a scale for each 128
 numbers take 0.9 to 1.5 of it, by kernels of their own; of one scale nobody timed any."""
 
+
+PACKED = ("gemm", "experts")
+"""Kinds whose weights may be stored narrower than they are multiplied."""
+UNTIMED = ("roofline", "assumed")
+"""Sources of times that rest on no timing."""
 
 DEFAULT_SUM_DTYPE = "fp32"
 
@@ -292,17 +299,50 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     rate = np.array([siblings(machine)[word].rate for word in words])
     plain = (rate == 1) & np.array([ITEM_BYTE[word] % 1 == 0 for word in words], bool)  # without bytes of scales
     full = np.where(rate == 1, 0.0, np.log(np.where(np.isnan(ratio), 1 / rate, ratio)))
-    share = np.clip(FOLLOWS[0] + FOLLOWS[1] * np.log10(known.time_s / FOLLOWS_S), 0.0, 1.0)
-    ratio, apart = np.exp(share * full), half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
-    # How far the time lies above all of the ratio, and above none of it: a format may also have the lower rate.
-    slower, faster = np.exp(np.hypot(apart, np.sort(np.stack([(share - 1) * full, share * full]), axis=0)))
+    apart = half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
+    ratio, times = _following(known, full, apart)
     formats = there.text("dtype").cells()
 
     def evidence(place: int) -> str:
         scaled = "" if ratio[place] == 1 else f"{ratio[place]:.2g} × "
         return f"{scaled}as timed in {formats[place]} ({known.source.at(place)}, {known.evidence(place)})"
 
-    return Answers(known.index, widen(known.times, faster, slower) * ratio, "transferred", known.limit, evidence)
+    return Answers(known.index, times, "transferred", known.limit, evidence)
+
+
+def _following(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Matrix, Matrix]:
+    """Let times follow ratios of floors, whose logarithms are ``full``, as far as `FOLLOWS` says.
+
+    `apart`: half width of what else is not known, in logarithms. Gives the ratios of the times, and the times with
+    their ends (3, q).
+    """
+    share = np.clip(FOLLOWS[0] + FOLLOWS[1] * np.log10(known.time_s / FOLLOWS_S), 0.0, 1.0)
+    # How far the time lies above all of the ratio, and above none of it: a format may also have the lower rate.
+    slower, faster = np.exp(np.hypot(apart, np.sort(np.stack([(share - 1) * full, share * full]), axis=0)))
+    ratio = np.exp(share * full)
+    return ratio, widen(known.times, faster, slower) * ratio
+
+
+@estimates.opened_by(lambda rows, _machine: numbers(rows, "weight_share", 1.0) < 1)
+def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict products whose weights are stored narrower than they are multiplied, by those with whole weights.
+
+    The time follows the ratio of the floors as in `another_format`: less traffic, the same arithmetic. What making
+    the weights wide takes beside it is not counted. It is an `Estimator` of what ``table`` knows of whole weights.
+    """
+    names = {*(name for kind in PACKED for name in KINDS[kind].columns), "kind", "dtype"}
+    frame = rows.frame(sorted(name for name in names if rows.has(name))).assign(weight_share=1.0)
+    whole = rows.assign(weight_share=np.ones(len(rows)), byte=cost_columns(frame, ["byte"], {})["byte"])
+    known = table(whole, machine, interval)
+    at = places_of(known.index, rows.index)
+    full = np.log(bounds(rows.take(at), machine).floor_s / bounds(whole.take(at), machine).floor_s)
+    ratio, times = _following(known, np.nan_to_num(full), half_width(interval) * BLOCK_SPREAD)
+
+    def evidence(place: int) -> str:
+        return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"
+
+    source = [word if word in UNTIMED else "transferred" for word in known.source.words]
+    return Answers(known.index, times, estimates.words_of(known.source.codes, source), known.limit, evidence)
 
 
 @estimates.opened_by(

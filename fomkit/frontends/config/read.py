@@ -24,6 +24,7 @@ from fomkit.frontends.config.architecture import (
     FeedForward,
     Latent,
     Stack,
+    Stored,
 )
 
 MOST = 10**9
@@ -161,15 +162,52 @@ _KINDS: dict[str, Kind] = {
 def _dtype(file: Fields) -> str:
     file.asked |= {"dtype", "torch_dtype", "quantization_config"}
     name = file.content.get("dtype") or file.content.get("torch_dtype")
-    if (packed := file.content.get("quantization_config")) is not None:
-        how = packed.get("quant_method", "unnamed") if isinstance(packed, dict) else "unnamed"
-        file.notes.append(f"quantization_config ({how}) is not read: weights count in their wider format")
     if name is None:
         file.notes.append("torch_dtype is not in the file: bf16 is taken")
         return "bf16"
     if not isinstance(name, str) or name not in _DTYPES:
         raise FomkitError(file.where, f"torch_dtype is {name!r:.40}. Give one of {', '.join(_DTYPES)}.")
     return _DTYPES[name]
+
+
+_FP8 = ("fp8", "fbgemm_fp8")
+"""Methods by which weights and activations of linear layers are in fp8."""
+_PACKED = ("gptq", "awq", "bitsandbytes")
+"""Methods that pack weights alone, which are made wide before they are multiplied."""
+_BLOCK, _SCALE_BYTE = 64, 4
+"""Weights of one scale in bitsandbytes' formats of 4 bits (Dettmers et al., arXiv 2305.14314, section 3), and its
+bytes."""
+
+
+def _stored(file: Fields) -> Stored | None:
+    """Read how weights of linear layers are kept; a method that is not known is noted by its name."""
+    content = file.content.get("quantization_config")
+    if content is None:
+        return None
+    inner = Fields(f"{file.where}: quantization_config", content if isinstance(content, dict) else {})
+    method = str(inner.content.get("quant_method", "unnamed"))
+    kept = inner.content.get("modules_to_not_convert") or inner.content.get("ignore")
+    if kept and method in (*_FP8, *_PACKED):
+        file.notes.append("modules that quantization_config leaves wide count narrow, but for the last product")
+    if method in _FP8:
+        return Stored(method, "fp8", 1.0, bool(inner.content.get("weight_block_size")))
+    if method not in _PACKED:
+        file.notes.append(f"quantization_config ({method}) is not read: weights count in their wider format")
+        return None
+    if method == "bitsandbytes":
+        if inner.flag("load_in_8bit", absent=False):
+            return Stored(method, "", 1.0)
+        scale = (1 + _SCALE_BYTE / 256) if inner.flag("bnb_4bit_use_double_quant", absent=False) else _SCALE_BYTE
+        return Stored(method, "", 0.5 + scale / _BLOCK)
+    bits = inner.count("bits", "w_bit")
+    group = inner.count("group_size", "q_group_size", least=-1, absent=-1)
+    if bits not in (2, 3, 4, 8) or not group:
+        what = f"bits is {bits} and group_size {group}"
+        raise FomkitError(
+            inner.where, f"{what}. Give 2, 3, 4 or 8 bits, and a group of 1 or more, or -1 for none."
+        )
+    # Each group has a scale of 16 bits and a zero of so many bits as a weight; without groups each column has.
+    return Stored(method, "", bits / 8 + (2 + bits / 8) / group if group > 0 else bits / 8)
 
 
 def _heads(file: Fields, hidden: int, usual: int = 0) -> tuple[int, int, int]:
@@ -435,4 +473,6 @@ def _with_unused(found: Architecture, file: Fields) -> Architecture:
     if unused:
         shown = ", ".join(unused[:12]) + (f" and {len(unused) - 12} more" if len(unused) > 12 else "")
         notes.append(f"fields of the file that nothing was made of: {shown}")
-    return replace(found, notes=tuple(notes))
+    stored = _stored(file)
+    notes += [note for note in file.notes if note not in notes]
+    return replace(found, notes=tuple(notes), stored=stored)

@@ -9,9 +9,11 @@ from fomkit.harness.torch.cases import CHECKED_ROWS, CannotTimeError, Case, Cell
 
 
 def check_product(cells: Cells) -> None:
-    """Raise `CannotTimeError` where a product is stored in an order that is not made."""
+    """Raise `CannotTimeError` where a product's order of storage is not made, or its weights are packed."""
     if cells.get("layout"):
         raise CannotTimeError(f"the layout {cells['layout']} is not row-major")
+    if float(cells.get("weight_share") or 1) < 1:
+        raise CannotTimeError("products with packed weights have no kernel here")
 
 
 def check_sparse_product(cells: Cells) -> None:

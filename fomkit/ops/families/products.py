@@ -13,16 +13,17 @@ INDEX_BYTE = 4
 """Width of a row pointer and of a column index [byte]; the libraries' usual 32-bit integers."""
 
 
-def gemm(b: Size, m: Size, n: Size, k: Size, item_byte: Size) -> Cost:
+def gemm(b: Size, m: Size, n: Size, k: Size, item_byte: Size, weight_share: Size = 1) -> Cost:
     """Price b products of (m×k)·(k×n).
 
     Each of the b·m·n results takes k multiply-adds of 2 flop (Golub & Van Loan, Matrix Computations, §1.1); both
-    factors are read once and the product is written once, so the traffic is the compulsory one.
+    factors are read once and the product is written once, so the traffic is the compulsory one. The right factor
+    takes ``weight_share`` of its bytes where it is stored narrower than it is multiplied.
 
     >>> gemm(b=1, m=2, n=3, k=5, item_byte=4)
     Cost(flop=60, byte=124, launches=1)
     """
-    return Cost(flop=2 * b * m * n * k, byte=item_byte * b * (m * k + k * n + m * n))
+    return Cost(flop=2 * b * m * n * k, byte=item_byte * b * (m * k + k * n * weight_share + m * n))
 
 
 def sparse_gemm(b: Size, m: Size, n: Size, k: Size, density: Size, item_byte: Size) -> Cost:
@@ -77,20 +78,22 @@ MATRICES = 3
 
 
 def mixture(
-    b: Size, m: Size, n: Size, k: Size, experts: Size, top_k: Size, item_byte: Size,
+    b: Size, m: Size, n: Size, k: Size, experts: Size, top_k: Size, item_byte: Size, weight_share: Size = 1,
 ) -> Cost:  # fmt: skip
     """Price the gated experts of a mixture that one device holds: b of all, m tokens of width k, inner width n.
 
     Each token is sent to ``top_k`` of all experts, so m·top_k·b/experts of them come here, and three products of
     2·n·k flop follow for each (gate, up and down). Read are the weights of the experts that any token chose,
-    b·(1 − (1 − 1/experts)^(m·top_k)) where each chooses by chance, and the tokens; written is what they become.
+    b·(1 − (1 − 1/experts)^(m·top_k)) where each chooses by chance, ``weight_share`` of their bytes as in `gemm`,
+    and the tokens; written is what they become.
 
     >>> mixture(b=8, m=1, n=10, k=100, experts=8, top_k=1, item_byte=2)  # one expert: 2·(3000 + 200)
     Cost(flop=6000.0, byte=6400.0, launches=1)
     """
     sent = m * top_k * b / experts
     chosen = b * (1 - (1 - 1 / experts) ** (m * top_k))
-    return Cost(2 * MATRICES * sent * n * k, item_byte * (MATRICES * chosen * n * k + 2 * sent * k))
+    weights = MATRICES * chosen * n * k * weight_share
+    return Cost(2 * MATRICES * sent * n * k, item_byte * (weights + 2 * sent * k))
 
 
 GATES: Mapping[str, int] = {"vanilla": 1, "lstm": 4, "gru": 3}
