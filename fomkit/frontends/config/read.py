@@ -7,14 +7,14 @@ by name; what it may leave out, because its kind has always been built one way, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.json import parse_json, read_text
+from fomkit.files.json import Fields, parse_json, read_text
 from fomkit.frontends.config.architecture import (
     Architecture,
     Attention,
@@ -27,66 +27,9 @@ from fomkit.frontends.config.architecture import (
     Stored,
 )
 
-MOST = 10**9
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 SEQ, SOURCE = "seq", "source"
 """Named sizes: tokens of the stream; of a decoder's source, where there is one."""
-
-
-@dataclass
-class Fields:
-    """The fields of a file, read one by one; `notes`: what was taken where it is silent; `asked`: their names."""
-
-    where: str
-    content: Mapping[str, Any]
-    notes: list[str] = field(default_factory=list)
-    asked: set[str] = field(default_factory=set)
-
-    def count(self, *names: str, least: int = 1, absent: int | None = None, why: str = "") -> int:
-        """Read a whole number, by the first of these names that is there."""
-        self.asked.update(names)
-        name = next((name for name in names if self.content.get(name) is not None), None)
-        if name is None:
-            if absent is None:
-                raise FomkitError(self.where, f"{names[0]} is missing. Add it: a whole number of {least} or more.")
-            if why:
-                self.notes.append(f"{names[0]} is not in the file: {absent:,}, {why}")
-            return absent
-        value = self.content[name]
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-            what = f"a whole number from {least} to {MOST:,}"
-            raise FomkitError(self.where, f"{name} is {value!r:.40}. Give {what}.")
-        return value
-
-    def flag(self, name: str, *, absent: bool, why: str = "") -> bool:
-        """Read true or false; ``absent``: what it is where the file is silent."""
-        self.asked.add(name)
-        value = self.content.get(name)
-        if value is None:
-            if why:
-                self.notes.append(f"{name} is not in the file: {str(absent).lower()}, {why}")
-            return absent
-        if not isinstance(value, bool):
-            raise FomkitError(self.where, f"{name} is {value!r:.40}. Give true or false.")
-        return value
-
-    def places(self, name: str) -> list[int]:
-        """Read a list of layers; empty where there is none."""
-        self.asked.add(name)
-        found = self.content.get(name) or []
-        if not isinstance(found, list) or not all(isinstance(one, int) for one in found):
-            raise FomkitError(self.where, f"{name} is {found!r:.40}. Give a list of numbers of layers.")
-        return found
-
-    def kinds(self) -> list[str]:
-        """Read ``layer_types``; empty where the file has none."""
-        self.asked.add("layer_types")
-        found = self.content.get("layer_types") or []
-        known = ("full_attention", "sliding_attention")
-        if not isinstance(found, list) or not all(one in known for one in found):
-            what = f"layer_types is {found!r:.60}"
-            raise FomkitError(self.where, f"{what}. Give full_attention or sliding_attention for each layer.")
-        return found
 
 
 @dataclass(frozen=True)
@@ -179,7 +122,7 @@ _BLOCK, _SCALE_BYTE = 64, 4
 bytes."""
 
 
-def _stored(file: Fields) -> Stored | None:
+def _stored_weights(file: Fields) -> Stored | None:
     """Read how weights of linear layers are kept; a method that is not known is noted by its name."""
     content = file.content.get("quantization_config")
     if content is None:
@@ -226,9 +169,20 @@ def _latent(file: Fields) -> Latent:
     return Latent(file.count("q_lora_rank", least=0, absent=0), *(file.count(name) for name in names))
 
 
+def _layer_types(file: Fields) -> list[str]:
+    """Read ``layer_types``; empty where the file has none."""
+    file.asked.add("layer_types")
+    found = file.content.get("layer_types") or []
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(found, list) or not all(one in known for one in found):
+        what = f"layer_types is {found!r:.60}"
+        raise FomkitError(file.where, f"{what}. Give full_attention or sliding_attention for each layer.")
+    return found
+
+
 def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
     """Give the window of each block; 0: none."""
-    window, kinds = file.count("sliding_window", absent=0), file.kinds()
+    window, kinds = file.count("sliding_window", absent=0), _layer_types(file)
     if not window or (kind.windows < 0 and not file.flag("use_sliding_window", absent=False)):
         return [0] * layers
     if kinds:
@@ -473,6 +427,6 @@ def _with_unused(found: Architecture, file: Fields) -> Architecture:
     if unused:
         shown = ", ".join(unused[:12]) + (f" and {len(unused) - 12} more" if len(unused) > 12 else "")
         notes.append(f"fields of the file that nothing was made of: {shown}")
-    stored = _stored(file)
+    stored = _stored_weights(file)
     notes += [note for note in file.notes if note not in notes]
     return replace(found, notes=tuple(notes), stored=stored)
