@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,43 @@ def test_decoding_reads_weights_and_cache_once(tmp_path: Path) -> None:
     assert floor_s < step.value < 2.5 * floor_s
 
 
+def _step_of_v3(folder: Path, mode: Any, fusion: Any = "vendor") -> Any:
+    """Price DeepSeek-V3's step: 128 heads, rank 512, keys of 128 + 64, values of 128."""
+    sizes = {"cache": 4095} if mode == "decode" else {"seq": 1024}
+    path = write(folder, {**PUBLIC["deepseek-v3"]["config"], "torch_dtype": "bfloat16"})
+    made = profile_config(path, mode=mode, batch=16, sizes=sizes, fusion=fusion)
+    ops = add_costs(resize_ops(made.ops, made.sizes, made.name))
+    assert not any("compressed" in note for note in made.notes)
+    return ops
+
+
+def test_latent_attention_reads_its_compressed_cache_once_for_all_heads(tmp_path: Path) -> None:
+    """Absorbed: scores over 512 + 64 numbers of a token, values over 512 of the same; by hand, as kernels do.
+
+    Tables of such kernels (aiconfigurator, ``h100_sxm.generation_mla``, up to 64 heads, caches above 200 MB) read
+    it at 0.86 of the bandwidth in the median and 0.92 at most; read twice it would be 1.7 times the bandwidth.
+    """
+    ops = _step_of_v3(tmp_path, "decode")
+    (core,) = ops[ops["kind"] == "attention"].drop_duplicates(["heads", "kv_len"]).to_dict("records")
+    assert core["flop"] == 2 * 16 * 128 * 4096 * (576 + 512)
+    assert core["byte"] == 2 * (16 * 4096 * 576 + 16 * 128 * (576 + 512))
+    up = ops[ops["op"].isin(["queries to the cache's width", "values from the cache's width"])]
+    assert set(up["flop"]) == {2 * 128 * 16 * 512 * 128}
+    assert set(up["byte"]) == {2 * 128 * (512 * 128 + 16 * (512 + 128))}
+    apart = _step_of_v3(tmp_path, "decode", "eager")
+    apart = apart[apart["op"].str.startswith("latent attention") & apart["kind"].eq("gemm")]
+    assert apart.drop_duplicates("op")["flop"].sum() == core["flop"]
+
+
+def test_a_prompt_meets_latent_attention_with_keys_and_values_of_each_head(tmp_path: Path) -> None:
+    ops = _step_of_v3(tmp_path, "prefill")
+    (core,) = ops[ops["kind"] == "attention"].drop_duplicates(["heads", "kv_len"]).to_dict("records")
+    assert core["flop"] == 2 * 16 * 128 * 1024 * 1024 * (192 + 128)
+    assert core["byte"] == 2 * 16 * 128 * 1024 * (192 + 192 + 128 + 128)
+    up = ops[ops["op"] == "keys and values up"]
+    assert set(up["flop"]) == {2 * 16 * 1024 * 512 * 128 * (128 + 128)}
+
+
 def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
     config = {**PUBLIC["mistral-7b"]["config"], "sliding_window": 1024}
     seen = profile_config(write(tmp_path, config), sizes={"seq": 4096})
@@ -239,8 +277,8 @@ def test_a_cache_limits_the_batch() -> None:
     """What is left beside the weights is divided by what a sample's tokens take."""
     profile = fomkit.model("llama3-8b-decode")
     found = fomkit.memory(profile, "h100-sxm").content["target"]["largest_batch"]
-    a_sample = 2 * 2 * 32 * 8 * 128 * 4097
-    assert found == pytest.approx((80e9 - 2 * 8030261248) / a_sample, abs=1)
+    a_sample = 2 * 2 * 32 * 8 * 128 * 4097 + 2 * 128256  # the cache, and the scores of all words
+    assert found == pytest.approx((80 * 2**30 - 2 * 8030261248) / a_sample, abs=1)
     deeper = fomkit.memory(profile, "h100-sxm", sizes={"cache": 8192}).content["target"]["largest_batch"]
     assert deeper == pytest.approx(found / 2, abs=1)
 
@@ -312,6 +350,97 @@ def test_what_was_not_read_is_noted(tmp_path: Path) -> None:
     assert "fields of the file that nothing was made of: wings" in notes
     gemma = {name: value for name, value in PUBLIC["gemma2-2b"]["config"].items() if name != "head_dim"}
     assert read_architecture(write(tmp_path, gemma)).parameters == PUBLIC["gemma2-2b"]["parameters"]
+
+
+LINEAR = 32 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336)
+"""Weights of Llama 3 8B's blocks: queries, keys and values; projection; gate, up and down."""
+
+
+@pytest.mark.parametrize(
+    ("stored", "byte"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, 0.5 + 2.5 / 128),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 1.0),
+        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 64}, 0.5 + 2.5 / 64),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 0.5 + 4 / 64),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+         0.5 + (1 + 4 / 256) / 64),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 1.0),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 1.0),
+    ],
+)  # fmt: skip
+def test_weights_that_are_kept_narrow_take_less_memory_and_traffic(
+    stored: dict[str, Any], byte: float, tmp_path: Path
+) -> None:
+    """In bf16 stay the stream, attention, words and the last product; fp8 moves activations in one byte too."""
+    config = {**PUBLIC["llama3-8b"]["config"], "torch_dtype": "bfloat16"}
+    plain, narrow = (
+        profile_config(write(tmp_path, one), mode="decode", batch=16, sizes={"cache": 4095})
+        for one in (config, {**config, "quantization_config": stored})
+    )
+    moved = []
+    for one in (plain, narrow):
+        ops = add_costs(resize_ops(one.ops, one.sizes, one.name))
+        moved.append((ops["byte"] * ops["count"]).sum())
+        assert set(ops["dtype"][ops["kind"] == "attention"]) == {"bf16"}
+    activations = 32 * 16 * (4096 + 6144 + 4096 + 4096 + 4096 + 2 * 14336 + 14336 + 4096)
+    in_fp8 = stored["quant_method"] == "fp8"
+    assert moved[0] - moved[1] == pytest.approx(LINEAR * (2 - byte) + in_fp8 * activations, rel=1e-12)
+    rest = [step_memory(one, one.sizes).total("parameter") for one in (plain, narrow)]
+    assert rest[0] - rest[1] == pytest.approx(LINEAR * (2 - byte), abs=512)
+    assert any(f"quantization_config ({stored['quant_method']})" in note or
+               f"quantization_config: {stored['quant_method']}" in note for note in narrow.notes)  # fmt: skip
+    found, whole = (fomkit.estimate(one, "h100-sxm").step for one in (narrow, plain))
+    assert found.value < 0.9 * whole.value
+    trained = profile_config(write(tmp_path, {**config, "quantization_config": stored}))
+    assert any("is of inference: a training step counts in bf16" in note for note in trained.notes)
+
+
+def test_a_file_in_fp8_is_its_model_with_precision_fp8(tmp_path: Path) -> None:
+    config = {**PUBLIC["deepseek-v2-lite"]["config"], "torch_dtype": "bfloat16"}
+    given = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    asked = fomkit.estimate(write(tmp_path, config), "h100-sxm", mode="decode", precision="fp8", batch=8)
+    stored = fomkit.estimate(write(tmp_path, {**config, **given}, "fp8.json"), "h100-sxm", mode="decode", batch=8)
+    assert stored.step == asked.step
+    peaks = [fomkit.memory(one.model, precision=of).content["peak"]["byte"]
+             for one, of in ((stored, None), (asked, "fp8"))]  # fmt: skip
+    assert peaks[0] == pytest.approx(peaks[1], abs=512)
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (
+            {"quant_method": "gptq", "bits": 5, "group_size": 128},
+            "quantization_config: bits is 5 and group_size 128.",
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 0},
+            "bits is 4 and group_size 0. Give 2, 3, 4 or 8 bits",
+        ),
+        ({"quant_method": "awq", "group_size": 64}, "quantization_config: bits is missing. Add it"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": 1}, "load_in_8bit is 1. Give true or false."),
+    ],
+)
+def test_packed_weights_that_cannot_be_are_one_message(
+    stored: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, {**PUBLIC["llama3-8b"]["config"], "quantization_config": stored})
+    with pytest.raises(FomkitError, match=re.escape(message)):
+        read_architecture(path)
+
+
+def test_packed_weights_are_not_packed_again(tmp_path: Path) -> None:
+    config = {**PUBLIC["llama3.2-1b"]["config"], "torch_dtype": "bfloat16"}
+    stored = {"quantization_config": {"quant_method": "gptq", "bits": 4, "modules_to_not_convert": ["model.norm"]}}
+    path = write(tmp_path, {**config, **stored})
+    assert any("modules that quantization_config leaves wide" in note for note in read_architecture(path).notes)
+    with pytest.raises(
+        FomkitError, match="precision: fp8 is of linear layers, whose weights this model keeps packed"
+    ):
+        fomkit.estimate(path, "h100-sxm", mode="decode", precision="fp8")
+    same = [fomkit.estimate(path, "h100-sxm", mode="decode", precision=one).step for one in (None, "bf16")]
+    assert same[0] == same[1]
 
 
 def test_a_prompt_fills_the_cache_and_windows_keep_what_they_see(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -10,19 +12,20 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.plan.energy import energy_of_estimate
 
+ROOT = Path(__file__).resolve().parent.parent
 FACTS = {
-    # name: bf16 on the matrix unit, fp8 there, fp32 on the vector unit [TFLOP/s]; GB/s; GB; chip's limit [W]
+    # name: bf16 on the matrix unit, fp8 there, fp32 on the vector unit [TFLOP/s]; GB/s; GiB; chip's limit [W]
     "a100-sxm-40gb": (312, None, 19.5, 1555, 40, 400),
     "h100-pcie": (756, 1513, 51.2, 2000, 80, 350),
     "h100-nvl": (835.5, 1670.5, 60, 3900, 94, 400),
-    "a10": (125, None, 31.2, 600, 24, 150),
-    "l4": (121, 242.5, 30.3, 300, 24, 72),
-    "rtx-3090": (71, None, 35.6, 936, 25.77, 350),
-    "rtx-4090": (165.2, 330.3, 82.6, 1008, 25.77, 450),
-    "rtx-5090": (209.5, 419, 104.8, 1792, 34.36, 575),
+    "a10": (125, None, 31.2, 600, 22.5, 150),
+    "l4": (121, 242.5, 30.3, 300, 22.5, 72),
+    "rtx-3090": (71, None, 35.6, 936, 24, 350),
+    "rtx-4090": (165.2, 330.3, 82.6, 1008, 24, 450),
+    "rtx-5090": (209.5, 419, 104.8, 1792, 32, 575),
     "rtx-pro-6000": (503.8, 1007.6, 126, 1792, 96, 600),
-    "b300-sxm": (2250, 4500, 75, 8000, 288, None),
-    "gb300": (2500, 5000, 80, 8000, 288, None),
+    "b300-sxm": (2250, 4500, 75, 8000, 270, None),
+    "gb300": (2500, 5000, 80, 8000, 279, None),
     "mi210": (181, None, 22.6, 1638, 64, 300),
     "mi250": (181.05, None, 22.65, 1638, 64, None),
     "mi300x": (1307.4, 2614.9, 163.4, 5300, 192, 750),
@@ -40,18 +43,46 @@ FACTS = {
 def test_facts_and_their_sources(name: str) -> None:
     machine = fomkit.machine(name)
     device = machine.device
-    bf16, fp8, fp32, giga_byte_per_s, giga_byte, limit_w = FACTS[name]
+    bf16, fp8, fp32, giga_byte_per_s, gibi_byte, limit_w = FACTS[name]
     wanted = {("bf16", "matrix"): bf16, ("fp8", "matrix"): fp8, ("fp32", "vector"): fp32}
     for (dtype, engine), tera in wanted.items():
         peak = device.peak(dtype, engine)
         assert (None if peak is None else peak.rate.value / 1e12) == pytest.approx(tera)
     assert device.byte_per_s.value == pytest.approx(giga_byte_per_s * 1e9)
-    assert device.capacity_byte.value == pytest.approx(giga_byte * 1e9, rel=1e-3)
+    assert device.capacity_byte.value == gibi_byte * 2**30
     limit = machine.energy.limit_w.value if machine.energy else None
     assert limit == limit_w
     assert 2020 <= machine.year <= 2026
     assert all(fact.source for fact in (device.byte_per_s, *(peak.rate for peak in device.peaks)))
     assert not len(machine.timings)
+
+
+SHOWN_MIB = {
+    "a100-sxm": 81_920, "a100-sxm-40gb": 40_960, "h100-sxm": 81_559, "h100-pcie": 81_559, "h100-nvl": 95_830,
+    "h200-sxm": 143_771, "b200-sxm": 183_359, "gb200": 189_471, "b300-sxm": 275_040, "gb300": 284_208,
+    "a10": 23_028, "l4": 23_034, "l40s": 46_068, "t4": 15_360, "p4": 7_611,
+    "rtx-pro-6000": 97_887, "mi300x": 196_592,
+}  # fmt: skip
+"""What drivers say that a device has, as published by who ran them: vLLM, SGLang, ROCm and others."""
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "machine_profiles").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_capacity_is_binary_and_what_a_program_can_be_given(path: Path) -> None:
+    """What vendors print as GB is GiB; error correction of GDDR takes a sixteenth (docs/profiles.md)."""
+    stated = re.search(r"capacity: ([\d.]+) (\w+)", path.read_text())
+    if stated is None:
+        assert path.stem in ("a", "x86-lecture", "summit")  # nobody said; summit's is that of its devices
+        return
+    gibi_byte, unit = float(stated[1]), stated[2]
+    machine = fomkit.machine(path.stem)
+    source = machine.device.capacity_byte.source
+    assert unit == "GiB"
+    printed = re.search(r"\b(\d+) ?GB\b", machine.title)
+    if printed is not None and "on the package" not in source:
+        assert gibi_byte == int(printed[1]) * (15 / 16 if "error correction" in source else 1)
+    if path.stem in SHOWN_MIB:
+        assert 0.99 < SHOWN_MIB[path.stem] / (gibi_byte * 1024) <= 1
+        assert f"{SHOWN_MIB[path.stem]:,} MiB" in source
 
 
 @pytest.mark.parametrize("name", FACTS)

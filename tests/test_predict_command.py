@@ -280,3 +280,28 @@ def test_wrong_things_in_python_are_messages() -> None:
 
 def test_numpy_whole_numbers_are_whole_numbers() -> None:
     assert fomkit.estimate("alexnet", "v100", batch=np.int64(8)).sizes["batch"] == 8  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("side", ["b", "m", "n", "k"])
+def test_a_side_of_zero_is_refused_by_name_at_every_door(tmp_path: Path, side: str) -> None:
+    """In a table, in a model's ops at a size of theirs, and in what an op is made of."""
+    sides = {"b": "1", "m": "8", "n": "8", "k": "8", side: "0"}
+    refused = f"{side} is 0. Expected a whole number of 1 or more"
+    written(tmp_path, f"kind,dtype,{','.join(sides)}\ngemm,fp32,{','.join(sides.values())}\n")
+    done = run("ops.csv", "-t", "v100", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"ops.csv:2: {refused}" in done.stderr
+    plain, names = "aten::mm,{},fp32,{},forward,1", "op,kind,dtype,engine,pass_name,count"
+    product = f"{plain.format('gemm', 'vector')},{','.join({**sides, side: 'seq - 1'}.values())}\n"
+    head = "schema: fomkit/model/1\nname: made\ntitle: made up\nsizes: {batch: 1, seq: 8}\nops: made.csv\n"
+    written(tmp_path, f"{names},{','.join(sides)}\n{product}", "made.csv")
+    model = fomkit.model(written(tmp_path, head, "made.yaml"))
+    assert fomkit.estimate(model, "v100").step.value > 0
+    with pytest.raises(FomkitError, match=f"made: row 0: {refused}"):
+        fomkit.estimate(model, "v100", sizes={"seq": 1})
+    attention = f"{plain.format('attention', 'vector')},1,4,4,seq,seq,64,0\n"
+    written(tmp_path, f"{names},batch,heads,kv_heads,q_len,kv_len,head_dim,causal\n{attention}", "made.csv")
+    written(tmp_path, f"of,{names},{','.join(sides)}\n0,{product}", "made.parts.csv")
+    model = fomkit.model(written(tmp_path, f"{head}parts: made.parts.csv\n", "made.yaml"))
+    with pytest.raises(FomkitError, match=f"made: row 0: {refused}"):
+        fomkit.estimate(model, "v100", sizes={"seq": 1})

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import fomkit
 from fomkit.cli.main import app
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.ops.views import executions
@@ -232,3 +233,17 @@ def test_the_command_writes_it_and_says_so(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout.endswith("out.json, projected, for ui.perfetto.dev\n")
     assert json.loads(path.read_text(encoding="utf-8"))["otherData"]["target"] == "v100"
+
+
+@pytest.mark.parametrize("precision", [None, "bf16", "fp8"])
+def test_whoever_asks_for_the_memory_of_a_step_hears_what_memory_says(precision: str | None) -> None:
+    """llama3-8b-decode is of bf16: nothing is narrower in bf16, weights of linear layers are in fp8."""
+    name, board = "llama3-8b-decode", "h100-sxm"
+    peak = fomkit.memory(name, board, precision=precision).content["peak"]["byte"]
+    swept = fomkit.sweep(name, board, {"batch": [16, 4096]}, precision=precision).table
+    assert swept["peak_byte"].iloc[0] == peak
+    assert swept["fits"].tolist() == [True, False]
+    assert fomkit.advise(name, board, precision=precision).content["memory"]["peak_byte"] == peak
+    projected = timeline_content(fomkit.model(name), fomkit.machine(board), Options(precision=precision))
+    counted = [one["args"]["byte"] for one in projected["traceEvents"] if one["name"] == "projected memory"]
+    assert max(counted) == peak

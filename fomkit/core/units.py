@@ -334,8 +334,7 @@ STANDS_IN: dict[str, str] = {"fp16": "bf16", "bf16": "fp16", "fp8": "bf16", "mxf
 """Formats whose timings stand in for others that a matrix engine multiplies alike, with sums in fp32.
 
 fp16 and bf16 have as many bits and one rate; fp8 is bf16, and formats of scaled blocks are fp8, at a rate and
-width of their own. Experts that aiconfigurator timed in fp8 take 0.43 to 0.77 of the time in bf16 (medians of long
-and short ones, H100 and H200; eight of ten of the longest 0.33 to 0.82), where the rates say 0.5.
+width of their own (`fomkit.prediction.transfer`).
 """
 _MATRIX_DTYPES = ("fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8")
 

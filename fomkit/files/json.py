@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,57 @@ def text(record: Mapping[str, Any], key: str, where: str, *, needed: bool = Fals
     if needed and not found:
         raise FomkitError(where, f"{key} is missing. The record must say it.")
     return found
+
+
+MOST = 10**9
+"""Largest whole number of a field."""
+
+
+@dataclass
+class Fields:
+    """The fields of a file, read one by one; `notes`: what was taken where it is silent; `asked`: their names."""
+
+    where: str
+    content: Mapping[str, Any]
+    notes: list[str] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
+
+    def count(self, *names: str, least: int = 1, absent: int | None = None, why: str = "") -> int:
+        """Read a whole number, by the first of these names that is there."""
+        self.asked.update(names)
+        name = next((name for name in names if self.content.get(name) is not None), None)
+        if name is None:
+            if absent is None:
+                raise FomkitError(self.where, f"{names[0]} is missing. Add it: a whole number of {least} or more.")
+            if why:
+                self.notes.append(f"{names[0]} is not in the file: {absent:,}, {why}")
+            return absent
+        value = self.content[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+            what = f"a whole number from {least} to {MOST:,}"
+            raise FomkitError(self.where, f"{name} is {value!r:.40}. Give {what}.")
+        return value
+
+    def counts(self, *names: str) -> list[int]:
+        """Read whole numbers, each by its name."""
+        return [self.count(name) for name in names]
+
+    def flag(self, name: str, *, absent: bool, why: str = "") -> bool:
+        """Read true or false; ``absent``: what it is where the file is silent."""
+        self.asked.add(name)
+        value = self.content.get(name)
+        if value is None:
+            if why:
+                self.notes.append(f"{name} is not in the file: {str(absent).lower()}, {why}")
+            return absent
+        if not isinstance(value, bool):
+            raise FomkitError(self.where, f"{name} is {value!r:.40}. Give true or false.")
+        return value
+
+    def places(self, name: str) -> list[int]:
+        """Read a list of layers; empty where there is none."""
+        self.asked.add(name)
+        found = self.content.get(name) or []
+        if not isinstance(found, list) or not all(isinstance(one, int) for one in found):
+            raise FomkitError(self.where, f"{name} is {found!r:.40}. Give a list of numbers of layers.")
+        return found

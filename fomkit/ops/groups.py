@@ -96,7 +96,8 @@ def _conv(row: Row) -> str:
 def _attention_text(row: Row) -> str:
     shared = f" ({row['kv_heads']:.0f} of keys)" if row["kv_heads"] != row["heads"] else ""
     sizes = f"{row['batch']:.0f}× {row['heads']:.0f} heads{shared} q{row['q_len']:.0f} kv{row['kv_len']:.0f}"
-    return f"{sizes} d{row['head_dim']:g}{_flags(row, {'causal': 'causal'})}"
+    same = f" ({row['shared_dim']:g} shared)" if row.get("shared_dim", 0.0) > 0 else ""
+    return f"{sizes} d{row['head_dim']:g}{same}{_flags(row, {'causal': 'causal'})}"
 
 
 def _rnn_text(row: Row) -> str:

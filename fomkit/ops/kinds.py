@@ -55,7 +55,7 @@ _PER_ELEMENT = Formula(elementwise.per_element)
 
 KINDS: Mapping[str, Kind] = {
     "gemm": Kind(
-        "matrix products", "product", ("b", "m", "n", "k"), _STORED, Formula(products.gemm),
+        "matrix products", "product", ("b", "m", "n", "k"), (*_STORED, "weight_share"), Formula(products.gemm),
         named=False, by_pass=False,
     ),
     "sparse_gemm": Kind(
@@ -73,12 +73,12 @@ KINDS: Mapping[str, Kind] = {
         Formula(products.rnn, ("cell", "pass_name"), _CELLS), named=False,
     ),
     "attention": Kind(
-        "attention", "product", ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"), (),
-        Formula(products.attention, ("pass_name",), _BOTH_PASSES), named=False,
+        "attention", "product", ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"),
+        ("shared_dim",), Formula(products.attention, ("pass_name",), _BOTH_PASSES), named=False,
     ),
     "experts": Kind(
-        "mixtures of experts", "product", ("b", "m", "n", "k", "experts", "top_k"), (), Formula(products.mixture),
-        named=False,
+        "mixtures of experts", "product", ("b", "m", "n", "k", "experts", "top_k"), ("weight_share",),
+        Formula(products.mixture), named=False,
     ),
     "pointwise": Kind(
         "element-by-element ops", "elements", ("numel", *_TRAFFIC), ("row", "inputs"), _PER_ELEMENT

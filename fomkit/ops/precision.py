@@ -152,6 +152,9 @@ def choose_formats(
     if precision not in FORMATS:
         raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
     formats, known = FORMATS[precision], _known_formats(machine)
+    if formats.low and ops is not None and "weight_share" in ops.columns and ops["weight_share"].notna().any():
+        what = f"{precision} is of linear layers, whose weights this model keeps packed already"
+        raise FomkitError("precision", f"{what}. Leave it out, or profile the model without quantization_config.")
     if precision == "int8":
         if ops is not None and ops["pass_name"].ne("forward").any():
             what = "--precision int8 is of inference, and this step has gradients"
@@ -200,7 +203,7 @@ def byte_factor(before: pd.Series[str], after: pd.Series[str]) -> pd.Series[floa
     return after.map(ITEM_BYTE).astype(float) / before.map(ITEM_BYTE).astype(float)
 
 
-def _linear_layers(ops: pd.DataFrame, rows: pd.Series[bool], block: int) -> pd.Series[bool]:
+def linear_layers(ops: pd.DataFrame, rows: pd.Series[bool], block: int) -> pd.Series[bool]:
     """Tell which rows are products of linear layers that take a low format, in each pass.
 
     A layer is known by its forward product, of one matrix of weights; the products of its gradients have the same
@@ -261,6 +264,8 @@ def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     kinds, dtype, engine = ops["kind"], ops["dtype"], ops["engine"]
     trained = ops["pass_name"].ne("update")
     allowed = dtype.isin(FLOATS if formats.stream else ("fp32",))
+    if "weight_share" in ops.columns:
+        allowed &= ops["weight_share"].isna()  # weights that were packed on purpose stay
     if formats.stream:
         widened = allowed & ~(dtype.isin(SHORT) & formats.casts_weights)
         dtype = dtype.mask(widened & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *FP32_KINDS)), "fp32")
@@ -269,7 +274,7 @@ def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
         rows = allowed & trained & kinds.eq(kind)
         dtype, engine = dtype.mask(rows, its_dtype), engine.mask(rows, its_engine)
     if formats.low:
-        rows = _linear_layers(ops, allowed & trained, BLOCKS[formats.low])
+        rows = linear_layers(ops, allowed & trained, BLOCKS[formats.low])
         dtype, engine = dtype.mask(rows, formats.low), engine.mask(rows, "matrix")
     factor = byte_factor(ops["dtype"], dtype)
     moved = {name: ops[name] * factor for name in ("read_byte", "write_byte") if name in ops.columns}

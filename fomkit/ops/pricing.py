@@ -17,7 +17,7 @@ import pandas as pd
 from fomkit.core.units import ITEM_BYTE, REAL_OF, REAL_PRODUCTS
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import least_flop
-from fomkit.ops.families.formula import DEFAULTS, Cost, Formula, Row, Variant, columns_of
+from fomkit.ops.families.formula import DEFAULTS, UNUSUAL, Cost, Formula, Row, Variant, columns_of
 from fomkit.ops.families.products import GATES
 from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import COSTS, TIMES, column_names
@@ -205,21 +205,24 @@ def variant_of(row: Mapping[str, Any]) -> Variant | None:
     return None if formula is None or variant not in formula.variants else variant
 
 
-def _symbols_of_columns() -> Row:
-    """Give a symbol for each column; the parts of a formula are symbols too, so that it reads well."""
+def _symbols_of_columns(stated: tuple[str, ...] = ()) -> Row:
+    """Give a symbol for each column, of `UNUSUAL` ones for those stated; parts of a formula are symbols too."""
     import sympy
 
-    return Row(lambda name: sympy.Symbol(name, nonnegative=True))
+    left = {name: value for name, value in UNUSUAL.items() if name not in stated}
+    return Row(lambda name: left[name] if name in left else sympy.Symbol(name, nonnegative=True))
 
 
 @lru_cache(maxsize=256)
-def print_cost(kind: str, variant: Variant) -> Cost:
+def print_cost(kind: str, variant: Variant, stated: tuple[str, ...] = ()) -> Cost:
     """Write a kind's formulas as texts, in the names of its columns and of its parts.
+
+    `stated`: which of `UNUSUAL` columns an op has.
 
     >>> print_cost("gemm", ()).flop
     '2*b*k*m*n'
     """
-    return Cost(*map(str, FORMULAS[kind].of(variant, _symbols_of_columns())))
+    return Cost(*map(str, FORMULAS[kind].of(variant, _symbols_of_columns(stated))))
 
 
 @lru_cache(maxsize=16)
@@ -255,7 +258,8 @@ def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
     known = Row(values.__getitem__, FORMULAS[kind].parts)
     values |= {name: float(known[name]) for name in parts}
     times, worked = products_in_one(kind, str(row["dtype"])), {}
-    for quantity, text in print_cost(kind, variant)._asdict().items():
+    stated = tuple(name for name, usual in UNUSUAL.items() if values[name] != usual)
+    for quantity, text in print_cost(kind, variant, stated)._asdict().items():
         names = set(_NAME.findall(text))
         if names <= values.keys():
             numbers = _NAME.sub(lambda name: _number_text(values[name.group()]), text)

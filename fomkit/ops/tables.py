@@ -85,6 +85,9 @@ DIMENSIONS: tuple[Column, ...] = (
     _flag("trans_a", "1 where the left factor is stored transposed, else 0"),
     _flag("trans_b", "1 where the right factor is stored transposed, else 0"),
     Column("density", "", "number", "share of non-zeros of the left factor", TINY, 1.0),
+    Column(
+        "weight_share", "", "number", "share of its bytes that the right factor is stored in; empty = 1", TINY, 1.0
+    ),
     *_size_columns("batch", "samples of one execution"),
     *_size_columns("in_channels out_channels", "channels of a convolution's input and output"),
     *_size_columns(
@@ -109,7 +112,10 @@ DIMENSIONS: tuple[Column, ...] = (
     *_size_columns("heads", "query heads of an attention"),
     *_size_columns("kv_heads", "key and value heads, fewer where queries share them"),
     *_size_columns("q_len kv_len", "queries and keys of one sample"),
-    _amount_column("head_dim", "", "width of one head", TINY),
+    _amount_column("head_dim", "", "width of one head; the mean of keys and values where these differ", TINY),
+    _amount_column(
+        "shared_dim", "", "numbers of a key that are its value too, read once (latent attention); empty = 0"
+    ),
     _flag("causal", "1 where each query sees only earlier keys, else 0"),
     *_size_columns(
         "experts", "experts that a mixture's router chooses from, on all devices; b is those held here"

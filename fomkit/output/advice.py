@@ -122,7 +122,7 @@ def _memory_sentences(memory: advise.Carriers) -> Iterator[str]:
         for structure in memory["structures"]
     ]
     yield f"Most stands in {', '.join(named)}."
-    if memory["formats"] != "of the trace":
+    if memory["formats"] == "of the trace, which are wider":
         yield "This is in the formats of the trace, which are wider than those asked for."
 
 

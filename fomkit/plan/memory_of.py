@@ -173,19 +173,21 @@ def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
     return f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants}"
 
 
-def with_stored(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile:
+def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile | None:
     """Give a model whose order has the weights of linear layers in the low format that they are kept in.
 
-    Raises FomkitError where other formats would narrow what the order says of the step.
+    None where it has no order, or the formats narrow what the order says of the step.
     """
     ops = resize_ops(model.ops, sizes, model.name)
     if model.order is None or narrows(ops, formats):
-        what = "has no order of its ops" if model.order is None else "was traced in wider formats"
-        raise FomkitError(model.name, f"{what}, so its memory in {formats.name} is unknown. Leave precision out.")
+        return None
+    stored = stored_byte(ops, formats)
+    if not stored:
+        return model
     weights = model.order["role"].eq("parameter")
     byte = model.order["output_byte"]
     whole = byte[weights].astype(float).sum()
-    left = byte[weights].astype(float) * (1 - stored_byte(ops, formats) / whole)
+    left = byte[weights].astype(float) * (1 - stored / whole)
     return replace(model, order=model.order.assign(output_byte=byte.astype(object).where(~weights, left)))
 
 

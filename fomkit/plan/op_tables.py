@@ -21,7 +21,7 @@ from fomkit.ops.vocabulary import BESIDE
 from fomkit.plan.content import Ends, span_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.memory_of import step_memory
+from fomkit.plan.memory_of import in_formats, step_memory
 from fomkit.plan.step import device_time
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.rates import with_fresh
@@ -212,7 +212,8 @@ def memory_table(estimate: Estimate) -> pd.DataFrame:
     """
     import pandas as pd
 
-    use = step_memory(estimate.model, estimate.sizes)
+    model = in_formats(estimate.model, estimate.sizes, estimate.formats) or estimate.model
+    use = step_memory(model, estimate.sizes)
     if use is None:
         raise FomkitError(
             estimate.model.name, "has no order of its ops, so its memory over a step is unknown. Profile it anew."

@@ -22,7 +22,7 @@ from fomkit.parallel.step import Notes, ParallelStep, Waits, add_waits, bare, of
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import standing_memory
-from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, step_memory
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, in_formats, step_memory
 from fomkit.plan.options import Options
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
@@ -236,7 +236,7 @@ class ReplicaStep:
             wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),
             passes={} if layout.zero == 3 or "forward" not in passes else {"forward": forward.scaled(count)},
             sent_byte={"replicas": traffic.sent_byte},
-            memory_byte=self._memory(one.sizes, devices, narrowed=one.formats.stream not in ("", "fp32")),
+            memory_byte=self._memory(one.sizes, devices, one.formats),
             coverage=step_coverage(done.coverage, compute.value, links.sources),
             excludes=done.excludes, notes=done.notes, precision=done.precision,
         )  # fmt: skip
@@ -271,12 +271,13 @@ class ReplicaStep:
         runs = np.where(update, update_share, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
         return timed.coverage(runs)
 
-    def _memory(self, sizes: Mapping[str, int], replicas: int, *, narrowed: bool) -> float | None:
+    def _memory(self, sizes: Mapping[str, int], replicas: int, formats: Formats) -> float | None:
         """Give the peak of a replica, less what zero keeps elsewhere; None where it is not known."""
-        if self.layout.recompute != "none" or narrowed:
+        model = in_formats(self.model, sizes, formats)
+        if self.layout.recompute != "none" or model is None:
             return None
         try:
-            use = step_memory(self.model, sizes)
+            use = step_memory(model, sizes)
         except FomkitError:
             return None
         if use is None:

@@ -18,7 +18,7 @@ from fomkit.ops.views import Execution, executions
 from fomkit.plan.content import Ends, span_content
 from fomkit.plan.coverage import uses_of, widen_calls
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.memory_of import can_follow, step_memory
+from fomkit.plan.memory_of import can_follow, in_formats, step_memory
 from fomkit.plan.options import Options
 
 if TYPE_CHECKING:
@@ -123,10 +123,12 @@ def _live_byte(estimated: Estimate) -> tuple[NDArray[np.float64] | None, str]:
             None,
             f"unknown: the order holds for the traced {', '.join(sorted(model.resized(estimated.sizes)))} only",
         )
-    if estimated.formats.stream not in ("", "fp32"):
+    followed = in_formats(model, estimated.sizes, estimated.formats)
+    if followed is None:
         return None, "unknown: it was traced in other number formats"
-    use = step_memory(model, estimated.sizes)
-    return None if use is None else use.live_byte, "as the allocator gives it out, number formats as traced"
+    use = step_memory(followed, estimated.sizes)
+    kept = "as traced" if followed is model else f"of {estimated.formats.name}"
+    return None if use is None else use.live_byte, f"as the allocator gives it out, number formats {kept}"
 
 
 def _memory(live: NDArray[np.float64], found: Sequence[Execution], ends: Sequence[int]) -> Iterator[Event]:

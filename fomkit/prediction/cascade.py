@@ -118,6 +118,8 @@ def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: Parts) -> A
 def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimator, ...]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
+    Products with packed weights come first, by what is known of them with whole ones.
+
     1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed, here and
     elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
     engine; 6. it is a sum of library calls of which the recurrences were timed; 7. it is a sum of parts; 8. it
@@ -134,9 +136,12 @@ def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimat
         interpolate.estimate,
         partial(transfer.estimate, table=table),
     )
+    formats = partial(transfer.another_format, table=partial(_climb, steps=timed))
+    whole = partial(_climb, steps=(*timed, formats, prior.estimate))
     return (
+        partial(transfer.packed_weights, table=whole),
         *timed,
-        partial(transfer.another_format, table=partial(_climb, steps=timed)),
+        formats,
         *sums,
         partial(transfer.moved_data, table=table),
         partial(transfer.row_gradients, table=table),

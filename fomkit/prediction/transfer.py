@@ -18,6 +18,8 @@ import pandas as pd
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE, STANDS_IN
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.pricing import cost_columns
 from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, numbers, places_of
@@ -129,8 +131,21 @@ end. For kinds other than products it is an assumption.
 
 Of a format of scaled blocks by fp8 of one scale, at one rate: where aiconfigurator timed fp8 with a scale for each
 128 numbers too, eight of ten products above 20 us take 0.69 to 1.22 times as long on the H100, and 0.7 to 1.6 on
-the B200."""
+the B200. As much is taken for formats of another rate."""
 
+
+FOLLOWS, FOLLOWS_S = (0.55, 0.35), 1e-4
+"""How far a time follows the ratio of two formats' floors, as a power of it: an op of 100 us in the format timed,
+and how much more for each factor of ten. Starts, and what joins products, are as long in either. Chosen on experts
+that aiconfigurator timed in bf16 and in fp8 on H100 and H200 by one library: 0.73 of the time at 60 us, 0.62 at
+200 us, 0.57 at 500 us, 0.46 at 3 ms, where the rates say 0.5. On B200 and GB200 those with a scale for each 128
+numbers take 0.9 to 1.5 of it, by kernels of their own; of one scale nobody timed any."""
+
+
+PACKED = ("gemm", "experts")
+"""Kinds whose weights may be stored narrower than they are multiplied."""
+UNTIMED = ("roofline", "assumed")
+"""Sources of times that rest on no timing."""
 
 DEFAULT_SUM_DTYPE = "fp32"
 
@@ -261,7 +276,8 @@ def in_another_format(rows: Table, machine: Machine) -> Rows:
     chosen = rows.take(are(rows, "engine", "matrix") & are(rows, "dtype", *pairs))
     known = chosen.text("dtype")
     other = [pairs[word].dtype if word in pairs else word for word in known.words]
-    return chosen.assign(dtype=estimates.words_of(known.codes, other))
+    like = chosen.assign(dtype=estimates.words_of(known.codes, other))
+    return like.assign(byte=chosen.number("byte") * estimates.item_bytes(like) / estimates.item_bytes(chosen))
 
 
 @estimates.opened_by(lambda rows, machine: are(rows, "engine", "matrix") & are(rows, "dtype", *siblings(machine)))
@@ -269,8 +285,8 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     """Predict ops of a matrix engine by timings of a format that it multiplies alike, with a wider interval.
 
     Both have as many bits and the engine multiplies them at one rate. Where the two peaks differ, and for formats
-    of scaled blocks, which fp8 stands in for, the time is scaled by the ratio of the floors, and the interval
-    reaches to what it would be unscaled.
+    of scaled blocks, which fp8 stands in for, the time follows the ratio of the floors, of which bytes are those
+    of each format, as far as `FOLLOWS` says. The interval reaches from all of the ratio to none of it.
     It is an `Estimator` of rows whose format and its `siblings` have stated peaks, and which ``table`` knows in
     the other format.
     """
@@ -281,17 +297,52 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     ratio = bounds(own, machine).floor_s / bounds(there, machine).floor_s
     words = own.text("dtype").cells()
     rate = np.array([siblings(machine)[word].rate for word in words])
-    blocks = (rate == 1) & np.array([ITEM_BYTE[word] % 1 > 0 for word in words], bool)  # with bytes of scales
-    ratio = np.where(rate == 1, 1.0, np.where(np.isnan(ratio), 1 / rate, ratio))
-    z = half_width(interval)
-    spread = np.exp(np.hypot(z * np.where(blocks, BLOCK_SPREAD, FORMAT_SPREAD), np.log(ratio)))
+    plain = (rate == 1) & np.array([ITEM_BYTE[word] % 1 == 0 for word in words], bool)  # without bytes of scales
+    full = np.where(rate == 1, 0.0, np.log(np.where(np.isnan(ratio), 1 / rate, ratio)))
+    apart = half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
+    ratio, times = _following(known, full, apart)
     formats = there.text("dtype").cells()
 
     def evidence(place: int) -> str:
         scaled = "" if ratio[place] == 1 else f"{ratio[place]:.2g} × "
         return f"{scaled}as timed in {formats[place]} ({known.source.at(place)}, {known.evidence(place)})"
 
-    return Answers(known.index, widen(known.times, spread, spread) * ratio, "transferred", known.limit, evidence)
+    return Answers(known.index, times, "transferred", known.limit, evidence)
+
+
+def _following(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Matrix, Matrix]:
+    """Let times follow ratios of floors, whose logarithms are ``full``, as far as `FOLLOWS` says.
+
+    `apart`: half width of what else is not known, in logarithms. Gives the ratios of the times, and the times with
+    their ends (3, q).
+    """
+    share = np.clip(FOLLOWS[0] + FOLLOWS[1] * np.log10(known.time_s / FOLLOWS_S), 0.0, 1.0)
+    # How far the time lies above all of the ratio, and above none of it: a format may also have the lower rate.
+    slower, faster = np.exp(np.hypot(apart, np.sort(np.stack([(share - 1) * full, share * full]), axis=0)))
+    ratio = np.exp(share * full)
+    return ratio, widen(known.times, faster, slower) * ratio
+
+
+@estimates.opened_by(lambda rows, _machine: numbers(rows, "weight_share", 1.0) < 1)
+def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict products whose weights are stored narrower than they are multiplied, by those with whole weights.
+
+    The time follows the ratio of the floors as in `another_format`: less traffic, the same arithmetic. What making
+    the weights wide takes beside it is not counted. It is an `Estimator` of what ``table`` knows of whole weights.
+    """
+    names = {*(name for kind in PACKED for name in KINDS[kind].columns), "kind", "dtype"}
+    frame = rows.frame(sorted(name for name in names if rows.has(name))).assign(weight_share=1.0)
+    whole = rows.assign(weight_share=np.ones(len(rows)), byte=cost_columns(frame, ["byte"], {})["byte"])
+    known = table(whole, machine, interval)
+    at = places_of(known.index, rows.index)
+    full = np.log(bounds(rows.take(at), machine).floor_s / bounds(whole.take(at), machine).floor_s)
+    ratio, times = _following(known, np.nan_to_num(full), half_width(interval) * BLOCK_SPREAD)
+
+    def evidence(place: int) -> str:
+        return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"
+
+    source = [word if word in UNTIMED else "transferred" for word in known.source.words]
+    return Answers(known.index, times, estimates.words_of(known.source.codes, source), known.limit, evidence)
 
 
 @estimates.opened_by(

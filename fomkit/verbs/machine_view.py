@@ -21,7 +21,7 @@ from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES
 from fomkit.plan.content import Priced, Stated, evidence_of, fact_content, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
-from fomkit.plan.memory_of import BATCH, largest_batch, step_memory, with_stored
+from fomkit.plan.memory_of import BATCH, in_formats, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
 from fomkit.prediction.exact import row_major
@@ -381,7 +381,12 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     """
     sizes = choose_sizes(model, options.wanted_sizes)
     if options.precision is not None:
-        model = with_stored(model, sizes, FORMATS[options.precision])
+        followed = in_formats(model, sizes, FORMATS[options.precision])
+        if followed is None:
+            what = "has no order of its ops" if model.order is None else "was traced in wider formats"
+            why = f"{what}, so its memory in {options.precision} is unknown. Leave precision out."
+            raise FomkitError(model.name, why)
+        model = followed
     use = step_memory(model, sizes)
     found, whole = _standing(model, sizes) if use is None else _followed(use), use is not None
     needed = sum(byte or 0.0 for byte in found["totals"].values()) if use is None else use.peak_byte

@@ -19,7 +19,7 @@ from fomkit.core.units import DAY_S, UNITS, parse_money_rate
 from fomkit.files.csv import is_number
 from fomkit.merit.campaign import money, paid_units
 from fomkit.ops.precision import choose_formats
-from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
+from fomkit.plan.memory_of import BATCH, in_formats, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis, Given
 
@@ -102,12 +102,13 @@ def follow_memory(model: ModelProfile, machine: Machine, axes: Sequence[Axis], o
     own = [axis for axis in axes if axis.name in model.sizes or axis.name == BATCH]
     names = tuple(axis.name for axis in own)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
-    why = "" if model.order is not None else "the profile has no order of its ops"
-    if formats.stream not in ("", "fp32"):
-        why = f"the order of ops is of the traced formats, not of {formats.name}"
-    if why:
-        return Memory(names, {}, why, {}, why)
     base, capacity = choose_sizes(model, options.wanted_sizes), machine.device.capacity_byte
+    followed = in_formats(model, base, formats)
+    if followed is None:
+        why = f"the order of ops is of the traced formats, not of {formats.name}"
+        why = why if model.order is not None else "the profile has no order of its ops"
+        return Memory(names, {}, why, {}, why)
+    model = followed
     if _how_many(own) <= MOST_FOLLOWED:
         peaks, why = _followed_peaks(model, base, own)
         known = peaks if any(not math.isnan(peak) for peak in peaks.values()) else {}

@@ -154,6 +154,37 @@ def test_formats_of_other_rates_are_scaled_by_their_floors_with_a_wider_interval
     assert timed["evidence"].startswith("0.5 × as timed in bf16")
 
 
+@pytest.mark.parametrize(("time_s", "share"), [(1e-5, 0.2), (1e-4, 0.55), (1e-3, 0.9), (1e-2, 1.0)])
+def test_experts_in_fp8_move_half_the_bytes_and_long_ones_take_half_the_time(time_s, share):
+    """One token meets one expert: 3 matrices of 4096 × 1024, whose reading decides in either format."""
+    sizes = {"b": 8.0, "m": 1.0, "n": 1024.0, "k": 4096.0, "experts": 8.0, "top_k": 1.0}
+    op = {**gemm(1, 1, 1, **BF16), **sizes, "kind": "experts", "op": "", "pass_name": "forward"}
+    board = device(bandwidth=fact(1e12), bf16_matrix=1e14, fp8_matrix=2e14)
+    known = machine(board, timings({**op, "time_s": time_s}))
+    timed = add_times(add_costs(table({**op, "dtype": "fp8"})), known).iloc[0]
+    assert timed["time_source"] == "transferred"
+    assert timed["time_s"] == pytest.approx(time_s * 0.5**share)
+    assert timed["low_s"] < 0.5 * time_s * 1.001
+    assert timed["high_s"] > time_s * 0.999
+
+
+def test_packed_weights_take_less_time_where_their_reading_decides():
+    """Two rows meet 4096 × 4096 weights, whose reading decides; 4096 rows compute for longer than that."""
+    thin, wide = (gemm(m, 4096, 4096, **BF16, op="") for m in (2, 4096))
+    board = device(bandwidth=fact(1e12), bf16_matrix=1e14)
+    known = machine(board, timings({**thin, "time_s": 1e-4}, {**wide, "time_s": 2e-3}))
+    rows = add_costs(table(*({**one, "weight_share": share} for one in (thin, wide) for share in (1.0, 0.25))))
+    timed = add_times(rows, known)
+    assert timed["time_source"].tolist() == ["measured", "transferred", "measured", "transferred"]
+    byte = [2 * (2 * 4096 * 2 + share * 4096**2) for share in (1.0, 0.25)]
+    assert timed["byte"].tolist()[:2] == byte
+    ratio = (byte[1] / byte[0]) ** 0.55
+    assert timed["time_s"].tolist() == pytest.approx([1e-4, 1e-4 * ratio, 2e-3, 2e-3])
+    assert timed["low_s"].iloc[1] < 1e-4 * byte[1] / byte[0]
+    assert timed["high_s"].iloc[1] > 1e-4
+    assert "0.47 × as with whole weights (measured" in timed["evidence"].iloc[1]
+
+
 def test_the_nearest_timings_are_those_of_the_format_that_was_timed():
     op = gemm(512, 512, 512, **BF16, op="")
     known = machine(HALVES, timings({**op, "time_s": 1e-4}))

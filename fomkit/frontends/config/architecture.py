@@ -151,6 +151,20 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """How the weights of linear layers are kept.
+
+    `method`: as its file calls it. `precision`: a key of `FORMATS` in which they are multiplied too; "" where they
+    are made wide first. `byte`: of one weight with its share of scales. `blocks`: whether blocks have scales.
+    """
+
+    method: str
+    precision: str
+    byte: float
+    blocks: bool = False
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A transformer.
 
@@ -160,6 +174,7 @@ class Architecture:
     `head`: what comes out: ``words``, ``classes``, or nothing. `head_bias`: of that product.
     `further`: other learned numbers by what they are, positions for example; `front`: convolutions before it.
     `sizes`: values of the named sizes, unless told. `dtype`: of its weights. `notes`: what its file left out.
+    `stored`: how weights of linear layers are kept, where they are narrower.
     """
 
     kind: str
@@ -177,6 +192,7 @@ class Architecture:
     front: tuple[Convolution, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
+    stored: Stored | None = None
 
     @property
     def norm_parameters(self) -> int:

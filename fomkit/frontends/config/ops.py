@@ -135,39 +135,43 @@ class Step:
 
 
 def _attend(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int | str, int | str], *,
-            causal: bool) -> None:  # fmt: skip
+            causal: bool, shared: int = 0) -> None:  # fmt: skip
     cells = {"batch": BATCH, "heads": heads[0], "kv_heads": heads[1], "head_dim": heads[2], "q_len": lengths[0],
-             "kv_len": lengths[1], "causal": int(causal)}  # fmt: skip
+             "kv_len": lengths[1], "causal": int(causal), "shared_dim": shared or None}  # fmt: skip
     if step.fusion == "eager":
-        _scores(step, op, heads, lengths, masked=causal)
+        _scores(step, op, heads, lengths, masked=causal, shared=shared)
         return
     for pass_name in ("forward", "backward")[: 1 + step.trains]:
         step.add(op, "attention", pass_name, **cells)
 
 
 def _scores(step: Step, op: str, heads: tuple[int, int, int], lengths: tuple[int | str, int | str], *,
-            masked: bool) -> None:  # fmt: skip
-    """Add attention op by op: keys and values of shared heads are repeated, scores scaled, masked, normalised."""
-    many, shared, width = heads
+            masked: bool, shared: int = 0) -> None:  # fmt: skip
+    """Add attention op by op: keys and values of shared heads are repeated, scores scaled, masked, normalised.
+
+    A cache that is keys and values at once is not repeated: all heads of a sample are rows of one product.
+    """
+    many, kv_heads, width = heads
     (queries, keys), b = lengths, Many(many, BATCH)
+    of_key, of_value = (2 * width - shared, shared) if shared else (width, width)
     long = f"({keys})" if isinstance(keys, str) and " " in keys else keys
-    rows = {"b": b.cell, "trans_a": 0}
+    rows = {"b": BATCH, "m": many, "trans_a": 0} if shared else {"b": b.cell, "m": queries, "trans_a": 0}
     scores = Many(many, f"{BATCH}*{queries}*{long}")
-    if shared != many:
+    if kv_heads != many and not shared:
         step.both(
             f"{op}: keys and values repeated", "copy", Many(2 * many * width, f"{BATCH}*{long}"), (1, 1), (1, 1)
         )
-    step.add(f"{op}: scores", "gemm", "forward", **rows, m=queries, n=keys, k=width, trans_b=1)
+    step.add(f"{op}: scores", "gemm", "forward", **rows, n=keys, k=of_key, trans_b=1)
     step.both(f"{op}: scaled", "pointwise", scores, (1, 1), (1, 1))
     if masked:
         step.stream(f"{op}: masked", "pointwise", "forward", scores, (1, 1), inputs=2)
     step.both(f"{op}: softmax", "softmax", scores, (1, 1), (2, 1), row=keys)
-    step.add(f"{op}: values", "gemm", "forward", **rows, m=queries, n=width, k=keys, trans_b=0)
+    step.add(f"{op}: values", "gemm", "forward", **rows, n=of_value, k=keys, trans_b=0)
     if step.trains:
-        step.add(f"{op}: values, by scores", "gemm", "backward", **rows, m=queries, n=keys, k=width, trans_b=1)
+        step.add(f"{op}: values, by scores", "gemm", "backward", **rows, n=keys, k=width, trans_b=1)
         step.add(f"{op}: values, by values", "gemm", "backward", b=b.cell, trans_a=1, m=keys, n=width, k=queries,
                  trans_b=0)  # fmt: skip
-        step.add(f"{op}: scores, by queries", "gemm", "backward", **rows, m=queries, n=width, k=keys, trans_b=0)
+        step.add(f"{op}: scores, by queries", "gemm", "backward", **rows, n=width, k=keys, trans_b=0)
         step.add(f"{op}: scores, by keys", "gemm", "backward", b=b.cell, trans_a=1, m=keys, n=width, k=queries,
                  trans_b=0)  # fmt: skip
 
@@ -196,8 +200,9 @@ def _latent(step: Step, one: Attention, latent: Latent, stream: Stream, hidden: 
         step.stream("to the cache", "copy", "forward", tokens.times(latent.rank + latent.rotary), (1, 1))
     if step.mode == "decode":
         step.product("queries to the cache's width", tokens, latent.rank, latent.plain, batches=heads)
-        # Scores are over rank and positions, sums over rank: in the mean the width of a head.
-        _attend(step, "latent attention", (heads, 1, latent.rank + latent.rotary // 2), (1, keys), causal=False)
+        # Scores are over rank and positions, sums over rank, which the cache holds once for all heads.
+        of_heads = (heads, 1, latent.rank + latent.rotary // 2)
+        _attend(step, "latent attention", of_heads, (1, keys), causal=False, shared=latent.rank)
         step.product("values from the cache's width", tokens, latent.value, latent.rank, batches=heads)
     else:
         step.product("keys and values up", tokens, heads * (latent.plain + latent.value), latent.rank)

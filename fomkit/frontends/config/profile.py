@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.op_csv import empty_table, table_of_rows
-from fomkit.frontends.config.architecture import Architecture, Attention, Experts
+from fomkit.frontends.config.architecture import Architecture, Attention, Experts, Stored
 from fomkit.frontends.config.ops import BATCH, ITEM_BYTE, Many, Mode, step_rows
 from fomkit.frontends.config.read import read_architecture
 from fomkit.frontends.fusion import IMPL, Fusion
 from fomkit.frontends.fusion import NOTES as NOTES_OF
+from fomkit.ops.families.products import MATRICES
+from fomkit.ops.precision import FORMATS, linear_layers, restate_ops, stored_byte
+from fomkit.ops.resize import resize_ops
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MILLION = 1_000_000
 """Tokens of a run of decoding, the unit of work that is counted."""
@@ -24,7 +31,12 @@ NOTES = (
 TRAINS = "products and the stream in {}, AdamW in fp32 with a copy of the weights in it; nothing is recomputed"
 SEEN = "a window of {:,} tokens counts as that many keys for each query, also at other sizes"
 UNSEEN = "a window of {:,} tokens is as long as what there is to see: all of it counts, also at other sizes"
-TWICE = "decoding reads the compressed cache once, and its price counts keys and values apart: 1.9 times its bytes"
+KEPT_LOW = "weights of linear layers are kept as quantization_config ({}) says: {}{}"
+PACKED = (
+    "weights of linear layers are kept in {:.3g} byte each with their scales (quantization_config: {}) and "
+    "multiplied in {}; what making them wide takes is not counted. Embeddings, routers and the head stay wide"
+)
+TRAINED_WIDE = "quantization_config ({}) is of inference: a training step counts in {}; --precision restates it"
 TOKENS = "tokens choose experts by chance; how they spread is not predicted"
 
 
@@ -73,7 +85,8 @@ def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
 def _output(row: dict[str, Any], item_byte: int) -> int | str:
     """Give the bytes that an op makes, as a cell."""
     if row["kind"] == "attention":
-        wide, of = row["heads"] * row["head_dim"], BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
+        width = row["shared_dim"] or row["head_dim"]
+        wide, of = row["heads"] * width, BATCH if row["q_len"] == 1 else f"{BATCH}*{row['q_len']}"
     elif isinstance(row.get("b"), str):  # scores that are written out, of all heads and samples
         return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
     elif row["kind"] in ("gemm", "experts"):
@@ -90,14 +103,16 @@ def _cached(one: Attention) -> int:
 
 
 def order_rows(
-    shape: Architecture, mode: Mode, rows: list[dict[str, Any]], sizes: Mapping[str, int]
+    shape: Architecture, mode: Mode, rows: list[dict[str, Any]], sizes: Mapping[str, int], saved: float = 0.0
 ) -> list[dict[str, Any]]:
     """List the memory of a step without gradients: weights, the cache, and what each op makes for the next.
+
+    `saved`: bytes that weights take less than in the step's format.
 
     Blocks that are alike run once here: each frees what it made, so that more of them take no more at once.
     """
     item = ITEM_BYTE[shape.dtype]
-    found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters}]
+    found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters - saved}]
     if mode != "train" and shape.decoder is not None:
         kept = {"id": 0, "role": "buffer", "module": "cache"}
         long = f"({CACHE} + 1)" if mode == "decode" else shape.decoder.length
@@ -112,6 +127,25 @@ def order_rows(
         made = {"id": place + 1, "row": place, "role": "temporary", "freed_by": place + 2}
         found.append({**made, "output_byte": _output(row, item)})
     return found
+
+
+def _narrowed(
+    shape: Architecture, stored: Stored, ops: pd.DataFrame, sizes: dict[str, int]
+) -> tuple[Any, float, str]:
+    """Give the ops of a step without gradients with weights as they are kept, the bytes saved, and a note."""
+    numbers, item = resize_ops(ops, sizes, shape.kind), ITEM_BYTE[shape.dtype]
+    if stored.precision:
+        formats = FORMATS[stored.precision]
+        made = restate_ops(numbers, formats)
+        block = "; scales of blocks are priced as one scale" * stored.blocks
+        note = KEPT_LOW.format(stored.method, formats.message, block)
+        return ops.assign(dtype=made["dtype"], engine=made["engine"]), stored_byte(numbers, formats), note
+    layers = linear_layers(numbers, numbers["kind"].isin(["gemm", "experts"]), 1)
+    share, each = stored.byte / item, numbers["experts"].notna().map({True: MATRICES, False: 1})
+    weights = (numbers["b"] * numbers["n"] * numbers["k"] * each * numbers["count"])[layers].sum()
+    note = PACKED.format(stored.byte, stored.method, shape.dtype)
+    packed = ops.assign(weight_share=layers.map({True: share, False: math.nan}))
+    return packed, float(weights) * (item - stored.byte), note
 
 
 def profile_config(
@@ -141,16 +175,21 @@ def profile_config(
     most = used.get(CACHE, used.get("seq", 0))
     notes += [(SEEN if one < most or (one == most and mode == "decode") else UNSEEN).format(one)
               for one in sorted({block.attention.window for block in blocks} - {0})]  # fmt: skip
-    notes += [TWICE] * (mode == "decode" and any(block.attention.latent for block in blocks))
     notes += [TOKENS] * any(isinstance(block.feed, Experts) for block in blocks)
     notes += [NOTES_OF[fusion]] * (fusion != "vendor")
     rows = step_rows(shape, mode, used, fusion)
+    ops, saved = table_of_rows(rows, "OPS"), 0.0
+    if shape.stored is not None and mode == "train":
+        notes.append(TRAINED_WIDE.format(shape.stored.method, shape.dtype))
+    elif shape.stored is not None:
+        ops, saved, note = _narrowed(shape, shape.stored, ops, used)
+        notes.append(note)
     splits = mode == "train" and "seq" in used and fusion == "vendor"
-    order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows, used), "ORDER")
+    order = None if mode == "train" else table_of_rows(order_rows(shape, mode, rows, used, saved), "ORDER")
     data, run, unit = (Data(MILLION), Run(1), Unit("megatoken")) if mode == "decode" else (Data(), Run(), Unit())
     return ModelProfile(
         name=name or path.stem.removesuffix(".config"), title=_title(shape),
-        ops=table_of_rows(rows, "OPS"), parts=empty_table("OPS"), sizes=used,
+        ops=ops, parts=empty_table("OPS"), sizes=used,
         traced_with={"framework": "rule", "device": OF_SIZES, "mode": "train" if mode == "train" else "infer"},
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
         optimizer={"rule": "adamw", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),

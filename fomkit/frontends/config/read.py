@@ -7,14 +7,14 @@ by name; what it may leave out, because its kind has always been built one way, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.json import parse_json, read_text
+from fomkit.files.json import Fields, parse_json, read_text
 from fomkit.frontends.config.architecture import (
     Architecture,
     Attention,
@@ -24,72 +24,12 @@ from fomkit.frontends.config.architecture import (
     FeedForward,
     Latent,
     Stack,
+    Stored,
 )
 
-MOST = 10**9
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 SEQ, SOURCE = "seq", "source"
 """Named sizes: tokens of the stream; of a decoder's source, where there is one."""
-
-
-@dataclass
-class Fields:
-    """The fields of a file, read one by one; `notes`: what was taken where it is silent; `asked`: their names."""
-
-    where: str
-    content: Mapping[str, Any]
-    notes: list[str] = field(default_factory=list)
-    asked: set[str] = field(default_factory=set)
-
-    def count(self, *names: str, least: int = 1, absent: int | None = None, why: str = "") -> int:
-        """Read a whole number, by the first of these names that is there."""
-        self.asked.update(names)
-        name = next((name for name in names if self.content.get(name) is not None), None)
-        if name is None:
-            if absent is None:
-                raise FomkitError(self.where, f"{names[0]} is missing. Add it: a whole number of {least} or more.")
-            if why:
-                self.notes.append(f"{names[0]} is not in the file: {absent:,}, {why}")
-            return absent
-        value = self.content[name]
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-            what = f"a whole number from {least} to {MOST:,}"
-            raise FomkitError(self.where, f"{name} is {value!r:.40}. Give {what}.")
-        return value
-
-    def counts(self, *names: str) -> list[int]:
-        """Read whole numbers, each by its name."""
-        return [self.count(name) for name in names]
-
-    def flag(self, name: str, *, absent: bool, why: str = "") -> bool:
-        """Read true or false; ``absent``: what it is where the file is silent."""
-        self.asked.add(name)
-        value = self.content.get(name)
-        if value is None:
-            if why:
-                self.notes.append(f"{name} is not in the file: {str(absent).lower()}, {why}")
-            return absent
-        if not isinstance(value, bool):
-            raise FomkitError(self.where, f"{name} is {value!r:.40}. Give true or false.")
-        return value
-
-    def places(self, name: str) -> list[int]:
-        """Read a list of layers; empty where there is none."""
-        self.asked.add(name)
-        found = self.content.get(name) or []
-        if not isinstance(found, list) or not all(isinstance(one, int) for one in found):
-            raise FomkitError(self.where, f"{name} is {found!r:.40}. Give a list of numbers of layers.")
-        return found
-
-    def kinds(self) -> list[str]:
-        """Read ``layer_types``; empty where the file has none."""
-        self.asked.add("layer_types")
-        found = self.content.get("layer_types") or []
-        known = ("full_attention", "sliding_attention")
-        if not isinstance(found, list) or not all(one in known for one in found):
-            what = f"layer_types is {found!r:.60}"
-            raise FomkitError(self.where, f"{what}. Give full_attention or sliding_attention for each layer.")
-        return found
 
 
 @dataclass(frozen=True)
@@ -165,15 +105,52 @@ _KINDS: dict[str, Kind] = {
 def _dtype(file: Fields) -> str:
     file.asked |= {"dtype", "torch_dtype", "quantization_config"}
     name = file.content.get("dtype") or file.content.get("torch_dtype")
-    if (packed := file.content.get("quantization_config")) is not None:
-        how = packed.get("quant_method", "unnamed") if isinstance(packed, dict) else "unnamed"
-        file.notes.append(f"quantization_config ({how}) is not read: weights count in their wider format")
     if name is None:
         file.notes.append("torch_dtype is not in the file: bf16 is taken")
         return "bf16"
     if not isinstance(name, str) or name not in _DTYPES:
         raise FomkitError(file.where, f"torch_dtype is {name!r:.40}. Give one of {', '.join(_DTYPES)}.")
     return _DTYPES[name]
+
+
+_FP8 = ("fp8", "fbgemm_fp8")
+"""Methods by which weights and activations of linear layers are in fp8."""
+_PACKED = ("gptq", "awq", "bitsandbytes")
+"""Methods that pack weights alone, which are made wide before they are multiplied."""
+_BLOCK, _SCALE_BYTE = 64, 4
+"""Weights of one scale in bitsandbytes' formats of 4 bits (Dettmers et al., arXiv 2305.14314, section 3), and its
+bytes."""
+
+
+def _stored_weights(file: Fields) -> Stored | None:
+    """Read how weights of linear layers are kept; a method that is not known is noted by its name."""
+    content = file.content.get("quantization_config")
+    if content is None:
+        return None
+    inner = Fields(f"{file.where}: quantization_config", content if isinstance(content, dict) else {})
+    method = str(inner.content.get("quant_method", "unnamed"))
+    kept = inner.content.get("modules_to_not_convert") or inner.content.get("ignore")
+    if kept and method in (*_FP8, *_PACKED):
+        file.notes.append("modules that quantization_config leaves wide count narrow, but for the last product")
+    if method in _FP8:
+        return Stored(method, "fp8", 1.0, bool(inner.content.get("weight_block_size")))
+    if method not in _PACKED:
+        file.notes.append(f"quantization_config ({method}) is not read: weights count in their wider format")
+        return None
+    if method == "bitsandbytes":
+        if inner.flag("load_in_8bit", absent=False):
+            return Stored(method, "", 1.0)
+        scale = (1 + _SCALE_BYTE / 256) if inner.flag("bnb_4bit_use_double_quant", absent=False) else _SCALE_BYTE
+        return Stored(method, "", 0.5 + scale / _BLOCK)
+    bits = inner.count("bits", "w_bit")
+    group = inner.count("group_size", "q_group_size", least=-1, absent=-1)
+    if bits not in (2, 3, 4, 8) or not group:
+        what = f"bits is {bits} and group_size {group}"
+        raise FomkitError(
+            inner.where, f"{what}. Give 2, 3, 4 or 8 bits, and a group of 1 or more, or -1 for none."
+        )
+    # Each group has a scale of 16 bits and a zero of so many bits as a weight; without groups each column has.
+    return Stored(method, "", bits / 8 + (2 + bits / 8) / group if group > 0 else bits / 8)
 
 
 def _heads(file: Fields, hidden: int, usual: int = 0) -> tuple[int, int, int]:
@@ -192,9 +169,20 @@ def _latent(file: Fields) -> Latent:
     return Latent(file.count("q_lora_rank", least=0, absent=0), *widths)
 
 
+def _layer_types(file: Fields) -> list[str]:
+    """Read ``layer_types``; empty where the file has none."""
+    file.asked.add("layer_types")
+    found = file.content.get("layer_types") or []
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(found, list) or not all(one in known for one in found):
+        what = f"layer_types is {found!r:.60}"
+        raise FomkitError(file.where, f"{what}. Give full_attention or sliding_attention for each layer.")
+    return found
+
+
 def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
     """Give the window of each block; 0: none."""
-    window, kinds = file.count("sliding_window", absent=0), file.kinds()
+    window, kinds = file.count("sliding_window", absent=0), _layer_types(file)
     if not window or (kind.windows < 0 and not file.flag("use_sliding_window", absent=False)):
         return [0] * layers
     if kinds:
@@ -427,4 +415,6 @@ def _with_unused(found: Architecture, file: Fields) -> Architecture:
     if unused:
         shown = ", ".join(unused[:12]) + (f" and {len(unused) - 12} more" if len(unused) > 12 else "")
         notes.append(f"fields of the file that nothing was made of: {shown}")
-    return replace(found, notes=tuple(notes))
+    stored = _stored_weights(file)
+    notes += [note for note in file.notes if note not in notes]
+    return replace(found, notes=tuple(notes), stored=stored)

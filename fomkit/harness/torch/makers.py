@@ -8,6 +8,7 @@ from typing import Any
 from fomkit.harness.torch.cases import CannotTimeError, Case, Cells, error_of, item_byte, size_of, torch_dtype
 from fomkit.harness.torch.products import (
     attention,
+    check_attention,
     check_convolution,
     check_product,
     check_sparse_product,
@@ -123,6 +124,7 @@ CHECKS: Mapping[str, Callable[[Cells], None]] = {
     "gemm": check_product,
     "sparse_gemm": check_sparse_product,
     "conv": check_convolution,
+    "attention": check_attention,
     **dict.fromkeys(("pointwise", "copy"), check_elementwise),
     **dict.fromkeys(("softmax", "norm", "reduction", "pool", "embedding"), check_rows),
     "optimizer": check_update,

@@ -9,9 +9,11 @@ from fomkit.harness.torch.cases import CHECKED_ROWS, CannotTimeError, Case, Cell
 
 
 def check_product(cells: Cells) -> None:
-    """Raise `CannotTimeError` where a product is stored in an order that is not made."""
+    """Raise `CannotTimeError` where a product's order of storage is not made, or its weights are packed."""
     if cells.get("layout"):
         raise CannotTimeError(f"the layout {cells['layout']} is not row-major")
+    if float(cells.get("weight_share") or 1) < 1:
+        raise CannotTimeError("products with packed weights have no kernel here")
 
 
 def check_sparse_product(cells: Cells) -> None:
@@ -207,6 +209,12 @@ def recurrent(cells: Cells, device: str) -> Case:
         return grad(output, both, gradient, retain_graph=True)
 
     return Case(back, check_weights, share=0.5) if on_cpu else Case(back, check_weights, back_to_inputs)
+
+
+def check_attention(cells: Cells) -> None:
+    """Raise CannotTimeError where values are parts of their keys: PyTorch has no kernel that reads them once."""
+    if size_of(cells, "shared_dim", 0):
+        raise CannotTimeError("attention whose values are parts of its keys has no kernel here")
 
 
 def attention(cells: Cells, device: str) -> Case:

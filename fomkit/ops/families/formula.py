@@ -28,7 +28,12 @@ Variant = tuple[str, ...]
 PASSES: Mapping[str, int] = {"forward": 1, "backward_input": 1, "backward_weight": 1, "backward": 2}
 """Calls of a library in each pass of a layer with weights: backward is both gradients."""
 
-DEFAULTS: Mapping[str, float] = dict.fromkeys(("transposed", "output_pad_d", "output_pad_h", "output_pad_w"), 0.0)
+UNUSUAL: Mapping[str, int] = {"shared_dim": 0, "weight_share": 1}
+"""Columns that a formula is shown with only where they are stated, and what they are else."""
+DEFAULTS: Mapping[str, float] = {
+    **dict.fromkeys(("transposed", "output_pad_d", "output_pad_h", "output_pad_w"), 0.0),
+    **{name: float(value) for name, value in UNUSUAL.items()},
+}
 """What an empty cell of a column means, where it means something."""
 
 

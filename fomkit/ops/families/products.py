@@ -13,16 +13,17 @@ INDEX_BYTE = 4
 """Width of a row pointer and of a column index [byte]; the libraries' usual 32-bit integers."""
 
 
-def gemm(b: Size, m: Size, n: Size, k: Size, item_byte: Size) -> Cost:
+def gemm(b: Size, m: Size, n: Size, k: Size, item_byte: Size, weight_share: Size = 1) -> Cost:
     """Price b products of (m×k)·(k×n).
 
     Each of the b·m·n results takes k multiply-adds of 2 flop (Golub & Van Loan, Matrix Computations, §1.1); both
-    factors are read once and the product is written once, so the traffic is the compulsory one.
+    factors are read once and the product is written once, so the traffic is the compulsory one. The right factor
+    takes ``weight_share`` of its bytes where it is stored narrower than it is multiplied.
 
     >>> gemm(b=1, m=2, n=3, k=5, item_byte=4)
     Cost(flop=60, byte=124, launches=1)
     """
-    return Cost(flop=2 * b * m * n * k, byte=item_byte * b * (m * k + k * n + m * n))
+    return Cost(flop=2 * b * m * n * k, byte=item_byte * b * (m * k + k * n * weight_share + m * n))
 
 
 def sparse_gemm(b: Size, m: Size, n: Size, k: Size, density: Size, item_byte: Size) -> Cost:
@@ -47,7 +48,7 @@ PRODUCTS: Mapping[str, int] = {"forward": 2, "backward": 4}
 
 def attention(
     pass_name: str, batch: Size, heads: Size, kv_heads: Size, q_len: Size, kv_len: Size, head_dim: Size,
-    item_byte: Size,
+    item_byte: Size, shared_dim: Size = 0,
 ) -> Cost:  # fmt: skip
     """Price softmax(q·kᵀ)·v of all heads.
 
@@ -57,16 +58,19 @@ def attention(
 
     The row stands for a fused kernel: forward reads q, k and v and writes the output; backward reads those, the
     output and its gradient, and writes three gradients. The quadratic traffic of unfused attention is in the row's
-    parts.
+    parts. Where a value is the first ``shared_dim`` numbers of its key, as in the cache of latent attention
+    (DeepSeek-V2, arXiv:2405.04434, §2.1), these are read once; head_dim is the mean of key and value.
 
     >>> attention("forward", batch=1, heads=2, kv_heads=2, q_len=3, kv_len=5, head_dim=7, item_byte=2)
     Cost(flop=840, byte=448, launches=1)
+    >>> attention("forward", 1, heads=2, kv_heads=1, q_len=1, kv_len=5, head_dim=7, item_byte=2, shared_dim=6)
+    Cost(flop=280, byte=136, launches=1)
     """
     products = PRODUCTS[pass_name]
     product = 2 * batch * heads * q_len * kv_len * head_dim
     query = item_byte * batch * heads * q_len * head_dim
-    key = item_byte * batch * kv_heads * kv_len * head_dim
-    return Cost(products * product, products * query + products * key)
+    keys = item_byte * batch * kv_heads * kv_len * (2 * head_dim - shared_dim)
+    return Cost(products * product, products * query + products // 2 * keys)
 
 
 MATRICES = 3
@@ -74,20 +78,22 @@ MATRICES = 3
 
 
 def mixture(
-    b: Size, m: Size, n: Size, k: Size, experts: Size, top_k: Size, item_byte: Size,
+    b: Size, m: Size, n: Size, k: Size, experts: Size, top_k: Size, item_byte: Size, weight_share: Size = 1,
 ) -> Cost:  # fmt: skip
     """Price the gated experts of a mixture that one device holds: b of all, m tokens of width k, inner width n.
 
     Each token is sent to ``top_k`` of all experts, so m·top_k·b/experts of them come here, and three products of
     2·n·k flop follow for each (gate, up and down). Read are the weights of the experts that any token chose,
-    b·(1 − (1 − 1/experts)^(m·top_k)) where each chooses by chance, and the tokens; written is what they become.
+    b·(1 − (1 − 1/experts)^(m·top_k)) where each chooses by chance, ``weight_share`` of their bytes as in `gemm`,
+    and the tokens; written is what they become.
 
     >>> mixture(b=8, m=1, n=10, k=100, experts=8, top_k=1, item_byte=2)  # one expert: 2·(3000 + 200)
     Cost(flop=6000.0, byte=6400.0, launches=1)
     """
     sent = m * top_k * b / experts
     chosen = b * (1 - (1 - 1 / experts) ** (m * top_k))
-    return Cost(2 * MATRICES * sent * n * k, item_byte * (MATRICES * chosen * n * k + 2 * sent * k))
+    weights = MATRICES * chosen * n * k * weight_share
+    return Cost(2 * MATRICES * sent * n * k, item_byte * (weights + 2 * sent * k))
 
 
 GATES: Mapping[str, int] = {"vanilla": 1, "lstm": 4, "gru": 3}

@@ -21,6 +21,7 @@ from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, conditions_co
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory import standing_memory
+from fomkit.plan.memory_of import in_formats
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import rates
@@ -171,8 +172,9 @@ def memory_carriers(case: Case) -> Carriers:
     """
     capacity = case.machine.device.capacity_byte
     room = None if capacity is None else capacity.value
-    narrowed = case.before.formats.stream not in ("", "fp32")
-    formats = "of the trace, which are wider" if narrowed else "of the trace"
+    narrowed = in_formats(case.model, case.before.sizes, case.before.formats) is None
+    formats = "of the trace, which are wider" if narrowed and case.model.order is not None else "of the trace"
+    formats = formats if case.followed is case.model else f"of {case.of_formats}"
     if case.memory is not None:
         peak = case.memory.peak_id
         roles = {role: byte for role, byte in case.memory.by_role(peak).items() if byte}

@@ -20,7 +20,7 @@ from fomkit.ops.resize import resize_ops
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate, estimate, with_step
 from fomkit.plan.memory import Use
-from fomkit.plan.memory_of import can_follow, step_memory
+from fomkit.plan.memory_of import can_follow, in_formats, step_memory
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time, terms_beside
 from fomkit.prediction.estimates import as_rows
@@ -71,10 +71,20 @@ class Case:
         return ops.assign(floor_s=floor_s, seconds=ops["time_s"] * ops["count"])
 
     @cached_property
+    def followed(self) -> ModelProfile:
+        """The model with the order of its formats, of the trace's where that is not known in narrower ones."""
+        return in_formats(self.model, self.before.sizes, self.before.formats) or self.model
+
+    @property
+    def of_formats(self) -> str:
+        """Whose formats `memory` is of."""
+        return "the trace's formats" if self.followed is self.model else self.before.formats.name
+
+    @cached_property
     def memory(self) -> Use | None:
-        """The memory of the step in the formats of the trace; None where its order is unknown or fixed."""
+        """The memory of the step of `followed`; None where its order is unknown or fixed."""
         sizes = self.before.sizes
-        return step_memory(self.model, sizes) if can_follow(self.model, sizes) else None
+        return step_memory(self.followed, sizes) if can_follow(self.model, sizes) else None
 
     @property
     def fixed(self) -> ModelProfile:

@@ -138,7 +138,7 @@ def memory_full(case: Case) -> list[Finding]:
     if share < ROOM:
         return does_not_apply(f"the step fills {share:.0%} of the device's memory")
     fits = "does not fit" if share > 1 else "leaves little room"
-    most = largest_batch(case.model, case.before.sizes, ROOM * capacity.value)
+    most = largest_batch(case.followed, case.before.sizes, ROOM * capacity.value)
     room = f" The largest batch that leaves {1 - ROOM:.0%} free is {most:,}." if most else ""
     return [
         Finding(
@@ -146,8 +146,8 @@ def memory_full(case: Case) -> list[Finding]:
             f"device's memory, before the framework's own.{room}",
             do="Take a smaller batch and add gradients up over several, compute activations again in the backward "
             "pass (torch.utils.checkpoint, about one forward pass more), or use a 16-bit format.",
-            sure="The memory was followed op by op in the formats of the trace; gaps between pieces are not "
-            "counted. What is at stake is the run, not a share of its time.",
+            sure=f"The memory was followed op by op in {case.of_formats}; gaps between pieces are not counted. "
+            "What is at stake is the run, not a share of its time.",
             urgent=True,
             column="output_byte and freed_by of the order; device.memory.capacity",
         )
@@ -194,7 +194,7 @@ def larger_batch(case: Case) -> list[Finding]:
     capacity = case.machine.device.capacity_byte
     if why or capacity is None:
         return does_not_apply(why)
-    most = largest_batch(case.model, case.before.sizes, ROOM * capacity.value) or 0
+    most = largest_batch(case.followed, case.before.sizes, ROOM * capacity.value) or 0
     batch = case.before.sizes[BATCH]
     samples = case.model.data.train_samples
     best = _fastest(case, min(most, samples) if samples is not None else most)
@@ -210,7 +210,7 @@ def larger_batch(case: Case) -> list[Finding]:
             do=f"Train with batch {chosen:,} and a learning rate to match; check that the epochs stay the same, "
             "which is assumed.",
             sure="The whole step was estimated again. The errors at the two batches are taken as independent, "
-            "which is the wide side; memory is that of the trace's formats.",
+            f"which is the wide side; memory is that of {case.of_formats}.",
             saving=saving(case.before, best.ops, samples=chosen / batch),
             column="the named size batch",
         )
