@@ -193,6 +193,17 @@ def test_what_has_no_layouts_names_the_largest_batch() -> None:
     assert said.endswith("would fill 128.5 GB; no batch does")
 
 
+@pytest.mark.parametrize(
+    ("model", "batch", "most"), [("llama3-70b-decode", 16, 5), ("llama3-8b-decode", 512, 131)]
+)
+def test_in_another_precision_the_named_batch_is_of_its_own_weights(model: str, batch: int, most: int) -> None:
+    asked = {"machines": ["h100-sxm"], "precision": "fp8"}
+    (said,) = estimate_all([f"today/{model}"], batch=batch, **asked).unfit
+    assert said.endswith(f"; a batch of {most} does")
+    alone = [estimate_all([f"today/{model}"], batch=one, **asked).unfit for one in (most, most + 1)]
+    assert [bool(unfit) for unfit in alone] == [False, True]
+
+
 def test_the_command(tmp_path: Path) -> None:
     run = CliRunner().invoke
     told = run(app, ["memory", "gpt2", "--batch", "8", "--set", "seq=512", "--target", "v100"]).output

@@ -148,7 +148,7 @@ def _what_fits(estimated: Estimate) -> str:
     options = options_of(sizes.get("batch"), sizes={name: one for name, one in sizes.items() if name != "batch"})
     found = smallest_layout(model, estimated.machine, options)
     if not found and estimated.job is None:
-        found = batch_that_fits(model, estimated.machine, sizes)
+        found = batch_that_fits(model, estimated.machine, sizes, estimated.formats)
     return f"; {found}" if found else ""
 
 
