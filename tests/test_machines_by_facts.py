@@ -94,3 +94,38 @@ def test_machines_are_listed_and_searched() -> None:
         fomkit.show("v100", having="bf16")
     with pytest.raises(FomkitError, match="lists machines"):
         fomkit.show("machines", by="op")
+
+
+def test_a_node_is_what_one_host_runs_on_every_profile() -> None:
+    """No server or tray has more devices than these; what joins more of them is a link that says how many."""
+    for row in fomkit.show("machines").content["machines"]:
+        machine = fomkit.machine(row["name"])
+        assert machine.node_devices in {None, 1, 4, 6, 8}, machine.name
+        for link in machine.links:
+            assert (link.joins is None) == (link.tier == "node"), machine.name
+            if link.joins is not None:
+                assert link.joins > machine.node_devices, machine.name
+                assert link.joins % machine.node_devices == 0, machine.name
+        if "NVL72" in machine.title:
+            assert (machine.node_devices, [link.joins for link in machine.links]) == (4, [72, None])
+
+
+def test_a_ratio_of_nodes_of_one_size_is_that_of_devices() -> None:
+    found = [
+        fomkit.estimate_all(["today/llama3-8b-decode"], ["gb300"], "gb200", batch=64, scope=scope)
+        for scope in ("node", "device")
+    ]
+    ratios = [each.merits[0].value.value for each in found]
+    assert ratios[0] == pytest.approx(ratios[1], rel=1e-9)
+    assert ratios[0] == pytest.approx(1.02, abs=0.01)
+
+
+def test_a_run_on_more_devices_than_a_link_joins_is_refused_until_somebody_states_what_joins_them() -> None:
+    model, layout = "today/llama3-8b", "zero=3,microbatch=1"
+    found = fomkit.scaling(model, "gb300", nodes=[1, 18, 19], mode="weak", layout=layout)
+    assert [one["nodes"] for one in found.content["not_estimated"]] == [19]
+    assert "76 devices are more than the 72 that gb300's links" in found.content["not_estimated"][0]["why"]
+    with pytest.raises(FomkitError, match="--node-devices 72 --link 'system, "):
+        fomkit.estimate(model, "gb300", nodes=32, layout=layout)
+    two_racks = {"nodes": 2, "node_devices": 72, "links": ["system, 5 us, 50 GB/s, each"]}
+    assert fomkit.estimate(model, "gb300", batch=576, layout=layout, **two_racks).job.devices == 144
