@@ -213,8 +213,9 @@ class Network:
         if joins is not None and devices > joins:
             raise FomkitError(
                 "layout",
-                f"{devices:,} devices are more than the {joins:,} that {self.machine.name}'s links of tier 'system' "
-                f"join. State what joins such groups: --node-devices {joins} --link 'system, 5 us, 50 GB/s, each'.",
+                f"{devices:,} devices are more than the {joins:,} that the links of tier 'system' of "
+                f"{self.machine.name} join. State what joins such groups: --node-devices {joins} "
+                "--link 'system, 5 us, 50 GB/s, each'.",
             )
 
     def group(self, ranks: int, apart: int = 1) -> Group:
