@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fomkit.core.errors import FomkitError, Shown, nearest_names
+from fomkit.core.figure_table import left_out_alone
 from fomkit.core.interval import Span, at_level, probability_above
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
@@ -52,6 +53,16 @@ class SuiteResult(Shown):
     def excludes(self) -> tuple[str, ...]:
         """What the rates under the figure of merit leave out because nobody stated it."""
         return tuple(sorted({term for one in self.counted for term in one.excludes or ()}))
+
+    @property
+    def alone(self) -> dict[str, list[str]]:
+        """Which terms one machine leaves out of a line's ratio and the other's rate holds, by machine."""
+        names = self.merit.ratios if self.merit is not None else {}
+        old, new = (machine.name for machine in self.machines)
+        pairs = zip(self.baseline, self.target, strict=True)
+        return left_out_alone(
+            ((old, one.excludes), (new, other.excludes)) for one, other in pairs if one.line.name in names
+        )
 
     @property
     def unfit(self) -> tuple[str, ...]:
