@@ -19,6 +19,7 @@ from fomkit.ops.resize import resize_ops
 from fomkit.parallel.transformer import Split, as_table, block_rows
 from fomkit.plan.content import token_per_s
 from fomkit.plan.memory_of import step_memory
+from fomkit.verbs.suite_content import suite_content
 
 PUBLIC = json.loads((Path(__file__).parent / "data" / "public_configs.json").read_text())
 """Sizes of published models, where they stand, and how many parameters their makers count."""
@@ -365,7 +366,7 @@ def test_a_unit_of_decoded_tokens_says_that_its_prompts_are_not_in_it(root: Path
     assert "without input, validation, start_up, prompt" in decoded.summary().splitlines()[0]
     content = fomkit.cost("llama3-8b-decode", "h100-sxm", price="2 USD/h per device, 2026-01-01").content
     assert "prompt" in content["excludes"]
-    suite = fomkit.fom("today", "h100-sxm").content
+    suite = suite_content(fomkit.fom("today", "h100-sxm"))
     assert "prompt" in suite["fom"]["excludes"]
     whose = {one["model"] for one in suite["lines"] if "prompt" in one["excludes"]}
     assert whose == {"llama3-8b-decode"}
