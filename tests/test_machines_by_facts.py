@@ -30,8 +30,8 @@ FACTS = {
     "gaudi-3": (1835, 1835, None, 3670, 128, 900),
     "tpu-v5e": (197, None, None, 819, 16, None),
     "tpu-v5p": (459, None, None, 2765, 95, None),
-    "grace-cpu": (None, None, 7.1, 500, 240, 250),
-    "epyc-9755": (None, None, 27, 576, 768, 500),
+    "grace-cpu": (28.4, None, 7.1, 500, 240, 250),
+    "epyc-9755": (54, None, 27, 576, 768, 500),
     "xeon-6980p": (328, None, 20.5, 844.8, 768, 500),
 }
 
@@ -71,6 +71,20 @@ def test_a_model_is_estimated_on_each() -> None:
         assert math.isclose(found.coverage["roofline"], 1.0, abs_tol=1e-9)
 
 
+def test_processors_with_bf16_products_are_rated_on_a_model_in_bf16() -> None:
+    """Their rate in bf16 follows from another by what an instruction does a clock; memory bounds a token."""
+    for name, wide, times in (("epyc-9755", "fp32", 2), ("grace-cpu", "fp64", 8), ("xeon-6980p", "fp32", 16)):
+        device = fomkit.machine(name).device
+        assert device.peak("bf16", "matrix").rate.value == pytest.approx(
+            times * device.peak(wide, "vector").rate.value, rel=0.01
+        )
+        found = fomkit.estimate("llama3-8b-decode", name)
+        assert found.precision == "bf16"
+        assert found.step_time.bound == "memory"
+        least_s = 2 * 8.03e9 / device.byte_per_s.value
+        assert least_s < found.step.value < 3 * least_s
+
+
 def test_a_limit_alone_is_no_energy_and_says_so_in_a_line() -> None:
     found = energy_of_estimate(fomkit.estimate("gpt2", "l4"))
     assert (found.step, found.missing, found.limit_w) == (
@@ -86,7 +100,7 @@ def test_machines_are_listed_and_searched() -> None:
     assert years == sorted(years, reverse=True)
     assert {"v100", "x86-lecture", *FACTS} <= {row["name"] for row in rows}
     some = fomkit.show("machines", having="bf16 AMD").content["machines"]
-    assert {row["name"] for row in some} == {"mi210", "mi250", "mi300x", "mi325x"}
+    assert {row["name"] for row in some} == {"epyc-9755", "mi210", "mi250", "mi300x", "mi325x"}
     assert next(row for row in rows if row["name"] == "v100")["evidence"] == "timing table"
     with pytest.raises(FomkitError, match="no machine has 'fp9'"):
         fomkit.show("machines", having="fp9")
