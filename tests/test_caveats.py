@@ -320,6 +320,17 @@ def test_sensitivity_and_solve_of_a_suite_say_it_too(tmp_path: Path) -> None:
         assert content["excludes"] == ["input", "start_up"]
 
 
+def test_solve_and_cost_say_whose_terms_a_ratio_lacks(tmp_path: Path) -> None:
+    said = ALONE.replace("xeon-6980p", "knl-7250")
+    words = ("solve", "--suite", short_suite(tmp_path), "--target", "knl-7250", "--fom", "2")
+    content = content_of(*words, "--change", "byte_per_s")
+    assert content["excludes_alone"] == {"knl-7250": ["host_launch"]}
+    assert said in run(*words, "--change", "byte_per_s").output
+    words = ("cost", "p1b3", "-t", "knl-7250", "--baseline", "v100")
+    assert content_of(*words)["speedup"]["excludes_alone"] == {"knl-7250": ["host_launch"]}
+    assert said in run(*words).output
+
+
 def test_the_grid_says_what_a_modelled_rate_leaves_out() -> None:
     done = run("compare", "p1b3", "--grid", "-t", "v100")
     flat = " ".join(done.output.split())
