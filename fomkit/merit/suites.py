@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fomkit.core.errors import FomkitError, Shown, nearest_names
-from fomkit.core.figure_table import left_out_alone
 from fomkit.core.interval import Span, at_level, probability_above
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.suite import Conditions, FrozenRate, Suite
+from fomkit.core.suite import Conditions, FrozenRate, Suite, left_out_alone
 from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, Calibrator
 from fomkit.merit.fom import FigureOfMerit, merit_of_rates, unit_per_day, verdict
