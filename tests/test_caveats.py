@@ -71,6 +71,51 @@ def test_a_fom_says_what_its_rates_leave_out() -> None:
     assert other["fom"]["excludes"] == ["input", "start_up", "validation"]
 
 
+ALONE = "xeon-6980p alone leaves out host_launch, which flatters it"
+
+
+def test_a_ratio_whose_sides_leave_out_different_terms_says_whose() -> None:
+    study = ["gpt2", "xeon-6980p", "h100-sxm"]
+    found = fomkit.estimate_all([study[0]], [study[1]], study[2])
+    content = found.content()
+    assert content["models"][1]["ratio"]["excludes_alone"] == {"xeon-6980p": ["host_launch"]}
+    assert content["fom"]["excludes_alone"] == {"xeon-6980p": ["host_launch"]}
+    headline, *others = found.summary().splitlines()
+    assert f"times h100-sxm, but {ALONE}" in headline
+    assert f"  {ALONE}" in others
+    assert ("", ALONE) in sheet_model_of_comparison(found).caveats
+    turned = fomkit.estimate_all([study[0]], [study[2]], study[1])
+    assert turned.content()["fom"]["excludes_alone"] == {"xeon-6980p": ["host_launch"]}
+    same = fomkit.estimate_all([study[0]], ["v100"], study[2])
+    assert "alone leaves out" not in same.summary()
+    assert not same.content()["fom"]["excludes_alone"]
+
+
+def test_a_suite_says_whose_terms_its_ratios_lack(tmp_path: Path) -> None:
+    words, book = ("fom", short_suite(tmp_path), "--target", "knl-7250"), tmp_path / "book.xlsx"
+    content = content_of(*words)
+    assert content["fom"]["excludes_alone"] == {"knl-7250": ["host_launch"]}
+    assert [one["excludes_alone"] for one in content["lines"]] == [{"knl-7250": ["host_launch"]}] * 2
+    said = ALONE.replace("xeon-6980p", "knl-7250")
+    assert said in run(*words, "-o", str(book)).output
+    cells = [str(row[0].value) for row in openpyxl.load_workbook(book)["Summary"].iter_rows(max_row=12)]
+    assert f"caveat: {said}" in cells
+
+
+def test_one_term_more_makes_a_graph_machine_no_faster_than_it_states() -> None:
+    """The launch of a kernel is a term of every device that a host feeds, with a wide interval where assumed."""
+    for name in ("gaudi-3", "tpu-v5e", "tpu-v5p"):
+        machine, gpu = load_machine(name), load_machine("a100-sxm")
+        launch = machine.device.launch_s
+        assert launch.value == gpu.device.launch_s.value
+        assert (launch.low, launch.high) == pytest.approx((0.5e-6, 20e-6))
+        assert launch.basis == "assumed"
+        assert launch.source
+    content = fomkit.estimate_all(["today/llama3-8b-decode"], ["gaudi-3"], "a100-sxm").content()
+    assert "host_launch" not in content["fom"]["excludes"]
+    assert content["fom"]["excludes_alone"] == {}
+
+
 def test_a_frozen_rate_keeps_what_it_leaves_out(tmp_path: Path) -> None:
     first, second = tmp_path / "s.suite.yaml", tmp_path / "t.suite.yaml"
     first.write_text(FIRST, encoding="utf-8")
@@ -273,6 +318,17 @@ def test_sensitivity_and_solve_of_a_suite_say_it_too(tmp_path: Path) -> None:
         content = content_of(words[0], "--suite", short_suite(tmp_path), "--target", "v100", *words[1:])
         assert set(content["little_explained"]) == {*LINES} <= LITTLE
         assert content["excludes"] == ["input", "start_up"]
+
+
+def test_solve_and_cost_say_whose_terms_a_ratio_lacks(tmp_path: Path) -> None:
+    said = ALONE.replace("xeon-6980p", "knl-7250")
+    words = ("solve", "--suite", short_suite(tmp_path), "--target", "knl-7250", "--fom", "2")
+    content = content_of(*words, "--change", "byte_per_s")
+    assert content["excludes_alone"] == {"knl-7250": ["host_launch"]}
+    assert said in run(*words, "--change", "byte_per_s").output
+    words = ("cost", "p1b3", "-t", "knl-7250", "--baseline", "v100")
+    assert content_of(*words)["speedup"]["excludes_alone"] == {"knl-7250": ["host_launch"]}
+    assert said in run(*words).output
 
 
 def test_the_grid_says_what_a_modelled_rate_leaves_out() -> None:

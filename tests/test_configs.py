@@ -20,6 +20,7 @@ from fomkit.ops.resize import resize_ops
 from fomkit.parallel.transformer import Split, as_table, block_rows
 from fomkit.plan.content import token_per_s
 from fomkit.plan.memory_of import step_memory
+from fomkit.verbs.suite_content import suite_content
 
 PUBLIC = json.loads((Path(__file__).parent / "data" / "public_configs.json").read_text())
 """Sizes of published models, where they stand, and how many parameters their makers count."""
@@ -483,6 +484,24 @@ def test_tokens_are_those_that_a_device_meets_in_a_step() -> None:
         assert found.value == pytest.approx(tokens / one.step.value)
         assert found.low == pytest.approx(tokens / one.step.high)
     assert "tokens/s a device" in decoded.summary()
+
+
+def test_a_unit_of_decoded_tokens_says_that_its_prompts_are_not_in_it(root: Path, tmp_path: Path) -> None:
+    for name in ("llama3-8b-decode", "llama3-70b-decode", "deepseek-v3-decode"):
+        assert fomkit.model(name).excludes == ("prompt",)
+    decoded, prompt = (fomkit.estimate("llama3-8b", "h100-sxm", mode=mode) for mode in ("decode", "prefill"))
+    assert "prompt" in decoded.excludes
+    assert "prompt" not in prompt.excludes
+    assert "without input, validation, start_up, prompt" in decoded.summary().splitlines()[0]
+    content = fomkit.cost("llama3-8b-decode", "h100-sxm", price="2 USD/h per device, 2026-01-01").content
+    assert "prompt" in content["excludes"]
+    suite = suite_content(fomkit.fom("today", "h100-sxm"))
+    assert "prompt" in suite["fom"]["excludes"]
+    whose = {one["model"] for one in suite["lines"] if "prompt" in one["excludes"]}
+    assert whose == {"llama3-8b-decode"}
+    profile = profile_config(root / "model_profiles" / "today" / "llama3-8b.config.json", mode="decode")
+    fomkit.save(profile, tmp_path / "again.yaml")
+    assert fomkit.model(tmp_path / "again.yaml").excludes == profile.excludes == ("prompt",)
     assert token_per_s(fomkit.estimate("gpt2", "h100-sxm")) is None
 
 

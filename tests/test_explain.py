@@ -241,3 +241,12 @@ def test_another_ending_is_refused(root: Path, tmp_path: Path) -> None:
     told = run("explain", "p1b3", "-t", "v100", "-o", str(tmp_path / "x.txt"), cwd=root)
     assert told.returncode == 2
     assert ".json or .csv" in told.stderr
+
+
+def test_a_power_is_shown_as_one(root: Path) -> None:
+    """The experts that are met at all are 1 - (1 - 1/experts) to the number of choices: no product."""
+    shown = format_evidence(explained(root, "today/deepseek-v3-decode", "h200-sxm", 1)[0])
+    (line,) = [line for line in shown.splitlines() if line.startswith("  byte")]
+    assert "(1 - (1 - 1/experts)^(m · top_k))" in line
+    assert "(1 - (1 - 1/256)^(64 · 8))" in line
+    assert "·  ·" not in shown

@@ -33,8 +33,8 @@ FACTS = {
     "gaudi-3": (1835, 1835, None, 3670, 128, 900),
     "tpu-v5e": (197, None, None, 819, 16, None),
     "tpu-v5p": (459, None, None, 2765, 95, None),
-    "grace-cpu": (None, None, 7.1, 500, 240, 250),
-    "epyc-9755": (None, None, 27, 576, 768, 500),
+    "grace-cpu": (28.4, None, 7.1, 500, 240, 250),
+    "epyc-9755": (54, None, 27, 576, 768, 500),
     "xeon-6980p": (328, None, 20.5, 844.8, 768, 500),
 }
 
@@ -102,6 +102,20 @@ def test_a_model_is_estimated_on_each() -> None:
         assert math.isclose(found.coverage["roofline"], 1.0, abs_tol=1e-9)
 
 
+def test_processors_with_bf16_products_are_rated_on_a_model_in_bf16() -> None:
+    """Their rate in bf16 follows from another by what an instruction does a clock; memory bounds a token."""
+    for name, wide, times in (("epyc-9755", "fp32", 2), ("grace-cpu", "fp64", 8), ("xeon-6980p", "fp32", 16)):
+        device = fomkit.machine(name).device
+        assert device.peak("bf16", "matrix").rate.value == pytest.approx(
+            times * device.peak(wide, "vector").rate.value, rel=0.01
+        )
+        found = fomkit.estimate("llama3-8b-decode", name)
+        assert found.precision == "bf16"
+        assert found.step_time.bound == "memory"
+        least_s = 2 * 8.03e9 / device.byte_per_s.value
+        assert least_s < found.step.value < 3 * least_s
+
+
 def test_a_limit_alone_is_no_energy_and_says_so_in_a_line() -> None:
     found = energy_of_estimate(fomkit.estimate("gpt2", "l4"))
     assert (found.step, found.missing, found.limit_w) == (
@@ -117,7 +131,7 @@ def test_machines_are_listed_and_searched() -> None:
     assert years == sorted(years, reverse=True)
     assert {"v100", "x86-lecture", *FACTS} <= {row["name"] for row in rows}
     some = fomkit.show("machines", having="bf16 AMD").content["machines"]
-    assert {row["name"] for row in some} == {"mi210", "mi250", "mi300x", "mi325x"}
+    assert {row["name"] for row in some} == {"epyc-9755", "mi210", "mi250", "mi300x", "mi325x"}
     assert next(row for row in rows if row["name"] == "v100")["evidence"] == "timing table"
     with pytest.raises(FomkitError, match="no machine has 'fp9'"):
         fomkit.show("machines", having="fp9")
@@ -125,3 +139,38 @@ def test_machines_are_listed_and_searched() -> None:
         fomkit.show("v100", having="bf16")
     with pytest.raises(FomkitError, match="lists machines"):
         fomkit.show("machines", by="op")
+
+
+def test_a_node_is_what_one_host_runs_on_every_profile() -> None:
+    """No server or tray has more devices than these; what joins more of them is a link that says how many."""
+    for row in fomkit.show("machines").content["machines"]:
+        machine = fomkit.machine(row["name"])
+        assert machine.node_devices in {None, 1, 4, 6, 8}, machine.name
+        for link in machine.links:
+            assert (link.joins is None) == (link.tier == "node"), machine.name
+            if link.joins is not None:
+                assert link.joins > machine.node_devices, machine.name
+                assert link.joins % machine.node_devices == 0, machine.name
+        if "NVL72" in machine.title:
+            assert (machine.node_devices, [link.joins for link in machine.links]) == (4, [72, None])
+
+
+def test_a_ratio_of_nodes_of_one_size_is_that_of_devices() -> None:
+    found = [
+        fomkit.estimate_all(["today/llama3-8b-decode"], ["gb300"], "gb200", batch=64, scope=scope)
+        for scope in ("node", "device")
+    ]
+    ratios = [each.merits[0].value.value for each in found]
+    assert ratios[0] == pytest.approx(ratios[1], rel=1e-9)
+    assert ratios[0] == pytest.approx(1.02, abs=0.01)
+
+
+def test_a_run_on_more_devices_than_a_link_joins_is_refused_until_somebody_states_what_joins_them() -> None:
+    model, layout = "today/llama3-8b", "zero=3,microbatch=1"
+    found = fomkit.scaling(model, "gb300", nodes=[1, 18, 19], mode="weak", layout=layout)
+    assert [one["nodes"] for one in found.content["not_estimated"]] == [19]
+    assert "76 devices are more than the 72 that the links" in found.content["not_estimated"][0]["why"]
+    with pytest.raises(FomkitError, match="--node-devices 72 --link 'system, "):
+        fomkit.estimate(model, "gb300", nodes=32, layout=layout)
+    two_racks = {"nodes": 2, "node_devices": 72, "links": ["system, 5 us, 50 GB/s, each"]}
+    assert fomkit.estimate(model, "gb300", batch=576, layout=layout, **two_racks).job.devices == 144

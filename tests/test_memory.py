@@ -25,6 +25,7 @@ from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.verbs.estimates import estimate, estimate_all
+from fomkit.verbs.looks import memory
 from fomkit.verbs.machine_view import memory_content
 
 MIB = 2**20
@@ -191,6 +192,17 @@ def test_what_has_no_layouts_names_the_largest_batch() -> None:
     large = replace(load_model("today/llama3-8b"), transformer=None)
     (said,) = estimate_all([large], ["a100-sxm"]).unfit
     assert said.endswith("would fill 128.5 GB; no batch does")
+
+
+@pytest.mark.parametrize(("model", "batch"), [("llama3-70b-decode", 16), ("llama3-8b-decode", 512)])
+def test_in_another_precision_the_named_batch_is_of_its_own_weights(model: str, batch: int) -> None:
+    asked = {"machines": ["h100-sxm"], "precision": "fp8"}
+    most = memory(f"today/{model}", "h100-sxm", precision="fp8").content["target"]["largest_batch"]
+    (said,) = estimate_all([f"today/{model}"], batch=batch, **asked).unfit
+    assert said.endswith(f"; a batch of {most} does")
+    assert most > 0
+    alone = [estimate_all([f"today/{model}"], batch=one, **asked).unfit for one in (most, most + 1)]
+    assert [bool(unfit) for unfit in alone] == [False, True]
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ class Link:
     `least_byte`, `most_byte`: messages [byte] that it holds for; None where any.
     `alpha_range_s`, `range_byte_per_s` (low, high): 80 % intervals; None where the source gives none.
     `serialise_byte_per_s`: rate at which a host packs a message before it goes, where the transport does.
+    `joins`: most devices that it joins, as of racks whose nodes share switches; None where any number.
     """
 
     tier: Tier
@@ -145,6 +146,7 @@ class Link:
     range_byte_per_s: tuple[float, float] | None = None
     basis: Basis = "published"
     serialise_byte_per_s: float | None = None
+    joins: int | None = None
 
 
 @dataclass(frozen=True)

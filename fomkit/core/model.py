@@ -220,6 +220,7 @@ class ModelProfile:
     `transformer`: the sizes that the ops were made from by rule; None for a traced network.
     `unsupported`: ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
     `missing`: work of the step that its source did not hold, such as ``loss``; it is missing from ``ops``.
+    `excludes`: work of a unit that no step of this model holds, such as the ``prompt`` of decoded tokens.
     `derived`: passes whose rows follow from the forward pass by rule; nobody traced them.
     `measured`: how long its step took where it was timed; the times of its ops are ``traced_time_s`` in ``ops``.
     `stated`: what was stated of it by `with_`, of which ``notes`` has one.
@@ -239,6 +240,7 @@ class ModelProfile:
     optimizer: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     layers: pd.DataFrame | None = None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fomkit.core.interval import divide_independent
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import PARTIAL
+from fomkit.core.suite import left_out_alone
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.measured_steps import explained_share, mismatch, quantity_of
@@ -155,8 +156,8 @@ def _ratio_cell(one: Estimate, baseline: Estimate, merit: FigureOfMerit | None, 
         terms, ratio = [("", ours.value, ""), ("÷", theirs.value, "")], divide_independent(ours, theirs)
     partial = {"work that is not in the profile" for note in one.model.notes if note.startswith(PARTIAL)}
     more, less = ({*at.excludes} | (partial if at.basis == "modelled" else set()) for at in (one, baseline))
-    sides = ((one.machine.name, more - less), (baseline.machine.name, less - more))
-    alone = [f"{name} alone leaves out {', '.join(sorted(left))}" for name, left in sides if left]
+    left = left_out_alone([((baseline.machine.name, less), (one.machine.name, more))])
+    alone = [f"{name} alone leaves out {', '.join(terms)}" for name, terms in left.items()]
     bound = ("at most " if more - less else "at least ") if len(alone) == 1 else ""
     told = f"{bound}{equation(terms, ratio.value, 'times', 4)} ({interval(span_content(ratio), None)})"
     many = f" over {len(merit.ratios)} models" if merit is not None and len(merit.ratios) > 1 else ""

@@ -324,11 +324,16 @@ def little_explained(found: Sequence[Explained], names: Container[str]) -> tuple
 Merit = TypedDict("Merit", {
     "value": float, "low": float | None, "high": float | None, "mean": str, "scope": str, "baseline": str,
     "target": str, "weights": dict[str, float], "worst_basis": str, "excludes": list[str],
+    "excludes_alone": Mapping[str, list[str]],
     "does_not_fit": list[str], "little_explained": list[str], "explained_shares": dict[str, float],
     "measured_runs": dict[str, str], "other_means": dict[str, float], "ratios": dict[str, Ends],
     "rates": dict[str, float], "unit_per_day": dict[str, dict[str, Ends]],
     "value_with_rates_cut_to_whole_units": float | None,
 })  # fmt: skip
+
+
+NOBODY: Mapping[str, list[str]] = {}
+"""Where both sides of a ratio leave out the same."""
 
 
 def merit_content(
@@ -337,17 +342,20 @@ def merit_content(
     excludes: Sequence[str] = (),
     unfit: Sequence[str] = (),
     explained: Sequence[Explained] = (),
+    alone: Mapping[str, list[str]] = NOBODY,
 ) -> Merit:
     """Put a figure of merit in the form of the ``fom`` block.
 
     `excludes`: what its rates leave out because nobody stated it; `unfit`: its work that no device holds, each
-    with why; `explained`: of its lines that somebody measured a run of, how much of it the device's work explains.
+    with why; `explained`: of its lines that somebody measured a run of, how much of it the device's work explains;
+    `alone`: the terms that one side of a ratio leaves out and the other holds, by machine.
     """
     held = [one for one in explained if one.line in merit.ratios]
     return {
         "value": merit.value.value, "low": merit.value.low, "high": merit.value.high, "mean": merit.mean,
         "scope": merit.target.scope, "baseline": merit.baseline.machine, "target": merit.target.machine,
         "weights": dict(merit.weights), "worst_basis": worst_basis, "excludes": list(excludes),
+        "excludes_alone": alone,
         "does_not_fit": list(unfit),
         "little_explained": [one.line for one in little_explained(held, merit.ratios)],
         "explained_shares": {one.line: one.share for one in held},

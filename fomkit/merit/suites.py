@@ -10,7 +10,7 @@ from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span, at_level, probability_above
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.suite import Conditions, FrozenRate, Suite
+from fomkit.core.suite import Conditions, FrozenRate, Suite, left_out_alone
 from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, calibrate
 from fomkit.merit.fom import FigureOfMerit, merit_of_rates, unit_per_day, verdict
@@ -52,6 +52,16 @@ class SuiteResult(Shown):
     def excludes(self) -> tuple[str, ...]:
         """What the rates under the figure of merit leave out because nobody stated it."""
         return tuple(sorted({term for one in self.counted for term in one.excludes or ()}))
+
+    @property
+    def alone(self) -> dict[str, list[str]]:
+        """Which terms one machine leaves out of a line's ratio and the other's rate holds, by machine."""
+        names = self.merit.ratios if self.merit is not None else {}
+        old, new = (machine.name for machine in self.machines)
+        pairs = zip(self.baseline, self.target, strict=True)
+        return left_out_alone(
+            ((old, one.excludes), (new, other.excludes)) for one, other in pairs if one.line.name in names
+        )
 
     @property
     def unfit(self) -> tuple[str, ...]:

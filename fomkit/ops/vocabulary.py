@@ -78,6 +78,7 @@ VOCABULARY: Mapping[str, tuple[Word, ...]] = {
         Word("scope", "what a rate counts: one device, a node, the whole system"),
         Word("claim", "what a device model may say of a measurement: its time, only its ratio, or neither"),
         Word("excludes", "terms that nobody stated, by name; a time is then a lower bound"),
+        Word("excludes_alone", "terms that one side of a ratio leaves out and the other holds, by machine"),
         Word("weak scaling", "more devices, the batch of each kept"),
         Word("strong scaling", "more devices, the batch of all kept"),
     ),

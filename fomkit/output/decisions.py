@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from fomkit.core.suite import alone_text
 from fomkit.core.units import format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.terminal import UNFIT, format_interval, format_plain
@@ -60,7 +61,8 @@ def bound_line(content: SensitivityContent | SolveContent) -> str:
     message = upper_bounds(content["excludes"])
     if message and content["figure"] not in ("unit_per_day", "fom"):
         message = f"the figure is without what nobody stated: {', '.join(content['excludes'])}"
-    lines = [message or "nothing excluded"]
+    alone = alone_text(content.get("excludes_alone", {}))
+    lines = [message or "nothing excluded", *([alone] if alone else [])]
     if content.get("little_explained"):
         lines.append(
             f"the device explains less than half of a measured run of {', '.join(content['little_explained'])}: "

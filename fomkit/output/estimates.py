@@ -149,7 +149,7 @@ def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
 
 
 def _with_dots(text: str) -> str:
-    return text.replace("*", " · ")
+    return text.replace("**", "^").replace("*", " · ")
 
 
 def _cost(name: str, entry: ExplainedOp) -> str:

@@ -84,7 +84,8 @@ def _link_cells(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
         shown = f" ({format_interval(span, dimension)})" if span else ""
         parts.append(f"{format_quantity(value, dimension)}{shown}")
     sizes = [format_quantity(one, "byte") for one in (link["least_byte"], link["most_byte"]) if one is not None]
-    name = ", ".join(filter(None, ("link", link["tier"], link["channel"], " to ".join(sizes))))
+    joined = f"up to {link['joins']} devices" if link["joins"] else ""
+    name = ", ".join(filter(None, ("link", link["tier"], link["channel"], " to ".join(sizes), joined)))
     basis = link["basis"] if link["channel"] else ""
     return name, f"{parts[0]} {link['direction']}, {parts[1]}", "", basis, link["source"]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import compress
 from typing import TYPE_CHECKING
 
+from fomkit.core.suite import alone_text
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_energy, job_lines, mark_of, run_notes, seconds
@@ -175,7 +176,8 @@ def _speedup(page: Page, content: CostContent) -> None:
     if one is None:
         return
     modelled = between(one["modelled"], lambda value: format_number(value, 3))
-    page.line(f"modelled speed-up over {one['baseline']}, {one['of']}: {modelled}")
+    alone = alone_text(one["excludes_alone"])
+    page.line(f"modelled speed-up over {one['baseline']}, {one['of']}: {modelled}{f'; {alone}' if alone else ''}")
     if one["naive_product"] is not None:
         factors = " × ".join(f"{factor:g}" for factor in one["claimed"].values())
         page.line(f"  naive: {factors} = {one['naive_product']:,.7g}, a {one['naive']}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fomkit.core.suite import alone_text
 from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
 from fomkit.merit.fom import OF_RATES
 from fomkit.output.screen import PLAIN, Entry, Page, Screen
@@ -243,6 +244,8 @@ def merit_caveats(merit: Merit) -> list[str]:
     lines = run_notes(little, "the value is")
     if merit["excludes"]:
         lines.append(upper_bounds(merit["excludes"]))
+    if alone := alone_text(merit["excludes_alone"]):
+        lines.append(alone)
     return [*lines, *(f"{UNFIT} {message}" for message in merit["does_not_fit"])]
 
 
@@ -365,7 +368,8 @@ def _headline(one: Estimated) -> str:
     told += "" if rate is not None else "; what a run is its profile does not say: add --samples, --epochs or both"
     ratio = one.get("ratio")
     times = f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""
-    faster = f"; {times} times {ratio['baseline']}" if ratio else ""
+    alone = alone_text(ratio["excludes_alone"]) if ratio else ""
+    faster = f"; {times} times {ratio['baseline']}{f', but {alone}' if alone else ''}" if ratio else ""
     place = "" if one["scope"] == "device" else f", one {one['scope']}"
     return f"{one['model']} on {one['target']}{place}: {told}{faster}"
 

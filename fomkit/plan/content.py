@@ -10,6 +10,7 @@ import numpy as np
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.machine import Fact, Machine, Price
 from fomkit.core.model import CACHE, OF_SIZES
+from fomkit.core.suite import left_out_alone
 from fomkit.core.units import UNITS, format_quantity
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import TABLES, uses_of
@@ -48,7 +49,8 @@ OfJob = TypedDict("OfJob", {
     "run_s": Ends | None, "coverage": dict[str, float], "notes": list[str],
 })  # fmt: skip
 Condition = TypedDict("Condition", {"is": Literal["modelled", "stated", "not considered"], "what": str})
-Compared = TypedDict("Compared", {"baseline": str, "of": str, "value": float, "low": float, "high": float})
+Compared = TypedDict("Compared", {"baseline": str, "of": str, "value": float, "low": float, "high": float,
+                                  "excludes_alone": dict[str, list[str]]})  # fmt: skip
 Estimated = TypedDict("Estimated", {
     "model": str, "target": str, "evidence": str, "party": str, "device_of": NotRequired[str],
     "token_per_s": NotRequired[Ends],
@@ -312,5 +314,8 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> E
             "baseline": reference.machine.name,
             "of": "steps per second" if ours is None else "units per day",
             **span_content(ratio),
+            "excludes_alone": left_out_alone(
+                [((reference.machine.name, reference.excludes), (estimate.machine.name, estimate.excludes))]
+            ),
         }
     return content

@@ -213,15 +213,17 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
     return UNKNOWN_FIT if use is None else Fit(True)
 
 
-def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, int]) -> str:
-    """Say which batch does where a step does not fit a device's memory; "" where nobody knows."""
+def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> str:
+    """Say which batch does where a step in some formats does not fit a device's memory; "" where nobody knows."""
     capacity = machine.device.capacity_byte
     if capacity is None:
         return ""
-    standing = standing_memory(resize_ops(model.ops, sizes, model.name), model.parameters_total)
-    if standing is not None and standing.byte > capacity.value:
+    ops = resize_ops(model.ops, sizes, model.name)
+    standing = standing_memory(ops, model.parameters_total)
+    if standing is not None and standing.byte - stored_byte(ops, formats) > capacity.value:
         return "no batch does"
-    largest = largest_batch(model, sizes, capacity.value)
+    held = in_formats(model, sizes, formats)
+    largest = None if held is None else largest_batch(held, sizes, capacity.value)
     return "" if largest is None else f"a batch of {largest:,} does" if largest else "no batch does"
 
 

@@ -208,6 +208,7 @@ class ReplicaStep:
         layout, level = self.layout, self.level
         micro, count = microbatches_of(samples, devices, layout.microbatch)
         group = self.network.group(devices) if devices > 1 else Group(1, 1)
+        self.network.check_joined(devices)
         one = self.estimate(micro)
         zero = Span.exact(0.0, level)
         passes = one.step_time.passes

@@ -133,7 +133,8 @@ def roll_up_run(
     startup = _stated(machine, "run", trained) if trained is not None else None
     run = add_common([trained, *([startup] if startup else [])]) if trained is not None else None
     unknown = [name for name, span in (("validation", validation), ("start_up", startup)) if span is None]
-    return RunTime(steps, partial, training, validation, extra, epoch, startup, run, (*step.excludes, *unknown))
+    excludes = (*step.excludes, *unknown, *model.excludes)
+    return RunTime(steps, partial, training, validation, extra, epoch, startup, run, excludes)
 
 
 def _between(low: float, high: float, share: float) -> float:

@@ -205,6 +205,7 @@ class TransformerStep:
         """
         layout = self.layout
         replicas = layout.replicas(devices)
+        self.network.check_joined(devices)
         micro, count = self._schedule(samples, replicas)
         stages = self._stages(micro)
         between, between_byte = self._between(micro, replicas)

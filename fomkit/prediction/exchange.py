@@ -202,6 +202,22 @@ class Network:
             )
         return self.machine.node_devices
 
+    def check_joined(self, devices: int) -> None:
+        """Refuse so many devices where the links between nodes say that they join fewer.
+
+        Raises FomkitError at ``layout``: no link that the profile states takes their messages.
+        """
+        if devices == 1 or devices <= self.node_devices or not self.states("system"):
+            return
+        joins = self._link("system", 1.0).joins
+        if joins is not None and devices > joins:
+            raise FomkitError(
+                "layout",
+                f"{devices:,} devices are more than the {joins:,} that the links of tier 'system' of "
+                f"{self.machine.name} join. State what joins such groups: --node-devices {joins} "
+                "--link 'system, 5 us, 50 GB/s, each'.",
+            )
+
     def group(self, ranks: int, apart: int = 1) -> Group:
         """Place a group whose members are so many devices apart; nodes are filled one after the other."""
         inside = max(1, self.node_devices // apart)

@@ -150,6 +150,7 @@ class LinkRecord(Record):
     high: ByteRate | None = None
     basis: Basis = "published"
     serialise: ByteRate | None = None
+    joins: int | None = Field(None, ge=2)
 
 
 class OverheadRecord(Record):

@@ -352,6 +352,7 @@ class ModelRecord(Record):
     measured: MeasuredRecord | None = None
     unsupported: list[str] = []
     missing: list[str] = []
+    excludes: list[str] = []
     derived: list[PassGroup] = []
     notes: list[str] = []
 

@@ -100,7 +100,7 @@ def _overhead(overhead: Overhead) -> dict[str, str]:
     return {**content, **stated("time", overhead.time_s, "time_s")}
 
 
-def _link(link: Link) -> dict[str, str]:
+def _link(link: Link) -> dict[str, object]:
     low, high = link.alpha_range_s or (None, None)
     slow, fast = link.range_byte_per_s or (None, None)
     figures: dict[str, tuple[float | None, str]] = {
@@ -116,7 +116,7 @@ def _link(link: Link) -> dict[str, str]:
     }
     written = {name: exact_quantity(one, unit) for name, (one, unit) in figures.items() if one is not None}
     basis = {"basis": link.basis} if link.basis != "published" else {}
-    start = {"tier": link.tier, **known({"channel": link.channel}), **written}
+    start = {"tier": link.tier, **known({"channel": link.channel, "joins": link.joins}), **written}
     return {**start, "direction": link.direction, **basis, "source": link.source}
 
 

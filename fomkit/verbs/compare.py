@@ -12,6 +12,7 @@ from fomkit.core.errors import FomkitError, ManyFomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
+from fomkit.core.suite import left_out_alone
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.content import INTERVAL_MEANING, Estimated, estimate_content
 from fomkit.plan.estimate import Estimate, estimate
@@ -112,11 +113,26 @@ class Comparison(Shown):
         messages = zip(unfit_of(every), (one for one in every if one.fit.message), strict=True)
         return tuple(f"{message.removesuffix(IN_MEMORY)}{_what_fits(one)}" for message, one in messages)
 
-    def caveats(self, target: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
-        """Give what a target's figure of merit leaves out, what no device holds, and what measured runs say."""
-        under = (*self.baseline, *(estimated for estimated in self.estimates if estimated.machine.name == target))
+    def caveats(
+        self, target: str
+    ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...], dict[str, list[str]]]:
+        """Tell what a target's figure of merit leaves out, what fits nowhere, measured runs, and whose terms lack.
+
+        The last are by machine: what one side of a ratio leaves out and the other holds.
+        """
+        of_target = [estimated for estimated in self.estimates if estimated.machine.name == target]
+        under = (*self.baseline, *of_target)
         excludes = tuple(sorted({term for one in under for term in one.excludes}))
-        return excludes, unfit_of(under), self.explained.get(target, ())
+        return excludes, unfit_of(under), self.explained.get(target, ()), self.alone(target)
+
+    def alone(self, target: str) -> dict[str, list[str]]:
+        """Tell which terms a target or the baseline leaves out of a ratio of both alone, by machine."""
+        references = {one.model.name: one for one in self.baseline}
+        return left_out_alone(
+            ((old.machine.name, old.excludes), (target, one.excludes))
+            for one in self.estimates
+            if one.machine.name == target and (old := references.get(one.model.name)) is not None
+        )
 
     @property
     def little_explained(self) -> tuple[str, ...]:
@@ -148,7 +164,7 @@ def _what_fits(estimated: Estimate) -> str:
     options = options_of(sizes.get("batch"), sizes={name: one for name, one in sizes.items() if name != "batch"})
     found = smallest_layout(model, estimated.machine, options)
     if not found and estimated.job is None:
-        found = batch_that_fits(model, estimated.machine, sizes)
+        found = batch_that_fits(model, estimated.machine, sizes, estimated.formats)
     return f"; {found}" if found else ""
 
 

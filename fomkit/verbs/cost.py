@@ -209,7 +209,8 @@ Reaching = TypedDict("Reaching", {
     "metric": str, "target": float, "covers": list[int], "source": str, "epochs": Ends, "to_target_s": Ends,
     "money": Ends | None, "notes": list[str],
 })  # fmt: skip
-Speedup = TypedDict("Speedup", {"baseline": str, "of": str, "modelled": Ends, "claimed": dict[str, float],
+Speedup = TypedDict("Speedup", {"baseline": str, "of": str, "modelled": Ends,
+                                "excludes_alone": dict[str, list[str]], "claimed": dict[str, float],
                                 "naive_product": float | None, "naive": str})  # fmt: skip
 CostContent = TypedDict("CostContent", {
     "schema": str, "fomkit": str, "interval": float, "model": str, "target": str, "batch": int | None,
@@ -305,6 +306,7 @@ def _speedup(one: Cost) -> Speedup | None:
     combined = combine(one.declared.claimed, modelled)
     return {
         "baseline": ratio["baseline"], "of": ratio["of"], "modelled": span_content(combined.modelled),
+        "excludes_alone": ratio["excludes_alone"],
         "claimed": dict(combined.claimed), "naive_product": combined.naive if combined.claimed else None,
         "naive": NAIVE,
     }  # fmt: skip

@@ -60,6 +60,7 @@ LinkFacts = TypedDict("LinkFacts", {
     "tier": str, "alpha_s": float, "byte_per_s": float, "direction": str, "source": str, "channel": str,
     "least_byte": float | None, "most_byte": float | None, "alpha_range_s": tuple[float, float] | None,
     "range_byte_per_s": tuple[float, float] | None, "basis": str, "serialise_byte_per_s": float | None,
+    "joins": int | None,
 })  # fmt: skip
 Charged = TypedDict("Charged", {"name": str, "per": str, "time_s": Stated | None, "share": Stated | None})
 Facts = TypedDict("Facts", {
@@ -153,7 +154,7 @@ def _link_facts(link: Link) -> LinkFacts:
         "tier": link.tier, "alpha_s": link.alpha_s, "byte_per_s": link.byte_per_s, "direction": link.direction,
         "source": link.source, "channel": link.channel, "least_byte": link.least_byte, "most_byte": link.most_byte,
         "alpha_range_s": link.alpha_range_s, "range_byte_per_s": link.range_byte_per_s, "basis": link.basis,
-        "serialise_byte_per_s": link.serialise_byte_per_s,
+        "serialise_byte_per_s": link.serialise_byte_per_s, "joins": link.joins,
     }  # fmt: skip
 
 

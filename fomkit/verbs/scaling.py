@@ -83,7 +83,7 @@ Reference = TypedDict("Reference", {"mode": str, "devices": int, "batch": int, "
                                     "fits": bool | None})  # fmt: skip
 LinkContent = TypedDict("LinkContent", {
     "tier": str, "channel": str, "direction": str, "alpha_s": MaybeEnds, "byte_per_s": MaybeEnds, "messages": str,
-    "serialise_byte_per_s": float | None, "basis": str, "source": str,
+    "serialise_byte_per_s": float | None, "joins": int | None, "basis": str, "source": str,
 })  # fmt: skip
 Refused = TypedDict("Refused", {"mode": str, "nodes": int, "why": str})
 ScalingContent = TypedDict("ScalingContent", {
@@ -148,7 +148,8 @@ def _link_content(link: Link) -> LinkContent:
         "tier": link.tier, "channel": link.channel, "direction": link.direction,
         "alpha_s": {"value": link.alpha_s, "low": alpha[0], "high": alpha[1]},
         "byte_per_s": {"value": link.byte_per_s, "low": rate[0], "high": rate[1]}, "messages": _messages(link),
-        "serialise_byte_per_s": link.serialise_byte_per_s, "basis": link.basis, "source": link.source,
+        "serialise_byte_per_s": link.serialise_byte_per_s, "joins": link.joins,
+        "basis": link.basis, "source": link.source,
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.core.interval import Span, add_known, probability_above
-from fomkit.core.suite import Suite
+from fomkit.core.suite import Suite, left_out_alone
 from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.fom import PROPOSAL, verdict
@@ -50,7 +50,8 @@ LineContent = TypedDict("LineContent", {
     "name": str, "unit": str, "runs_per_unit": float, "required": bool, "class": str, "basis": str, "party": str,
     "model": str | None, "relative": bool, "precisions_differ": bool, "fixed": Mapping[str, object],
     "unit_per_day": dict[str, float | None], "ratio": float | None, "ratio_interval": Ends | None,
-    "weight": float | None, "excludes": list[str], "explained": float | None, "measured_run": str | None,
+    "weight": float | None, "excludes": list[str], "excludes_alone": dict[str, list[str]],
+    "explained": float | None, "measured_run": str | None,
     "machines": dict[str, Rated],
 })  # fmt: skip
 CampaignDays = TypedDict("CampaignDays", {"name": str, "line": str, "units": float,
@@ -115,6 +116,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
         "ratio": ratio.value if ratio else None, "ratio_interval": span_content(ratio),
         "weight": merit.weights.get(line.name) if merit else None,
         "excludes": sorted({term for one in (old, new) for term in one.excludes or ()}),
+        "excludes_alone": left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
         "explained": None if held is None else held.share, "measured_run": None if held is None else held.message,
         "machines": {name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
     }  # fmt: skip
@@ -164,7 +166,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
     block = None
     if merit is not None:
         worst = max((one.basis for one in result.counted), key=BASES_BY_TRUST.index)
-        block = merit_content(merit, worst, result.excludes, result.unfit, result.explained)
+        block = merit_content(merit, worst, result.excludes, result.unfit, result.explained, result.alone)
         if not result.has_interval:
             block |= {"low": None, "high": None}
     missing: list[Missing] = [

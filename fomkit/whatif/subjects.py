@@ -75,7 +75,7 @@ class OfSuite(OnMachine):
         behind = {one.line.name: one.estimate or one.job for one in self.result.target}
         return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
                 "scope": self.suite.scope, "lines_that_stay": still,
-                "excludes": list(self.result.excludes),
+                "excludes": list(self.result.excludes), "excludes_alone": self.result.alone,
                 "little_explained": [one.line for one in self.result.little_explained],
                 "does_not_fit": "; ".join(self.result.unfit),
                 "notes": list(dict.fromkeys(

@@ -182,7 +182,11 @@ class Page:
         cell = self.sheet.cell(row, position)
         cell.style = style_name("idle", column.form)
         if why:
-            cell.comment = Comment(why, "fomkit", _NOTE_HEIGHT, _NOTE_WIDTH)
+            self.note(row, position, why)
+
+    def note(self, row: int, position: int, text: str) -> None:
+        """Put a note beside a cell."""
+        self.sheet.cell(row, position).comment = Comment(text, "fomkit", _NOTE_HEIGHT, _NOTE_WIDTH)
 
     def first_row(self) -> int:
         """Give the number of the first row of the next table."""

@@ -12,6 +12,7 @@ import numpy as np
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.model import Unit
+from fomkit.core.suite import alone_text
 from fomkit.core.units import DAY_S
 from fomkit.files.op_csv import empty_table
 from fomkit.merit.measured_steps import worst_basis
@@ -152,19 +153,21 @@ def rounds_of(machines: Sequence[Machine]) -> tuple[tuple[str, str], ...]:
 
 def caveats_of(
     excludes: Sequence[str], estimates: Iterable[Estimate], unfit: Iterable[tuple[str, str]],
-    little: Sequence[str] = (),
+    little: Sequence[str] = (), alone: Sequence[Mapping[str, Sequence[str]]] = (),
 ) -> tuple[tuple[str, str], ...]:  # fmt: skip
     """Say what a workbook's rates leave out, which work no device holds, and of which measured runs tell more.
 
     What of a machine's table or facts cannot be is said once. The shares of ``little`` are left out: who may see
-    the workbook need not see what other machines took. `unfit` (machine, what): work that no device holds.
+    the workbook need not see what other machines took. `unfit` (machine, what): work that no device holds;
+    `alone`: of each target what it or the baseline leaves out and the other holds.
     """
     bounds = (("", upper_bounds(excludes)),) if excludes else ()
+    sides = (("", text) for text in dict.fromkeys(map(alone_text, alone)) if text)
     listed = ", ".join(little)
     runs = (("", f"the device explains less than half of a measured run of {listed}"),) if listed else ()
     verdicts = dict.fromkeys((one.machine.name, said) for one in estimates for said in verdict_on(one.machine))
     nobody = ((machine, f"nobody can have this rate: {message}") for machine, message in unfit)
-    return (*bounds, *nobody, *runs, *verdicts)
+    return (*bounds, *sides, *nobody, *runs, *verdicts)
 
 
 def sheet_model_of_comparison(result: Comparison) -> SheetModel:
@@ -189,6 +192,7 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
             every,
             ((one.machine.name, f"{one.model.name} {one.fit.message}") for one in every if one.fit.message),
             result.little_explained,
+            [result.alone(merit.target.machine) for merit in result.merits],
         ),
         notes=tuple(f"not estimated: {error}" for error in result.failures),
         rounds=rounds_of(list(distinct.values())),
@@ -284,7 +288,8 @@ def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     unfit = [
         (machine.name, f"{one.line.name} {one.unfit}") for machine, side in sides for one in side if one.unfit
     ]
-    found = caveats_of(result.excludes, estimates, unfit, [one.line for one in result.little_explained])
+    little = [one.line for one in result.little_explained]
+    found = caveats_of(result.excludes, estimates, unfit, little, [result.alone])
     if result.withheld and result.suite.threshold is not None:
         found += (("", f"threshold {result.suite.threshold:g}: no verdict is given, it rests on these lines"),)
     return found

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS
 from fomkit.plan.coverage import GROUPS
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
 from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, UNKNOWN, Placed
-from fomkit.workbook.records import SheetModel
+from fomkit.workbook.records import Case, SheetModel, op_time
 
 SCHEMA = "fomkit/workbook/1"
 NONE = "none"
@@ -198,6 +199,39 @@ def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
     yield Formula(state_of_inputs((cell[key], cell[was]) for key, was in pairs), AS_ISSUED)
 
 
+_RATES = {"peak": "compute", "memory bandwidth": "memory"}
+LITTLE = 0.001
+"""Share of a step below which ops that stay are not told of."""
+
+
+def measured_share(case: Case, machine: Machine, row: FactRow) -> float:
+    """Give the share of a case's op times that are inputs although a rate bounds them: its change leaves them."""
+    of_peak = (row.what, row.where) if row.name == "peak" else None
+    stays = whole = 0.0
+    for line in case.ops:
+        span = op_time(line, machine.device, DEFAULT_LEVEL)
+        spent = span.value * line.count if span else 0.0
+        whole += spent
+        if line.utilisation is None and line.bound == _RATES[row.name]:
+            stays += spent * (of_peak in (None, (line.dtype, line.engine)))
+    return stays / whole if whole else 0.0
+
+
+def _stays(sheet_model: SheetModel, row: FactRow) -> str:
+    """Say which ops a changed rate leaves as they are, and how far off that is; "" where few or none."""
+    if row.name not in _RATES or row.fact is None:
+        return ""
+    cases = [case for case in sheet_model.cases if case.machine == row.machine]
+    shares = {case.workload: measured_share(case, sheet_model.machine(case.machine), row) for case in cases}
+    listed = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share > LITTLE)
+    if not listed:
+        return ""
+    return (
+        f"Measured ops stay as they are when this changes; of the ops' time they are: {listed}. fomkit sweep "
+        "moves them like the others: at twice this value it gives up to that much more units a day than here."
+    )
+
+
 def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     """Write the facts of all machines."""
     page.intro(
@@ -210,7 +244,11 @@ def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     first = page.first_row()
     cells = [list(_fact_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
     own = {index for index, row in enumerate(rows) if row.machine not in sheet_model.targets}
-    return MachineCells(page.table(FACTS, cells, conditions=own, about=[row.key for row in rows]), rows)
+    placed = page.table(FACTS, cells, conditions=own, about=[row.key for row in rows])
+    for number, row in enumerate(rows, start=first):
+        if text := _stays(sheet_model, row):
+            page.note(number, FACTS.position("value"), text)
+    return MachineCells(placed, rows)
 
 
 def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from made_ledgers import op, sheet_model
 from sheets import find
 
+import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
@@ -243,3 +244,22 @@ def test_same_content_gives_the_same_cells_and_a_failure_leaves_the_old_file(tmp
         write_workbook(broken, first)
     assert first.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.xlsx", "b.xlsx"]
+
+
+def test_a_rate_says_how_far_a_change_of_it_is_off(tmp_path: Path) -> None:
+    """A sweep moves measured ops too, which are inputs here: the note beside the rate bounds what that is."""
+    path = tmp_path / "decode.xlsx"
+    found = fomkit.estimate_all(["today/llama3-8b-decode"], ["h100-sxm"])
+    made = sheet_model_of_comparison(found)
+    write_workbook(made, path)
+    sheet = openpyxl.load_workbook(path)["Machines"]
+    notes = {row[1].value: row[4].comment.text for row in sheet.iter_rows(min_row=5) if row[4].comment}
+    (said,) = re.findall(r"llama3-8b-decode ([\d.]+)%\. fomkit sweep moves", notes["memory bandwidth"])
+    device = made.machines[0].device
+    twice = replace(device, byte_per_s=replace(device.byte_per_s, value=2 * device.byte_per_s.value))
+    here = evaluate(replace(made, machines=(replace(made.machines[0], device=twice),)))
+    rate = here.unit_per_day["llama3-8b-decode", "h100-sxm"].value
+    swept = fomkit.sweep("today/llama3-8b-decode", "h100-sxm", vary=["byte_per_s=6.7TB/s"]).table
+    off = swept["unit_per_day"].iloc[0] / rate - 1
+    assert 0.6 * float(said) / 100 < off <= float(said) / 100
+    assert "measured" not in notes.get("peak", "").lower()

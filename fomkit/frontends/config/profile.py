@@ -193,5 +193,6 @@ def profile_config(
         traced_with={"framework": "rule", "device": OF_SIZES, "mode": "train" if mode == "train" else "infer"},
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
         optimizer={"rule": "adamw", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),
-        order=order, transformer=_layout_sizes(shape, used["seq"]) if splits else None,
+        excludes=("prompt",) * (mode == "decode"), order=order,
+        transformer=_layout_sizes(shape, used["seq"]) if splits else None,
     )  # fmt: skip

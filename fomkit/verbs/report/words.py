@@ -44,6 +44,7 @@ EXCLUDED_TERMS: Mapping[str, str] = {
     "start_up": "start-up: importing, reading data and weights, once a run; nobody stated how long it takes",
     "host_launch": "host launch: what the host needs to start the kernels; the machine's profile does not say",
     "unpriced": "ops without a time",
+    "prompt": "prompt: reading what the tokens answer; --mode prefill estimates it, a request for each prompt",
     "loss": "loss: the source of the profile did not hold it",
 }
 
