@@ -140,6 +140,7 @@ Written by `python -m fomkit.cli.pages commands` from the commands themselves; a
 To find a command by the question that it answers: [questions.md](questions.md).
 
 - Exit codes: 0 done; 1 a check failed, or rows of a table have no time; 2 a mistake in the input.
+- A file that is there is replaced with `--force` only, and never one that the answer was made of.
 - Results go to standard output, messages about them to standard error.
 - Colour and progress appear on a terminal only; `NO_COLOR` and `--quiet` turn them off.
 - `fomkit --install-completion` lets the shell complete commands, options and names of profiles.

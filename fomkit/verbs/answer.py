@@ -118,7 +118,8 @@ class Command:
     `writes`: makes other files of a result, by ending.
     `streams`: endings of files that the function itself writes, as its parameter ``output``.
     `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other.
-    `keeps`: true where a file that is there is replaced with --force only, and what was written is told.
+    `files`: parameters that name another file to write.
+    `keeps`: true where what was written is told.
     `kept`: how -o keeps the result itself.
     `plain`: true where there is a text alone, no JSON.
     """
@@ -139,6 +140,7 @@ class Command:
     writes: Mapping[str, Callable[[Any], str | bytes]] = field(default_factory=dict)
     streams: tuple[str, ...] = ()
     prints: str = ""
+    files: tuple[str, ...] = ()
     keeps: bool = False
     kept: Kept | None = None
     plain: bool = False

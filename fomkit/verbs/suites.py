@@ -119,6 +119,7 @@ def _without_verdict(content: Mapping[str, Any]) -> bool:
     judges_fit=True,
     unanswered=_without_verdict,
     before=_check_freeze,
+    files=("freeze",),
     workbook=True,
     examples=(
         "fomkit fom lecture",
@@ -161,7 +162,7 @@ def fom(
     measurements : name or path, optional
         Measurements of the baseline, by path or name: works the suite out from them as well.
     freeze : path, optional
-        Write the suite's next version with the baseline's rates frozen; replaces the file.
+        Write the suite's next version with the baseline's rates frozen.
 
     Raises
     ------
