@@ -300,3 +300,12 @@ def test_what_it_says_of_an_epoch_is_checked(file_of: Write) -> None:
         profile_file(file_of(GOOD + told))
     for words in ("validation_samples is -1. A whole number of 0", "Write 'drop' or 'keep'", "A list of texts"):
         assert words in str(caught.value)
+
+
+def test_a_layer_of_nothing_is_named(file_of: Write) -> None:
+    """It ended with 'add_costs: row 3: m is 0', of which nobody knew the layer."""
+    path = file_of(GOOD.replace("torch.nn.Linear(8, 3)", "torch.nn.Sequential(torch.nn.Linear(8, 0))"))
+    said = fail(path)
+    assert said.startswith("model: the module '0' (model.py:3 <module>) runs aten::addmm with n = 0, so nothing")
+    assert "Give this layer sizes of 1 or more, or leave it out." in said
+    assert "add_costs" not in said
