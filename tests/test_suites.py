@@ -191,9 +191,10 @@ def test_number_formats_that_differ_are_told_where_a_line_leaves_them_open(tmp_p
 def test_a_frozen_line_is_what_its_profile_was(tmp_path: Path, root: Path, monkeypatch) -> None:
     path, frozen = written(tmp_path, P1B3), tmp_path / "f.suite.yaml"
     assert run(str(path), "--freeze", str(frozen)).exit_code == 0
+    (models := tmp_path / "model_profiles").mkdir()
     for file in (root / "model_profiles" / "candle").glob("p1b3.*"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    profile = tmp_path / "p1b3.yaml"
+        (models / file.name).write_bytes(file.read_bytes())
+    profile = models / "p1b3.yaml"
     profile.write_text(
         profile.read_text().replace("train_samples: 800121", "train_samples: 1000"), encoding="utf-8"
     )

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
-from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.errors import FomkitError
 from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Price, Scope
-from fomkit.core.units import ITEM_BYTE, MONEY_PER, UNITS
+from fomkit.core.units import MONEY_PER, UNITS
 from fomkit.files.yaml import Document
-from fomkit.profiles.records import Length, MoneyRate, PerByte, PerFlop, Power, Record
+from fomkit.profiles.records import (
+    Ended,
+    MoneyRate,
+    NumberFormat,
+    PerByte,
+    PerFlop,
+    Power,
+    Record,
+    SomeLength,
+    parsed,
+)
 
 
 def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
@@ -34,8 +45,10 @@ def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
 Keys = tuple[str | int, ...]
 
 
-class IdleRecord(Record):
+class IdleRecord(Ended):
     """``energy.idle``: power while nothing is computed."""
+
+    value_at = "power"
 
     power: Power
     source: str
@@ -44,10 +57,11 @@ class IdleRecord(Record):
     high: Power | None = None
 
 
-class PerFlopRecord(Record):
+class PerFlopRecord(Ended):
     """``energy.per_flop[…]``: what one flop takes besides idle power; without engine it holds for both."""
 
-    dtype: str
+    value_at = "energy"
+    dtype: NumberFormat
     energy: PerFlop
     source: str
     engine: Literal["vector", "matrix"] | None = None
@@ -56,8 +70,10 @@ class PerFlopRecord(Record):
     high: PerFlop | None = None
 
 
-class PerByteRecord(Record):
+class PerByteRecord(Ended):
     """``energy.per_byte``: what one byte of device-memory traffic takes besides idle power."""
+
+    value_at = "energy"
 
     energy: PerByte
     source: str
@@ -66,8 +82,10 @@ class PerByteRecord(Record):
     high: PerByte | None = None
 
 
-class AverageRecord(Record):
+class AverageRecord(Ended):
     """``energy.average[…]``: mean power while a workload ran."""
+
+    value_at = "power"
 
     workload: str
     power: Power
@@ -81,8 +99,10 @@ class AverageRecord(Record):
     high: Power | None = None
 
 
-class LimitRecord(Record):
+class LimitRecord(Ended):
     """``energy.limit``: the most that one chip may take, its design power; an upper bound, never an average."""
+
+    value_at = "power"
 
     power: Power
     source: str
@@ -94,7 +114,7 @@ class EnergyRecord(Record):
 
     scope: EnergyScope
     devices: int | None = Field(default=None, ge=1)
-    process: Length | None = None
+    process: SomeLength | None = None
     idle: IdleRecord | None = None
     per_flop: list[PerFlopRecord] = []
     per_byte: PerByteRecord | None = None
@@ -130,9 +150,6 @@ def _check(document: Document, energy: Energy) -> None:
     if not facts:
         raise document.error(("energy",), "energy states no figure. Add one, for example idle.")
     for keys, fact in facts:
-        if not 0 < fact.low <= fact.value <= fact.high:
-            what = f"energy.{keys[0]} must be above 0 with low ≤ value ≤ high. Correct these."
-            raise document.error(("energy", *keys), what)
         if keys[0] in ("per_flop", "per_byte") and energy.process_m is None:
             raise document.error(
                 ("energy", *keys),
@@ -149,9 +166,6 @@ def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEne
     made: dict[tuple[str, str], FlopEnergy] = {}
     for index, one in enumerate(records):
         where, pair = document.where(("energy", "per_flop", index)), (one.dtype, one.engine or "")
-        if one.dtype not in ITEM_BYTE:
-            hint = nearest_names(one.dtype, ITEM_BYTE)
-            raise FomkitError(where, f"energy.per_flop: {one.dtype!r} is not a number format. {hint}")
         if pair in made:
             raise FomkitError(where, f"energy.per_flop states {' on '.join(filter(None, pair))} twice. Keep one.")
         if (fact := fact_of(one, "energy")) is not None:
@@ -206,11 +220,21 @@ class PriceRecord(Record):
 
     rate: MoneyRate
     per: Scope
-    date: str
+    date: Annotated[str, AfterValidator(partial(parsed, parse=lambda text: check_day(text, "")))]
     source: str
     low: MoneyRate | None = None
     high: MoneyRate | None = None
     basis: Basis = "published"
+
+    @property
+    def ends(self) -> tuple[tuple[float, str], ...]:
+        """Give the low rate, the rate and the high one, each with its currency."""
+        return self.low or self.rate, self.rate, self.high or self.rate
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        parsed(self.ends, lambda rates: check_price("", rates))
+        return self
 
 
 def check_day(text: str, where: str) -> str:
@@ -243,14 +267,12 @@ def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
         raise FomkitError(where, "the price must have low ≤ value ≤ high. Correct these.")
 
 
-def price_of(document: Document, record: PriceRecord | None) -> Price | None:
+def price_of(record: PriceRecord | None) -> Price | None:
     """Make the price noun of its part of a machine file; None where the file has none."""
     if record is None:
         return None
-    low, rate, high = (record.low or record.rate, record.rate, record.high or record.rate)
-    check_price(document.where(("price",)), (low, rate, high))
-    day = check_day(record.date, document.where(("price", "date")))
-    return Price(Fact(rate[0], low[0], high[0], record.basis, record.source), rate[1], record.per, day)
+    (low, _), (rate, currency), (high, _) = record.ends
+    return Price(Fact(rate, low, high, record.basis, record.source), currency, record.per, record.date)
 
 
 def money_rate(per_s: float, currency: str) -> str:
