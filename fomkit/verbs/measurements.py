@@ -94,7 +94,7 @@ def compare(
     models: Sequence[str | Path | ModelProfile] | None = None, *,
     machines: Sequence[str | Path | Machine] | None = None, measured: str | Path = "candle-lecture",
     baseline: str | Path | Machine = _BASELINE, calibrate_on: str | Path | ModelProfile | None = None,
-    host_from: str | Path | Machine | None = None, grid: bool = False, latency: str | float = "7 ms",
+    host_from: str | Path | Machine | None = None, grid: bool = False, latency: str | float | None = None,
     precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
 ) -> Answer:  # fmt: skip
     """Put what fomkit projects beside what somebody measured, cell by cell.
@@ -117,8 +117,8 @@ def compare(
         Carry the host's part of this machine to the others.
     grid : bool
         Rates by model, machine, framework and mode instead; nt3 and nt3-keras, one network, are one row.
-    latency : str or float
-        Most that inference may take, with --grid; a number is in s.
+    latency : str or float, optional
+        Most that inference may take, with --grid; a number is in s; default: 7 ms.
     precision : str, optional
         Number formats of what is projected, with --grid; default: what each framework would do on the machine.
     interval
@@ -148,7 +148,9 @@ def compare(
     found = _counted([row for row in chosen if not targets or row.machine in (*targets, base, host)])
     options = options_of(interval=interval, precision=precision)
     if grid:
-        return _rates_within(*found, options, model, machine, named, targets, latency)
+        return _rates_within(*found, options, model, machine, named, targets, "7 ms" if latency is None else latency)
+    if latency is not None:
+        raise FomkitError("latency", "limits inference, which only `grid` rates. Add it, or leave this out.")
     return _cell_by_cell(*found, options, model, machine, base, like, host)
 
 

@@ -113,6 +113,11 @@ def measure(
     shared: dict[str, Any] = {"plan": beside.plan(quick, full), "name": name, "force": force}
     of_run: dict[str, Any] = {"resume": resume, "seed": seed, "tell": tell}
     if network or input_file is not None:
+        of_ops: dict[str, Any] = {"models": models, "sizes": sizes, "precision": precision, "library": library}
+        of_ops |= {"batch": batch, "threads": threads > 1} if network else {"resume": resume, "seed": seed}
+        if ignored := [f"`{name}`" for name, value in of_ops.items() if value]:
+            what = "the network" if network else "an input pipeline"
+            raise FomkitError(ignored[0], f"says something of ops, and {what} is measured. Leave it out.")
         return _measured_beside(Path(output), beside, device, batch, shared, of_run)
     shared |= {"models": models, "batch": batch, "sizes": sizes, "precision": precision, "device": device}
     return _of_ops(measure_machine(output, library=library, threads=threads, **shared, **of_run))

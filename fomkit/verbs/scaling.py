@@ -348,10 +348,14 @@ def scaling(
         Samples of a strong step; default: the batch for each replica of the fewest nodes.
     slots : int, optional
         Jobs that the queue lets run side by side.
-    checkpoint, restart : str, optional
-        To write a checkpoint, or to start again after a failure: '60 s'.
-    device_mtbf, checkpoint_every : str, optional
-        Mean time between failures of one device, '50000 h', and between checkpoints; default: Daly's best.
+    checkpoint : str, optional
+        Time to write a checkpoint: '60 s'.
+    restart : str, optional
+        Time to start again after a failure: '120 s'.
+    device_mtbf : str, optional
+        Mean time between failures of one device: '50000 h'; default: none fails.
+    checkpoint_every : str, optional
+        Time between checkpoints: '1 h'; default: Daly's best.
     once : sequence of str
         Paid once a job: scheduler=15.5% of it as it is, or compile=40s.
     model, machine, batch, layout, links, node_devices, sizes, precision, interval, allow_uncovered, to_accuracy
@@ -373,6 +377,8 @@ def scaling(
     [1.0, 1.0]
     """
     check_counts(node_devices=node_devices, whole_batch=whole_batch)
+    if whole_batch is not None and mode == "weak":
+        raise FomkitError("whole_batch", "is that of a strong step. Leave it out, or `mode` weak.")
     options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
     profile, target = as_model(model), as_machine(machine)
     spread, given = spread_of(layout, links)

@@ -301,6 +301,7 @@ def campaign(
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
+    from fomkit.verbs.compare import check_distinct
     from fomkit.verbs.suite_content import campaigns_content, phase_rows
 
     check_lists(machines=machines)
@@ -309,10 +310,9 @@ def campaign(
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
     check_grid(declared)
     measured = all_measured()[0]
-    found = [
-        run_campaign(workflow, as_machine(one), options, paid, load_model, load_suite, measured)
-        for one in machines
-    ]
+    targets = [as_machine(one) for one in machines]
+    check_distinct((), targets, None)
+    found = [run_campaign(workflow, one, options, paid, load_model, load_suite, measured) for one in targets]
     content = campaigns_content(found, declared)
     unfit = tuple(dict.fromkeys(message for one in found for message in one.unfit))
     return Answer(content, phase_rows(content), format_campaign, unfit)
