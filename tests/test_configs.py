@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import fomkit
+from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.config.profile import profile_config
 from fomkit.frontends.config.read import KNOWN, read_architecture
@@ -19,6 +21,7 @@ from fomkit.ops.resize import resize_ops
 from fomkit.parallel.transformer import Split, as_table, block_rows
 from fomkit.plan.content import token_per_s
 from fomkit.plan.memory_of import step_memory
+from fomkit.profiles.models import load_model
 
 PUBLIC = json.loads((Path(__file__).parent / "data" / "public_configs.json").read_text())
 """Sizes of published models, where they stand, and how many parameters their makers count."""
@@ -395,3 +398,17 @@ def test_the_graph_is_traced_from_its_source(today_models: Any, tmp_path: Path, 
     for path in fomkit.save(today_models.traced("graphsage-arxiv"), tmp_path / "graphsage-arxiv.yaml"):
         shipped = (root / "model_profiles" / "today" / path.name).read_bytes()
         assert path.read_bytes() == shipped, f"run benchmarks/today_models.py: {path.name}"
+
+
+def test_the_next_command_names_a_machine_that_holds_the_step(tmp_path: Path, monkeypatch) -> None:
+    """Training of 8 billion parameters was to go on with an A100 of 80 GB, which then held no batch."""
+    from fomkit.verbs.profiling import _estimate_next
+
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, PUBLIC["llama3-8b"]["config"], "q8.json")
+    done = CliRunner().invoke(app, ["profile", "q8.json", "-o", "q8.yaml"])
+    command = done.stdout.splitlines()[-1].removeprefix("Next: fomkit ")
+    assert command.startswith("estimate q8.yaml --target ")
+    assert CliRunner().invoke(app, command.split()).exit_code == 0
+    assert _estimate_next(load_model("p1b3")).endswith(" v100")
+    assert not _estimate_next(load_model("today/llama3-70b"))  # no one device holds it
