@@ -149,7 +149,7 @@ def _check(document: Document, energy: Energy) -> None:
     facts = list(_facts(energy))
     if not facts:
         raise document.error(("energy",), "energy states no figure. Add one, for example idle.")
-    for keys, fact in facts:
+    for keys, _ in facts:
         if keys[0] in ("per_flop", "per_byte") and energy.process_m is None:
             raise document.error(
                 ("energy", *keys),

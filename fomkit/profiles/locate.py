@@ -123,7 +123,7 @@ def no_file_of(name: str, what: str, known: Sequence[str], stem: str = "") -> Fo
     path = Path(name)
     with suppress(OSError, ValueError):  # absent, or a name that the system refuses
         check_file(path)
-        if path.is_dir():
+        if name and path.is_dir():
             return FomkitError(shown, f"is a folder, not a file. Give a {what} by path or by name.")
     if "/" not in name and not _ENDING.search(name):
         hint = _by_path(name) or nearest_names(name, known)
@@ -162,9 +162,9 @@ def check_profile(path: Path, wanted: str) -> None:
 def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
     """Find the file of a profile named by a path or by its name.
 
-    `given`: ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``, which is no file of the working folder: these
-    have an ending or begin with a point; of one in a folder of the folder ``candle/p1b1`` or ``p1b1``; of a machine
-    its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no
+    `given`: ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``, which is no file of the working folder:
+    these have an ending or begin with a point; of one in a folder of the folder ``candle/p1b1`` or ``p1b1``; of a
+    machine its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no
     other has it; `kind`: what the file holds where its name says so: ``lecture`` is ``lecture.suite.yaml`` for a
     suite.
     """

@@ -27,7 +27,15 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
 from fomkit.core.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
 from fomkit.core.model import PassGroup
-from fomkit.core.units import EXAMPLES, ITEM_BYTE, UNITS, exact_quantity, format_quantity, parse_money_rate, parse_quantity
+from fomkit.core.units import (
+    EXAMPLES,
+    ITEM_BYTE,
+    UNITS,
+    exact_quantity,
+    format_quantity,
+    parse_money_rate,
+    parse_quantity,
+)
 from fomkit.files.yaml import Document
 
 _FIELD = "FIELD"
@@ -189,9 +197,9 @@ class Ended(Record):
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
-        value, *ends = (getattr(self, name, None) for name in (self.value_at, "low", "high"))
-        low, high = (value if end is None else end for end in ends)
-        if value is not None and not 0 < low <= value <= high:
+        stated = (getattr(self, name, None) for name in ("low", self.value_at, "high"))
+        figures = [figure for figure in stated if figure is not None]
+        if getattr(self, self.value_at) is not None and not (figures[0] > 0 and figures == sorted(figures)):
             what = f"{_FIELD}.{self.value_at} must be above 0 with low ≤ value ≤ high. Correct these."
             raise PydanticCustomError("quantity", "{what}", {"what": what})
         return self

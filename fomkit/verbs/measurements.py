@@ -148,7 +148,9 @@ def compare(
     found = _counted([row for row in chosen if not targets or row.machine in (*targets, base, host)])
     options = options_of(interval=interval, precision=precision)
     if grid:
-        return _rates_within(*found, options, model, machine, named, targets, "7 ms" if latency is None else latency)
+        return _rates_within(
+            *found, options, model, machine, named, targets, "7 ms" if latency is None else latency
+        )
     if latency is not None:
         raise FomkitError("latency", "limits inference, which only `grid` rates. Add it, or leave this out.")
     return _cell_by_cell(*found, options, model, machine, base, like, host)
