@@ -412,3 +412,17 @@ def test_the_next_command_names_a_machine_that_holds_the_step(tmp_path: Path, mo
     assert CliRunner().invoke(app, command.split()).exit_code == 0
     assert _estimate_next(load_model("p1b3")).endswith(" v100")
     assert not _estimate_next(load_model("today/llama3-70b"))  # no one device holds it
+
+
+def test_two_profiles_of_a_config_have_names_of_their_own(tmp_path: Path, monkeypatch) -> None:
+    """Both were named config, and could not be estimated together."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, PUBLIC["qwen2-0.5b"]["config"])
+    for name, more in (("one", []), ("two", ["--batch", "4"]), ("three", ["--name", "mine"])):
+        done = CliRunner().invoke(app, ["profile", "config.json", "-o", f"{name}.yaml", *more])
+        assert done.exit_code == 0, done.output
+    assert [load_model(f"{name}.yaml").name for name in ("one", "two", "three")] == ["one", "two", "mine"]
+    assert CliRunner().invoke(app, ["estimate", "one.yaml", "two.yaml", "-t", "h100-sxm"]).exit_code == 0
+    said = str(CliRunner().invoke(app, ["estimate", "one.yaml", "one.yaml", "-t", "h100-sxm"]).exception)
+    assert "one: stands twice among the models. Name each once; give another" in said
+    assert "'fomkit profile --name'" in said

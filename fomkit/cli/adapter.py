@@ -315,6 +315,8 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         delivery = _Delivery(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
         inputs = _input_names(arguments, parameters, command)
         profile_path = _profile_path(output, command, arguments, inputs, force)
+        if command.kept and profile_path is not None and not arguments.get("name", "none"):
+            arguments["name"] = command.kept.called(arguments, profile_path)
         if command.kept is None:
             _check_no_input(output or arguments.get("output"), inputs)
             _check_file(output, verb, command, delivery.only)

@@ -89,12 +89,14 @@ class Kept(NamedTuple):
     `what`: what it is.
     `text`: what the help says of -o.
     `name`: of what was asked, the file where -o names none.
+    `called`: of what was asked and that file, the name of what is kept where none was given; None for its own.
     `then`: of what is kept, the command that one goes on with, with a place for the ``{file}``.
     """
 
     what: Literal["machine", "model"]
     text: str
     name: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+    called: Callable[[Mapping[str, Any], Path], str | None] = lambda *_: None
     then: Callable[[Any], str] = lambda _: ""
 
 

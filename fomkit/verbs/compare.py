@@ -211,7 +211,9 @@ def check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], b
     ):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise FomkitError(twice[0], f"stands twice among the {what}s. Name each once.")
+            by = " with 'fomkit profile --name', or" if what == "model" else ""
+            do = f"Name each once; give another {what} that is called so a name of its own{by} in its file."
+            raise FomkitError(twice[0], f"stands twice among the {what}s. {do}")
     if baseline is not None and baseline.name in [target.name for target in targets]:
         raise FomkitError(
             baseline.name, "is the baseline and a target. Its ratio to itself is 1; name another one."

@@ -86,6 +86,7 @@ _WITHOUT_DATA = {
         lambda asked: (
             f"{asked['name'] or Path(asked['source']).stem.removesuffix('.transformer') or 'model'}.yaml"
         ),
+        lambda asked, file: file.stem if Path(asked["source"]).suffix == ".json" else None,
         _estimate_next,
     ),
     plain=True,
@@ -130,7 +131,7 @@ def profile(
     optimizer : str, or the optimizer of a module
         With an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.
     name : str, optional
-        Name of the profile; default: that of the file.
+        Name of the profile; default: that of the file, of a config.json that of the profile's file.
     measure : str, optional
         Run it for real, too, with its weights: time the plain step, without a profiler, its energy read where
         there is a counter; or its ops as well, by the profiler.
