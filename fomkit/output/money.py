@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import compress
 from typing import TYPE_CHECKING
 
+from fomkit.core.figure_table import title_of
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_energy, job_lines, mark_of, run_notes, seconds
@@ -229,7 +230,9 @@ def _table(page: Page, entry: MachinePhases) -> None:
         figure("days"), figure("order_of_magnitude"), "days are", figure("money"), figure("energy_j"),
     ]  # fmt: skip
     filled = [any(cells) for cells in zip(*rows, strict=True)]
-    page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows))
+    # A phase is asked for its days; what was counted, and how, goes first.
+    first_out = ("count is", "days are", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
+    page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows), first_out=first_out)
 
 
 def _in_all(entry: MachinePhases, name: Sum, write: Callable[[Ends], str]) -> str:
