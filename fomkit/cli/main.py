@@ -97,7 +97,11 @@ def wrong_value(option: Any, value: object, said: str) -> FomkitError:
     shown = value[0] if isinstance(value, list | tuple) and value else value
     words = [one for one in get_args(_kind(option)) if isinstance(one, str)]
     if words:
-        return FomkitError(_name(option), f"is {shown!r}. {nearest_names(str(shown), words)}")
+        # What people call by its number format; anything else by its letters.
+        hint = (
+            "It is called 'mixed'." if shown == "fp16" and "mixed" in words else nearest_names(str(shown), words)
+        )
+        return FomkitError(_name(option), f"is {shown!r}. {hint}")
     if _kind(option) in (int, float):
         return FomkitError(_name(option), f"is {shown}. {_number(option)}")
     return FomkitError(_name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit VERB -h' says what it takes.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
-from fomkit.output.terminal import UNFIT, format_interval, format_plain
+from fomkit.output.terminal import UNFIT, format_interval, format_plain, interval_words
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
@@ -51,7 +51,7 @@ def title_line(content: SensitivityContent | SolveContent) -> str:
         of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{precision}"
     name = content["figure"]
     span = content["figures"][name]
-    interval = f"{content['interval']:.0%} interval {format_interval(span, DIMENSIONS.get(name))}"
+    interval = interval_words(content["interval"], span, DIMENSIONS.get(name))
     return f"{of}: {title_of(name)} {format_figure(span['value'], name)} ({interval})"
 
 

@@ -184,7 +184,11 @@ class Estimate(Shown):
     @property
     def deviations(self) -> tuple[str, ...]:
         """What was done differently from what was asked or is usual."""
-        return cast("tuple[str, ...]", self.detail["deviations"])
+        up, known = self.machine.up_share(self.scope), cast("tuple[str, ...]", self.detail["deviations"])
+        if up == 1:
+            return known
+        what = f"{self.machine.name} is up {up:.1%} of the time"
+        return (*known, f"{what}: units/day are multiplied by that, and the money of a run is divided by it")
 
     @property
     def fit(self) -> Fit:
