@@ -24,10 +24,10 @@ def test_many_models_say_of_which_no_run_is_known() -> None:
 
 
 def test_a_meaning_of_precisions_is_told_once_and_names_its_models() -> None:
-    lines = said("estimate", "resnet50", "p1b3", "-t", "h100-sxm").splitlines()
+    lines = said("estimate", "resnet50", "dit-xl-2", "-t", "h100-sxm", "--allow-oversize").splitlines()
     told = [line for line in lines if line.startswith("precision ")]
     assert told == [
-        "precision fp32/tf32 (resnet50), fp32 (p1b3): torch's default there: fp32 conv, rnn in tf32, all else as "
+        "precision fp32/tf32 (resnet50), fp32 (dit-xl-2): torch's default there: fp32 conv, rnn in tf32, all else as "
         "traced"
     ]
 
