@@ -194,7 +194,7 @@ def _rated(
     proposals: Mapping[str, Conditions], threshold: float | None, allow_excluded: bool, interval: float,
     measurements: str | Path | None,
 ) -> SuiteResult:  # fmt: skip
-    from fomkit.merit.suites import run_suite
+    from fomkit.merit.suites import rate_lines, run_suite
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured, read_measurements
@@ -208,7 +208,8 @@ def _rated(
     taken = () if measurements is None else read_measurements(locate(str(measurements), "measurements"))
     known, unread = all_measured()
     found = run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken)
-    return replace(found, unread=tuple(unread))
+    now = rate_lines(replace(lines, frozen={}), old, options, load_model) if lines.frozen else ()
+    return replace(found, unread=tuple(unread), now=now if old.name == lines.baseline else ())
 
 
 _LEAST = 1e-12
