@@ -86,10 +86,10 @@ def _parameters(content: SensitivityContent, page: Page) -> None:
     for of, title in GROUPS.items():
         if found := [parameter for parameter in content["parameters"] if parameter["of"] == of]:
             page.rows(
-                [title, figure("setting"), figure("elasticity"), figure("varied.from"), "by rule",
+                [title, figure("setting"), figure("elasticity"), figure("varied.from"), "by",
                  figure("at_low"), figure("at_high"), figure("swing")],
                 (_parameter_cells(one, content["figure"]) for one in found),
-                first_out=("by rule", *map(title_of, ("varied.from", "at_low", "at_high"))),
+                first_out=("by", *map(title_of, ("varied.from", "at_low", "at_high"))),
             )  # fmt: skip
 
 
