@@ -160,6 +160,14 @@ def _check_file(path: Path | None, verb: str, command: Command, only: str | None
         check_drawable(str(path))
 
 
+def _check_absent(arguments: Mapping[str, Any], output: Path | None, command: Command, force: bool) -> None:
+    """Raise before the work where a file that is to be written is there, and not to be gone on with."""
+    from fomkit.files.write import check_absent
+
+    named = [arguments[name] for name in command.files] + ([] if arguments.get("resume") else [output])
+    check_absent([Path(one) for one in named if one is not None], force)
+
+
 def _file_content(result: Any, answer: Answer, command: Command, ending: str) -> str | bytes:
     """Make a file of what a verb gives, by its ending."""
     if ending in command.writes:
@@ -306,8 +314,6 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
     def answered(given: Mapping[str, Any]) -> None:
         import pandas as pd  # help needs none
 
-        from fomkit.files.write import check_absent
-
         pd.set_option("mode.string_storage", "python")  # PyArrow's arrays are slower on tables of this size
         arguments = {name: _python_value(given[name], one, kinds[name]) for name, one in parameters.items()}
         shows = {name: given[name] for name in command.shows}
@@ -320,9 +326,7 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         if command.kept is None:
             _check_no_input(output or arguments.get("output"), inputs)
             _check_file(output, verb, command, delivery.only)
-            beside = [arguments[name] for name in command.files if arguments[name] is not None]
-            own = [] if arguments.get("resume") else [output]
-            check_absent([Path(one) for one in (*beside, *own) if one is not None], force)
+            _check_absent(arguments, output, command, force)
         if command.streams:
             arguments["output"] = output if output is not None and output.suffix in command.streams else None
         try:
@@ -342,17 +346,24 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
             raise typer.Exit(1)
 
     def run(**given: Any) -> None:
-        before = READ.set(None if "add" in parameters else set())  # who adds to a file reads what it writes
-        try:
+        with _reads_noted(adds="add" in parameters):
             answered(given)
-        finally:
-            READ.reset(before)
 
     run.__doc__ = _help_text(command, said)
     run.__signature__ = inspect.Signature(sorted(options, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in options}
     run.__name__ = verb
     return run
+
+
+@contextmanager
+def _reads_noted(*, adds: bool) -> Iterator[None]:
+    """Keep what is read from being written over; who ``adds`` to a file reads what it writes."""
+    before = READ.set(None if adds else set())
+    try:
+        yield
+    finally:
+        READ.reset(before)
 
 
 @contextmanager

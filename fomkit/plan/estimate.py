@@ -185,10 +185,8 @@ class Estimate(Shown):
     def deviations(self) -> tuple[str, ...]:
         """What was done differently from what was asked or is usual."""
         up, known = self.machine.up_share(self.scope), cast("tuple[str, ...]", self.detail["deviations"])
-        if up == 1:
-            return known
-        what = f"{self.machine.name} is up {up:.1%} of the time"
-        return (*known, f"{what}: units/day are multiplied by that, and the money of a run is divided by it")
+        what = f"{self.machine.name} is up {up:.1%} of the time: units/day are multiplied by that, and the money"
+        return known if up == 1 else (*known, f"{what} of a run is divided by it")
 
     @property
     def fit(self) -> Fit:

@@ -6,28 +6,19 @@ Among them what a machine file may say of energy (docs/profiles.md, docs/energy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Price, Scope
-from fomkit.core.units import MONEY_PER, UNITS
+from fomkit.core.units import ITEM_BYTE, MONEY_PER, UNITS
 from fomkit.files.yaml import Document
-from fomkit.profiles.records import (
-    Ended,
-    MoneyRate,
-    NumberFormat,
-    PerByte,
-    PerFlop,
-    Power,
-    Record,
-    SomeLength,
-    parsed,
-)
+from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, PerFlop, Power, Record, parsed
 
 
 def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
@@ -40,6 +31,51 @@ def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
         return None
     low, high = (getattr(record, end, None) if has_ends else None for end in ("low", "high"))
     return Fact(value, value if low is None else low, value if high is None else high, record.basis, record.source)
+
+
+def checked(parse: Callable[[Any], Any]) -> AfterValidator:
+    """Look at a value where the file is read, so that its mistake is told with all others."""
+    return AfterValidator(partial(parsed, parse=parse))
+
+
+def _above_0(value: float) -> float:
+    if value <= 0:
+        raise FomkitError("", f"{FIELD} is 0. Write a figure above 0, or leave out what is unknown.")
+    return value
+
+
+def _number_format(text: str) -> str:
+    if text not in ITEM_BYTE:
+        raise FomkitError("", f"{FIELD}: {text!r} is not a number format. {nearest_names(text, ITEM_BYTE)}")
+    return text
+
+
+def _one_word(text: str) -> str:
+    if not text or any(letter.isspace() for letter in text):
+        example = "-".join(text.split()) or "mine"
+        raise FomkitError("", f"the {FIELD} {text!r} is not one word. Write, for example, {example!r}.")
+    return text
+
+
+SomeByte = Annotated[Byte, checked(_above_0)]
+SomeLength = Annotated[Length, checked(_above_0)]
+NumberFormat = Annotated[str, checked(_number_format)]
+OneWord = Annotated[str, checked(_one_word)]
+
+
+class Ended(Record):
+    """A figure above 0 with the ends of its interval, ``low`` and ``high``, each where it is stated."""
+
+    value_at: ClassVar[str]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        stated = (getattr(self, name, None) for name in ("low", self.value_at, "high"))
+        figures = [figure for figure in stated if figure is not None]
+        wrong = f"{FIELD}.{self.value_at} must be above 0 with low ≤ value ≤ high. Correct these."
+        if getattr(self, self.value_at) is not None and not (figures[0] > 0 and figures == sorted(figures)):
+            raise PydanticCustomError("quantity", "{what}", {"what": wrong})
+        return self
 
 
 Keys = tuple[str | int, ...]
@@ -220,7 +256,7 @@ class PriceRecord(Record):
 
     rate: MoneyRate
     per: Scope
-    date: Annotated[str, AfterValidator(partial(parsed, parse=lambda text: check_day(text, "")))]
+    date: Annotated[str, checked(lambda text: check_day(text, ""))]
     source: str
     low: MoneyRate | None = None
     high: MoneyRate | None = None

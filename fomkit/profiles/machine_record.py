@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Basis, Device, Link, Machine, Overhead, Party, Peak, Tier
@@ -14,22 +13,28 @@ from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import empty_table, read_numbered_table
 from fomkit.files.yaml import Document, load_document
 from fomkit.ops.check import check_table
-from fomkit.profiles.facts import EnergyRecord, PriceRecord, energy_of, fact_of, price_of
+from fomkit.profiles.facts import (
+    Ended,
+    EnergyRecord,
+    NumberFormat,
+    OneWord,
+    PriceRecord,
+    SomeByte,
+    energy_of,
+    fact_of,
+    price_of,
+)  # fmt: skip
 from fomkit.profiles.locate import is_file, locate
 from fomkit.profiles.records import (
     AlsoText,
     Byte,
     ByteRate,
-    Ended,
     FlopRate,
-    NumberFormat,
     Record,
     Share,
-    SomeByte,
     Time,
     check_record,
     check_schema,
-    check_word,
     fields_of,
     parsed,
 )
@@ -190,7 +195,7 @@ class MachineRecord(Record):
     """A machine file."""
 
     schema_: str = Field(alias="schema")
-    name: Annotated[str, AfterValidator(partial(parsed, parse=check_word))]
+    name: OneWord
     title: str = ""
     year: int | None = Field(None, ge=1950, le=2100)
     party: Party = "published"

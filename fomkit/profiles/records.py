@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -27,18 +26,10 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
 from fomkit.core.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
 from fomkit.core.model import PassGroup
-from fomkit.core.units import (
-    EXAMPLES,
-    ITEM_BYTE,
-    UNITS,
-    exact_quantity,
-    format_quantity,
-    parse_money_rate,
-    parse_quantity,
-)
+from fomkit.core.units import EXAMPLES, UNITS, exact_quantity, format_quantity, parse_money_rate, parse_quantity
 from fomkit.files.yaml import Document
 
-_FIELD = "FIELD"
+FIELD = "FIELD"
 _EXPECTED = {
     "string_type": "text; quote what looks like a number",
     "list_type": "a list, for example [a, b]",
@@ -74,11 +65,11 @@ def parsed(value: Parsed, parse: Callable[[Parsed], Value]) -> Value:
 
 
 def _quantity(value: object, dimension: str) -> float:
-    return parsed(value, lambda text: parse_quantity(text, dimension, "", _FIELD))
+    return parsed(value, lambda text: parse_quantity(text, dimension, "", FIELD))
 
 
 def _money_rate(value: object) -> tuple[float, str]:
-    return parsed(value, lambda text: parse_money_rate(text, "", _FIELD))
+    return parsed(value, lambda text: parse_money_rate(text, "", FIELD))
 
 
 def _written(dimension: str) -> WithJsonSchema:
@@ -106,33 +97,6 @@ Length = Annotated[float, BeforeValidator(partial(_quantity, dimension="length_m
 MoneyRate = Annotated[
     tuple[float, str], BeforeValidator(_money_rate), WithJsonSchema({"type": "string", "examples": ["4.56 USD/h"]})
 ]
-
-
-def _above_0(value: float) -> float:
-    if value <= 0:
-        raise PydanticCustomError("quantity", "{what}", {"what": f"{_FIELD} is 0. {_NO_0}"})
-    return value
-
-
-def _number_format(text: str) -> str:
-    if text not in ITEM_BYTE:
-        what = f"{_FIELD}: {text!r} is not a number format. {nearest_names(text, ITEM_BYTE)}"
-        raise PydanticCustomError("quantity", "{what}", {"what": what})
-    return text
-
-
-def check_word(text: str) -> str:
-    """Give the name of a machine back, or raise where it is not one word, as options and tables need it."""
-    if not text or any(letter.isspace() for letter in text):
-        example = "-".join(text.split()) or "mine"
-        raise FomkitError("name", f"the name {text!r} is not one word. Write, for example, {example!r}.")
-    return text
-
-
-_NO_0 = "Write a figure above 0, or leave out what is unknown."
-SomeByte = Annotated[Byte, AfterValidator(_above_0)]
-SomeLength = Annotated[Length, AfterValidator(_above_0)]
-NumberFormat = Annotated[str, AfterValidator(_number_format)]
 
 
 class AlsoText:
@@ -169,7 +133,7 @@ def _message(error: Any, record: type[BaseModel]) -> str:
     keys, kind = error["loc"], error["type"]
     name = _dotted(keys)
     if kind == "quantity":
-        return str(error["msg"]).replace(_FIELD, name)
+        return str(error["msg"]).replace(FIELD, name)
     if kind == "missing":
         return f"{name} is missing. Add it."
     if kind == "extra_forbidden":
@@ -188,21 +152,6 @@ def check_record(document: Document, record: type[RecordType]) -> RecordType:
         raise ManyFomkitError(
             FomkitError(document.where(tuple(one["loc"])), _message(one, record)) for one in error.errors()
         ) from error
-
-
-class Ended(Record):
-    """A figure above 0 with the ends of its interval, ``low`` and ``high``, each where it is stated."""
-
-    value_at: ClassVar[str]
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        stated = (getattr(self, name, None) for name in ("low", self.value_at, "high"))
-        figures = [figure for figure in stated if figure is not None]
-        if getattr(self, self.value_at) is not None and not (figures[0] > 0 and figures == sorted(figures)):
-            what = f"{_FIELD}.{self.value_at} must be above 0 with low ≤ value ≤ high. Correct these."
-            raise PydanticCustomError("quantity", "{what}", {"what": what})
-        return self
 
 
 def check_schema(document: Document, schema: str) -> None:

@@ -148,19 +148,18 @@ def compare(
     found = _counted([row for row in chosen if not targets or row.machine in (*targets, base, host)])
     options = options_of(interval=interval, precision=precision)
     if grid:
-        return _rates_within(
-            *found, options, model, machine, named, targets, "7 ms" if latency is None else latency
-        )
-    if latency is not None:
-        raise FomkitError("latency", "limits inference, which only `grid` rates. Add it, or leave this out.")
-    return _cell_by_cell(*found, options, model, machine, base, like, host)
+        return _rates_within(*found, options, model, machine, named, targets, latency)
+    return _cell_by_cell(*found, options, model, machine, base, like, host, latency)
 
 
 def _cell_by_cell(
     rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
     machine: _Named[Machine], baseline: str, calibrate_on: str | None, host_from: str | None,
+    latency: str | float | None,
 ) -> Answer:  # fmt: skip
     """Put projections beside the rows, cell by cell."""
+    if latency is not None:
+        raise FomkitError("latency", "limits inference, which only `grid` rates. Add it, or leave this out.")
     if options.precision is not None:
         raise FomkitError("precision", "is for --grid. A row of a table of measurements states its own.")
     from fomkit.output.comparisons import format_compare
@@ -177,12 +176,13 @@ def _cell_by_cell(
 
 def _rates_within(
     rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
-    machine: _Named[Machine], models: Sequence[str], targets: Sequence[str], latency: str | float,
+    machine: _Named[Machine], models: Sequence[str], targets: Sequence[str], latency: str | float | None,
 ) -> Answer:  # fmt: skip
     """Give rates by model, machine, framework and mode."""
     from fomkit.output.comparisons import format_grid
     from fomkit.validation.grid import grid_content, make_grid
 
+    latency = "7 ms" if latency is None else latency
     limit_s = parse_quantity(latency, "time_s", "latency", "the time") if isinstance(latency, str) else latency
     if not 0 < limit_s < float("inf"):
         raise FomkitError("latency", f"is {latency!r}. Give a time above 0, for example '7 ms'.")
