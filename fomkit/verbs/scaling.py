@@ -305,7 +305,9 @@ def _whole(numbers: Sequence[int]) -> list[int]:
     ]
 
 
-def _modes(mode: str) -> list[Mode]:
+def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
+    if whole_batch is not None and mode == "weak":
+        raise FomkitError("whole_batch", "is that of a strong step. Leave it out, or `mode` weak.")
     modes = [one for one in MODES if mode in (one, "both")]
     if not modes:
         raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
@@ -377,8 +379,6 @@ def scaling(
     [1.0, 1.0]
     """
     check_counts(node_devices=node_devices, whole_batch=whole_batch)
-    if whole_batch is not None and mode == "weak":
-        raise FomkitError("whole_batch", "is that of a strong step. Leave it out, or `mode` weak.")
     options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
     profile, target = as_model(model), as_machine(machine)
     spread, given = spread_of(layout, links)
@@ -386,6 +386,6 @@ def scaling(
                             checkpoint_every=checkpoint_every)  # fmt: skip
     numbers = parse_nodes(nodes) if isinstance(nodes, str) else _whole(nodes)
     paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
-    spec = ScalingSpec(numbers, spread, _modes(mode), whole_batch, options)
+    spec = ScalingSpec(numbers, spread, _modes(mode, whole_batch), whole_batch, options)
     found = scale(profile, with_once(with_links(target, given, node_devices), times_of(paid)), spec)
     return ScalingResult(profile.name, target.name, scaling_content(found, service, paid, curve))
