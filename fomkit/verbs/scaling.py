@@ -297,8 +297,10 @@ def parse_nodes(text: str) -> list[int]:
     return sorted(found)
 
 
-def _whole(numbers: Sequence[int]) -> list[int]:
-    """Take numpy's whole numbers too; what is none stays, to be refused."""
+def _whole(numbers: str | Sequence[int]) -> list[int]:
+    """Read numbers; take numpy's whole numbers too; what is none stays, to be refused."""
+    if isinstance(numbers, str):
+        return list(parse_nodes(numbers))
     return [
         number.__index__() if hasattr(number, "__index__") and not isinstance(number, bool) else number
         for number in numbers
@@ -337,8 +339,7 @@ def scaling(
 ) -> ScalingResult:  # fmt: skip
     """Scale a training over nodes: steps, efficiency, what limits it, and the bandwidth that a gain needs.
 
-    Batch is that of one replica; devices are nodes times those in a node. docs/parallel.md lists the names of a
-    layout.
+    Batch is that of one replica; devices are nodes times those in a node. A layout's names: docs/parallel.md.
 
     Parameters
     ----------
@@ -380,12 +381,10 @@ def scaling(
     """
     check_counts(node_devices=node_devices, whole_batch=whole_batch)
     options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
-    profile, target = as_model(model), as_machine(machine)
-    spread, given = spread_of(layout, links)
+    profile, target, (spread, given) = as_model(model), as_machine(machine), spread_of(layout, links)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    numbers = parse_nodes(nodes) if isinstance(nodes, str) else _whole(nodes)
     paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
-    spec = ScalingSpec(numbers, spread, _modes(mode, whole_batch), whole_batch, options)
+    spec = ScalingSpec(_whole(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
     found = scale(profile, with_once(with_links(target, given, node_devices), times_of(paid)), spec)
     return ScalingResult(profile.name, target.name, scaling_content(found, service, paid, curve))
