@@ -6,7 +6,7 @@ Among them what a machine file may say of energy (docs/profiles.md, docs/energy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -173,25 +173,13 @@ def _devices(document: Document, keys: Keys, scope: EnergyScope, stated: int | N
     return devices
 
 
-def _facts(energy: Energy) -> Iterator[tuple[Keys, Fact]]:
-    """Give each figure with where it stands."""
-    single = (("idle", energy.idle_w), ("per_byte", energy.byte_j), ("limit", energy.limit_w))
-    yield from (((name,), fact) for name, fact in single if fact is not None)
-    yield from ((("per_flop", index), one.joule) for index, one in enumerate(energy.per_flop))
-    yield from ((("average", index), one.power_w) for index, one in enumerate(energy.average))
-
-
 def _check(document: Document, energy: Energy) -> None:
-    facts = list(_facts(energy))
-    if not facts:
+    if not (energy.idle_w or energy.byte_j or energy.limit_w or energy.per_flop or energy.average):
         raise document.error(("energy",), "energy states no figure. Add one, for example idle.")
-    for keys, _ in facts:
-        if keys[0] in ("per_flop", "per_byte") and energy.process_m is None:
-            raise document.error(
-                ("energy", *keys),
-                f"energy.{keys[0]} means nothing without the process node of the chip. "
-                "Add, for example, 'process: 12 nm' to energy.",
-            )
+    of_work = "per_byte" if energy.byte_j is not None else "per_flop" if energy.per_flop else ""
+    if of_work and energy.process_m is None:
+        what = f"energy.{of_work} means nothing without the process node of the chip"
+        raise document.error(("energy", of_work), f"{what}. Add, for example, 'process: 12 nm' to energy.")
     idle, limit = energy.idle_w, energy.limit_w
     if energy.scope == "chip" and idle is not None and limit is not None and idle.value > limit.value:
         power = f"the idle power, {idle.value:g} W, is above the chip's limit, {limit.value:g} W"
