@@ -15,7 +15,7 @@ from fomkit.output.terminal import (
     merit_caveats,
     merit_interval,
     seconds,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from fomkit.plan.evidence import ExplainedOp, Explanation, Near, Rest
