@@ -23,7 +23,7 @@ from fomkit.profiles.facts import (
     energy_of,
     fact_of,
     price_of,
-)  # fmt: skip
+)
 from fomkit.profiles.locate import is_file, locate
 from fomkit.profiles.records import (
     AlsoText,
