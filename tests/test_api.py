@@ -406,7 +406,7 @@ def test_the_command_line_asks_what_the_function_asks(verb: str) -> None:
     of_all = {
         "as_json", "output", "quiet", *command.shows, *(["allow_oversize"] if command.judges_fit else []),
         *([command.excuse[0][2:].replace("-", "_")] if command.excuse else []),
-        *(["only"] if command.workbook else []), *(["force"] if command.keeps or command.kept else []),
+        *(["only"] if command.workbook else []), "force",
     }  # fmt: skip
     made = {"tell", *command.alone, *(["output"] if command.streams else [])}
     assert set(asked) - (of_all - (takes - made)) == takes - made
@@ -509,6 +509,50 @@ def test_a_file_that_is_read_is_never_written(words: str, tmp_path: Path, monkey
     assert isinstance(done.exception, fomkit.FomkitError)
     assert "is the file to be read. Name another with -o." in str(done.exception)
     assert Path("mine.csv").read_text(encoding="utf-8") == "of my own\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "lost"),
+    [
+        ("explain cnn.yaml -t v100", "cnn.ops.csv"),
+        ("estimate cnn.yaml -t v100", "cnn.ops.csv"),
+        ("sweep cnn.yaml -t v100 --vary batch=100", "cnn.ops.csv"),
+        ("memory cnn.yaml", "cnn.layers.csv"),
+    ],
+)
+def test_a_table_that_is_read_of_a_profile_is_never_written(
+    words: str, lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fomkit.save(fomkit.model("vgg16"), "cnn.yaml")
+    before = Path(lost).read_bytes()
+    for _ in range(2):  # fresh, and from the cache
+        done = CliRunner().invoke(app, [*words.split(), "-o", lost, "--force"])
+        assert f"{lost}: was read for this answer, and would be lost" in str(done.exception)
+        assert Path(lost).read_bytes() == before
+    fomkit.save(fomkit.model("cnn.yaml"), "cnn.yaml", force=True)  # who says so in Python may
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "estimate p1b3 -t v100 -o mine.json",
+        "sweep p1b3 -t v100 --vary batch=100 -o mine.csv",
+        "fom lecture --freeze mine.suite.yaml",
+        "show p1b3 -t v100 --timeline mine.json",
+    ],
+)
+def test_no_verb_replaces_a_file_unless_forced(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = Path(words.split()[-1])
+    mine.write_text("of my own\n", encoding="utf-8")
+    done = CliRunner().invoke(app, words.split())
+    assert f"{mine}: exists already. Choose another name, or pass --force" in str(done.exception)
+    assert mine.read_text(encoding="utf-8") == "of my own\n"
+    assert CliRunner().invoke(app, [*words.split(), "--force"]).exit_code == 0
+    assert mine.read_text(encoding="utf-8") != "of my own\n"
 
 
 def test_json_stands_alone_where_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

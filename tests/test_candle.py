@@ -17,7 +17,8 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.profiles.locate import locate
+from fomkit.profiles.campaigns import find_profile
+from fomkit.profiles.locate import is_shipped, locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, models_named
 
@@ -191,6 +192,27 @@ def test_a_name_that_two_folders_have_is_refused(tmp_path: Path, monkeypatch: py
         locate("twin", "model_profiles")
     assert locate("one/twin", "model_profiles") == Path("model_profiles/one/twin.yaml")
     assert [name for name in complete_model("") if "twin" in name] == ["one/twin", "other/twin"]
+
+
+def test_a_file_that_happens_to_lie_here_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stray file took a shipped name over: every suite that rates machine a, by ./a.yaml."""
+    monkeypatch.chdir(tmp_path)
+    for stray in ("a.yaml", "a", "resnet50.yaml", "mine.yaml", "lecture.suite.yaml", "candle/p1b1.yaml"):
+        Path(stray).parent.mkdir(exist_ok=True)
+        Path(stray).write_text("schema: fomkit/other/1\n", encoding="utf-8")
+    for name, folder, kind in (
+        ("a", "machine_profiles", ""), ("resnet50", "model_profiles", ""), ("candle/p1b1", "model_profiles", ""),
+        ("lecture", "model_profiles", "suite"),
+    ):  # fmt: skip
+        assert is_shipped(locate(name, folder, kind), folder)
+    assert all(is_shipped(Path(one), "model_profiles") for one in models_named("candle"))
+    for path in ("resnet50.yaml", "./resnet50.yaml", "./resnet50"):
+        assert locate(path, "model_profiles").resolve() == Path("resnet50.yaml").resolve()
+    hint = r"A file of the working folder is named by its path: './mine\.yaml'\."
+    with pytest.raises(FomkitError, match=rf"^mine: no model profile of this name\. {hint}"):
+        locate("mine", "model_profiles")
+    with pytest.raises(FomkitError, match=rf"^mine: no model or machine profile of this name\. {hint}"):
+        find_profile("mine")
 
 
 def test_a_folder_of_models_is_estimated(root: Path) -> None:

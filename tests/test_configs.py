@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import fomkit
+from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.config.profile import profile_config
 from fomkit.frontends.config.read import KNOWN, read_architecture
@@ -20,6 +22,7 @@ from fomkit.ops.resize import resize_ops
 from fomkit.parallel.transformer import Split, as_table, block_rows
 from fomkit.plan.content import token_per_s
 from fomkit.plan.memory_of import step_memory
+from fomkit.profiles.models import load_model
 from fomkit.verbs.suite_content import suite_content
 
 PUBLIC = json.loads((Path(__file__).parent / "data" / "public_configs.json").read_text())
@@ -543,3 +546,31 @@ def test_the_graph_is_traced_from_its_source(today_models: Any, tmp_path: Path, 
     for path in fomkit.save(today_models.traced("graphsage-arxiv"), tmp_path / "graphsage-arxiv.yaml"):
         shipped = (root / "model_profiles" / "today" / path.name).read_bytes()
         assert path.read_bytes() == shipped, f"run benchmarks/today_models.py: {path.name}"
+
+
+def test_the_next_command_names_a_machine_that_holds_the_step(tmp_path: Path, monkeypatch) -> None:
+    """Training of 8 billion parameters was to go on with an A100 of 80 GB, which then held no batch."""
+    from fomkit.verbs.profiling import _estimate_next
+
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, PUBLIC["llama3-8b"]["config"], "q8.json")
+    done = CliRunner().invoke(app, ["profile", "q8.json", "-o", "q8.yaml"])
+    command = done.stdout.splitlines()[-1].removeprefix("Next: fomkit ")
+    assert command.startswith("estimate q8.yaml --target ")
+    assert CliRunner().invoke(app, command.split()).exit_code == 0
+    assert _estimate_next(load_model("p1b3")).endswith(" v100")
+    assert not _estimate_next(load_model("today/llama3-70b"))  # no one device holds it
+
+
+def test_two_profiles_of_a_config_have_names_of_their_own(tmp_path: Path, monkeypatch) -> None:
+    """Both were named config, and could not be estimated together."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, PUBLIC["qwen2-0.5b"]["config"])
+    for name, more in (("one", []), ("two", ["--batch", "4"]), ("three", ["--name", "mine"])):
+        done = CliRunner().invoke(app, ["profile", "config.json", "-o", f"{name}.yaml", *more])
+        assert done.exit_code == 0, done.output
+    assert [load_model(f"{name}.yaml").name for name in ("one", "two", "three")] == ["one", "two", "mine"]
+    assert CliRunner().invoke(app, ["estimate", "one.yaml", "two.yaml", "-t", "h100-sxm"]).exit_code == 0
+    said = str(CliRunner().invoke(app, ["estimate", "one.yaml", "one.yaml", "-t", "h100-sxm"]).exception)
+    assert "one: stands twice among the models. Name each once; give another" in said
+    assert "'fomkit profile --name'" in said

@@ -273,7 +273,7 @@ def test_a_machine_file_states_its_host(tmp_path: Path) -> None:
     )
     assert load_machine(path).host_op_s == Fact(2e-5, 1.5e-5, 3e-5, "measured", "own loop")
     path.write_text(path.read_text().replace("low: 15 us", "low: 25 us"))
-    with pytest.raises(FomkitError, match=r"mine\.yaml:5: the per_op must be above 0 with low ≤ value ≤ high"):
+    with pytest.raises(FomkitError, match=r"mine\.yaml:5: host\.per_op must be above 0 with low ≤ value ≤ high"):
         load_machine(path)
 
 

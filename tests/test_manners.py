@@ -148,6 +148,11 @@ def test_the_shell_completes_verbs_options_and_names(typed: str, expected: str) 
         (["estimate", "--target", "v100", "--precision", "fp3"], "fp32"),
         (["estimate", "--target", "v100", "--interval", "2"], "--interval"),
         (["fom"], "SUITE"),
+        (["nope"], "nope: is no verb. 'fomkit -h' lists them."),
+        (["estimate", "p1b3", "-t", ""], "--target: is empty. Give a value; 'fomkit estimate -h' has examples."),
+        (["fom", ""], "SUITE: is empty."),
+        (["estimate", "p1b3", "-t", "v100", "-o", ""], "--output: is empty."),
+        (["measure", "--threads", "100000", "-o", "never.yaml"], "--threads: is 100,000, and this machine has "),
     ],
 )
 def test_a_slip_of_the_finger_is_answered_with_a_hint_and_exit_code_2(typed: list[str], words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -110,6 +111,45 @@ def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
     )
     assert "x.yaml:7: device.launch.lo is not a known key. The nearest names are 'low'." in told
     assert "x.yaml:8: nodes is not a known key. The nearest names are 'node'" in told
+
+
+def test_figures_that_no_machine_has_are_told_at_once_by_name(tmp_path: Path) -> None:
+    """Of these only the date was told; the number format, no memory, the process and the name were taken."""
+    text = (
+        "schema: fomkit/machine/1\n"
+        "name: my machine\n"
+        "device:\n"
+        "  memory: {bandwidth: 900 GB/s, capacity: 0 GiB, source: x}\n"
+        "  peak:\n"
+        "    - {dtype: fp31, engine: vector, rate: 1 TFLOP/s, source: x}\n"
+        "    - {dtype: fp32, engine: vector, rate: 0 TFLOP/s, source: x}\n"
+        "  launch: {per_op: 5 us, low: 9 us, high: 3 us}\n"
+        "links: [{tier: node, alpha: 1 us, bandwidth: 0 GB/s, direction: each, source: x}]\n"
+        "overheads: [{name: io, per: run, time: 5 s, high: 4 s, source: x}]\n"
+        "energy: {scope: chip, process: 0 nm, idle: {power: 5 W, high: 0 W, source: x}}\n"
+        "price: {rate: 3 USD/h, per: device, date: 2026-02-30, source: x}\n"
+    )
+    with pytest.raises(ManyFomkitError) as caught:
+        load_machine(written(tmp_path, text))
+    told = sorted(str(error).partition("x.yaml:")[2] for error in caught.value.errors)
+    absent, order = "Write a figure above 0, or leave out what is unknown.", "low ≤ value ≤ high. Correct these."
+    assert told == sorted([
+        "2: the name 'my machine' is not one word. Write, for example, 'my-machine'.",
+        f"4: device.memory.capacity is 0. {absent}",
+        "6: device.peak[0].dtype: 'fp31' is not a number format. The nearest names are 'fp32', 'fp16', 'fp8'.",
+        f"7: device.peak[1].rate must be above 0 with {order}",
+        f"8: device.launch.per_op must be above 0 with {order}",
+        "9: bandwidth is 0 B/s, over which nothing arrives. Give a rate above 0.",
+        "10: the overhead 'io' must have low ≤ time ≤ high. Correct these.",
+        f"11: energy.process is 0. {absent}",
+        f"11: energy.idle.power must be above 0 with {order}",
+        "12: the price's date is '2026-02-30'. Write the day when it was the price, for example 2018-04-01.",
+    ])  # fmt: skip
+
+
+def test_a_machine_that_is_saved_has_a_name_of_one_word(tmp_path: Path) -> None:
+    save_machine(replace(load_machine("v100"), name="in my office"), path := tmp_path / "mine.yaml")
+    assert load_machine(path).name == "in-my-office"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from fomkit.output.suites import format_suite
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.profiles.suites import load_suite
+from fomkit.profiles.suites import freeze_text, load_suite
 from fomkit.verbs.suite_content import suite_content
 
 HEAD = (
@@ -191,9 +192,10 @@ def test_number_formats_that_differ_are_told_where_a_line_leaves_them_open(tmp_p
 def test_a_frozen_line_is_what_its_profile_was(tmp_path: Path, root: Path, monkeypatch) -> None:
     path, frozen = written(tmp_path, P1B3), tmp_path / "f.suite.yaml"
     assert run(str(path), "--freeze", str(frozen)).exit_code == 0
+    (models := tmp_path / "model_profiles").mkdir()
     for file in (root / "model_profiles" / "candle").glob("p1b3.*"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    profile = tmp_path / "p1b3.yaml"
+        (models / file.name).write_bytes(file.read_bytes())
+    profile = models / "p1b3.yaml"
     profile.write_text(
         profile.read_text().replace("train_samples: 800121", "train_samples: 1000"), encoding="utf-8"
     )
@@ -386,3 +388,20 @@ def test_rates_of_different_units_have_no_common_mean(tmp_path: Path) -> None:
     assert "the value is a mean of each line's ratio to p100" in texts["harmonic", "two"]
     assert "weighted_harmonic" not in texts["harmonic", "two"]
     assert "one of each counts alike in this mean of rates" in texts["ratio_of_harmonic_means", "two"]
+
+
+def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:
+    """One output showed a FOM of frozen rates and another of today's, and nothing said why they differ."""
+    frozen = tmp_path / "f.suite.yaml"
+    assert run(str(written(tmp_path, P1B3)), "--freeze", str(frozen)).exit_code == 0
+    same = run(str(frozen), "-t", "v100")
+    assert "froze, of an earlier fomkit" not in same.stdout
+    now = json.loads(run(str(frozen), "-t", "v100", "--json").stdout)["lines"][0]["unit_per_day"]
+    suite = load_suite(frozen)
+    old = {name: replace(one, unit_per_day=one.unit_per_day.scaled(0.9)) for name, one in suite.frozen.items()}
+    text = freeze_text(frozen.read_text(encoding="utf-8"), suite, old, "0.0.9")
+    frozen.write_text(text, encoding="utf-8")
+    told = " ".join(run(str(frozen), "-t", "v100").stdout.split())
+    ratio = now["v100"] / now["p100"]
+    assert f"today 1 of 1 would be others (TWO by +11.1%), and the FOM {ratio:.3f}" in told
+    assert f"= {ratio / 0.9:.3f}" in told

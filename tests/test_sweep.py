@@ -525,7 +525,7 @@ def test_a_killed_sweep_leaves_the_old_file_and_goes_on(tmp_path, ending, monkey
     path, kept = tmp_path / f"points{ending}", tmp_path / f"points{ending}.stretches"
     path.write_text("old")
     process = subprocess.Popen(
-        [sys.executable, "-c", IN_STRETCHES, *KILLED, "-o", str(path)],
+        [sys.executable, "-c", IN_STRETCHES, *KILLED, "-o", str(path), "--force"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -49,6 +49,39 @@ def _too_wide(text: str, width: int) -> list[str]:
     return [line for line in text.splitlines() if len(line) > width and len(line.split()) > 1]
 
 
+@pytest.mark.parametrize(
+    ("command", "asked_for"),
+    [
+        ("campaign candle-example -t titan", ["phase", "units/day", "days"]),
+        (
+            "scaling p1b3 -t a100-sxm --nodes 1..4 --link system,5us,25GB/s,each",
+            ["nodes", "speed-up", "efficiency"],
+        ),
+        (
+            "scaling p1b3 -t a100-sxm --nodes 1..4 --link system,5us,25GB/s,each",
+            ["scaling", "units/day", "interval"],
+        ),
+        ("sensitivity resnet50 -t v100", ["of the machine", "elasticity", "swing"]),
+        ("solve resnet50 -t v100 --units-per-day 0.5", ["change alone", "needed", "P(reached)", "why not"]),
+    ],
+)
+def test_a_narrow_table_keeps_what_its_verb_is_asked_for(
+    command: str, asked_for: list[str], tmp_path: Path
+) -> None:
+    """From the right went the speed-up, the days, the swing; and columns without a name were told as ', '."""
+    answered = []
+
+    def capture(content: dict[str, Any], write: Callable[..., str], *_: object) -> None:
+        answered.append(write(content, Screen(80)))
+
+    with mock.patch.object(choices, "write_answer", capture):
+        in_this_process(*shlex.split(command), cwd=tmp_path)
+    (text,) = answered
+    heads = [line for line, below in zip(text.splitlines(), text.splitlines()[1:], strict=False) if "───" in below]
+    assert any(all(word in head for word in asked_for) for head in heads), heads
+    assert not re.search(r"not shown at 80 columns: ,|, ,|, ;", text)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_line_is_wider_and_no_number_is_cut(command: str, tmp_path: Path) -> None:
     answered = []

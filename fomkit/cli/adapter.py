@@ -22,6 +22,7 @@ import typer
 
 from fomkit.cli import choices
 from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.files.csv import READ
 from fomkit.verbs.answer import WATCHED, Command, Help, command_of, help_of
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _endings(command: Command) -> list[str]:
     return [*command.streams, ".json", *dict.fromkeys((*rows, *command.writes, *workbook, *drawn))]
 
 
-def _check_file(path: Path | None, verb: str, command: Command, only: str | None, force: bool) -> None:
+def _check_file(path: Path | None, verb: str, command: Command, only: str | None) -> None:
     """Raise before the work when what it gives could not be written."""
     if only is not None and (path is None or path.suffix != ".xlsx"):
         raise FomkitError(f"--for {only}", "is about a workbook. Add, for example, '-o vendor.xlsx'.")
@@ -141,9 +142,14 @@ def _check_file(path: Path | None, verb: str, command: Command, only: str | None
         from fomkit.output.ink import check_drawable
 
         check_drawable(str(path))
+
+
+def _check_absent(arguments: Mapping[str, Any], output: Path | None, command: Command, force: bool) -> None:
+    """Raise before the work where a file that is to be written is there, and not to be gone on with."""
     from fomkit.files.write import check_absent
 
-    check_absent([path], force or not command.keeps)
+    named = [arguments[name] for name in command.files] + ([] if arguments.get("resume") else [output])
+    check_absent([Path(one) for one in named if one is not None], force)
 
 
 def _file_content(result: Any, answer: Answer, command: Command, ending: str) -> str | bytes:
@@ -260,11 +266,9 @@ def _common_options(command: Command) -> Iterator[inspect.Parameter]:
         yield _parameter("as_json", Annotated[bool, json], False)
     computes = {".xlsx": "a workbook that computes (.xlsx)"} if command.workbook else {}
     *others, last = (computes.get(ending, ending) for ending in _endings(command))
-    replaces = "" if command.keeps else "; replaces the file"
-    written = command.kept.text if command.kept else f"Write {', '.join(others)} or {last} as well{replaces}."
+    written = command.kept.text if command.kept else f"Write {', '.join(others)} or {last} as well."
     yield _parameter("output", Annotated[Path | None, choices.output_option(written)], None)
-    if command.keeps or command.kept:
-        yield _parameter("force", choices.Force, False)
+    yield _parameter("force", choices.Force, False)
     yield _parameter("quiet", choices.Quiet, False)
 
 
@@ -291,7 +295,7 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         options.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
     options += [one for one in _common_options(command) if one.name not in parameters]
 
-    def run(**given: Any) -> None:
+    def answered(given: Mapping[str, Any]) -> None:
         import pandas as pd  # help needs none
 
         pd.set_option("mode.string_storage", "python")  # PyArrow's arrays are slower on tables of this size
@@ -301,9 +305,12 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         delivery = _Delivery(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
         inputs = _input_names(arguments, parameters, command)
         profile_path = _profile_path(output, command, arguments, inputs, force)
+        if command.kept and profile_path is not None and not arguments.get("name", "none"):
+            arguments["name"] = command.kept.called(arguments, profile_path)
         if command.kept is None:
             _check_no_input(output or arguments.get("output"), inputs)
-            _check_file(output, verb, command, delivery.only, force)
+            _check_file(output, verb, command, delivery.only)
+            _check_absent(arguments, output, command, force)
         if command.streams:
             arguments["output"] = output if output is not None and output.suffix in command.streams else None
         try:
@@ -322,11 +329,25 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         if command.unanswered(answer.content) and not given.get(excuse):
             raise typer.Exit(1)
 
+    def run(**given: Any) -> None:
+        with _reads_noted(adds="add" in parameters):
+            answered(given)
+
     run.__doc__ = _help_text(command, said)
     run.__signature__ = inspect.Signature(sorted(options, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in options}
     run.__name__ = verb
     return run
+
+
+@contextmanager
+def _reads_noted(*, adds: bool) -> Iterator[None]:
+    """Keep what is read from being written over; who ``adds`` to a file reads what it writes."""
+    before = READ.set(None if adds else set())
+    try:
+        yield
+    finally:
+        READ.reset(before)
 
 
 @contextmanager

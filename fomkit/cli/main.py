@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
 from typing import Annotated, Any, get_args
@@ -96,7 +97,11 @@ def wrong_value(option: Any, value: object, said: str) -> FomkitError:
     shown = value[0] if isinstance(value, list | tuple) and value else value
     words = [one for one in get_args(_python_type(option)) if isinstance(one, str)]
     if words:
-        return FomkitError(_name(option), f"is {shown!r}. {nearest_names(str(shown), words)}")
+        # What people call by its number format; anything else by its letters.
+        hint = (
+            "It is called 'mixed'." if shown == "fp16" and "mixed" in words else nearest_names(str(shown), words)
+        )
+        return FomkitError(_name(option), f"is {shown!r}. {hint}")
     if _python_type(option) in (int, float):
         return FomkitError(_name(option), f"is {shown}. {_expected_number(option)}")
     return FomkitError(_name(option), f"is {shown!r}: {said.rstrip('.')}. 'fomkit VERB -h' says what it takes.")
@@ -178,7 +183,7 @@ class Taking:
     def make_parser(self, ctx: Any) -> Any:
         """Make what reads the words; an option that takes one value is given once.
 
-        Raises FomkitError where it is given again: which of the two is meant nobody knows.
+        Raises FomkitError where it is given again: which of the two is meant nobody knows; and where it is empty.
         """
         parser = super().make_parser(ctx)  # type: ignore[misc]
         read = parser.parse_args
@@ -186,6 +191,13 @@ class Taking:
         def parse_args(args: list[str]) -> Any:
             found = read(args=args)
             seen: set[int] = set()
+            for one in found[2]:
+                given = found[0].get(one.name)
+                empty = given == "" or (isinstance(given, list | tuple) and "" in given)
+                if empty and one.name != "arguments":  # those are of a stranger's program
+                    raise FomkitError(
+                        _name(one), f"is empty. Give a value; 'fomkit {ctx.info_name} -h' has examples."
+                    )
             for one in found[2]:  # in the order in which they stand
                 takes_one = one.param_type_name == "option" and not one.multiple and not one.is_flag
                 if takes_one and id(one) in seen:
@@ -249,7 +261,9 @@ class Verbs(Taking, TyperGroup):
         Raises FomkitError when it is none.
         """
         if args and args[0] not in VERBS:
-            raise FomkitError(args[0], f"is no verb. {nearest_names(args[0], VERBS)}")
+            near = get_close_matches(args[0], VERBS, cutoff=0.6)
+            hint = nearest_names(args[0], near) if near else "'fomkit -h' lists them."
+            raise FomkitError(args[0], f"is no verb. {hint}")
         return super().resolve_command(ctx, args)
 
 

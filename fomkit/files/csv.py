@@ -16,6 +16,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
 
@@ -64,6 +65,16 @@ def open_file(path: Path) -> BinaryIO:
     except BaseException:  # an interrupt too must not leave the file open
         os.close(number)
         raise
+
+
+READ: ContextVar[set[Path] | None] = ContextVar("READ", default=None)
+"""Files that a command has read, so that it replaces none of them; None where nobody asks."""
+
+
+def note_read(*paths: Path) -> None:
+    """Keep in mind that these files were read."""
+    if (known := READ.get()) is not None:
+        known.update(path.resolve() for path in paths)
 
 
 @contextmanager
@@ -152,6 +163,7 @@ def read_bytes(path: Path) -> bytes:
             content = stream.read(MAX_BYTE + 1)
     except ValueError as error:
         raise FomkitError(str(path), f"cannot be read ({error}). Check the path.") from error
+    note_read(path)
     if len(content) <= MAX_BYTE and content[:2] == GZIP:
         content = _unpacked(path, content)
     if len(content) > MAX_BYTE:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fomkit.core.errors import FomkitError
+from fomkit.files.csv import READ
 from fomkit.files.op_csv import format_table
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 def _temporary(path: Path) -> tuple[int, Path]:
     if path.is_dir():
         raise FomkitError(str(path), "is a folder. Choose another name.")
+    if path.resolve() in (READ.get() or ()):
+        raise FomkitError(str(path), "was read for this answer, and would be lost. Name another file to write.")
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:

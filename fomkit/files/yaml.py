@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.csv import open_file, read_errors_reported
+from fomkit.files.csv import note_read, open_file, read_errors_reported
 
 MAX_BYTE = 1_000_000
 MAX_YAML_BYTE = 200_000
@@ -137,6 +137,7 @@ def read_text(path: Path, most: int = MAX_BYTE) -> str:
     """Read a UTF-8 file of at most so many bytes."""
     with read_errors_reported(path), open_file(path) as stream:
         content = stream.read(most + 1)
+    note_read(path)
     if len(content) > most:
         raise FomkitError(str(path), f"has more than {most:,} bytes. A profile has fewer.")
     try:

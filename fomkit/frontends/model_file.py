@@ -248,8 +248,18 @@ def _first_line(text: str) -> str:
     return lines[0][:240].replace("`", "'") if lines else ""
 
 
-def explain_exception(error: BaseException, where: str, path: Path | None = None) -> FomkitError:
-    """Say what the user's code raised and at which line of the file, whose absolute path is ``path``."""
+def _advice(error: BaseException) -> str:
+    """Say what to do where the code itself may be right; "" for other errors."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        return f" Install {package} beside fomkit (here {sys.executable} runs), or take it out of the file."
+    if isinstance(error, MemoryError):
+        return " This machine has less memory than that. Make no data in the file, or less: shapes are enough."
+    return ""
+
+
+def explain_exception(error: BaseException, where: str, path: Path | None = None, when: str = "") -> FomkitError:
+    """Say what the user's code raised, `when`, and at which line of the file, whose absolute path is `path`."""
     if isinstance(error, FomkitError):
         return error
     frames = traceback.extract_tb(error.__traceback__)
@@ -266,7 +276,8 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
     raised = f"raises {type(error).__name__}{': ' if first_line else ''}{first_line}"
     if frames and Path(frames[-1].filename).is_relative_to(Path(__file__).parent):
         raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"
-    return FomkitError(at, raised)
+    advice = _advice(error)
+    return FomkitError(at, f"{raised}{when}{'.' * bool(advice)}{advice}")
 
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import Data, LastBatch, ModelProfile, Run
 from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_counts, add_lines
 from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
+from fomkit.ops.tables import DIMENSIONS
 from fomkit.ops.vocabulary import join_lines
 
 
@@ -107,6 +108,23 @@ def row_places(ops: Iterable[TracedOp]) -> list[int]:
     return [first.setdefault(op.key, len(first)) for op in ops]
 
 
+_FROM_ONE = [column.name for column in DIMENSIONS if column.least == 1]
+
+
+def _check_sizes(rows: Iterable[Row], name: str) -> None:
+    """Raise where the first op of a module has a size of 0; no kind of op has a price, nor use, for it."""
+    empty: dict[str, FomkitError] = {}
+    for row in rows:
+        if sizes := [size for size in _FROM_ONE if row.get(size) == 0]:
+            place = f"the module {row['module']!r}" if row["module"] else "the model"
+            line = f" ({row['code_line']})" if row.get("code_line") else ""
+            what = f"{place}{line} runs {row['op']} with {sizes[0]} = 0, so nothing comes out of it"
+            do = "Give this layer sizes of 1 or more, or leave it out."
+            empty.setdefault(row["module"], FomkitError(name, f"{what}. {do}"))
+    if empty:
+        raise ManyFomkitError(empty.values())
+
+
 @dataclass(frozen=True)
 class Draft:
     """All that a trace found, as numbers, text, lists and dicts only."""
@@ -132,7 +150,8 @@ class Draft:
     derived: list[str] = field(default_factory=list)
 
     def profile(self, *notes: str) -> ModelProfile:
-        """Make the profile, with further notes."""
+        """Make the profile, with further notes; raise where the model has a layer of nothing."""
+        _check_sizes(self.rows, self.name)
         return ModelProfile(
             self.name, self.title, ops=table_of_rows(self.rows, "OPS"),
             parts=table_of_rows(self.parts, "OPS", ("of",)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Literal
 
 from fomkit.core.errors import FomkitError, Shown, nearest_names
@@ -11,6 +12,7 @@ from fomkit.core.interval import Span, at_level, probability_above
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.suite import Conditions, FrozenRate, Suite, left_out_alone
+from fomkit.core.units import format_number
 from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, calibrate
 from fomkit.merit.fom import FigureOfMerit, merit_of_rates, unit_per_day, verdict
@@ -30,6 +32,7 @@ class SuiteResult(Shown):
     `allow_excluded`: give a verdict on the threshold though the device explains little of what was measured.
     `calibration`: the same from what was measured on the baseline, where that was asked for.
     `unread`: why tables of measurements could not be read.
+    `now`: the lines of a frozen baseline as they are rated now; empty where nothing is frozen, or nobody asked.
     """
 
     suite: Suite
@@ -41,6 +44,27 @@ class SuiteResult(Shown):
     allow_excluded: bool = False
     calibration: Calibration | None = None
     unread: tuple[str, ...] = ()
+    now: tuple[RatedLine, ...] = ()
+
+    @property
+    def moved(self) -> str:
+        """Say how far the frozen rates of the baseline are from those of now; "" where they are the same."""
+        pairs = zip(self.baseline, self.now, strict=False)
+        modelled = [(old.line.name, old.unit_per_day, new.unit_per_day) for old, new in pairs if old.is_modelled]
+        ratios = {
+            name: new.value / old.value for name, old, new in modelled if old is not None and new is not None
+        }
+        far = {name: ratio for name, ratio in ratios.items() if abs(log(ratio)) > _MOVED}
+        if not far:
+            return ""
+        most = sorted(far, key=lambda name: -abs(log(far[name])))[:_NAMED]
+        machine, version = self.machines[0].name, self.suite.version
+        what = f"{machine}'s rates are those that version {version} froze, of an earlier fomkit; today "
+        what += f"{len(far)} of {len(ratios)} would be others"
+        merit = merit_of(replace(self, baseline=self.now))
+        fom = "" if merit is None else f", and the FOM {format_number(merit.value.value)}"
+        listed = ", ".join(f"{name} by {far[name] - 1:+.1%}" for name in most)
+        return f"{what} ({listed}){fom}. 'fomkit fom {self.suite.name} --freeze FILE' makes a version of today's."
 
     @property
     def counted(self) -> tuple[RatedLine, ...]:
@@ -109,6 +133,11 @@ class SuiteResult(Shown):
         """False where every rate is given without a spread."""
         rates = [one.unit_per_day for one in (*self.baseline, *self.target) if one.unit_per_day is not None]
         return any(rate.low < rate.high for rate in rates)
+
+
+_MOVED = 1e-3
+"""Log of a rate's ratio from which it is told to have moved."""
+_NAMED = 3
 
 
 def given_machines(suite: Suite) -> list[str]:

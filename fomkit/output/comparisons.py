@@ -287,7 +287,7 @@ _LINE = (
 )  # fmt: skip
 _AIM = (
     "comparison", "machine", "what", "figure", figure("aims"), figure("aims.target"),
-    figure("aims.tolerance"), "",
+    figure("aims.tolerance"), "verdict",
 )  # fmt: skip
 _FACTORS = ("half_width",)
 _PUBLISHED = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.suite import alone_text
 from fomkit.core.units import format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
-from fomkit.output.terminal import UNFIT, format_interval, format_plain
+from fomkit.output.terminal import UNFIT, format_interval, format_plain, interval_words
 from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def title_line(content: SensitivityContent | SolveContent) -> str:
         of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{precision}"
     name = content["figure"]
     span = content["figures"][name]
-    interval = f"{content['interval']:.0%} interval {format_interval(span, DIMENSIONS.get(name))}"
+    interval = interval_words(content["interval"], span, DIMENSIONS.get(name))
     return f"{of}: {title_of(name)} {format_figure(span['value'], name)} ({interval})"
 
 
@@ -88,9 +88,10 @@ def _add_parameters(content: SensitivityContent, page: Page) -> None:
     for of, title in GROUPS.items():
         if found := [parameter for parameter in content["parameters"] if parameter["of"] == of]:
             page.rows(
-                [title, figure("setting"), figure("elasticity"), figure("varied.from"), "", figure("at_low"),
-                 figure("at_high"), figure("swing")],
+                [title, figure("setting"), figure("elasticity"), figure("varied.from"), "by",
+                 figure("at_low"), figure("at_high"), figure("swing")],
                 (_parameter_cells(one, content["figure"]) for one in found),
+                first_out=("by", *map(title_of, ("varied.from", "at_low", "at_high"))),
             )  # fmt: skip
 
 
@@ -130,7 +131,7 @@ def _measurements(content: SensitivityContent, page: Page) -> None:
             span = one["fom"] if "suite" in content else one["step_s"]
             then = format_interval(span, dimension) if span["low"] < span["high"] else "nothing left"
             rows.append([one["what"], one["kind"], then, f"{one['shrinks']:.1%}", one["command"] or "its machine"])
-        page.rows(["measurement", "", f"{what} then", figure("shrinks"), "by"], rows)
+        page.rows(["measurement", "covers", f"{what} then", figure("shrinks"), "by"], rows)
     if content.get("no_spread_stated"):
         names = ", ".join(content["no_spread_stated"])
         page.line(f"stated without a spread, so measuring moves the figure and not its interval: {names}")
@@ -182,7 +183,7 @@ def _goal_cells(then: Ends, probability: float, name: str) -> list[str]:
 def _changes(content: SolveContent, page: Page) -> None:
     table = new_table(
         ["change alone", figure("setting"), figure("needed"), figure("changes.factor"), figure("then"), "interval",
-         figure("changes.probability"), ""]
+         figure("changes.probability"), "why not"]
     )  # fmt: skip
     for change in content["changes"]:
         unit, reached = change["unit"], change["reached"]
@@ -195,7 +196,7 @@ def _changes(content: SolveContent, page: Page) -> None:
             change["why"] or ("does not fit" if reached and change["does_not_fit"] else ""),
             style="" if reached else "dim",
         )  # fmt: skip
-    page.table(table)
+    page.table(table, ("interval", *map(title_of, ("changes.factor", "setting", "then"))))
     page.lines(
         f"{change['parameter']} {format_setting(change['needed'], change['unit'])}: {change['does_not_fit']}"
         for change in content["changes"]
@@ -216,6 +217,7 @@ def _frontier(content: SolveContent, found: FrontierContent, page: Page) -> None
              *_goal_cells(point["then"], point["probability"], content["figure"])]
             for point in points[:POINTS]
         ),
+        first_out=(title_of("total"), "interval"),
     )  # fmt: skip
     if len(points) > POINTS:
         page.line(f"and {len(points) - POINTS} more; --json has all")

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes, new_table
-from fomkit.output.terminal import format_coverage, format_interval, merit_caveats, merit_interval, seconds
+from fomkit.output.terminal import (
+    format_coverage,
+    format_interval,
+    interval_words,
+    merit_caveats,
+    merit_interval,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from fomkit.plan.evidence import ExplainedOp, Explanation, Near, Rest
@@ -222,7 +229,7 @@ def _add_measurements(page: Page, content: Explanation) -> None:
 
 def _evidence_head(content: Explanation) -> Iterator[str]:
     step, device = content["step_s"], content["device_s"]
-    interval = f"{content['interval']:.0%} interval {format_interval(step, 'time_s')}"
+    interval = interval_words(content["interval"], step, "time_s")
     took = f"{'at least ' if content['unpriced'] else ''}{seconds(step['value'])} ({interval})"
     of = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
     yield f"{of}: a step takes {took}"
@@ -273,7 +280,7 @@ def format_prediction(content: Totals, name: str) -> str:
     ]
     if total is not None:
         least = "at least " if content["unpriced"] else ""
-        interval = f"{content['interval']:.0%} interval {format_interval(total, 'time_s')}"
+        interval = interval_words(content["interval"], total, "time_s")
         lines.append(f"sum of time × count: {least}{seconds(total['value'])} ({interval})")
     lines += [
         f"unpriced, kind {kind}: {len(rows):,} ({_listed_rows(rows, content['rows_are'])})"

@@ -11,6 +11,7 @@ from fomkit.core.suite import alone_text
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_energy, job_lines, mark_of, run_notes, seconds
+from fomkit.profiles.metrics import title_of
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends, Priced
@@ -231,7 +232,9 @@ def _phase_table(page: Page, entry: MachinePhases) -> None:
         figure("days"), figure("order_of_magnitude"), "days are", figure("money"), figure("energy_j"),
     ]  # fmt: skip
     filled = [any(cells) for cells in zip(*rows, strict=True)]
-    page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows))
+    # A phase is asked for its days; what was counted, and how, goes first.
+    first_out = ("count is", "days are", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
+    page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows), first_out=first_out)
 
 
 def _in_all(entry: MachinePhases, name: Sum, write: Callable[[Ends], str]) -> str:

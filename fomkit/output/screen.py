@@ -224,7 +224,7 @@ def named_sizes(content: Entry, without: str = "sizes fixed") -> str:
 def format_profiles(rows: Sequence[Mapping[str, Any]], screen: Screen = PLAIN) -> str:
     """Write what can be named: models, suites, campaigns, then machines, each with its title."""
     page = Page(screen)
-    page.rows(["", "name", "title"], ((row["what"], row["name"], row["title"]) for row in rows))
+    page.rows(["what", "name", "title"], ((row["what"], row["name"], row["title"]) for row in rows))
     page.line("fomkit show NAME says what is in one; fomkit estimate MODEL --target MACHINE joins two;")
     campaigns = "fomkit campaign CAMPAIGN --target MACHINE, how long it takes"
     page.line(f"fomkit fom SUITE rates machines on a suite; {campaigns}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, mark_of, seconds
-from fomkit.profiles.metrics import upper_bounds
+from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
@@ -54,6 +54,7 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
          figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
          "limit"],
         map(_curve_cells, points),
+        first_out=[*map(title_of, ("bubble_s", "busy_s", "exposed_s", "devices", "batch", "interval")), "limit"],
     )  # fmt: skip
 
 
@@ -141,6 +142,7 @@ def _system(page: Page, content: ScalingContent) -> None:
         ["scaling", figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
          figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")],
         starmap(_system_cells, rows),
+        first_out=[*map(title_of, ("checkpoint_interval_s", "useful_share", "runs_at_once"))],
     )  # fmt: skip
     if message := upper_bounds(rows[0][1]["excludes"]):
         page.line(message)

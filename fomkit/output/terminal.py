@@ -148,6 +148,12 @@ def format_plain(value: float, dimension: str | None, digits: int = 4) -> str:
     return format_number(value, digits) if dimension is None else format_quantity(value, dimension, digits)
 
 
+def interval_words(level: float, span: Range | None, dimension: str | None) -> str:
+    """Write the level of an interval and its ends, as a sentence does; where there are none, only that."""
+    ends = format_interval(span, dimension)
+    return ends if ends == NO_SPREAD else f"{level:.0%} interval {ends}"
+
+
 def format_interval(span: Range | None, dimension: str | None) -> str:
     """Write the ends of a span, in a unit or as plain numbers."""
     if span is None:
@@ -188,8 +194,9 @@ def _first_line(models: Sequence[Estimated]) -> str:
         shares = {
             source: sum(model["coverage"][source] for model in own) / len(own) for source in own[0]["coverage"]
         }
-        parts.append(f"{name} ({own[0]['evidence']}): {format_coverage(shares)}")
-        kinds.add(own[0]["evidence"] == "datasheet only")
+        evidence = max(model["evidence"] for model in own)  # a timing table, where any rests on one
+        parts.append(f"{name} ({evidence}): {format_coverage(shares)}")
+        kinds.add(evidence == "datasheet only")
     mixed = "one side rests on a timing table, the other on a datasheet; " if len(kinds) > 1 else ""
     return f"{mixed}coverage, share of predicted time: {' | '.join(parts)}"
 
@@ -310,15 +317,27 @@ def show_merit(page: Page, merit: Merit, units: Sequence[str] = ()) -> None:
 
 
 def _precision_lines(models: Sequence[Estimated]) -> list[str]:
-    """Say what each precision in the table means and on which machines, once for all models that share it."""
-    machines: dict[tuple[str, str], dict[str, None]] = {}
-    for model in models:
-        machines.setdefault((model["precision"], model["precision_means"]), {})[model["target"]] = None
-    all_machines = {model["target"] for model in models}
+    """Say what each precision in the table means and on which machines, once for all models that share it.
+
+    Models are named where those of one machine differ in it.
+    """
+    machines: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for one in models:
+        named = machines.setdefault(one["precision_means"], {}).setdefault(one["precision"], {})
+        named.setdefault(one["target"], []).append(one["model"])
+    differ = {
+        one["target"] for one in models for other in models
+        if one["target"] == other["target"] and one["precision"] != other["precision"]
+    }  # fmt: skip
+    all_machines = {one["target"] for one in models}
     lines = []
-    for (name, means), targets in machines.items():
-        where = "" if targets.keys() == all_machines else f" on {', '.join(targets)}"
-        lines.append(f"precision {name}{where}: {means}")
+    for means, names in machines.items():
+        said = []
+        for name, targets in names.items():
+            where = "" if targets.keys() == all_machines else f" on {', '.join(targets)}"
+            own = ", ".join(dict.fromkeys(model for named in targets.values() for model in named))
+            said.append(f"{name}{where} ({own})" if targets.keys() & differ else f"{name}{where}")
+        lines.append(f"precision {', '.join(said)}: {means}")
     return lines
 
 
@@ -389,6 +408,9 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
     _add_table(page, models)
     page.lines(_precision_lines(models))
     page.lines(line for model in models for line in job_lines(model))
+    without = dict.fromkeys(one["model"] for one in models if one["run_s"] is None)
+    if without and len(models) > FEW:
+        page.line(f"{', '.join(without)}: what a run is the profile does not say: add --samples, --epochs or both")
     excluded = sorted({term for model in models for term in model["excludes"]})
     page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, overload
 
@@ -126,9 +127,12 @@ def curve_content(curve: EpochsToTarget) -> Targeted:
             "source": curve.source}  # fmt: skip
 
 
-def evidence_of(machine: Machine) -> str:
-    """Say in two words what the machine is known by."""
-    if len(machine.timings):
+_OF_TIMINGS = ("measured", "interpolated", "extrapolated", "transferred")
+
+
+def evidence_of(machine: Machine, coverage: Mapping[str, float] | None = None) -> str:
+    """Say in two words what the machine is known by, or what an estimate of this coverage rests on."""
+    if len(machine.timings) and (coverage is None or any(coverage[name] > 0 for name in _OF_TIMINGS)):
         return "timing table" if machine.device.peaks else "timing table only"
     return "datasheet only"
 
@@ -289,7 +293,8 @@ def token_per_s(estimate: Estimate) -> Span | None:
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> Estimated:
     """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
     content: Estimated = {
-        "model": estimate.model.name, "target": estimate.machine.name, "evidence": evidence_of(estimate.machine),
+        "model": estimate.model.name, "target": estimate.machine.name,
+        "evidence": evidence_of(estimate.machine, estimate.coverage),
         "party": estimate.machine.party, "device_of": estimate.machine.device_of,
         "batch": estimate.sizes.get("batch"), "sizes": dict(estimate.sizes), "precision": estimate.precision,
         "precision_means": estimate.formats.message, "scope": estimate.scope,

@@ -184,7 +184,9 @@ class Estimate(Shown):
     @property
     def deviations(self) -> tuple[str, ...]:
         """What was done differently from what was asked or is usual."""
-        return cast("tuple[str, ...]", self.detail["deviations"])
+        up, known = self.machine.up_share(self.scope), cast("tuple[str, ...]", self.detail["deviations"])
+        what = f"{self.machine.name} is up {up:.1%} of the time: units/day are multiplied by that, and the money"
+        return known if up == 1 else (*known, f"{what} of a run is divided by it")
 
     @property
     def fit(self) -> Fit:

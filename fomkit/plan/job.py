@@ -60,16 +60,17 @@ def parse_service(slots: int | None = None, **times: str | None) -> Service:
 
 
 def _check(service: Service) -> None:
-    for name in ("slots", "device_mtbf_s", "interval_s"):
-        value = getattr(service, name)
+    given = {"slots": service.slots, "device_mtbf": service.device_mtbf_s, "checkpoint_every": service.interval_s}
+    for name, value in given.items():
         if value is not None and not value > 0:
             raise FomkitError(name, f"is {value}. Give a value above 0.")
-    if service.interval_s is not None and service.device_mtbf_s is None:
-        raise FomkitError("checkpoint interval", "says nothing without failures. Add --device-mtbf.")
-    if service.device_mtbf_s is None and (service.checkpoint_s or service.restart_s):
-        raise FomkitError("checkpoint", "says nothing without failures. Add --device-mtbf, for example '5 years'.")
+    of_failures = {
+        "checkpoint": service.checkpoint_s, "restart": service.restart_s, "checkpoint_every": service.interval_s
+    }  # fmt: skip
+    if service.device_mtbf_s is None and (idle := [name for name, value in of_failures.items() if value]):
+        raise FomkitError(idle[0], "says nothing without failures. Add `device_mtbf`, for example '50000 h'.")
     if service.device_mtbf_s is not None and not service.checkpoint_s > 0:
-        raise FomkitError("device mtbf", "needs what a checkpoint takes. Add --checkpoint, for example '60 s'.")
+        raise FomkitError("device_mtbf", "needs what a checkpoint takes. Add `checkpoint`, for example '60 s'.")
 
 
 def _useful(service: Service, devices: int) -> Useful:

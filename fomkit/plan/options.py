@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -90,8 +91,16 @@ def check_options(
 
 
 def check_counts(**stated: object) -> None:
-    """Raise FomkitError unless what is stated is whole numbers of 1 or more; None is not stated."""
+    """Raise FomkitError unless what is stated is whole numbers of 1 or more; None is not stated.
+
+    More ``threads`` than the machine at hand has processors are refused, too: they only wait for each other.
+    """
     check_options(sizes={name: count for name, count in stated.items() if count is not None})
+    threads, most = stated.get("threads"), os.cpu_count() or 1
+    if isinstance(threads, int) and threads > most:
+        raise FomkitError(
+            "threads", f"is {threads:,}, and this machine has {most} processors. Give at most {most}."
+        )
 
 
 def options_of(

@@ -225,7 +225,7 @@ def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Li
     check_schema(document, SCHEMA)
     record = check_record(document, LayoutRecord)
     layout_from(record.layout, document.where(("layout",)))
-    links = tuple(link_of(document, index, one) for index, one in enumerate(record.links))
+    links = tuple(map(link_of, record.links))
     return parse_layout(texts, record.layout), links
 
 

@@ -6,17 +6,19 @@ Among them what a machine file may say of energy (docs/profiles.md, docs/energy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Price, Scope
 from fomkit.core.units import ITEM_BYTE, MONEY_PER, UNITS
 from fomkit.files.yaml import Document
-from fomkit.profiles.records import Length, MoneyRate, PerByte, PerFlop, Power, Record
+from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, PerFlop, Power, Record, parsed
 
 
 def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
@@ -31,11 +33,58 @@ def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
     return Fact(value, value if low is None else low, value if high is None else high, record.basis, record.source)
 
 
+def checked(parse: Callable[[Any], Any]) -> AfterValidator:
+    """Look at a value where the file is read, so that its mistake is told with all others."""
+    return AfterValidator(partial(parsed, parse=parse))
+
+
+def _above_0(value: float) -> float:
+    if value <= 0:
+        raise FomkitError("", f"{FIELD} is 0. Write a figure above 0, or leave out what is unknown.")
+    return value
+
+
+def _number_format(text: str) -> str:
+    if text not in ITEM_BYTE:
+        raise FomkitError("", f"{FIELD}: {text!r} is not a number format. {nearest_names(text, ITEM_BYTE)}")
+    return text
+
+
+def _one_word(text: str) -> str:
+    if not text or any(letter.isspace() for letter in text):
+        example = "-".join(text.split()) or "mine"
+        raise FomkitError("", f"the {FIELD} {text!r} is not one word. Write, for example, {example!r}.")
+    return text
+
+
+SomeByte = Annotated[Byte, checked(_above_0)]
+SomeLength = Annotated[Length, checked(_above_0)]
+NumberFormat = Annotated[str, checked(_number_format)]
+OneWord = Annotated[str, checked(_one_word)]
+
+
+class Ended(Record):
+    """A figure above 0 with the ends of its interval, ``low`` and ``high``, each where it is stated."""
+
+    value_at: ClassVar[str]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        stated = (getattr(self, name, None) for name in ("low", self.value_at, "high"))
+        figures = [figure for figure in stated if figure is not None]
+        wrong = f"{FIELD}.{self.value_at} must be above 0 with low ≤ value ≤ high. Correct these."
+        if getattr(self, self.value_at) is not None and not (figures[0] > 0 and figures == sorted(figures)):
+            raise PydanticCustomError("quantity", "{what}", {"what": wrong})
+        return self
+
+
 Keys = tuple[str | int, ...]
 
 
-class IdleRecord(Record):
+class IdleRecord(Ended):
     """``energy.idle``: power while nothing is computed."""
+
+    value_at = "power"
 
     power: Power
     source: str
@@ -44,10 +93,11 @@ class IdleRecord(Record):
     high: Power | None = None
 
 
-class PerFlopRecord(Record):
+class PerFlopRecord(Ended):
     """``energy.per_flop[…]``: what one flop takes besides idle power; without engine it holds for both."""
 
-    dtype: str
+    value_at = "energy"
+    dtype: NumberFormat
     energy: PerFlop
     source: str
     engine: Literal["vector", "matrix"] | None = None
@@ -56,8 +106,10 @@ class PerFlopRecord(Record):
     high: PerFlop | None = None
 
 
-class PerByteRecord(Record):
+class PerByteRecord(Ended):
     """``energy.per_byte``: what one byte of device-memory traffic takes besides idle power."""
+
+    value_at = "energy"
 
     energy: PerByte
     source: str
@@ -66,8 +118,10 @@ class PerByteRecord(Record):
     high: PerByte | None = None
 
 
-class AverageRecord(Record):
+class AverageRecord(Ended):
     """``energy.average[…]``: mean power while a workload ran."""
+
+    value_at = "power"
 
     workload: str
     power: Power
@@ -81,8 +135,10 @@ class AverageRecord(Record):
     high: Power | None = None
 
 
-class LimitRecord(Record):
+class LimitRecord(Ended):
     """``energy.limit``: the most that one chip may take, its design power; an upper bound, never an average."""
+
+    value_at = "power"
 
     power: Power
     source: str
@@ -94,7 +150,7 @@ class EnergyRecord(Record):
 
     scope: EnergyScope
     devices: int | None = Field(default=None, ge=1)
-    process: Length | None = None
+    process: SomeLength | None = None
     idle: IdleRecord | None = None
     per_flop: list[PerFlopRecord] = []
     per_byte: PerByteRecord | None = None
@@ -117,28 +173,13 @@ def _devices(document: Document, keys: Keys, scope: EnergyScope, stated: int | N
     return devices
 
 
-def _facts(energy: Energy) -> Iterator[tuple[Keys, Fact]]:
-    """Give each figure with where it stands."""
-    single = (("idle", energy.idle_w), ("per_byte", energy.byte_j), ("limit", energy.limit_w))
-    yield from (((name,), fact) for name, fact in single if fact is not None)
-    yield from ((("per_flop", index), one.joule) for index, one in enumerate(energy.per_flop))
-    yield from ((("average", index), one.power_w) for index, one in enumerate(energy.average))
-
-
 def _check(document: Document, energy: Energy) -> None:
-    facts = list(_facts(energy))
-    if not facts:
+    if not (energy.idle_w or energy.byte_j or energy.limit_w or energy.per_flop or energy.average):
         raise document.error(("energy",), "energy states no figure. Add one, for example idle.")
-    for keys, fact in facts:
-        if not 0 < fact.low <= fact.value <= fact.high:
-            what = f"energy.{keys[0]} must be above 0 with low ≤ value ≤ high. Correct these."
-            raise document.error(("energy", *keys), what)
-        if keys[0] in ("per_flop", "per_byte") and energy.process_m is None:
-            raise document.error(
-                ("energy", *keys),
-                f"energy.{keys[0]} means nothing without the process node of the chip. "
-                "Add, for example, 'process: 12 nm' to energy.",
-            )
+    of_work = "per_byte" if energy.byte_j is not None else "per_flop" if energy.per_flop else ""
+    if of_work and energy.process_m is None:
+        what = f"energy.{of_work} means nothing without the process node of the chip"
+        raise document.error(("energy", of_work), f"{what}. Add, for example, 'process: 12 nm' to energy.")
     idle, limit = energy.idle_w, energy.limit_w
     if energy.scope == "chip" and idle is not None and limit is not None and idle.value > limit.value:
         power = f"the idle power, {idle.value:g} W, is above the chip's limit, {limit.value:g} W"
@@ -149,9 +190,6 @@ def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEne
     made: dict[tuple[str, str], FlopEnergy] = {}
     for index, one in enumerate(records):
         where, pair = document.where(("energy", "per_flop", index)), (one.dtype, one.engine or "")
-        if one.dtype not in ITEM_BYTE:
-            hint = nearest_names(one.dtype, ITEM_BYTE)
-            raise FomkitError(where, f"energy.per_flop: {one.dtype!r} is not a number format. {hint}")
         if pair in made:
             raise FomkitError(where, f"energy.per_flop states {' on '.join(filter(None, pair))} twice. Keep one.")
         if (fact := fact_of(one, "energy")) is not None:
@@ -206,11 +244,21 @@ class PriceRecord(Record):
 
     rate: MoneyRate
     per: Scope
-    date: str
+    date: Annotated[str, checked(lambda text: check_day(text, ""))]
     source: str
     low: MoneyRate | None = None
     high: MoneyRate | None = None
     basis: Basis = "published"
+
+    @property
+    def ends(self) -> tuple[tuple[float, str], ...]:
+        """Give the low rate, the rate and the high one, each with its currency."""
+        return self.low or self.rate, self.rate, self.high or self.rate
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        parsed(self.ends, lambda rates: check_price("", rates))
+        return self
 
 
 def check_day(text: str, where: str) -> str:
@@ -243,14 +291,12 @@ def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
         raise FomkitError(where, "the price must have low ≤ value ≤ high. Correct these.")
 
 
-def price_of(document: Document, record: PriceRecord | None) -> Price | None:
+def price_of(record: PriceRecord | None) -> Price | None:
     """Make the price noun of its part of a machine file; None where the file has none."""
     if record is None:
         return None
-    low, rate, high = (record.low or record.rate, record.rate, record.high or record.rate)
-    check_price(document.where(("price",)), (low, rate, high))
-    day = check_day(record.date, document.where(("price", "date")))
-    return Price(Fact(rate[0], low[0], high[0], record.basis, record.source), rate[1], record.per, day)
+    (low, _), (rate, currency), (high, _) = record.ends
+    return Price(Fact(rate, low, high, record.basis, record.source), currency, record.per, record.date)
 
 
 def money_rate(per_s: float, currency: str) -> str:

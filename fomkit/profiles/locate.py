@@ -1,4 +1,4 @@
-"""Where a profile is: a path first, then the folder beside the user, then the ones that come with fomkit.
+"""Where a profile is: at its path; by name in the folder beside the user, then in those that come with fomkit.
 
 What was made of files before is kept in the user's cache, under the hash of their bytes: profiles after their
 strict check, and what is told of their tables. An entry is nouns of `fomkit.core`, tables and numbers, and cannot
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import fomkit
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.files.csv import MAX_BYTE, check_beside, check_file, open_file
+from fomkit.files.csv import MAX_BYTE, check_beside, check_file, note_read, open_file
 from fomkit.files.write import write_whole
 
 if TYPE_CHECKING:
@@ -107,6 +107,13 @@ def _what(folder: Folder) -> str:
     return "table of measurements" if folder == "measurements" else f"{folder.removesuffix('_profiles')} profile"
 
 
+def _by_path(name: str, kind: Kind = "") -> str:
+    """Say how a file of the working folder is named that may be meant; "" where there is none."""
+    endings = ("", *_YAML, *_ENDINGS["measurements"]) if not kind else (f".{kind}{one}" for one in _YAML)
+    own = next((f"{name}{one}" for one in endings if name and is_file(Path(f"{name}{one}"))), None)
+    return "" if own is None else f"A file of the working folder is named by its path: './{own}'."
+
+
 def no_file_of(name: str, what: str, known: Sequence[str], stem: str = "") -> FomkitError:
     """Say that a path leads to no file, or a name to no profile, with the nearest names.
 
@@ -116,10 +123,11 @@ def no_file_of(name: str, what: str, known: Sequence[str], stem: str = "") -> Fo
     path = Path(name)
     with suppress(OSError, ValueError):  # absent, or a name that the system refuses
         check_file(path)
-        if path.is_dir():
+        if name and path.is_dir():
             return FomkitError(shown, f"is a folder, not a file. Give a {what} by path or by name.")
     if "/" not in name and not _ENDING.search(name):
-        return FomkitError(shown or "the name", f"no {what} of this name. {nearest_names(name, known)}")
+        hint = _by_path(name) or nearest_names(name, known)
+        return FomkitError(shown or "the name", f"no {what} of this name. {hint}")
     nearest = nearest_names(stem or name, known)
     if not nearest.startswith("The nearest"):
         nearest = "Give the path of a file that is there, or a name; 'fomkit show' lists the names."
@@ -137,7 +145,8 @@ def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
         known = [name.removesuffix(suffix) for name in profile_names(folder) if name.endswith(suffix)]
     if not kind or "/" in name or _ENDING.search(name):
         return no_file_of(name, what, known, stem)
-    return FomkitError(name, f"no such file, and no {what} of this name. {nearest_names(stem, known)}")
+    hint = _by_path(stem, kind) or nearest_names(stem, known)
+    return FomkitError(name, f"no such file, and no {what} of this name. {hint}")
 
 
 _TO_PROFILE = {".py": "a Python program", ".onnx": "an ONNX graph"}
@@ -153,20 +162,24 @@ def check_profile(path: Path, wanted: str) -> None:
 def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
     """Find the file of a profile named by a path or by its name.
 
-    `given`: ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``; of one in a folder of the folder
-    ``candle/p1b1`` or ``p1b1``; of a machine its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no
+    `given`: ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``, which is no file of the working folder:
+    these have an ending or begin with a point; of one in a folder of the folder ``candle/p1b1`` or ``p1b1``; of a
+    machine its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no
     other has it; `kind`: what the file holds where its name says so: ``lecture`` is ``lecture.suite.yaml`` for a
     suite.
     """
     endings = _ENDINGS.get(folder, _YAML)
     name = given if not kind or given.endswith((*endings, f".{kind}")) else f"{given}.{kind}"
     candidates = [name] if name.endswith(endings) else [name, *(f"{name}{ending}" for ending in endings)]
-    for root in (Path(), *folders(folder)):
-        for candidate in candidates:
-            path = root / candidate.removeprefix(f"{folder}/") if root != Path() else Path(candidate)
-            if is_file(path):
-                check_profile(path, kind or _what(folder))
-                return path
+    # A bare name is never a file that happens to lie here; of names with a folder ours come first.
+    is_path = given.startswith((".", "/"))
+    here = [Path(one) for one in candidates if is_path or (one == given and _ENDING.search(given))]
+    named = [root / one.removeprefix(f"{folder}/") for root in folders(folder) for one in candidates]
+    beside = [Path(one) for one in candidates] if "/" in given else []
+    for path in (*here, *named, *beside):
+        if is_file(path):
+            check_profile(path, kind or _what(folder))
+            return path
     stem = next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
     deeper = None if "/" in name else _deeper(stem, endings, folder)
     if deeper is None and stem == given and folder == "machine_profiles" and boards(stem):
@@ -406,10 +419,12 @@ def kept_profile(
     """
     start, key = time.time_ns(), file_key(paths)
     folder = paths[0].parent
+    note_read(*paths)
     for value, names, known in _read_kept(what, key) if key else ():
         for name in names:
             check_beside(folder / name, paths[0])
         if known and file_key((*paths, *(folder / name for name in names))) == known:
+            note_read(*(folder / name for name in names))
             return cast(Value, value), known
     value, read = make()
     names = list(read)

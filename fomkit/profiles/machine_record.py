@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Basis, Device, Link, Machine, Overhead, Party, Peak, Tier
@@ -13,7 +13,17 @@ from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import empty_table, read_numbered_table
 from fomkit.files.yaml import Document, load_document
 from fomkit.ops.check import check_table
-from fomkit.profiles.facts import EnergyRecord, PriceRecord, energy_of, fact_of, price_of
+from fomkit.profiles.facts import (
+    Ended,
+    EnergyRecord,
+    NumberFormat,
+    OneWord,
+    PriceRecord,
+    SomeByte,
+    energy_of,
+    fact_of,
+    price_of,
+)
 from fomkit.profiles.locate import is_file, locate
 from fomkit.profiles.records import (
     AlsoText,
@@ -26,16 +36,18 @@ from fomkit.profiles.records import (
     check_record,
     check_schema,
     fields_of,
+    parsed,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class PeakRecord(Record):
+class PeakRecord(Ended):
     """``device.peak[…]``: a dense rate; without dtype and engine it means nothing, so both are needed."""
 
-    dtype: str
+    value_at = "rate"
+    dtype: NumberFormat
     engine: Literal["vector", "matrix"]
     rate: FlopRate
     source: str
@@ -45,20 +57,22 @@ class PeakRecord(Record):
     high: FlopRate | None = None
 
 
-class MemoryRecord(Record):
+class MemoryRecord(Ended):
     """``device.memory``: capacity and bandwidth; low and high belong to the bandwidth."""
 
+    value_at = "bandwidth"
     source: str
-    capacity: Byte | None = None
+    capacity: SomeByte | None = None
     bandwidth: ByteRate | None = None
     basis: Basis = "published"
     low: ByteRate | None = None
     high: ByteRate | None = None
 
 
-class LaunchRecord(Record):
+class LaunchRecord(Ended):
     """``device.launch``, ``host``: what it costs the host to start one kernel, or one op with its framework."""
 
+    value_at = "per_op"
     per_op: Time
     low: Time | None = None
     high: Time | None = None
@@ -66,9 +80,10 @@ class LaunchRecord(Record):
     source: str = ""
 
 
-class AllocatorRecord(Record):
+class AllocatorRecord(Ended):
     """``device.allocator``: how fast new memory is handed out, and from which size results are made of it."""
 
+    value_at = "fresh"
     fresh: ByteRate
     above: Byte
     source: str
@@ -77,9 +92,10 @@ class AllocatorRecord(Record):
     basis: Basis = "measured"
 
 
-class FromHostRecord(Record):
+class FromHostRecord(Ended):
     """``device.from_host``: the rate from the host's memory to an accelerator's."""
 
+    value_at = "bandwidth"
     bandwidth: ByteRate
     source: str
     low: ByteRate | None = None
@@ -91,7 +107,7 @@ class UnitsRecord(Record):
     """``device.units``: processors that each compute a tile of a product, and the last cache, which they share."""
 
     count: int = Field(ge=1)
-    cache: Byte
+    cache: SomeByte
     source: str
     basis: Basis = "published"
 
@@ -152,6 +168,11 @@ class LinkRecord(Record):
     serialise: ByteRate | None = None
     joins: int | None = Field(None, ge=2)
 
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        parsed(self, link_of)
+        return self
+
 
 class OverheadRecord(Record):
     """``overheads[…]``: time outside the op table, as a time or as a share; low and high belong to the time."""
@@ -165,12 +186,17 @@ class OverheadRecord(Record):
     low: Time | None = None
     high: Time | None = None
 
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        parsed(self, _overhead)
+        return self
+
 
 class MachineRecord(Record):
     """A machine file."""
 
     schema_: str = Field(alias="schema")
-    name: str
+    name: OneWord
     title: str = ""
     year: int | None = Field(None, ge=1950, le=2100)
     party: Party = "published"
@@ -212,12 +238,13 @@ def _device(record: DeviceRecord) -> Device:
     )
 
 
-def _overhead(document: Document, index: int, record: OverheadRecord) -> Overhead:
+def _overhead(record: OverheadRecord) -> Overhead:
     if (record.time is None) == (record.share is None):
-        what = f"the overhead {record.name!r} needs either 'time' or 'share'. Give one of them."
-        raise document.error(("overheads", index), what)
-    share = fact_of(record, "share", has_ends=False)
-    return Overhead(record.name, record.per, fact_of(record, "time"), share)
+        raise FomkitError("", f"the overhead {record.name!r} needs either 'time' or 'share'. Give one of them.")
+    time, share = fact_of(record, "time"), fact_of(record, "share", has_ends=False)
+    if time is not None and not time.low <= time.value <= time.high:
+        raise FomkitError("", f"the overhead {record.name!r} must have low ≤ time ≤ high. Correct these.")
+    return Overhead(record.name, record.per, time, share)
 
 
 def _range(low: float | None, value: float, high: float | None) -> tuple[float, float] | None:
@@ -239,13 +266,13 @@ def check_rates(link: Link, where: str) -> Link:
     return link
 
 
-def link_of(document: Document, index: int, record: LinkRecord) -> Link:
+def link_of(record: LinkRecord) -> Link:
     """Make the noun of one entry of ``links``."""
     alpha = _range(record.alpha_low, record.alpha, record.alpha_high)
     rate = _range(record.low, record.bandwidth, record.high)
     for name, value, span in (("alpha", record.alpha, alpha), ("bandwidth", record.bandwidth, rate)):
         if span is not None and not span[0] <= value <= span[1]:
-            raise document.error(("links", index), f"the {name} must have low ≤ value ≤ high. Correct these.")
+            raise FomkitError("", f"the {name} must have low ≤ value ≤ high. Correct these.")
     link = Link(
         alpha_s=record.alpha,
         byte_per_s=record.bandwidth,
@@ -256,23 +283,7 @@ def link_of(document: Document, index: int, record: LinkRecord) -> Link:
         serialise_byte_per_s=record.serialise,
         **fields_of(record, Link),
     )
-    return check_rates(link, document.where(("links", index)))
-
-
-def _check_order(document: Document, machine: Machine) -> None:
-    device = machine.device
-    facts = {("device", "peak", index, "low"): peak.rate for index, peak in enumerate(device.peaks)}
-    pairs = [
-        *facts.items(),
-        (("device", "memory", "low"), device.byte_per_s),
-        (("device", "launch"), device.launch_s),
-        (("host", "per_op"), machine.host_op_s),
-        (("device", "allocator"), device.fresh_byte_per_s),
-        (("device", "from_host"), device.host_byte_per_s),
-    ]
-    for keys, fact in pairs:
-        if fact is not None and not 0 < fact.low <= fact.value <= fact.high:
-            raise document.error(keys, f"the {keys[1]} must be above 0 with low ≤ value ≤ high. Correct these.")
+    return check_rates(link, "")
 
 
 def _check_inside(document: Document, keys: tuple[str | int, ...], name: str, what: str) -> None:
@@ -298,12 +309,15 @@ def device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Pa
     """Find the machine file that ``device: NAME`` means: beside this file, else by its name."""
     where = document.where(("device",))
     _check_inside(document, ("device",), name, "the device")
-    beside = (document.path.parent / f"{name}{ending}" for ending in ("", ".yaml", ".yml"))
-    found = next((path for path in beside if is_file(path) and not path.samefile(document.path)), None)
+    endings = ("", ".yaml", ".yml")
+    beside = [path for ending in endings if is_file(path := document.path.parent / f"{name}{ending}")]
+    found = next((path for path in beside if not path.samefile(document.path)), None)
     try:
         path = found or locate(name, "machine_profiles")
     except FomkitError as error:
-        raise FomkitError(where, f"the device {name!r}: {error.what}") from error
+        if not beside:
+            raise FomkitError(where, f"the device {name!r}: {error.what}") from error
+        path = document.path
     if any(path.samefile(one) for one in named_by):
         chain = " → ".join(one.name for one in (*named_by, path))
         raise FomkitError(
@@ -331,14 +345,13 @@ def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
         system_nodes=system.nodes if system else None,
         availability=system.availability if system else 1.0,
         host_op_s=fact_of(record.host, "per_op"),
-        overheads=tuple(_overhead(document, index, one) for index, one in enumerate(record.overheads)),
-        links=tuple(link_of(document, index, one) for index, one in enumerate(record.links)),
+        overheads=tuple(map(_overhead, record.overheads)),
+        links=tuple(map(link_of, record.links)),
         notes=tuple(record.notes),
         origin=_device(record.origin) if record.origin is not None else None,
         energy=energy_of(document, record.energy, node.devices if node else None),
-        price=price_of(document, record.price),
+        price=price_of(record.price),
     )
-    _check_order(document, machine)
     of = record.device.of if isinstance(record.device, NamedDeviceRecord) else None
     if of is not None and record.origin is not None:
         what = "states an origin, but the device is another machine's. Leave out one of them."

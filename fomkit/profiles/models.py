@@ -13,7 +13,7 @@ from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import empty_table, format_table, read_table
 from fomkit.files.write import packed, write_set
 from fomkit.ops.check import check_columns
-from fomkit.profiles.locate import folders, kept_profile, locate
+from fomkit.profiles.locate import folders, kept_profile, locate, profile_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +142,9 @@ def _models_in(folder: Path) -> list[str]:
 
 def models_named(name: str) -> list[str]:
     """Give the models that a name stands for: itself, or those of a folder of models, such as candle."""
-    roots = () if name.endswith((".yaml", ".yml")) else (Path(), *folders(FOLDER))
+    is_file = name.endswith((".yaml", ".yml"))
+    is_path = name.startswith((".", "/")) or name not in profile_names(FOLDER)
+    roots = () if is_file else (*folders(FOLDER), *([Path()] if is_path else []))
     for folder in (root / name for root in roots):
         if name and _is_folder(folder) and (found := _models_in(folder)):
             return found

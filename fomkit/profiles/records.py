@@ -29,7 +29,7 @@ from fomkit.core.model import PassGroup
 from fomkit.core.units import EXAMPLES, UNITS, exact_quantity, format_quantity, parse_money_rate, parse_quantity
 from fomkit.files.yaml import Document
 
-_FIELD = "FIELD"
+FIELD = "FIELD"
 _EXPECTED = {
     "string_type": "text; quote what looks like a number",
     "list_type": "a list, for example [a, b]",
@@ -53,9 +53,10 @@ class Record(BaseModel):
 
 RecordType = TypeVar("RecordType", bound=Record)
 Value = TypeVar("Value")
+Parsed = TypeVar("Parsed")
 
 
-def _parsed(value: object, parse: Callable[[object], Value]) -> Value:
+def parsed(value: Parsed, parse: Callable[[Parsed], Value]) -> Value:
     """Read text at the door, its mistake told as pydantic tells its own."""
     try:
         return parse(value)
@@ -64,11 +65,11 @@ def _parsed(value: object, parse: Callable[[object], Value]) -> Value:
 
 
 def _quantity(value: object, dimension: str) -> float:
-    return _parsed(value, lambda text: parse_quantity(text, dimension, "", _FIELD))
+    return parsed(value, lambda text: parse_quantity(text, dimension, "", FIELD))
 
 
 def _money_rate(value: object) -> tuple[float, str]:
-    return _parsed(value, lambda text: parse_money_rate(text, "", _FIELD))
+    return parsed(value, lambda text: parse_money_rate(text, "", FIELD))
 
 
 def _written(dimension: str) -> WithJsonSchema:
@@ -132,7 +133,7 @@ def _message(error: Any, record: type[BaseModel]) -> str:
     keys, kind = error["loc"], error["type"]
     name = _dotted(keys)
     if kind == "quantity":
-        return str(error["msg"]).replace(_FIELD, name)
+        return str(error["msg"]).replace(FIELD, name)
     if kind == "missing":
         return f"{name} is missing. Add it."
     if kind == "extra_forbidden":

@@ -124,7 +124,7 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
     """Put a machine's facts in the form of its YAML file; what is unknown stays absent."""
     content: dict[str, Any] = {
         "schema": SCHEMA,
-        "name": machine.name,
+        "name": "-".join(machine.name.split()),  # of a file or workbook, whose names may have spaces
         "title": machine.title,
         **known({"year": machine.year}),
         "party": machine.party,

@@ -89,12 +89,14 @@ class Kept(NamedTuple):
     `what`: what it is.
     `text`: what the help says of -o.
     `name`: of what was asked, the file where -o names none.
+    `called`: of what was asked and that file, the name of what is kept where none was given; None for its own.
     `then`: of what is kept, the command that one goes on with, with a place for the ``{file}``.
     """
 
     what: Literal["machine", "model"]
     text: str
     name: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+    called: Callable[[Mapping[str, Any], Path], str | None] = lambda *_: None
     then: Callable[[Any], str] = lambda _: ""
 
 
@@ -118,7 +120,8 @@ class Command:
     `writes`: makes other files of a result, by ending.
     `streams`: endings of files that the function itself writes, as its parameter ``output``.
     `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other.
-    `keeps`: true where a file that is there is replaced with --force only, and what was written is told.
+    `files`: parameters that name another file to write.
+    `keeps`: true where what was written is told.
     `kept`: how -o keeps the result itself.
     `plain`: true where there is a text alone, no JSON.
     """
@@ -139,6 +142,7 @@ class Command:
     writes: Mapping[str, Callable[[Any], str | bytes]] = field(default_factory=dict)
     streams: tuple[str, ...] = ()
     prints: str = ""
+    files: tuple[str, ...] = ()
     keeps: bool = False
     kept: Kept | None = None
     plain: bool = False

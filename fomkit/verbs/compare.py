@@ -219,14 +219,17 @@ def _estimates(
     return by_machine, failures
 
 
-def _check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], baseline: Machine | None) -> None:
+def check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], baseline: Machine | None) -> None:
+    """Raise where a model or a machine stands twice, or the baseline is a target."""
     for what, names in (
         ("model", [model.name for model in models]),
         ("machine", [target.name for target in targets]),
     ):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise FomkitError(twice[0], f"stands twice among the {what}s. Name each once.")
+            by = " with 'fomkit profile --name', or" if what == "model" else ""
+            do = f"Name each once; give another {what} that is called so a name of its own{by} in its file."
+            raise FomkitError(twice[0], f"stands twice among the {what}s. {do}")
     if baseline is not None and baseline.name in [target.name for target in targets]:
         raise FomkitError(
             baseline.name, "is the baseline and a target. Its ratio to itself is 1; name another one."
@@ -251,7 +254,7 @@ def compare(
     any, to hold what is under a figure of merit against; `spread`: how each run is spread over devices. Raises
     FomkitError as `estimate` does, when the machines share no scope, and when no model can be estimated.
     """
-    _check_distinct(models, targets, baseline)
+    check_distinct(models, targets, baseline)
     machines = [spread.on(machine) for machine in (*targets, *([baseline] if baseline else []))]
     options = replace(options, scope=spread.scope(models, machines, options.scope))
     by_machine, failures = _estimates(models, machines, options, skip_failures, after_each, spread)

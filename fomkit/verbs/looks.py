@@ -145,6 +145,7 @@ LEVELS = 2
     arguments={"profile": "[MODEL|MACHINE]"},
     spelled={"having": ("--with",)},
     metavar={"top": "SHARE", "workspace": "SIZE", "having": "WORDS"},
+    files=("timeline",),
     examples=(
         "fomkit show machines --with 'bf16 hopper'",
         "fomkit show p1b3-lecture --by op --top 95%",
@@ -190,7 +191,7 @@ def show(
     metrics : bool
         Every figure that fomkit gives, explained.
     timeline : path, optional
-        Write the projected step as trace events, for ui.perfetto.dev; replaces the file.
+        Write the projected step as trace events, for ui.perfetto.dev.
     having : str, optional
         Only machines with these words: number formats, parts of name, title or architecture.
     batch, sizes, precision, interval

@@ -112,9 +112,11 @@ def measure(
     beside = _Beside(network, ranks, tuple(backends), slurm, nodes, input_file, workers, add)
     shared: dict[str, Any] = {"plan": beside.plan(quick, full), "name": name, "force": force}
     of_run: dict[str, Any] = {"resume": resume, "seed": seed, "tell": tell}
+    of_ops = {"models": models, "batch": batch, "sizes": sizes, "precision": precision}
     if network or input_file is not None:
+        beside.check({**of_ops, "library": library, "threads": threads > 1, "resume": resume, "seed": seed})
         return _measured_beside(Path(output), beside, device, batch, shared, of_run)
-    shared |= {"models": models, "batch": batch, "sizes": sizes, "precision": precision, "device": device}
+    shared |= {**of_ops, "device": device}
     return _told_of_ops(measure_machine(output, library=library, threads=threads, **shared, **of_run))
 
 
@@ -150,15 +152,17 @@ class _Beside(NamedTuple):
             )
         return "quick" if quick else "full" if full else "default"
 
+    def check(self, of_ops: Mapping[str, object]) -> None:
+        """Raise where something is said of the ops that are not measured."""
+        what, taken = ("the network", ("resume", "seed")) if self.network else ("an input pipeline", ("batch",))
+        for name in (name for name, value in of_ops.items() if value and name not in taken):
+            raise FomkitError(name, f"says something of ops, and {what} is measured. Leave it out.")
+
 
 def _measured_beside(
-    output: Path,
-    beside: _Beside,
-    device: str,
-    batch: int | None,
-    shared: Mapping[str, Any],
+    output: Path, beside: _Beside, device: str, batch: int | None, shared: Mapping[str, Any],
     of_run: Mapping[str, Any],
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Measure the network or an input pipeline, or write the job that does; say what was found."""
     backends = beside.backends or (("nccl",) if device == "cuda" else ("gloo",))
     if beside.slurm is not None:
@@ -171,8 +175,7 @@ def _measured_beside(
     found = measure_network(output, ranks=beside.ranks, backends=backends, add=beside.add, **shared, **of_run)
     if found is None:
         return written((), ())
-    files = ", ".join(map(str, found.files))
-    lines = [*found.machine.notes, f"measured in {found.wall_s:.0f} s: {files}"]
+    lines = [*found.machine.notes, f"measured in {found.wall_s:.0f} s: {', '.join(map(str, found.files))}"]
     if found.interrupted:
         lines.append(
             f"interrupted; to go on: fomkit measure --network --resume -o {output}, with the same options"

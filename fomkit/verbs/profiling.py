@@ -18,8 +18,24 @@ if TYPE_CHECKING:
     from fomkit.core.model import ModelProfile, Workload
 
 
-def _machine_for(model: ModelProfile) -> str:
-    """Name a machine to try a model on: the usual one, or the oldest one with timings that has its formats."""
+def _needed_byte(model: ModelProfile) -> float:
+    """Give the memory [byte] that a step needs, or what is known of it."""
+    from fomkit.ops.resize import resize_ops
+    from fomkit.plan.memory import standing_memory
+    from fomkit.plan.memory_of import can_follow, step_memory
+
+    if can_follow(model, model.sizes) and (use := step_memory(model, model.sizes)) is not None:
+        return use.peak_byte
+    standing = standing_memory(resize_ops(model.ops, model.sizes, model.name), model.parameters_total)
+    return 0.0 if standing is None else standing.byte
+
+
+def _estimate_next(model: ModelProfile) -> str:
+    """Give the command that estimates a model: on the usual machine, else the oldest one with timings.
+
+    That machine has the model's formats, and memory for a step; "" where none has, because a layout that many
+    devices share it by is the user's to choose.
+    """
     from fomkit.ops.kinds import PRODUCT_KINDS
     from fomkit.profiles.locate import profile_names
     from fomkit.profiles.machines import load_machine
@@ -28,16 +44,17 @@ def _machine_for(model: ModelProfile) -> str:
         fact = machine.device.capacity_byte
         return fact.value if fact else 0.0
 
+    needed = _needed_byte(model)
     wanted = {*model.ops["dtype"][model.ops["kind"].isin(PRODUCT_KINDS)].astype(str)}
 
-    def has_all(machine: Machine) -> bool:
-        return wanted <= {peak.dtype for peak in machine.device.peaks}
+    def takes(machine: Machine) -> bool:
+        return wanted <= {peak.dtype for peak in machine.device.peaks} and needed <= memory_byte(machine)
 
-    if has_all(load_machine(_USUAL)):
-        return _USUAL
+    if takes(load_machine(_USUAL)):
+        return f"fomkit estimate {{file}} --target {_USUAL}"
     timed = [one for one in map(load_machine, profile_names("machine_profiles")) if len(one.timings)]
-    found = sorted(filter(has_all, timed), key=lambda one: (one.year or 9999, -memory_byte(one)))
-    return found[0].name if found else _USUAL
+    found = sorted(filter(takes, timed), key=lambda one: (one.year or 9999, -memory_byte(one)))
+    return f"fomkit estimate {{file}} --target {found[0].name}" if found else ""
 
 
 _USUAL = "v100"
@@ -69,7 +86,8 @@ _WITHOUT_DATA = {
         lambda asked: (
             f"{asked['name'] or Path(asked['source']).stem.removesuffix('.transformer') or 'model'}.yaml"
         ),
-        lambda model: f"fomkit estimate {{file}} --target {_machine_for(model)}",
+        lambda asked, file: file.stem if Path(asked["source"]).suffix == ".json" else None,
+        _estimate_next,
     ),
     plain=True,
     examples=(
@@ -113,7 +131,7 @@ def profile(
     optimizer : str, or the optimizer of a module
         With an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.
     name : str, optional
-        Name of the profile; default: that of the file.
+        Name of the profile; default: that of the file, of a config.json that of the profile's file.
     measure : str, optional
         Run it for real, too, with its weights: time the plain step, without a profiler, its energy read where
         there is a counter; or its ops as well, by the profiler.

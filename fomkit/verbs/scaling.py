@@ -297,15 +297,19 @@ def parse_nodes(text: str) -> list[int]:
     return sorted(found)
 
 
-def _plain_integers(numbers: Sequence[int]) -> list[int]:
-    """Take numpy's whole numbers too; what is none stays, to be refused."""
+def _plain_integers(numbers: str | Sequence[int]) -> list[int]:
+    """Read numbers; take numpy's whole numbers too; what is none stays, to be refused."""
+    if isinstance(numbers, str):
+        return list(parse_nodes(numbers))
     return [
         number.__index__() if hasattr(number, "__index__") and not isinstance(number, bool) else number
         for number in numbers
     ]
 
 
-def _modes(mode: str) -> list[Mode]:
+def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
+    if whole_batch is not None and mode == "weak":
+        raise FomkitError("whole_batch", "is that of a strong step. Leave it out, or `mode` weak.")
     modes = [one for one in MODES if mode in (one, "both")]
     if not modes:
         raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
@@ -335,8 +339,7 @@ def scaling(
 ) -> ScalingResult:  # fmt: skip
     """Scale a training over nodes: steps, efficiency, what limits it, and the bandwidth that a gain needs.
 
-    Batch is that of one replica; devices are nodes times those in a node. docs/parallel.md lists the names of a
-    layout.
+    Batch is that of one replica; devices are nodes times those in a node. A layout's names: docs/parallel.md.
 
     Parameters
     ----------
@@ -348,10 +351,14 @@ def scaling(
         Samples of a strong step; default: the batch for each replica of the fewest nodes.
     slots : int, optional
         Jobs that the queue lets run side by side.
-    checkpoint, restart : str, optional
-        To write a checkpoint, or to start again after a failure: '60 s'.
-    device_mtbf, checkpoint_every : str, optional
-        Mean time between failures of one device, '50000 h', and between checkpoints; default: Daly's best.
+    checkpoint : str, optional
+        Time to write a checkpoint: '60 s'.
+    restart : str, optional
+        Time to start again after a failure: '120 s'.
+    device_mtbf : str, optional
+        Mean time between failures of one device: '50000 h'; default: none fails.
+    checkpoint_every : str, optional
+        Time between checkpoints: '1 h'; default: Daly's best.
     once : sequence of str
         Paid once a job: scheduler=15.5% of it as it is, or compile=40s.
     model, machine, batch, layout, links, node_devices, sizes, precision, interval, allow_uncovered, to_accuracy
@@ -374,12 +381,10 @@ def scaling(
     """
     check_counts(node_devices=node_devices, whole_batch=whole_batch)
     options = options_of(batch, interval, None, None, allow_uncovered, sizes, precision)
-    profile, target = as_model(model), as_machine(machine)
-    spread, given = spread_of(layout, links)
+    profile, target, (spread, given) = as_model(model), as_machine(machine), spread_of(layout, links)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    numbers = parse_nodes(nodes) if isinstance(nodes, str) else _plain_integers(nodes)
     paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
-    spec = ScalingSpec(numbers, spread, _modes(mode), whole_batch, options)
+    spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
     found = scale(profile, with_once(with_links(target, given, node_devices), times_of(paid)), spec)
     return ScalingResult(profile.name, target.name, scaling_content(found, service, paid, curve))

@@ -197,6 +197,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         "campaigns": _campaigns(result),
         "calibrated": None if result.calibration is None else _calibration(result.calibration),
         "notes": [
+            *([result.moved] if result.moved else []),
             *suite.notes,
             *dict.fromkeys(
                 text

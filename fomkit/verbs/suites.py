@@ -119,6 +119,7 @@ def _without_verdict(content: Mapping[str, Any]) -> bool:
     judges_fit=True,
     unanswered=_without_verdict,
     before=_check_freeze,
+    files=("freeze",),
     workbook=True,
     examples=(
         "fomkit fom lecture",
@@ -161,7 +162,7 @@ def fom(
     measurements : name or path, optional
         Measurements of the baseline, by path or name: works the suite out from them as well.
     freeze : path, optional
-        Write the suite's next version with the baseline's rates frozen; replaces the file.
+        Write the suite's next version with the baseline's rates frozen.
 
     Raises
     ------
@@ -193,7 +194,7 @@ def _rated(
     proposals: Mapping[str, Conditions], threshold: float | None, allow_excluded: bool, interval: float,
     measurements: str | Path | None,
 ) -> SuiteResult:  # fmt: skip
-    from fomkit.merit.suites import run_suite
+    from fomkit.merit.suites import rate_lines, run_suite
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured, read_measurements
@@ -207,7 +208,8 @@ def _rated(
     taken = () if measurements is None else read_measurements(locate(str(measurements), "measurements"))
     known, unread = all_measured()
     found = run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken)
-    return replace(found, unread=tuple(unread))
+    now = rate_lines(replace(lines, frozen={}), old, options, load_model) if lines.frozen else ()
+    return replace(found, unread=tuple(unread), now=now if old.name == lines.baseline else ())
 
 
 _LEAST = 1e-12
@@ -300,6 +302,7 @@ def campaign(
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
+    from fomkit.verbs.compare import check_distinct
     from fomkit.verbs.suite_content import campaigns_content, phase_rows
 
     check_lists(machines=machines)
@@ -308,10 +311,9 @@ def campaign(
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
     check_grid(declared)
     measured = all_measured()[0]
-    found = [
-        run_campaign(workflow, as_machine(one), options, paid, load_model, load_suite, measured)
-        for one in machines
-    ]
+    targets = [as_machine(one) for one in machines]
+    check_distinct((), targets, None)
+    found = [run_campaign(workflow, one, options, paid, load_model, load_suite, measured) for one in targets]
     content = campaigns_content(found, declared)
     unfit = tuple(dict.fromkeys(message for one in found for message in one.unfit))
     return Answer(content, phase_rows(content), format_campaign, unfit)

@@ -259,7 +259,7 @@ def compare(
     models: Sequence[str | Path | ModelProfile] | None = None, *,
     machines: Sequence[str | Path | Machine] | None = None, measured: str | Path = "candle-lecture",
     baseline: str | Path | Machine = _BASELINE, calibrate_on: str | Path | ModelProfile | None = None,
-    host_from: str | Path | Machine | None = None, grid: bool = False, latency: str | float = "7 ms",
+    host_from: str | Path | Machine | None = None, grid: bool = False, latency: str | float | None = None,
     precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
 ) -> Answer:  # fmt: skip
     """Put what fomkit projects beside what somebody measured, cell by cell.
@@ -282,8 +282,8 @@ def compare(
         Carry the host's part of this machine to the others.
     grid : bool
         Rates by model, machine, framework and mode instead; nt3 and nt3-keras, one network, are one row.
-    latency : str or float
-        Most that inference may take, with --grid; a number is in s.
+    latency : str or float, optional
+        Most that inference may take, with --grid; a number is in s; default: 7 ms.
     precision : str, optional
         Number formats of what is projected, with --grid; default: what each framework would do on the machine.
     interval
@@ -314,14 +314,17 @@ def compare(
     options = options_of(interval=interval, precision=precision)
     if grid:
         return _rates_within(*found, options, model, machine, named, targets, latency)
-    return _cell_by_cell(*found, options, model, machine, base, like, host)
+    return _cell_by_cell(*found, options, model, machine, base, like, host, latency)
 
 
 def _cell_by_cell(
     rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
     machine: _Named[Machine], baseline: str, calibrate_on: str | None, host_from: str | None,
+    latency: str | float | None,
 ) -> Answer:  # fmt: skip
     """Put projections beside the rows, cell by cell."""
+    if latency is not None:
+        raise FomkitError("latency", "limits inference, which only `grid` rates. Add it, or leave this out.")
     if options.precision is not None:
         raise FomkitError("precision", "is for --grid. A row of a table of measurements states its own.")
     from fomkit.output.comparisons import format_compare
@@ -338,12 +341,13 @@ def _cell_by_cell(
 
 def _rates_within(
     rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
-    machine: _Named[Machine], models: Sequence[str], targets: Sequence[str], latency: str | float,
+    machine: _Named[Machine], models: Sequence[str], targets: Sequence[str], latency: str | float | None,
 ) -> Answer:  # fmt: skip
     """Give rates by model, machine, framework and mode."""
     from fomkit.output.comparisons import format_grid
     from fomkit.validation.grid import grid_content, make_grid
 
+    latency = "7 ms" if latency is None else latency
     limit_s = parse_quantity(latency, "time_s", "latency", "the time") if isinstance(latency, str) else latency
     if not 0 < limit_s < float("inf"):
         raise FomkitError("latency", f"is {latency!r}. Give a time above 0, for example '7 ms'.")

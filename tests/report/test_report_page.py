@@ -188,7 +188,7 @@ def test_too_many_are_refused_before_the_work_and_the_old_file_stays(tmp_path) -
     path = tmp_path / "many.html"
     path.write_text("old")
     done = CliRunner().invoke(
-        app, ["estimate", "candle", "--target", "v100", "--target", "p100", "-q", "-o", str(path)]
+        app, ["estimate", "candle", "--target", "v100", "--target", "p100", "-q", "--force", "-o", str(path)]
     )
     assert isinstance(done.exception, fomkit.FomkitError)
     assert "a page holds 12" in str(done.exception)

@@ -84,12 +84,26 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("raise SystemExit", r":1: ends the program by sys.exit\(None\)"),
         ("print('so far')\nimport ctypes\nctypes.string_at(0)", "crashed by SIGSEGV.*so far"),
         ("x = (", ":1: is not valid Python"),
+        ("import nowhere.at_all", ":1: raises ModuleNotFoundError: .*Install nowhere beside fomkit"),
+        ("raise MemoryError", "raises MemoryError. This machine has less memory than that. Make no data"),
         ("\n\nx = 1 / 0", ":3: raises ZeroDivisionError: division by zero"),
         ("model = 3", "(?s)'model' is a int.*'inputs' is missing.*inputs = lambda batch"),
         ("def workload(): return 3", r"workload\(\) gave a int"),
         ("while True: print('x' * 100_000)", "prints more than 50 MB"),
     ],
-    ids=["sys.exit", "os._exit", "SystemExit", "crash", "syntax", "raises", "missing", "no workload", "floods"],
+    ids=[
+        "sys.exit",
+        "os._exit",
+        "SystemExit",
+        "crash",
+        "syntax",
+        "module",
+        "memory",
+        "raises",
+        "missing",
+        "no workload",
+        "floods",
+    ],
 )
 def test_one_clear_error(file_of: Write, text: str, told: str) -> None:
     path = file_of(text)
@@ -300,3 +314,12 @@ def test_what_it_says_of_an_epoch_is_checked(file_of: Write) -> None:
         profile_file(file_of(GOOD + told))
     for words in ("validation_samples is -1. A whole number of 0", "Write 'drop' or 'keep'", "A list of texts"):
         assert words in str(caught.value)
+
+
+def test_a_layer_of_nothing_is_named(file_of: Write) -> None:
+    """It ended with 'add_costs: row 3: m is 0', of which nobody knew the layer."""
+    path = file_of(GOOD.replace("torch.nn.Linear(8, 3)", "torch.nn.Sequential(torch.nn.Linear(8, 0))"))
+    said = fail(path)
+    assert said.startswith("model: the module '0' (model.py:3 <module>) runs aten::addmm with n = 0, so nothing")
+    assert "Give this layer sizes of 1 or more, or leave it out." in said
+    assert "add_costs" not in said

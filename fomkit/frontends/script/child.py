@@ -110,12 +110,12 @@ def _ended(
     where, path = request["where"], Path(request["path"])
     when = f"before its {'second' if watch.rounds else 'first'} training step"
     if error is not None and not isinstance(error, SystemExit):
-        explained = explain_exception(error, where, path)
-        if isinstance(error, SyntaxError):
+        explained = explain_exception(error, where, path, f", {when}")
+        if isinstance(error, SyntaxError | FomkitError):
             return explained
         wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip"))
         hint = " It is run on the CPU: let it take that where there is no accelerator." if wants else ""
-        return FomkitError(explained.where, f"{explained.what}, {when}.{hint}")
+        return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{hint}")
     if watch.rounds:
         return FomkitError(
             where,

@@ -1,0 +1,66 @@
+"""What the text and JSON of an estimate say beside its figures: why one is unknown, and what each rests on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fomkit.cli.main import app
+from fomkit.profiles.locate import shipped_folder
+
+
+def said(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_many_models_say_of_which_no_run_is_known() -> None:
+    text = said("estimate", "candle", "-t", "v100")
+    assert "\np3b2, p3b3: what a run is the profile does not say: add --samples, --epochs or both\n" in text
+
+
+def test_a_meaning_of_precisions_is_told_once_and_names_its_models() -> None:
+    lines = said("estimate", "resnet50", "dit-xl-2", "-t", "h100-sxm", "--allow-oversize").splitlines()
+    told = [line for line in lines if line.startswith("precision ")]
+    assert told == [
+        "precision fp32/tf32 (resnet50), fp32 (dit-xl-2): torch's default there: fp32 conv, rnn in tf32, all else "
+        "as traced"
+    ]
+
+
+def test_the_evidence_is_that_of_the_estimate() -> None:
+    content = json.loads(said("estimate", "resnet50", "llama3-8b-decode", "-t", "h100-sxm", "--json"))
+    assert [one["evidence"] for one in content["models"]] == ["datasheet only", "timing table"]
+    assert content["models"][0]["coverage"]["roofline"] == 1
+
+
+def test_down_time_is_told_where_rates_and_money_are_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (shipped_folder("machine_profiles") / "titan.yaml").read_text(encoding="utf-8")
+    Path("mine.yaml").write_text(text.replace("availability: 1.0", "availability: 0.95"), encoding="utf-8")
+    note = (
+        "titan is up 95.0% of the time: units/day are multiplied by that, and the money of a run is divided by it"
+    )
+    price = ["--price", "3 USD/h per node, 2018-04-01"]
+    spread = ["--nodes", "2", "--link", "system,5us,25GB/s,each"]
+    assert note in said("cost", "p1b3", "-t", "mine.yaml", *price, *spread)
+    assert note in said("estimate", "p1b3", "-t", "mine.yaml", "--scope", "system")
+    assert note not in said("cost", "p1b3", "-t", "mine.yaml", *price)  # of one device nobody says that it is down
+
+
+def test_no_interval_is_called_one() -> None:
+    from fomkit.output.terminal import NO_SPREAD, interval_words
+
+    assert interval_words(0.8, {"low": 1.0, "high": 1.0}, None) == NO_SPREAD
+    assert interval_words(0.8, {"low": 1.0, "high": 2.0}, None) == "80% interval 1.00 … 2.00"
+
+
+def test_fp16_is_answered_by_what_it_is_called() -> None:
+    done = CliRunner().invoke(app, ["estimate", "p1b3", "-t", "v100", "--precision", "fp16"])
+    assert str(done.exception) == "--precision: is 'fp16'. It is called 'mixed'."
