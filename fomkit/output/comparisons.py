@@ -25,7 +25,7 @@ _LEGEND = (
     "outside. Summaries leave unexplained cells out",
 )
 _SUMMARIES = {
-    "absolute": "cells whose time is claimed, projected over measured",
+    "absolute": "cells whose time is claimed",
     "ratio": "cells whose ratio to the baseline is claimed",
     "calibrated": "other models after calibration on one, each on its machine",
     "with_host_term": "other machines with the host's part carried from one",
