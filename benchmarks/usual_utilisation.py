@@ -66,9 +66,10 @@ from fomkit.readers.tables.aiconfigurator import HARNESS
 MOST = {"gemm": 150, "tiles": 150, "twins": 440, "conv": 48, "pointwise": 30, "matvec": 12}
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
-APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe")
+APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe", "sglang_flashinfer_cutedsl_nvfp4")
 """Libraries that no framework calls: what B200's attention reaches by TensorRT-LLM says nothing of other machines'
-FlashAttention. With its rows, attention of left-out chips is off by 37 % in the middle instead of 30."""
+FlashAttention. With its rows, attention of left-out chips is off by 37 % in the middle instead of 30. Products in
+nvfp4 are those of one serving engine on two boards of one chip."""
 SISTERS = ("gb200",)
 """Chips of another machine here under another power limit: but for products in tiles, which choose what they hear,
 their surfaces would say the same twice."""

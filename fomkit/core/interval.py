@@ -1,9 +1,12 @@
-"""A value with its interval, and how intervals of sums, products and ratios come from those of their parts."""
+"""A value with its interval, how intervals of sums, products and ratios come from those of their parts.
+
+And which side of a ratio leaves out what.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from statistics import NormalDist
@@ -193,3 +196,33 @@ def reached_with(span: Span, probability: float) -> float:
     below, above = _log_deviations(span)
     z = NormalDist().inv_cdf(probability)
     return span.value * math.exp(-z * (below if z > 0 else above))
+
+
+Side = tuple[str, Iterable[str] | None]
+"""A machine, and the terms that its rate leaves out; None where nobody says which."""
+
+
+def left_out_alone(pairs: Iterable[tuple[Side, Side]]) -> dict[str, list[str]]:
+    """Tell which terms one side of a ratio leaves out and the other holds, by machine.
+
+    `pairs`: both sides of each ratio.
+
+    >>> left_out_alone([(("v100", ["input"]), ("tpu", ["host_launch", "input"]))])
+    {'tpu': ['host_launch']}
+    """
+    found: dict[str, set[str]] = {}
+    for (old, of_old), (new, of_new) in pairs:
+        if of_old is not None and of_new is not None:
+            found.setdefault(new, set()).update({*of_new} - {*of_old})
+            found.setdefault(old, set()).update({*of_old} - {*of_new})
+    return {name: sorted(terms) for name, terms in found.items() if terms}
+
+
+def alone_text(alone: Mapping[str, Sequence[str]]) -> str:
+    """Say which side of a ratio leaves out what the other holds, which flatters it; "" where neither does.
+
+    >>> alone_text({"tpu": ["host_launch"]})
+    'tpu alone leaves out host_launch, which flatters it'
+    """
+    said = (f"{name} alone leaves out {', '.join(terms)}, which flatters it" for name, terms in alone.items())
+    return "; ".join(said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
@@ -174,33 +174,3 @@ class Workflow:
     title: str
     phases: tuple[Phase, ...]
     notes: tuple[str, ...] = ()
-
-
-Side = tuple[str, Iterable[str] | None]
-"""A machine, and the terms that its rate leaves out; None where nobody says which."""
-
-
-def left_out_alone(pairs: Iterable[tuple[Side, Side]]) -> dict[str, list[str]]:
-    """Tell which terms one side of a ratio leaves out and the other holds, by machine.
-
-    `pairs`: both sides of each ratio.
-
-    >>> left_out_alone([(("v100", ["input"]), ("tpu", ["host_launch", "input"]))])
-    {'tpu': ['host_launch']}
-    """
-    found: dict[str, set[str]] = {}
-    for (old, of_old), (new, of_new) in pairs:
-        if of_old is not None and of_new is not None:
-            found.setdefault(new, set()).update({*of_new} - {*of_old})
-            found.setdefault(old, set()).update({*of_old} - {*of_new})
-    return {name: sorted(terms) for name, terms in found.items() if terms}
-
-
-def alone_text(alone: Mapping[str, Sequence[str]]) -> str:
-    """Say which side of a ratio leaves out what the other holds, which flatters it; "" where neither does.
-
-    >>> alone_text({"tpu": ["host_launch"]})
-    'tpu alone leaves out host_launch, which flatters it'
-    """
-    said = (f"{name} alone leaves out {', '.join(terms)}, which flatters it" for name, terms in alone.items())
-    return "; ".join(said)

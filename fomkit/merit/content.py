@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from fomkit.core.interval import divide_independent
+from fomkit.core.interval import divide_independent, left_out_alone
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import PARTIAL
-from fomkit.core.suite import left_out_alone
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.measured_steps import explained_share, mismatch, quantity_of

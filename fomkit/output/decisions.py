@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from fomkit.core.suite import alone_text
+from fomkit.core.interval import alone_text
 from fomkit.core.units import format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.terminal import UNFIT, format_interval, format_plain, interval_words

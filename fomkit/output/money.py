@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from fomkit.core.suite import alone_text
+from fomkit.core.interval import alone_text
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_energy, job_lines, mark_of, run_notes, seconds

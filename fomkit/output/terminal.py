@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.suite import alone_text
+from fomkit.core.interval import alone_text
 from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
 from fomkit.merit.fom import OF_RATES
 from fomkit.output.screen import PLAIN, Entry, Page, Screen

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, overload
 
 import numpy as np
 
-from fomkit.core.interval import Span, divide_independent
+from fomkit.core.interval import Span, divide_independent, left_out_alone
 from fomkit.core.machine import Fact, Machine, Price
 from fomkit.core.model import CACHE, OF_SIZES
-from fomkit.core.suite import left_out_alone
 from fomkit.core.units import UNITS, format_quantity
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import TABLES, uses_of

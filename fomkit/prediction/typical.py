@@ -147,10 +147,9 @@ nothing: with it, ops of chips that were left out are worse predicted."""
 BALANCE_TOLERANCE = 0.5
 """Powers of two by which flop per byte of two machines may differ until one tells little of the other."""
 AT_LEAST = 0.01
-OTHER_VENDOR, OTHER_WIDTH = 0.3, 0.3
+OTHER_VENDOR, OTHER_WIDTH = 0.3, 0.1
 SAME_ARCHITECTURE, SAME_CHIP = 3.0, 4.0
-"""How much more, or less, the word of a machine weighs, and that of a number format for each factor of two in
-width: judgements."""
+"""How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements."""
 ALONE = 0.3
 """Spread of ln(utilisation) between machines that one machine alone leaves open."""
 LEAST = 0.15
@@ -212,7 +211,8 @@ def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
 
 
 def _similarity(surface: Surface, dtype: str, balance: float, architecture: str) -> float:
-    weight: float = OTHER_WIDTH ** abs(round(math.log2(ITEM_BYTE[dtype] / ITEM_BYTE[surface.dtype])))
+    widths = {round(math.log2(ITEM_BYTE[one])) for one in (dtype, surface.dtype)}
+    weight = 1.0 if len(widths) == 1 else OTHER_WIDTH
     if not np.isnan(balance) and not np.isnan(surface.balance):
         weight *= float(np.exp(-0.5 * ((surface.balance - balance) / BALANCE_TOLERANCE) ** 2)) + AT_LEAST
     here, there = architecture.split(), surface.architecture.split()

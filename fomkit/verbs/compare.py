@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, ManyFomkitError, Shown
-from fomkit.core.interval import Span
+from fomkit.core.interval import Span, left_out_alone
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
-from fomkit.core.suite import left_out_alone
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.content import INTERVAL_MEANING, Estimated, estimate_content
 from fomkit.plan.estimate import Estimate, estimate

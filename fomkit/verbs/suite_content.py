@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypedDict
 
 from fomkit import __version__
-from fomkit.core.interval import Span, add_known, probability_above
-from fomkit.core.suite import Suite, left_out_alone
+from fomkit.core.interval import Span, add_known, left_out_alone, probability_above
+from fomkit.core.suite import Suite
 from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.fom import PROPOSAL, verdict

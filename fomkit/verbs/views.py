@@ -227,7 +227,7 @@ def tornado_of(found: Sensitivity) -> alt.LayerChart:
 
 
 VIEWS: Mapping[str, View] = {
-    **dict.fromkeys(ANSWERS, View(_result_text)),
+    **dict.fromkeys(("Advice", "Cost", "Review", "Solution", "SuiteResult", "Swept"), View(_result_text)),
     "Comparison": View(_result_text, html=_comparison_page),
     "Estimate": View(
         lambda one: Comparison((one,), (), ()).summary(),

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.interval import DEFAULT_LEVEL, alone_text
 from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.model import Unit
-from fomkit.core.suite import alone_text
 from fomkit.core.units import DAY_S
 from fomkit.files.op_csv import empty_table
 from fomkit.merit.measured_steps import worst_basis
