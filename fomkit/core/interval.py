@@ -1,7 +1,4 @@
-"""A value with its interval, how intervals of sums, products and ratios come from those of their parts.
-
-And which side of a ratio leaves out what.
-"""
+"""A value with its interval, intervals of sums, products and ratios, and what a ratio's sides leave out."""
 
 from __future__ import annotations
 

@@ -130,9 +130,11 @@ def _sheets(issued: Book, returned: Book) -> Iterator[Finding]:
         if now.state not in (was.state, "visible"):
             yield Finding(title, "hidden", f"the sheet is {now.state}, {was.state} was issued. Show it.")
         yield from _hidden(issued, title, was, now)
-        for place in sorted(now.comments.keys() - was.comments.keys()):
-            message = now.comments[place][:_SHOWN]
-            yield Finding(f"{title}!{place}", "label", f"a comment: {message!r}. Figures count only in cells.")
+        for place in sorted(now.comments):
+            message = now.comments[place]
+            if message.split() != was.comments.get(place, "").split():
+                said = f"a comment: {message[:_SHOWN]!r}. Figures count only in cells."
+                yield Finding(f"{title}!{place}", "label", said)
         if now.shapes > was.shapes:
             yield Finding(title, "label", f"{now.shapes - was.shapes} text boxes or pictures were added.")
 
