@@ -319,16 +319,14 @@ def show_merit(page: Page, merit: Merit, units: Sequence[str] = ()) -> None:
 def _precision_lines(models: Sequence[Estimated]) -> list[str]:
     """Say what each precision in the table means and on which machines, once for all models that share it.
 
-    Models are named where those of one machine differ in it.
+    Models are named where those of one machine differ in it, or in what it means.
     """
     machines: dict[str, dict[str, dict[str, list[str]]]] = {}
     for one in models:
         named = machines.setdefault(one["precision_means"], {}).setdefault(one["precision"], {})
         named.setdefault(one["target"], []).append(one["model"])
-    differ = {
-        one["target"] for one in models for other in models
-        if one["target"] == other["target"] and one["precision"] != other["precision"]
-    }  # fmt: skip
+    distinct = {(one["target"], one["precision"], one["precision_means"]) for one in models}
+    differ = {target for target, *_ in distinct if sum(one == target for one, *_ in distinct) > 1}
     all_machines = {one["target"] for one in models}
     lines = []
     for means, names in machines.items():

@@ -234,7 +234,9 @@ def _sums(layers: list[ConvLayer]) -> list[MethodSum]:
                 "title": method.title,
                 "possible_in": sum(layer["count"] for layer, _ in known),
                 "best_in": sum(layer["count"] for layer in layers if layer["best"] == method.name),
-                "largest_workspace_byte": max((one["workspace_byte"] or 0.0 for _, one in known), default=None),
+                "largest_workspace_byte": max(
+                    (byte for _, one in known if (byte := one["workspace_byte"]) is not None), default=None
+                ),
                 "absent": {reason: f"{count:g}" for reason, count in why.most_common()},
             }
         )

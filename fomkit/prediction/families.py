@@ -358,9 +358,9 @@ def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
 def servable(rows: Table, kind: str) -> Flags:
     """Tell which rows a fit may serve or learn from.
 
-    A recurrent timing with an input projection, more layers or directions is another op: its parts are served.
+    A recurrent timing with an input projection, more layers or directions is another op, and so are packed weights.
     """
-    good = np.ones(len(rows), bool)
+    good = ~(numbers(rows, "weight_share", 1.0) < 1)
     if kind == "rnn":
         plain = {"input_size": 0.0, "layers": 1.0, "directions": 1.0}
         for name, value in plain.items():

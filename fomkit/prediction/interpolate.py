@@ -67,7 +67,7 @@ class Fit(NamedTuple):
     `row_noise` (n + e,): variance of each of all these rows; empty where there is only what the clock gives.
     `form`: of many ops on a chip of stated processors (`View.waves`) the fields of `Chip`, and of products those
       of the `Form` that takes the mean's place (12,); else empty.
-    `ops`: names and inputs of ops that are told apart (`families.told_apart`).
+    `ops`: names and inputs of ops that are told apart (`calibration.told_apart`).
     """
 
     mean: Matrix

@@ -243,6 +243,7 @@ def narrower_spread(work: str, timed: Iterable[str], dtype: str) -> float:
     as many numbers. No sheet tells which runs, so the slower end of an interval of 80 % reaches to the ratio of
     widths. In public tables of serving engines (aiconfigurator: convolutions over tokens in bf16, from 16 MB on)
     the engines' own kernels reach 0.34 to 0.74 of the bandwidth of five machines; PyTorch's in fp32 0.8 to 0.98.
+    Not counted there are rows of an A100 beyond its bandwidth, and the H200's above 1 GB, 0.14 to 0.16 of it.
 
     >>> round(math.exp(half_width(0.8) * narrower_spread("norm", ["fp32"], "bf16")), 6)
     2.0

@@ -17,7 +17,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, interpolate
 from fomkit.prediction.calibration import fit_mean, fit_timings, shape_groups
 from fomkit.prediction.cascade import add_times, prepared
-from fomkit.prediction.families import training_rows
+from fomkit.prediction.families import servable, training_rows
 from fomkit.prediction.gp import Hyper, correlation
 from fomkit.profiles.evidence import with_fits
 
@@ -271,3 +271,9 @@ def test_each_query_has_its_own_nearest_rows_whatever_the_others_have() -> None:
     assert (found.sum(1) == 8).all()
     for query, places in ((0, range(8)), (1, range(8)), (2, range(8)), (3, range(1, 9)), (4, range(12, 20))):
         assert np.flatnonzero(found[query]).tolist() == list(places)
+
+
+def test_a_fit_learns_nothing_from_products_with_packed_weights() -> None:
+    """They move fewer bytes than their sizes say; a table may hold them beside whole ones."""
+    rows = add_costs(table(gemm(64, 64, 64), {**gemm(64, 64, 64), "weight_share": 0.25}))
+    assert servable(rows, "gemm").tolist() == [True, False]
