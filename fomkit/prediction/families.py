@@ -358,7 +358,7 @@ def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
 def servable(rows: Table, kind: str) -> Flags:
     """Tell which rows a fit may serve or learn from.
 
-    A recurrent timing with an input projection, more layers or directions is another op, and so are packed weights.
+    A recurrent timing with an input projection, more layers or directions is another op; so are packed weights.
     """
     good = ~(numbers(rows, "weight_share", 1.0) < 1)
     if kind == "rnn":
