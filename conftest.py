@@ -16,6 +16,8 @@ collect_ignore_glob = (
 # A hundred processes that tests start import fomkit: each would compile it again where Python may keep nothing.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A shell that exports its width would narrow what commands write to pipes.
+os.environ.pop("COLUMNS", None)
 
 # Where PyArrow is installed pandas keeps text in its arrays, in which tables of this size take a tenth longer. The
 # command line does the same; tests/test_profiles.py estimates with PyArrow's arrays too.

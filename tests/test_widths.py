@@ -132,6 +132,15 @@ def test_a_pipe_takes_all_of_a_table() -> None:
     assert "not shown" not in page.text()
 
 
+def test_a_pipe_is_as_wide_as_columns_says(tmp_path: Path) -> None:
+    """`COLUMNS=80 fomkit … | less` broke every line of a table."""
+    command = ("fom", "lecture")
+    with mock.patch.dict("os.environ", COLUMNS="80"):
+        stated = in_this_process(*command, cwd=tmp_path)
+    plain = in_this_process(*command, cwd=tmp_path)
+    assert max(map(len, stated.stdout.splitlines())) <= 80 < max(map(len, plain.stdout.splitlines()))
+
+
 def test_words_stay_whole_and_lines_go_on_below() -> None:
     page = Page(Screen(60))
     page.line("  note: " + "word " * 20)

@@ -107,8 +107,8 @@ def _coloured(stream: TextIO) -> bool:
 
 
 def standard_output() -> Screen:
-    """Measure standard output: a terminal has a width and colours, a pipe or a file has neither."""
-    if not sys.stdout.isatty():
+    """Measure standard output: a terminal has a width and colours; a pipe or a file has what COLUMNS states."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdigit():
         return PLAIN
     return Screen(max(shutil.get_terminal_size().columns, 60), _coloured(sys.stdout))
 

@@ -172,7 +172,8 @@ def differences(old: str, new: str) -> list[str]:
 
 def settle() -> None:
     """Make this process show what any does: 80 columns, no colour, its own cache."""
-    os.environ.update(COLUMNS="80", NO_COLOR="1", TERM="dumb", TZ="UTC", LC_ALL="C.UTF-8")
+    os.environ.pop("COLUMNS", None)
+    os.environ.update(NO_COLOR="1", TERM="dumb", TZ="UTC", LC_ALL="C.UTF-8")
     os.environ.pop("CI", None)
 
 
