@@ -44,7 +44,7 @@ RETURNED = (
     "fomkit.readers.measurements.ImportedMeasurements", "fomkit.bench.run.Measured",
     "fomkit.bench.network.NetworkMeasured", "fomkit.bench.input_rate.InputMeasured", "fomkit.core.interval.Span",
     "fomkit.core.machine.Machine", "fomkit.core.model.ModelProfile", "fomkit.core.model.Workload",
-    "fomkit.core.suite.Conditions",
+    "fomkit.core.job.Conditions",
 )  # fmt: skip
 """What functions give and take besides plain values."""
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span, at_level, left_out_alone, probability_above
+from fomkit.core.job import Conditions, FrozenRate, Suite
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.suite import Conditions, FrozenRate, Suite
 from fomkit.core.units import format_number
 from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, calibrate

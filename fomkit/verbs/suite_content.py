@@ -13,7 +13,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.core.interval import Span, add_known, left_out_alone, probability_above
-from fomkit.core.suite import Suite
+from fomkit.core.job import Suite
 from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.fom import PROPOSAL, verdict
