@@ -33,7 +33,7 @@ from fomkit.ops.tables import (
     TIMINGS,
 )
 from fomkit.ops.vocabulary import CHOICES, VOCABULARY
-from fomkit.output.glossary import glossary_page
+from fomkit.output.docs import glossary_page
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.machine_record import MachineRecord
