@@ -26,8 +26,8 @@ from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.profiles.save_machine import save_machine
+from fomkit.readers.registry import read_timings
 from fomkit.readers.tables.neusight import read_neusight
-from fomkit.readers.tables.registry import read_timings
 from fomkit.verbs.machine_view import show_machine
 
 ROOT = Path(__file__).resolve().parent.parent
