@@ -17,9 +17,8 @@ from fomkit.bench.libraries import Cells, Child
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.files.child_process import child_command
-from fomkit.harness.collectives import SEND, SERVER, op_of
 from fomkit.harness.torch.cases import Summary, summarise
-from fomkit.harness.torch.network import BUFFERS, SIZES_BYTE, Rank
+from fomkit.harness.torch.network import BUFFERS, SEND, SERVER, SIZES_BYTE, Rank, op_of
 from fomkit.harness.torch.worker import Answer
 from fomkit.readers.tables.links import Timed, links_of
 
