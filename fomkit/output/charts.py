@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fomkit.core.units import format_number, format_quantity
-from fomkit.ops.vocabulary import BESIDE
+from fomkit.ops.views import BESIDE
 from fomkit.output import ink
 from fomkit.output.decisions import format_setting
 

@@ -14,7 +14,6 @@ from typing import Any, TypedDict, cast
 
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import TABLES
-from fomkit.ops.vocabulary import CHOICES, VOCABULARY
 from fomkit.output.comparisons import aim_range, published_cells, validated_figure
 from fomkit.output.screen import PLAIN, Entry, Page, Screen
 from fomkit.profiles.metrics import DEEP500, METRICS
@@ -36,20 +35,6 @@ def fill_page(name: str, **parts: Iterable[str]) -> str:
 
 def _code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _terms() -> Iterator[str]:
-    for about, words in VOCABULARY.items():
-        yield f"\n### {about}\n"
-        yield from _markdown_table(("word", "meaning", "not"), ((f"**{word.word}**", *word[1:]) for word in words))
-
-
-def _options() -> Iterator[str]:
-    for column, meanings in CHOICES.items():
-        yield f"\n### `{column}`\n"
-        yield from _markdown_table(
-            ("word", "meaning"), ((f"`{word}`", meaning) for word, meaning in meanings.items())
-        )
 
 
 def columns_by_name() -> Mapping[str, Mapping[tuple[str, str], list[str]]]:
@@ -74,8 +59,7 @@ def glossary_page() -> str:
         for metric in sorted(METRICS, key=lambda metric: (metric.title.lower(), metric.name))
     )
     return fill_page(
-        "glossary", words=_terms(), choices=_options(),
-        columns=_markdown_table(("column", "unit", "meaning", "tables"), columns),
+        "glossary", columns=_markdown_table(("column", "unit", "meaning", "tables"), columns),
         kinds=_markdown_table(("kind", "needs", "may have"), kinds),
         headings=_markdown_table(("heading", "figure", "unit", "meaning"), headings),
     )  # fmt: skip
