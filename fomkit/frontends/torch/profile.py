@@ -41,8 +41,7 @@ from fomkit.frontends.torch.modes import (
     watch_modules,
     watch_sync_norms,
 )
-from fomkit.frontends.torch.optimizers import make_optimizer, trace_update, update_lines
-from fomkit.frontends.torch.order import layer_rows, watch_layers
+from fomkit.frontends.torch.order import layer_rows, make_optimizer, trace_update, update_lines, watch_layers
 from fomkit.frontends.torch.recorder import Recorder
 
 
