@@ -119,6 +119,16 @@ class SuiteResult(Shown):
         return tuple((one, name) for side, name in sides for one in side if one.unit_per_day is None)
 
     @property
+    def deviations(self) -> tuple[tuple[str, str, str], ...]:
+        """What differs from a condition of a line: line, machine and what, the baseline's first."""
+        return tuple(
+            (one.line.name, machine.name, what)
+            for machine, side in zip(self.machines, (self.baseline, self.target), strict=True)
+            for one in side
+            for what in one.deviations
+        )
+
+    @property
     def incomplete(self) -> tuple[str, ...]:
         """The required lines without a rate, because of which there is no figure of merit."""
         return tuple(dict.fromkeys(one.line.name for one, _ in self.missing if one.line.required))

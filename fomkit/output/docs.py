@@ -256,14 +256,6 @@ def _earlier_figures(content: Entry) -> str:
     return _markdown(["%", *(one["name"] for one in named)], rows)
 
 
-def _verdicts(aims: Sequence[Mapping[str, bool]]) -> str:
-    met, past = sum(aim["met"] for aim in aims), sum(not aim["kept"] for aim in aims)
-    return (
-        f"{met} of {len(aims)} targets are met; {past} figures are past their tolerance, and with one the command "
-        "ends with exit code 1. Each chapter has its aims, and says why one is missed.\n"
-    )
-
-
 def accuracy_page(content: Entry) -> str:
     """Write ``fomkit/validate/1`` as Markdown."""
     texts = [one for one in content["sets"] if one["title"]]
@@ -272,7 +264,12 @@ def accuracy_page(content: Entry) -> str:
     texts += [{"title": name, "set": name, "text": ""} for name in names if name not in told]
     parts = [_TITLE, *(f"{one['text']}\n" for one in content["sets"] if not one["title"])]
     parts += [_short_answer(content["headlines"])] if content["headlines"] else []
-    parts.append(_verdicts(content["aims"]))
+    aims = content["aims"]
+    met, past = sum(aim["met"] for aim in aims), sum(not aim["kept"] for aim in aims)
+    parts.append(
+        f"{met} of {len(aims)} targets are met; {past} figures are past their tolerance, and with one the command "
+        "ends with exit code 1. Each chapter has its aims, and says why one is missed.\n"
+    )
     for one in texts:
         found = list(chapter(one["set"], content)) if one["set"] else []
         if found or not one["set"]:

@@ -185,10 +185,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         "interval": merit.value.level if merit and result.has_interval else None, "threshold": against_threshold,
         "incomplete": list(result.incomplete), "missing": missing,
         "deviations": [
-            {"line": one.line.name, "machine": machine.name, "deviation": message}
-            for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
-            for one in side
-            for message in one.deviations
+            {"line": line, "machine": machine, "deviation": what} for line, machine, what in result.deviations
         ],
         "fom": block,
         "lines": [

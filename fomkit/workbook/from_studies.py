@@ -274,15 +274,6 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
     return whole, estimated
 
 
-def _suite_deviations(result: SuiteResult) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (machine.name, f"{one.line.name}: {message}")
-        for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
-        for one in side
-        for message in one.deviations
-    )
-
-
 def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     """Say what the figure of merit leaves out, what no device holds, and what measured runs say of it."""
     sides = list(zip(reversed(result.machines), (result.target, result.baseline), strict=True))
@@ -325,7 +316,7 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
         mean=suite.mean,
         threshold=None if result.withheld else suite.threshold,
         worst_basis=max(bases, key=BASES_BY_TRUST.index) if bases else "",
-        deviations=_suite_deviations(result),
+        deviations=tuple((machine, f"{line}: {what}") for line, machine, what in result.deviations),
         caveats=_caveats(result),
         notes=(suite.title, *suite.notes, *missing),
         rounds=rounds_of([target, baseline]),
