@@ -10,21 +10,8 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS
 from fomkit.plan.coverage import GROUPS
-from fomkit.workbook.layout import (
-    AS_ISSUED,
-    ASSUMPTIONS,
-    CHANGED,
-    FACTS,
-    HISTORY,
-    LEGEND,
-    PROVENANCE,
-    UNKNOWN,
-    Formula,
-    Page,
-    Placed,
-    Value,
-    known,
-)
+from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
+from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, UNKNOWN, Placed
 from fomkit.workbook.records import Case, SheetModel, op_time
 
 SCHEMA = "fomkit/workbook/1"

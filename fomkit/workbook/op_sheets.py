@@ -11,6 +11,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.core.units import DAY_S
 from fomkit.files.csv import format_number
+from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import MachineCells, state_of_inputs
 from fomkit.workbook.layout import (
     AS_ISSUED,
@@ -23,12 +24,8 @@ from fomkit.workbook.layout import (
     RUN_KEYS,
     UNKNOWN,
     WORKLOADS,
-    Formula,
-    Page,
     Placed,
     Table,
-    Value,
-    known,
 )  # fmt: skip
 from fomkit.workbook.records import Case, OpLine, SheetModel, Values, WorkloadFacts
 

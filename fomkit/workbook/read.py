@@ -18,19 +18,9 @@ from openpyxl.utils import column_index_from_string
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.files.xlsx import MAX_COLUMNS, MAX_ROWS, Content, read_contents
 from fomkit.files.xlsx_marks import Marks, read_marks
+from fomkit.workbook.cells import Page
 from fomkit.workbook.input_sheets import FactRow, MachineCells
-from fomkit.workbook.layout import (
-    ASSUMPTIONS,
-    CHANGED,
-    FACTS,
-    INPUT_TABLES,
-    OPS,
-    SHEETS,
-    UNKNOWN,
-    Column,
-    Page,
-    Table,
-)
+from fomkit.workbook.layout import ASSUMPTIONS, CHANGED, FACTS, INPUT_TABLES, OPS, SHEETS, UNKNOWN, Column, Table
 from fomkit.workbook.records import SheetModel
 
 FOLLOWS = "follows the value"

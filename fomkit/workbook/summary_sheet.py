@@ -10,22 +10,9 @@ from typing import NamedTuple
 
 from fomkit.core.interval import probability_above
 from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, verdict
+from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import UNIT_OF, MachineCells, state_of_value
-from fomkit.workbook.layout import (
-    ANSWERS,
-    AS_ISSUED,
-    CHANGED,
-    CHECKS,
-    FACTS,
-    MERITS,
-    RATIOS,
-    UNKNOWN,
-    Formula,
-    Page,
-    Placed,
-    Value,
-    known,
-)
+from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
 from fomkit.workbook.records import SheetModel
 from fomkit.workbook.timings_sheet import DEVICE, ENDS, RATE, STEP, Sheets
 

@@ -9,19 +9,9 @@ from fomkit.core.interval import Span
 from fomkit.core.units import DAY_S
 from fomkit.plan.coverage import GROUPS, TABLES
 from fomkit.plan.step import INPUT, overhead_span
+from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import USE, MachineCells, state_of_value
-from fomkit.workbook.layout import (
-    AS_ISSUED,
-    CHANGED,
-    FAMILIES,
-    TERMS,
-    UNKNOWN,
-    Formula,
-    Page,
-    Placed,
-    Value,
-    known,
-)
+from fomkit.workbook.layout import AS_ISSUED, CHANGED, FAMILIES, TERMS, UNKNOWN, Placed
 from fomkit.workbook.op_sheets import CaseCells, devices_formula
 from fomkit.workbook.records import Case, CaseValues, SheetModel, Values
 

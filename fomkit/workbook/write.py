@@ -23,7 +23,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.files.write import write_whole
 from fomkit.files.xlsx import MAX_ROWS
 from fomkit.workbook import input_sheets, layout
-from fomkit.workbook.layout import LEGEND, PARETO, SHEETS, Formula, Page, Placed, Value, add_styles
+from fomkit.workbook.cells import LEGEND, Formula, Page, Value, add_styles
+from fomkit.workbook.layout import PARETO, SHEETS, Placed
 from fomkit.workbook.op_sheets import write_ops, write_workloads
 from fomkit.workbook.read import mark_idle
 from fomkit.workbook.records import Case, SheetModel, evaluate

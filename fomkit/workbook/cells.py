@@ -1,0 +1,240 @@
+"""A sheet that is filled from top to bottom: what its cells hold, how they look, and what they warn of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openpyxl import Workbook
+from openpyxl.comments import Comment
+from openpyxl.formatting.rule import Rule
+from openpyxl.styles import Alignment, Border, Font, NamedStyle, PatternFill, Side, differential
+from openpyxl.utils import get_column_letter
+from openpyxl.worksheet.datavalidation import DataValidation
+from openpyxl.worksheet.worksheet import Worksheet
+
+from fomkit.core.errors import printable
+from fomkit.workbook.layout import AS_ISSUED, CHANGED, UNKNOWN, Column, Placed, Table
+
+MAX_TEXT = 32_767
+"""Characters that a cell can hold; spreadsheet programs cut the rest without a word."""
+_LIVE = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings by which a spreadsheet program takes a typed text for a formula."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula without its leading =, its value in Python, and whether a figure may be written over it."""
+
+    text: str
+    value: float | str
+    is_input: bool = False
+
+
+Value = str | float | int | Formula | None
+"""Content of a cell; None leaves it empty."""
+
+
+def known(value: float | None) -> float | str:
+    """Give a number as it stands in a cell: what is unknown is a word, never empty and never 0.
+
+    >>> known(None), known(float("nan")), known(2.5)
+    ('unknown', 'unknown', 2.5)
+    """
+    return UNKNOWN if value is None or not math.isfinite(value) else value
+
+
+def cell_text(text: str) -> str:
+    """Make a text fit to stand in a cell: no control characters, and cut visibly where it is too long.
+
+    >>> len(cell_text("x" * 40_000)), cell_text("x" * 40_000)[-28:]
+    (32767, 'x … [cut, 40,000 characters]')
+    """
+    shown = printable(text)
+    if len(shown) <= MAX_TEXT:
+        return shown
+    mark = f" … [cut, {len(shown):,} characters]"
+    return shown[: MAX_TEXT - len(mark)] + mark
+
+
+LEGEND = {
+    "input": "blue on yellow: for you to change",
+    "idle": "grey on white: moves nothing in this workbook; the note in the cell says why",
+    "condition": "blue on grey: set by the suite or the workload; a change is a deviation",
+    "formula": "black: computed in this workbook",
+    "issued": "grey italic: the value when the workbook was issued, computed in Python",
+    "state": "green: as issued or ok; orange: changed; red: error",
+}
+_FILLS = {"input": "FFF9D9", "condition": "ECEFF4", "header": "1F3864", "state": "F3F6F3"}
+_ROLE_COLOURS = {
+    "input": "0000C8", "condition": "0000C8", "idle": "7F7F7F", "issued": "7F7F7F", "header": "FFFFFF",
+    "title": "1F3864",
+}  # fmt: skip
+
+
+def style_name(role: str, form: str = "General") -> str:
+    """Name the style of a role with a number format."""
+    return role if form == "General" else f"{role} {form}"
+
+
+def _style(role: str, form: str) -> NamedStyle:
+    style = NamedStyle(style_name(role, form))
+    size = {"title": 13, "headline": 16}.get(role, 10)
+    bold = role in ("header", "title", "headline")
+    style.font = Font("Calibri", size, bold=bold, italic=role == "issued", color=_ROLE_COLOURS.get(role, "000000"))
+    if role in _FILLS:
+        style.fill = PatternFill("solid", fgColor=_FILLS[role])
+    if role in ("header", "prose"):
+        style.alignment = Alignment(wrap_text=True, vertical="center" if role == "header" else "top")
+    if role == "input":
+        edge = Side("hair", color="A0A0A0")
+        style.border = Border(edge, edge, edge, edge)
+    style.number_format = form
+    return style
+
+
+def add_styles(book: Workbook, pairs: set[tuple[str, str]]) -> None:
+    """Register a style for each role and number format."""
+    plain = {(role, "General") for role in ("text", "prose", "header", "title", "headline")}
+    for role, form in sorted(pairs | plain):
+        book.add_named_style(_style(role, form))
+
+
+_STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "meets": "C6EFCE", CHANGED: "FFD08A", "error": "FF9A9A"}
+
+
+def mark_table(sheet: Worksheet, placed: Placed) -> None:
+    """Colour the states of a table, and watch over its figures for input."""
+    if placed.last < placed.first:
+        return
+    for column in placed.table.columns:
+        if column.role == "state":
+            for word, colour in _STATE_COLOURS.items():
+                fill = PatternFill("solid", bgColor=colour)
+                dxf = differential.DifferentialStyle(fill=fill)
+                rule = Rule("cellIs", operator="equal", formula=[f'"{word}"'], dxf=dxf)
+                sheet.conditional_formatting.add(placed.column(column.key), rule)
+        elif column.role == "input" and column.form != "General":
+            watch = DataValidation(type="decimal", operator="greaterThan", formula1="0", errorStyle="warning")
+            watch.error = "A figure above 0 was expected, in the unit of the sheet; or the word unknown."
+            watch.errorTitle = "Not a figure"
+            sheet.add_data_validation(watch)
+            watch.add(placed.column(column.key))
+
+
+_HEADER_HEIGHT = 40
+"""Room for three lines of a header [points]."""
+_NOTE_HEIGHT, _NOTE_WIDTH = 70, 320
+"""Size of a note in a cell [pixels]."""
+_LINE_HEIGHT, _LINE_LETTERS = 14, 100
+"""Height of a line of prose [points] and the letters that it holds at the least."""
+_FOLDED = ("Workloads", "Ops")
+"""Tables of which the copies of inputs are folded away."""
+
+
+def _role(value: Value, column: Column, *, is_condition: bool) -> str:
+    if column.role != "input":
+        return column.role
+    if isinstance(value, Formula) and not value.is_input:
+        return "formula"
+    return "condition" if is_condition else "input"
+
+
+class Page:
+    """One sheet on which tables are put below each other.
+
+    `cached`: the value of every formula that was written, by its address.
+    `inputs` (row, position, Column): every cell that was written for somebody to change.
+    """
+
+    def __init__(self, sheet: Worksheet) -> None:
+        self.sheet = sheet
+        self.cached: dict[str, float | str] = {}
+        self.inputs: list[tuple[int, int, Column]] = []
+        self.row = 1
+
+    def line(self, text: str, style: str = "text") -> None:
+        """Write one line of text."""
+        self._put(self.row, 1, text, style)
+        if style == "prose":
+            self.sheet.row_dimensions[self.row].height = _LINE_HEIGHT * math.ceil(len(text) / _LINE_LETTERS)
+        self.row += 1
+
+    def count(self, label: str, value: Formula) -> None:
+        """Write one line of a label and a computed figure."""
+        self._put(self.row, 1, label, "title")
+        self._put(self.row, 2, value, "title")
+        self.row += 1
+
+    def gap(self) -> None:
+        """Leave a row empty."""
+        self.row += 1
+
+    def intro(self, text: str) -> None:
+        """Write what the sheet is about, above its tables."""
+        self.line(text)
+        self.gap()
+
+    def idle(self, row: int, position: int, column: Column, why: str) -> None:
+        """Show that a cell for input moves nothing, and say why in a note."""
+        cell = self.sheet.cell(row, position)
+        cell.style = style_name("idle", column.form)
+        if why:
+            self.note(row, position, why)
+
+    def note(self, row: int, position: int, text: str) -> None:
+        """Put a note beside a cell."""
+        self.sheet.cell(row, position).comment = Comment(text, "fomkit", _NOTE_HEIGHT, _NOTE_WIDTH)
+
+    def first_row(self) -> int:
+        """Give the number of the first row of the next table."""
+        return self.row + 2
+
+    def table(
+        self, table: Table, rows: Sequence[Sequence[Value]], title: str = "", conditions: Collection[int] = (),
+        about: Sequence[Any] = (),
+    ) -> Placed:  # fmt: skip
+        """Write a table; its rows have one value for each column, those numbered in ``conditions`` no inputs.
+
+        `about`: what each row is about, by which its cells are found again.
+        """
+        self._put(self.row, 1, title or table.title, "title")
+        for position, column in enumerate(table.columns, start=1):
+            self._put(self.row + 1, position, column.header, "header")
+            self._widen(position, column, table.title in _FOLDED)
+        self.sheet.row_dimensions[self.row + 1].height = _HEADER_HEIGHT
+        first = self.first_row()
+        for index, row in enumerate(rows):
+            for position, (value, column) in enumerate(zip(row, table.columns, strict=True), start=1):
+                role = _role(value, column, is_condition=index in conditions)
+                if role == "input" and value is not None:
+                    self.inputs.append((first + index, position, column))
+                self._put(first + index, position, value, style_name(role, column.form))
+        self.row = first + len(rows) + 1
+        placed = Placed(table, first, first + len(rows) - 1, tuple(about))
+        mark_table(self.sheet, placed)
+        return placed
+
+    def _widen(self, position: int, column: Column, folded: bool) -> None:
+        dimension = self.sheet.column_dimensions[get_column_letter(position)]
+        dimension.width = max(column.width, dimension.width if dimension.customWidth else 0)
+        if folded and (column.role == "issued" or column.key == "dimensions"):
+            dimension.outlineLevel, dimension.hidden = 1, True
+
+    def _put(self, row: int, position: int, value: Value, style: str) -> None:
+        if value is None:
+            return
+        cell = self.sheet.cell(row, position)
+        cell.style = style
+        if isinstance(value, Formula):
+            cell.value = f"={value.text}"
+            self.cached[cell.coordinate] = value.value
+        elif isinstance(value, str):
+            cell.value = text = cell_text(value)
+            cell.data_type = "s"
+            if text.startswith(_LIVE):
+                cell.quotePrefix = True
+        else:
+            cell.value = value
