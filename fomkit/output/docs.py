@@ -108,8 +108,8 @@ def metrics_page() -> str:
         (f"`{one.name}`", one.unit, one.level, one.better, one.mean, _code(one.by.split()), one.keyed, one.doc)
         for one in METRICS
     )
-    given = ((one.column, one.what, _code(one.ours) or f"absent: {one.absent}") for one in DEEP500)
-    tables = _markdown_table(header, metrics, bar="|"), _markdown_table(("column", "what", "here"), given)
+    peers = ((one.column, one.what, _code(one.ours) or f"absent: {one.absent}") for one in DEEP500)
+    tables = _markdown_table(header, metrics, bar="|"), _markdown_table(("column", "what", "here"), peers)
     return fill_page("metrics", metrics=tables[0], compared=tables[1])
 
 
@@ -259,9 +259,9 @@ def _earlier_figures(content: Entry) -> str:
 def accuracy_page(content: Entry) -> str:
     """Write ``fomkit/validate/1`` as Markdown."""
     texts = [one for one in content["sets"] if one["title"]]
-    told = {one["set"] for one in texts}
+    titled = {one["set"] for one in texts}
     names = dict.fromkeys(line["comparison"] for line in content["lines"])
-    texts += [{"title": name, "set": name, "text": ""} for name in names if name not in told]
+    texts += [{"title": name, "set": name, "text": ""} for name in names if name not in titled]
     parts = [_TITLE, *(f"{one['text']}\n" for one in content["sets"] if not one["title"])]
     parts += [_short_answer(content["headlines"])] if content["headlines"] else []
     aims = content["aims"]
@@ -275,10 +275,10 @@ def accuracy_page(content: Entry) -> str:
         if found or not one["set"]:
             parts += [f"## {one['title']}\n", *([f"{one['text']}\n"] if one["text"] else []), *found]
     if content["headlines"]:
-        said = "The figures of the first table, in percent, as earlier versions had them.\n"
-        parts += ["## History\n", said, _earlier_figures(content)]
+        intro = "The figures of the first table, in percent, as earlier versions had them.\n"
+        parts += ["## History\n", intro, _earlier_figures(content)]
     notes = [f"- {note}\n" for note in content["said"]]
     left = [f"- {one['what']}: {one['count']:,}, {one['reason']}\n" for one in content["not_scored"]]
-    for title, told_there in (("Splits, folds and rules", notes), ("Not scored", left)):
-        parts += [f"## {title}\n", "".join(told_there)] if told_there else []
+    for title, lines in (("Splits, folds and rules", notes), ("Not scored", left)):
+        parts += [f"## {title}\n", "".join(lines)] if lines else []
     return "\n".join(part for part in parts if part)

@@ -165,9 +165,9 @@ class Outcome(NamedTuple):
     def seconds(self, pass_name: str, who: str = "") -> float:
         """Give the measured time [s] of a pass, or what a peer said; NaN where there is none."""
         prefix = f"{who} " if who else ""
-        told = {name: float(str(self.label.get(f"{prefix}{name}", np.nan))) for name in ("forward", "backward")}
-        step = told["forward"] + told["backward"] if self.label["mode"] == "training" else told["forward"]
-        return {**told, "step": step}[pass_name]
+        passes = {name: float(str(self.label.get(f"{prefix}{name}", np.nan))) for name in ("forward", "backward")}
+        step = passes["forward"] + passes["backward"] if self.label["mode"] == "training" else passes["forward"]
+        return {**passes, "step": step}[pass_name]
 
 
 def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses = USES) -> list[Outcome]:
@@ -190,14 +190,14 @@ def chosen(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple
     return [(one, span) for one, span in of_mode if span is not None and one.seconds(pass_name) > 0]
 
 
-def cases_of(kept: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
+def cases_of(predicted: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
     """Give the times as arrays."""
-    return cases_of_spans([one.seconds(pass_name) for one, _ in kept], [span for _, span in kept])
+    return cases_of_spans([one.seconds(pass_name) for one, _ in predicted], [span for _, span in predicted])
 
 
-def peer_errors(cases: Cases, said: Mapping[str, list[float]]) -> dict[str, Errors]:
+def peer_errors(cases: Cases, by_peer: Mapping[str, list[float]]) -> dict[str, Errors]:
     """Give the errors of each published predictor that said something of every one of these cases."""
-    columns = {peer: np.array(times) for peer, times in said.items()}
+    columns = {peer: np.array(times) for peer, times in by_peer.items()}
     return {peer: errors_of(cases.truth, values) for peer, values in columns.items() if np.isfinite(values).all()}
 
 
@@ -214,11 +214,11 @@ LINES: tuple[tuple[str, str, str | None], ...] = (
 def model_scores(found: list[Outcome], comparison: str, machine: str) -> Iterator[Score]:
     """Score whole models of one machine or of several, all together and by mode and pass."""
     for what, pass_name, mode in LINES:
-        kept = chosen(found, pass_name, mode)
-        if kept:
-            cases = cases_of(kept, pass_name)
-            said = {peer: [one.seconds(pass_name, peer) for one, _ in kept] for peer in PEERS}
-            yield score(cases, comparison, "model", machine, what, peer_errors(cases, said))
+        predicted = chosen(found, pass_name, mode)
+        if predicted:
+            cases = cases_of(predicted, pass_name)
+            by_peer = {peer: [one.seconds(pass_name, peer) for one, _ in predicted] for peer in PEERS}
+            yield score(cases, comparison, "model", machine, what, peer_errors(cases, by_peer))
 
 
 ALL_PAIRS = "all pairs"
@@ -262,8 +262,8 @@ def ratio_scores(machines: Mapping[str, list[Outcome]], comparison: str) -> Iter
     every[ALL_PAIRS] = [pair for found in every.values() for pair in found]
     for machine, found in every.items():
         if found:
-            cases, said = _cases(found), {peer: [pair.peers[peer] for pair in found] for peer in PEERS}
-            yield score(cases, comparison, "ratio", machine, "all", peer_errors(cases, said))
+            cases, by_peer = _cases(found), {peer: [pair.peers[peer] for pair in found] for peer in PEERS}
+            yield score(cases, comparison, "ratio", machine, "all", peer_errors(cases, by_peer))
 
 
 OWN, OTHER, FACTS = "own table", "another board's table", "facts only"
@@ -301,12 +301,12 @@ def _usable(folder: LabelFolder, device: str, found: Found) -> pd.DataFrame | No
         "measured with an option that no op graph has": rows["option"] != "",
         "no op graph of this model and size": ~rows["graph"].isin(folder.ops["graph"].unique()),
     }
-    kept = rows["graph"] != ""
+    usable = rows["graph"] != ""
     for reason, wrong in reasons.items():
-        if count := int((kept & wrong).sum()):
+        if count := int((usable & wrong).sum()):
             found.not_scored.append((f"labels of {device}", count, reason))
-        kept &= ~wrong
-    return rows[kept] if kept.any() else None
+        usable &= ~wrong
+    return rows[usable] if usable.any() else None
 
 
 class IntervalOptions(NamedTuple):
@@ -441,5 +441,7 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
 def label_cases(found: Found, folder: LabelFolder) -> list[Cases]:
     """Give the labels of devices with their own table, passes apart, and their ratios, for pooled figures."""
     counted = counted_devices(found.outcomes.get(OWN, {}), folder)
-    kept = [(chosen(models, name, None), name) for models in counted.values() for name in ("forward", "backward")]
-    return [*(cases_of(labels, name) for labels, name in kept if labels), *ratio_cases(counted)]
+    predicted = [
+        (chosen(models, name, None), name) for models in counted.values() for name in ("forward", "backward")
+    ]
+    return [*(cases_of(labels, name) for labels, name in predicted if labels), *ratio_cases(counted)]

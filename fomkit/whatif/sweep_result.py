@@ -310,12 +310,12 @@ def run_sweep(
     begin with; `through`: what the stretches pass through, which may write them and put those before the first in
     front. Raises FomkitError when a point cannot be estimated, or the cluster cannot be used.
     """
-    tally, kept, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
+    tally, tables, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
     if scheduler is not None:
         from fomkit.whatif.cluster import blocks_on
 
         blocks = blocks_on(sweep, scheduler, first)
     for block in tally.over(through(blocks)):
-        kept.append(block if keep else block.iloc[:0].copy())
+        tables.append(block if keep else block.iloc[:0].copy())
         after_each()
-    return Swept(pd.concat(kept), tally.sorted_front(), sweep_content(sweep, tally))
+    return Swept(pd.concat(tables), tally.sorted_front(), sweep_content(sweep, tally))
