@@ -119,16 +119,6 @@ class SuiteResult(Shown):
         return tuple((one, name) for side, name in sides for one in side if one.unit_per_day is None)
 
     @property
-    def deviations(self) -> tuple[tuple[str, str, str], ...]:
-        """What differs from a condition of a line: line, machine and what, the baseline's first."""
-        return tuple(
-            (one.line.name, machine.name, what)
-            for machine, side in zip(self.machines, (self.baseline, self.target), strict=True)
-            for one in side
-            for what in one.deviations
-        )
-
-    @property
     def incomplete(self) -> tuple[str, ...]:
         """The required lines without a rate, because of which there is no figure of merit."""
         return tuple(dict.fromkeys(one.line.name for one, _ in self.missing if one.line.required))
@@ -189,6 +179,16 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
         for one in rated
         if one.unit_per_day is not None
     }
+
+
+def deviations_of(result: SuiteResult) -> tuple[tuple[str, str, str], ...]:
+    """Tell what differs from a condition of a line: line, machine and what, the baseline's first."""
+    return tuple(
+        (one.line.name, machine.name, what)
+        for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
+        for one in side
+        for what in one.deviations
+    )
 
 
 def merit_of(result: SuiteResult) -> FigureOfMerit | None:

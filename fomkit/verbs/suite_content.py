@@ -19,7 +19,7 @@ from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.fom import PROPOSAL, verdict
 from fomkit.merit.measured_steps import Merit, merit_content
 from fomkit.merit.rated_lines import RatedLine
-from fomkit.merit.suites import AcceptedLine, SuiteResult
+from fomkit.merit.suites import AcceptedLine, SuiteResult, deviations_of
 from fomkit.plan.content import (
     BASES_BY_TRUST,
     Condition,
@@ -185,7 +185,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         "interval": merit.value.level if merit and result.has_interval else None, "threshold": against_threshold,
         "incomplete": list(result.incomplete), "missing": missing,
         "deviations": [
-            {"line": line, "machine": machine, "deviation": what} for line, machine, what in result.deviations
+            {"line": line, "machine": machine, "deviation": what} for line, machine, what in deviations_of(result)
         ],
         "fom": block,
         "lines": [

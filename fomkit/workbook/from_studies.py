@@ -16,7 +16,7 @@ from fomkit.core.units import DAY_S
 from fomkit.files.op_csv import empty_table
 from fomkit.merit.measured_steps import worst_basis
 from fomkit.merit.rated_lines import RatedLine
-from fomkit.merit.suites import SuiteResult
+from fomkit.merit.suites import SuiteResult, deviations_of
 from fomkit.ops.groups import shape_label
 from fomkit.ops.kinds import KINDS
 from fomkit.parallel.job import describe_layout
@@ -316,7 +316,7 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
         mean=suite.mean,
         threshold=None if result.withheld else suite.threshold,
         worst_basis=max(bases, key=BASES_BY_TRUST.index) if bases else "",
-        deviations=tuple((machine, f"{line}: {what}") for line, machine, what in result.deviations),
+        deviations=tuple((machine, f"{line}: {what}") for line, machine, what in deviations_of(result)),
         caveats=_caveats(result),
         notes=(suite.title, *suite.notes, *missing),
         rounds=rounds_of([target, baseline]),
