@@ -18,7 +18,7 @@ import pandas as pd
 
 from fomkit.ops.kinds import PASS_FREE_KINDS
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.tables.registry import read_timings
+from fomkit.readers.registry import read_timings
 
 PROFILES = Path(__file__).parent.parent / "machine_profiles"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fomkit.readers.tables.registry import read_timings
+from fomkit.readers.registry import read_timings
 
 SHORTEST_S = 20e-6
 """Vidur prints whole microseconds."""

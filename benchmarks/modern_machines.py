@@ -31,7 +31,7 @@ from fomkit.files.op_csv import format_table
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import TIMINGS
 from fomkit.prediction.families import families
-from fomkit.readers.tables.registry import read_timings
+from fomkit.readers.registry import read_timings
 
 FOLDER = Path(__file__).parent.parent / "machine_profiles"
 MOST = {

@@ -8,9 +8,8 @@ for each machine from the others alone, so that no machine's intervals rest on i
 from __future__ import annotations
 
 from fomkit.plan.coverage import USES
-from fomkit.validation.calls import fit_uses
 from fomkit.validation.graphs import LabelFolder, shipped
-from fomkit.validation.neusight import known_calls
+from fomkit.validation.neusight import fit_uses, known_calls
 
 
 def main() -> None:

@@ -50,8 +50,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from fomkit.core.errors import FomkitError
+    from fomkit.core.job import Conditions
     from fomkit.core.model import Workload
-    from fomkit.core.suite import Conditions
     from fomkit.verbs.decisions import cost, scenarios, sensitivity, solve, sweep
     from fomkit.verbs.estimates import advise, estimate, estimate_all, predict
     from fomkit.verbs.foreign import export, import_file, import_machine, import_measurements, import_model
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.views import schema
 
 _ROOMS = {
-    "fomkit.core.suite": "Conditions",
+    "fomkit.core.job": "Conditions",
     "fomkit.core.errors": "FomkitError",
     "fomkit.core.model": "Workload",
     "fomkit.verbs.decisions": "cost scenarios sensitivity solve sweep",

@@ -54,14 +54,13 @@ from fomkit.plan.timeline import timeline_content
 from fomkit.plan.transformer_step import load_recipe
 from fomkit.profiles.campaigns import load_campaign, load_epochs
 from fomkit.profiles.declared import load_layout
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
-from fomkit.profiles.save_machine import save_machine
 from fomkit.profiles.suites import load_suite
-from fomkit.readers.imports import choose_import, import_model
 from fomkit.readers.measurements import import_measurements, import_meter, read_measurements
 from fomkit.readers.records import format_benchmarker
-from fomkit.readers.tables.registry import as_machine, read_timings
+from fomkit.readers.registry import as_machine, choose_import, import_model, read_timings
 from fomkit.verbs.machine_view import memory_content
 from fomkit.verbs.scaling import scaling_content
 from fomkit.verbs.suite_content import campaigns_content, suite_content

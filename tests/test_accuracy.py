@@ -12,7 +12,7 @@ import pytest
 from terminal import in_this_process
 
 from fomkit.core.interval import Span
-from fomkit.output.accuracy import accuracy_page, chapter
+from fomkit.output.docs import accuracy_page, chapter
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores as ops
 from fomkit.validation import merits, validate

@@ -37,10 +37,10 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import HUGE
 from fomkit.output.files import to_csv
 from fomkit.plan.coverage import coverage
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import FITS_SCHEMA as FITS
 from fomkit.profiles.machines import load_fits, load_machine
 from fomkit.profiles.models import load_model, save_model
-from fomkit.profiles.save_machine import save_machine
 
 LIVE = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "=HYPERLINK(1)", "-x", "'=1", "''@"]
 OPS = "op,kind,dtype,engine,pass_name,count,b,m,n,k\nmm,gemm,fp32,vector,forward,1,1,8,8,8\n"

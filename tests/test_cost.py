@@ -34,9 +34,9 @@ from fomkit.plan.run import epochs_at
 from fomkit.plan.stack import inference_of, parse_once, with_once
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_intensity, parse_price, parse_pue, parse_to_wall
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.profiles.save_machine import save_machine
 from fomkit.verbs.cost import Cost, Declared, cost
 
 MACHINE = """schema: fomkit/machine/1

@@ -22,8 +22,8 @@ from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, Fact, FlopEnerg
 from fomkit.core.units import parse_quantity
 from fomkit.plan.energy import Workload, add_energy, choose_method, figures_for, price_work, spend
 from fomkit.plan.footprint import Sample, counted, integrate
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.save_machine import save_machine
 
 LEVEL = 0.8
 

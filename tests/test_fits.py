@@ -29,9 +29,9 @@ from fomkit.prediction.families import families, training_rows
 from fomkit.profiles import machines
 from fomkit.profiles.evidence import fit, with_fits, write_fits
 from fomkit.profiles.locate import is_shipped, shipped_folder
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import fit_key, load_fits, load_machine, save_fits
 from fomkit.profiles.models import load_model, save_model
-from fomkit.profiles.save_machine import save_machine
 
 SHIPPED = shipped_folder("machine_profiles")
 ODD = pd.DataFrame(

@@ -12,7 +12,7 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.readers.imports import FORMATS, PRODUCTS, choose_import, import_model
+from fomkit.readers.registry import FORMATS, PRODUCTS, choose_import, import_model
 
 TIMINGS = (
     "kind,dtype,engine,m,n,k,time_s,note\ngemm,fp32,vector,64,64,64,1e-5,=x\ngemm,fp32,vector,128,64,64,1.5e-5,\n"

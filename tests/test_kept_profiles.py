@@ -269,7 +269,7 @@ def test_a_second_estimate_checks_nothing_and_says_the_same(root: Path, cache: P
     spared = {"pydantic.main", "pydantic_core", "yaml", "threadpoolctl", "importlib.metadata", "scipy", "sympy"}
     spared |= {"openpyxl", "jinja2", "altair", "torch", "tensorflow", "onnx", "html.parser", "email.message"}
     spared |= {f"fomkit.profiles.{name}" for name in ("records", "facts", "machine_record", "suites", "campaigns")}
-    spared |= {"fomkit.readers.measurements", "fomkit.merit.rated_lines", "fomkit.core.suite", "fomkit.core.job"}
+    spared |= {"fomkit.readers.measurements", "fomkit.merit.rated_lines", "fomkit.core.job"}
     assert not spared & set(modules[1].split())
 
 

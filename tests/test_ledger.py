@@ -10,8 +10,8 @@ import pytest
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
+from fomkit.core.job import Conditions, GivenTime, MeanName, Suite, SuiteLine
 from fomkit.core.machine import Fact, Machine, Overhead
-from fomkit.core.suite import Conditions, GivenTime, MeanName, Suite, SuiteLine
 from fomkit.merit.fom import MEANS
 from fomkit.merit.suites import SuiteResult, run_suite
 from fomkit.plan.estimate import Estimate

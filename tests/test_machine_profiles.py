@@ -10,7 +10,7 @@ import pytest
 import fomkit
 from fomkit.files.op_csv import format_table
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.tables.registry import read_timings
+from fomkit.readers.registry import read_timings
 
 WORKBOOKS = {
     "v100.timings": "train/DeepBench_NV_V100",

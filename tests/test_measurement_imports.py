@@ -17,9 +17,9 @@ from test_cli import fail, succeed
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import Measurement
 from fomkit.files.write import write_table
-from fomkit.readers.imports import choose_import
 from fomkit.readers.measurements import import_measurements, read_measurements
 from fomkit.readers.records import IMPORTERS, format_benchmarker
+from fomkit.readers.registry import choose_import
 
 ENTRY = {
     "version": "v1.0", "author": "Stanford DAWN", "authorEmail": "", "framework": "MXNet 0.11.0",

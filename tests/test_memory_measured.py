@@ -21,7 +21,7 @@ from fomkit.core.model import STATE_TENSORS, Workload  # noqa: E402
 from fomkit.frontends.layers import COPIES  # noqa: E402
 from fomkit.frontends.profile import profile_workload  # noqa: E402
 from fomkit.frontends.torch.calls import FreedWatch  # noqa: E402
-from fomkit.frontends.torch.optimizers import made_byte  # noqa: E402
+from fomkit.frontends.torch.order import made_byte  # noqa: E402
 from fomkit.ops.resize import resize_ops  # noqa: E402
 from fomkit.plan.memory import Use, memory_use  # noqa: E402
 

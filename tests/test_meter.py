@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.readers.imports import choose_import
 from fomkit.readers.measurements import import_meter, read_measurements, read_meter, recognise_meter
+from fomkit.readers.registry import choose_import
 
 PLAIN = "time,power_w\n0,100\n10,200\n20,200\n"
 

@@ -249,7 +249,7 @@ def test_the_page_is_the_table(root) -> None:
     done = CliRunner().invoke(app, ["show", "--metrics", "--json"])
     content = json.loads(done.stdout)
     assert [one["name"] for one in content["metrics"]] == [one.name for one in METRICS]
-    from fomkit.output.glossary import metrics_page
+    from fomkit.output.docs import metrics_page
 
     page = (root / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert page == metrics_page(), "run 'python -m fomkit.cli.pages metrics > docs/metrics.md'"

@@ -15,7 +15,7 @@ from fomkit.prediction.cascade import add_times
 from fomkit.prediction.families import families
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.tables.registry import read_timings
+from fomkit.readers.registry import read_timings
 
 PEAKS = {
     "a100-sxm": {"fp32/vector": 19.5, "tf32/matrix": 156, "bf16/matrix": 312, "int8/matrix": 624},

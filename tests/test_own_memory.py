@@ -94,7 +94,7 @@ def test_an_update_that_nobody_asked_for_runs_as_its_device_has_it(model: ModelP
 
 def test_a_trace_notes_whether_an_implementation_was_asked_for() -> None:
     torch = pytest.importorskip("torch")
-    from fomkit.frontends.torch.optimizers import trace_update
+    from fomkit.frontends.torch.order import trace_update
 
     parameter = torch.nn.Parameter(torch.zeros(4))
     parameter.grad = torch.zeros(4)

@@ -23,11 +23,11 @@ from fomkit.plan.options import Options
 from fomkit.prediction.claims import utilisation_at
 from fomkit.profiles import machines
 from fomkit.profiles.evidence import with_fits, without_implausible
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.profiles.save_machine import save_machine
+from fomkit.readers.registry import read_timings
 from fomkit.readers.tables.neusight import read_neusight
-from fomkit.readers.tables.registry import read_timings
 from fomkit.verbs.machine_view import show_machine
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,9 +21,9 @@ from fomkit.files.yaml import load_document
 from fomkit.ops.check import check_table
 from fomkit.profiles.campaigns import find_profile
 from fomkit.profiles.evidence import others_of
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
-from fomkit.profiles.save_machine import save_machine
 from fomkit.profiles.suites import load_suite
 from fomkit.verbs.compare import estimates_content
 

@@ -21,7 +21,7 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine, Overhead
 from fomkit.core.model import ModelProfile
-from fomkit.output.ink import chart_file
+from fomkit.output.pages import chart_file
 from fomkit.plan.estimate import estimate
 from fomkit.plan.evidence import explain_ops
 from fomkit.plan.options import Options, change_machine

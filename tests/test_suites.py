@@ -17,7 +17,7 @@ import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.suite import Conditions
+from fomkit.core.job import Conditions
 from fomkit.merit.calibrated import rest_of, target_step
 from fomkit.merit.fom import MEANS, implied_weights, take_mean
 from fomkit.merit.rated_lines import deviations

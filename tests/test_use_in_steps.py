@@ -11,9 +11,8 @@ import pytest
 from fomkit.core.machine import Device, Machine
 from fomkit.plan.coverage import USES, Spread, Use, uses_of, widen_calls
 from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
-from fomkit.validation.calls import fit_uses
 from fomkit.validation.graphs import LabelFolder, shipped
-from fomkit.validation.neusight import OWN, compare_labels, known_calls
+from fomkit.validation.neusight import OWN, compare_labels, fit_uses, known_calls
 
 Z = 1.2815515655446004
 USE = {"library": Use(Spread(0.1, 0.2), Spread(0.05, 0.1))}

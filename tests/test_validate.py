@@ -24,13 +24,12 @@ from fomkit.profiles.metrics import METRICS
 from fomkit.validation import deepbench_folds as folds
 from fomkit.validation import graphs
 from fomkit.validation import scores as scoring
-from fomkit.validation.calls import scored_calls
 from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.deepbench_scores import SheetScores, dense_layer_scores, median_line, score_sheets
 from fomkit.validation.framework import FORWARD, accumulate, backward
 from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped
 from fomkit.validation.labels import GraphRow, read_single_calls, read_whole_models
-from fomkit.validation.neusight import OWN, compare_labels
+from fomkit.validation.neusight import OWN, compare_labels, scored_calls
 from fomkit.validation.scores import Aim, Range, check_aims, make_cases, read_aims
 from fomkit.validation.validate import megatron_figures, megatron_scores, validate
 

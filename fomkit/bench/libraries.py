@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.harness.tensorflow import makers as tensorflow_makers
+from fomkit.harness.tensorflow import worker as tensorflow
 from fomkit.harness.tensorflow.traffic import STREAM
 from fomkit.harness.torch import makers
 from fomkit.harness.torch.worker import Answer
@@ -142,7 +142,7 @@ LIBRARIES: Mapping[str, Library] = {
         {**_STREAM, "op": "aten::relu_", "read_byte": cell(4 * STREAM_NUMEL)},
     ),
     "tensorflow": Library(
-        "tensorflow", "TensorFlow", "fomkit.harness.tensorflow.worker", tensorflow_makers.knows_op,
+        "tensorflow", "TensorFlow", "fomkit.harness.tensorflow.worker", tensorflow.knows_op,
         {**_STREAM, "op": STREAM, "inputs": "2", "read_byte": cell(8 * STREAM_NUMEL)},
         words={
             "aten::relu": "Relu", "aten::add": "AddV2", "aten::tanh": "Tanh", "aten::sigmoid": "Sigmoid",
@@ -153,7 +153,7 @@ LIBRARIES: Mapping[str, Library] = {
             "aten::_log_softmax": "LogSoftmax", "aten::embedding": "ResourceGather",
             "aten::embedding_dense_backward": "UnsortedSegmentSum",
         },
-        unsupported=tensorflow_makers.UNSUPPORTED,
+        unsupported=tensorflow.UNSUPPORTED,
         notes=(
             "library: ops run in compiled graphs (tf.function); the call of the function is taken off, and no ops "
             "are fused, as a step fuses some",

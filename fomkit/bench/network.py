@@ -18,8 +18,7 @@ from fomkit.bench.network_ranks import LaunchedRank, LocalRanks, Place, Ranks, w
 from fomkit.bench.record import begun_machine, read_facts, read_moment, write_machine
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
-from fomkit.harness.collectives import SEND, SERVER, STREAM, op_of
-from fomkit.harness.torch.network import FORMS, SCHEMES, buffer_sizes
+from fomkit.harness.torch.network import FORMS, SCHEMES, SEND, SERVER, STREAM, buffer_sizes, op_of
 from fomkit.harness.torch.worker import Answer
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")

@@ -17,9 +17,8 @@ from fomkit.bench.libraries import Cells, Child
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.files.child_process import child_command
-from fomkit.harness.collectives import SEND, SERVER, op_of
 from fomkit.harness.torch.cases import Summary, summarise
-from fomkit.harness.torch.network import BUFFERS, SIZES_BYTE, Rank
+from fomkit.harness.torch.network import BUFFERS, SEND, SERVER, SIZES_BYTE, Rank, op_of
 from fomkit.harness.torch.worker import Answer
 from fomkit.readers.tables.links import Timed, links_of
 
@@ -47,14 +46,6 @@ def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Li
             timed.append((float(cells["message_byte"]), found.median_s, min(found.width, 1.0)))
     columns = list(zip(*timed, strict=True)) if timed else [(), (), ()]
     return links_of(Timed(*columns), tier, channel, source)
-
-
-def _noise(answers: Answers) -> str:
-    count, noisy, width = noise_of(answer["times"] for _, answer in answers if "times" in answer)
-    return (
-        f"noise: of {count} exchanges the median is known to ±{width:.1%} in the middle; "
-        f"{noisy} are wider than ±10 %"
-    )
 
 
 def _merged_rows(machine: Machine, channel: str, rows: pd.DataFrame) -> pd.DataFrame:
@@ -92,7 +83,12 @@ def with_network(
     links = [one for tier in ("node", "system") for one in link_of(answers, tier, channel, source)]
     new = {(link.tier, link.channel) for link in links}
     kept = [link for link in machine.links if (link.tier, link.channel) not in new]
-    notes = [f"network: {source}", f"{channel}: {_noise(answers)}" if rows else ""]
+    count, noisy, width = noise_of(answer["times"] for _, answer in answers if "times" in answer)
+    noise = (
+        f"{channel}: noise: of {count} exchanges the median is known to ±{width:.1%} in the middle; "
+        f"{noisy} are wider than ±10 %"
+    )
+    notes = [f"network: {source}", noise if rows else ""]
     skipped = Counter((cells["collective"], str(one["reason"])) for cells, one in answers if "reason" in one)
     notes += [f"{channel}, not timed: {count} {which}, {reason}" for (which, reason), count in skipped.items()]
     if rows and not links:

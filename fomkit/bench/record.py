@@ -22,8 +22,8 @@ from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
 from fomkit.harness.torch.cases import MEDIAN_LEVEL, summarise
 from fomkit.profiles.evidence import write_fits
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.save_machine import save_machine
 
 
 def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:

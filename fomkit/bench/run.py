@@ -26,9 +26,9 @@ from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.prediction.exact import settle_engines
 from fomkit.profiles.evidence import with_fits, write_fits
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-from fomkit.profiles.save_machine import save_machine
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -139,7 +139,7 @@ def _check_file(path: Path | None, verb: str, command: Command, only: str | None
     if path.suffix not in (*others, last):
         raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use {', '.join(others)} or {last}.")
     if command.draw is not None and path.suffix not in (".json", ".csv"):
-        from fomkit.output.ink import check_drawable
+        from fomkit.output.pages import check_drawable
 
         check_drawable(str(path))
 
@@ -160,7 +160,7 @@ def _file_content(result: Any, answer: Answer, command: Command, ending: str) ->
         from fomkit.output.files import to_csv, to_json
 
         return to_json(dict(answer.content)) if ending == ".json" else to_csv(list(answer.rows))
-    from fomkit.output.ink import chart_file
+    from fomkit.output.pages import chart_file
 
     return chart_file((command.draw or (lambda found: found))(result), ending)
 

@@ -23,8 +23,8 @@ from fomkit.cli.main import VERBS, app
 from fomkit.core.errors import Shown
 from fomkit.files.write import write_whole
 from fomkit.merit.measured_steps import Merit
+from fomkit.output.docs import fill_page, glossary_page, metrics_page
 from fomkit.output.files import to_json
-from fomkit.output.glossary import fill_page, glossary_page, metrics_page
 from fomkit.output.screen import Entry
 from fomkit.plan.content import Ends
 from fomkit.plan.transformer_step import RecipeRecord
@@ -44,7 +44,7 @@ RETURNED = (
     "fomkit.readers.measurements.ImportedMeasurements", "fomkit.bench.run.Measured",
     "fomkit.bench.network.NetworkMeasured", "fomkit.bench.input_rate.InputMeasured", "fomkit.core.interval.Span",
     "fomkit.core.machine.Machine", "fomkit.core.model.ModelProfile", "fomkit.core.model.Workload",
-    "fomkit.core.suite.Conditions",
+    "fomkit.core.job.Conditions",
 )  # fmt: skip
 """What functions give and take besides plain values."""
 
@@ -165,7 +165,7 @@ CONTENTS: Mapping[str, str] = {
     "scaling": "verbs.scaling:ScalingContent",
     "sensitivity": "whatif.sensitivity:SensitivityContent",
     "show": "verbs.model_view:ModelContent verbs.machine_view:MachineView verbs.machine_view:Machines "
-    "verbs.looks:NamedProfiles output.glossary:MetricsContent",
+    "verbs.looks:NamedProfiles output.docs:MetricsContent",
     "solve": "whatif.solve:SolveContent",
     "sweep": "whatif.sweep_result:SweepContent",
     "validate": "validation.validate:ValidationContent",

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.core.model import LastBatch, Workload
-from fomkit.ops.vocabulary import code_line
+from fomkit.ops.tables import code_line
 
 Framework = Literal["torch", "tensorflow", "keras_torch"]
 """PyTorch itself, Keras on TensorFlow, and Keras on PyTorch."""

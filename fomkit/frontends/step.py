@@ -12,8 +12,7 @@ from fomkit.core.model import Data, LastBatch, ModelProfile, Run
 from fomkit.files.op_csv import table_of_rows
 from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_counts, add_lines
 from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
-from fomkit.ops.tables import DIMENSIONS
-from fomkit.ops.vocabulary import join_lines
+from fomkit.ops.tables import DIMENSIONS, join_lines
 
 
 @dataclass(frozen=True)

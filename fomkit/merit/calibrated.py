@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_independent, at_level, divide_independent, multiply_independent
+from fomkit.core.job import Suite
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.suite import Suite
 from fomkit.merit.fom import FigureOfMerit, merit_of_rates
 from fomkit.merit.measured_steps import MeasuredStep, Reading, measured_step, read_row
 from fomkit.merit.rated_lines import RatedLine, rates_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, multiply_independent
+from fomkit.core.job import Phase, Suite, Workflow
 from fomkit.core.machine import EnergyScope, Machine, Price, Scope
-from fomkit.core.suite import Phase, Suite, Workflow
 from fomkit.core.units import DAY_S
 from fomkit.merit import measured_steps, rated_lines
 from fomkit.merit.measured_steps import Explained, MeasuredRuns

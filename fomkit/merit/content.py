@@ -46,30 +46,30 @@ def equation(terms: Sequence[Term], result: float, unit: str, digits: int = 6, f
     >>> equation([("", 287.2917, "ms"), ("×", 8001, "steps")], 2298.6208917, "s", factor=1e-3)
     '287.2917 ms × 8001 steps = 2298.62 s'
     """
-    shown, told = list[str](), format_number(result, digits)
+    texts, rounded = list[str](), format_number(result, digits)
     for more in range(digits + 1, 17):
-        shown = [format_number(one, len(str(one)) if isinstance(one, int) else more) for _, one, _ in terms]
+        texts = [format_number(one, len(str(one)) if isinstance(one, int) else more) for _, one, _ in terms]
         total = 0.0
-        for (sign, _, _), text in zip(terms, shown, strict=True):
+        for (sign, _, _), text in zip(terms, texts, strict=True):
             one = float(text.replace(",", ""))
             total = total * one if sign == "×" else total / one if sign == "÷" else total + one
-        if format_number(total * factor, digits) == told:
+        if format_number(total * factor, digits) == rounded:
             break
-    words = (" ".join(filter(None, (sign, text, of))) for (sign, _, of), text in zip(terms, shown, strict=True))
-    return f"{' '.join(words)} = {told}{'' if unit == '%' else ' '}{unit}"
+    words = (" ".join(filter(None, (sign, text, of))) for (sign, _, of), text in zip(terms, texts, strict=True))
+    return f"{' '.join(words)} = {rounded}{'' if unit == '%' else ' '}{unit}"
 
 
 def _recorded_time(one: Estimate, rows: Sequence[Measurement]) -> str:
     """Say what somebody measured of this model on this machine, and how much of it the device explains."""
-    own, told = (one.model.name, one.machine.name), []
+    own, records = (one.model.name, one.machine.name), []
     known = [row for row in rows if (row.model, row.machine) == own and row.quantity in RECORDED]
     of_device = replace(one, scope="device")
     for row in (row for row in known if not mismatch(row, of_device)):
         share = explained_share(row.quantity, quantity_of(one, row.quantity), row.value)
         explained = "" if share is None else f", of which the device explains {share:.1%}"
-        told.append(f"{row.value:g} {RECORDED[row.quantity]} ({row.date or 'no date'}){explained}")
+        records.append(f"{row.value:g} {RECORDED[row.quantity]} ({row.date or 'no date'}){explained}")
     other = f" at this batch, precision and scope, {len(known)} at others" if known else ""
-    return "; ".join(dict.fromkeys(told)) or f"none recorded{other}"
+    return "; ".join(dict.fromkeys(records)) or f"none recorded{other}"
 
 
 def _op_cells(one: Estimate) -> list[str]:
@@ -120,13 +120,13 @@ def _roll_up_cells(one: Estimate, interval: Interval) -> list[str]:
         return [*cells, *[lacking] * 4]
     training, epoch, samples = run.training_s.value, run.epoch_s.value, model.data.train_samples or 0
     steps: Term = ("×", int(run.steps_per_epoch or 0), "steps")
-    told = equation([("", wall, "ms"), steps], training, "s", factor=1e-3)
+    epoch_text = equation([("", wall, "ms"), steps], training, "s", factor=1e-3)
     besides = (("validation", run.validation_s), ("overheads", run.epoch_extra_s))
     others: list[Term] = [("+", span.value, f"s {name}") for name, span in besides if span and span.value]
-    told += f"; {equation([('', training, 's'), *others], epoch, 's')}" if others else ""
+    epoch_text += f"; {equation([('', training, 's'), *others], epoch, 's')}" if others else ""
     rest = samples % (one.sizes.get("batch") or 1)
     left = f", {rest} left {'for one more' if run.partial_step else 'over'}" if rest else ""
-    cells.append(f"{told} ({samples:,} samples ÷ {one.sizes.get('batch'):,}{left})")
+    cells.append(f"{epoch_text} ({samples:,} samples ÷ {one.sizes.get('batch'):,}{left})")
     if run.run_s is None or rate is None:
         return [*cells, *[lacking] * 3]
     start: list[Term] = [("+", run.startup_s.value, "s start-up")] if run.startup_s else []
@@ -158,10 +158,10 @@ def _ratio_cell(one: Estimate, baseline: Estimate, merit: FigureOfMerit | None, 
     left = left_out_alone([((baseline.machine.name, less), (one.machine.name, more))])
     alone = [f"{name} alone leaves out {', '.join(terms)}" for name, terms in left.items()]
     bound = ("at most " if more - less else "at least ") if len(alone) == 1 else ""
-    told = f"{bound}{equation(terms, ratio.value, 'times', 4)} ({interval(span_content(ratio), None)})"
+    ratio_text = f"{bound}{equation(terms, ratio.value, 'times', 4)} ({interval(span_content(ratio), None)})"
     many = f" over {len(merit.ratios)} models" if merit is not None and len(merit.ratios) > 1 else ""
     fom = [] if merit is None else [f"FOM{many}: {format_number(merit.value.value)}, {merit.mean}"]
-    return "; ".join([told, *alone, *fom])
+    return "; ".join([ratio_text, *alone, *fom])
 
 
 def method_steps(

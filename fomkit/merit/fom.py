@@ -20,7 +20,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.units import DAY_S
 
 if TYPE_CHECKING:
-    from fomkit.core.suite import Suite
+    from fomkit.core.job import Suite
 
 Numbers = Sequence[float]
 Mean = Callable[[Numbers, Numbers, Numbers], float]

@@ -11,10 +11,9 @@ from typing import Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, at_level
-from fomkit.core.job import Job
+from fomkit.core.job import OPTIMIZED, Category, Conditions, Job, Suite, SuiteLine
 from fomkit.core.machine import Basis, Machine, Party
 from fomkit.core.model import ModelProfile
-from fomkit.core.suite import OPTIMIZED, Category, Conditions, Suite, SuiteLine
 from fomkit.files.op_csv import format_table
 from fomkit.merit.fom import unit_per_day
 from fomkit.plan.estimate import Estimate, estimate

@@ -9,9 +9,9 @@ from typing import Literal
 
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span, at_level, left_out_alone, probability_above
+from fomkit.core.job import Conditions, FrozenRate, Suite
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.suite import Conditions, FrozenRate, Suite
 from fomkit.core.units import format_number
 from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, calibrate
@@ -179,6 +179,16 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
         for one in rated
         if one.unit_per_day is not None
     }
+
+
+def deviations_of(result: SuiteResult) -> tuple[tuple[str, str, str], ...]:
+    """Tell what differs from a condition of a line: line, machine and what, the baseline's first."""
+    return tuple(
+        (one.line.name, machine.name, what)
+        for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
+        for one in side
+        for what in one.deviations
+    )
 
 
 def merit_of(result: SuiteResult) -> FigureOfMerit | None:

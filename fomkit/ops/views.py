@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fomkit.ops.kinds import PRODUCT_KINDS, of_role
-from fomkit.ops.tables import PASSES
-from fomkit.ops.vocabulary import split_code_lines
+from fomkit.ops.tables import PASSES, split_code_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +29,8 @@ BELOW = " > "
 """Stands between the parts of a place in the code: file, function, line."""
 INSIDE = "/"
 """Stands between the parts of a scope."""
+BESIDE = "not the device"
+"""The part of a step that runs while the device computes: it counts only where it is the longer."""
 
 
 def scope_labels(ops: pd.DataFrame) -> list[str]:

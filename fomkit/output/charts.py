@@ -1,18 +1,110 @@
-"""The figures: a plain table in, a chart out."""
+"""The figures: a plain table in, a chart out; colours that colour-blind readers tell apart, axes with units."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, isfinite, log10
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from fomkit.core.units import format_number, format_quantity
-from fomkit.ops.vocabulary import BESIDE
-from fomkit.output import ink
+from fomkit.ops.views import BESIDE
 from fomkit.output.decisions import format_setting
+from fomkit.output.pages import check_plotting
 
 if TYPE_CHECKING:
     import altair as alt
+
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A00", "#767676")
+"""Okabe and Ito's palette (2008), which is told apart with any colour vision; its yellow, too pale on white, is
+darker, and grey stands for black, which would vanish on a dark page. The last is for what is left over."""
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
+GREY = "#808080"
+"""Lines that carry no data of their own: legible on white and on a dark page."""
+
+
+class Mark(NamedTuple):
+    """How something is drawn in all figures of a page."""
+
+    colour: str
+    shape: str
+
+
+KINDS: Mapping[str, Mark] = {
+    "conv": Mark("#0072B2", "circle"), "gemm": Mark("#D55E00", "square"), "sparse_gemm": Mark("#D55E00", "cross"),
+    "attention": Mark("#56B4E9", "triangle-up"), "rnn": Mark("#CC79A7", "diamond"),
+    "experts": Mark("#56B4E9", "cross"), "norm": Mark("#E69F00", "diamond"),
+    "pointwise": Mark("#009E73", "triangle-up"), "softmax": Mark("#8C7A00", "circle"),
+    "reduction": Mark("#8C7A00", "triangle-down"),
+    "pool": Mark("#8C7A00", "square"), "optimizer": Mark("#CC79A7", "cross"),
+    "embedding": Mark("#767676", "circle"), "copy": Mark("#767676", "square"),
+    "collective": Mark("#767676", "triangle-up"), "input": Mark("#767676", "triangle-down"),
+    "other": Mark("#767676", "cross"),
+}  # fmt: skip
+"""Kinds of work: one colour each where they are usually long, the shape tells those of one colour apart."""
+
+
+def _json_cell(value: Any) -> Any:
+    """Give a cell as JSON has it; what is not known is null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def values(frame: pd.DataFrame) -> alt.InlineData:
+    """Put a table into a figure; any number of rows, NaN as null."""
+    rows = [{str(name): _json_cell(cell) for name, cell in row.items()} for row in frame.to_dict("records")]
+    import altair as alt
+
+    data = alt.InlineData(values=[])
+    data["values"] = rows  # past the constructor, which would check every cell of it against a schema
+    return data
+
+
+def si(unit: str) -> str:
+    """Give a label of an axis: the number with its prefix, and the unit, as ``12 ms``."""
+    # d3's prefixes are SI's, so "k", "M", "µ" read as everywhere; a letter after a blank is the unit's prefix.
+    prefixed = f"replace(format(datum.value, '~s'), /([a-zA-Zµ])?$/, ' $1') + '{unit}'"
+    # But nobody says "2 ks".
+    return f"datum.value >= 1000 ? format(datum.value, ',') + ' s' : {prefixed}" if unit == "s" else prefixed
+
+
+def format_spans(frame: pd.DataFrame) -> list[str]:
+    """Write times with their intervals, row by row: columns ``time_s``, ``low_s`` and ``high_s`` [s].
+
+    >>> import pandas as pd
+    >>> format_spans(pd.DataFrame({"time_s": [0.0898], "low_s": [0.0756], "high_s": [0.108]}))
+    ['89.8 ms (75.6 ms to 108 ms)']
+    """
+    texts = []
+    for ends in zip(*(frame[name].tolist() for name in ("time_s", "low_s", "high_s")), strict=True):
+        value, low, high = (format_quantity(end, "time_s", 3) for end in ends)
+        texts.append(f"{value} ({'no spread stated' if ends[1] == ends[2] else f'{low} to {high}'})")
+    return texts
+
+
+def drawn(names: Sequence[str], marks: Mapping[str, Mark] | None = None) -> tuple[alt.Scale, alt.Scale]:
+    """Give a colour and a shape to each name: those of ``marks``, else of the palette in order."""
+    import altair as alt
+
+    most = len(COLOURS) - 1
+    found = [
+        marks[name] if marks is not None and name in marks else Mark(COLOURS[min(place, most)], SHAPES[place % 8])
+        for place, name in enumerate(names)
+    ]
+    colours, shapes = [one.colour for one in found], [one.shape for one in found]
+    return alt.Scale(domain=list(names), range=colours), alt.Scale(domain=list(names), range=shapes)
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Give the powers of ten between two numbers, for the lines of a logarithmic axis.
+
+    >>> decades(0.03, 200.0)
+    [0.1, 1.0, 10.0, 100.0]
+    """
+    return [10.0**power for power in range(ceil(log10(low)), floor(log10(high)) + 1)]
 
 
 WHAT = ("projected", "measured")
@@ -24,18 +116,18 @@ def compared(figures: pd.DataFrame) -> alt.LayerChart:
     `figures`: two rows a line: ``name`` (of the line), ``what`` (projected, measured), ``time_s``, ``low_s``,
     ``high_s``, and ``said`` (what may be claimed of it).
     """
-    ink.check_plotting("figures")
+    check_plotting("figures")
     import altair as alt
 
     ends = [*figures["low_s"].tolist(), *figures["high_s"].tolist()]
-    shown = figures.assign(time=ink.format_spans(figures))
+    shown = figures.assign(time=format_spans(figures))
     y = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(grid=True))
     offset = alt.YOffset("what:N", sort=list(WHAT))
-    colours, shapes = ink.drawn(WHAT, {"measured": ink.Mark("#D55E00", "diamond")})
+    colours, shapes = drawn(WHAT, {"measured": Mark("#D55E00", "diamond")})
     colour, shape = alt.Color("what:N", title=None, scale=colours), alt.Shape("what:N", title=None, scale=shapes)
-    x = alt.X("time_s:Q", title="time, on a logarithmic axis", axis=alt.Axis(labelExpr=ink.si("s"), tickCount=6),
+    x = alt.X("time_s:Q", title="time, on a logarithmic axis", axis=alt.Axis(labelExpr=si("s"), tickCount=6),
               scale=alt.Scale(type="log", domain=[min(ends) / 1.3, max(ends) * 1.3], nice=False))  # fmt: skip
-    base = alt.Chart(ink.values(shown))
+    base = alt.Chart(values(shown))
     spans = base.mark_rule(strokeWidth=2.5).encode(y=y, yOffset=offset, x="low_s:Q", x2="high_s:Q", color=colour)
     points = base.mark_point(filled=True, size=90, opacity=1).encode(
         y=y, yOffset=offset, x=x, color=colour, shape=shape,
@@ -58,7 +150,7 @@ def composition(parts: pd.DataFrame, by: str = KIND) -> alt.Chart:
     `parts`: one row per part of a bar: ``pass`` (or another term of the step), ``part``, ``time_s``; bars in the
     order of their first rows; `by`: what the parts are, as the legend says.
     """
-    ink.check_plotting("figures")
+    check_plotting("figures")
     import altair as alt
 
     sums = parts.groupby("part", sort=False)["time_s"].sum().sort_values(ascending=False)
@@ -67,17 +159,17 @@ def composition(parts: pd.DataFrame, by: str = KIND) -> alt.Chart:
         parts = parts.assign(part=parts["part"].where(~parts["part"].isin(small), REST))
         parts = parts.groupby(["pass", "part"], sort=False)[["time_s"]].sum().reset_index()
     keys = [*(name for name in sums.index if name in set(parts["part"])), *([REST] if len(small) > 1 else [])]
-    marks = {BESIDE: ink.Mark("#B8B8B8", ink.SHAPES[0]), REST: ink.Mark(ink.COLOURS[-1], ink.SHAPES[1])}
-    colour, _ = ink.drawn(keys, {**(ink.KINDS if by == KIND else {}), **marks})
+    marks = {BESIDE: Mark("#B8B8B8", SHAPES[0]), REST: Mark(COLOURS[-1], SHAPES[1])}
+    colour, _ = drawn(keys, {**(KINDS if by == KIND else {}), **marks})
     shown = parts.assign(
         place=parts["part"].map(keys.index), time=[format_quantity(time, "time_s", 3) for time in parts["time_s"]]
     )
     chart: alt.Chart = (
-        alt.Chart(ink.values(shown))
+        alt.Chart(values(shown))
         .mark_bar(stroke="white", strokeWidth=0.5)
         .encode(
             y=alt.Y("pass:N", title=None, sort=None),
-            x=alt.X("time_s:Q", title="time in one step", axis=alt.Axis(labelExpr=ink.si("s"), tickCount=5)),
+            x=alt.X("time_s:Q", title="time in one step", axis=alt.Axis(labelExpr=si("s"), tickCount=5)),
             color=alt.Color("part:N", title=None, scale=colour),
             order=alt.Order("place:Q"),
             tooltip=[alt.Tooltip("pass:N"), alt.Tooltip("part:N", title=by), alt.Tooltip("time:N", title="time")],
@@ -94,7 +186,7 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
     together), ``op`` and ``pass_name``; roles in the order in which they are stacked; `capacity_byte`: what the
     device holds [byte]; drawn where it is not far above the peak.
     """
-    ink.check_plotting("figures")
+    check_plotting("figures")
     import altair as alt
 
     roles = list(dict.fromkeys(live["role"].astype(str)))
@@ -104,12 +196,12 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
     x = alt.X("id:Q", title="ops of the step, in the order they run", axis=alt.Axis(format="~s", tickCount=8),
               scale=alt.Scale(nice=False))  # fmt: skip
     areas = (
-        alt.Chart(ink.values(shown))
+        alt.Chart(values(shown))
         .mark_area(interpolate="step-after", opacity=0.9)
         .encode(
             x=x,
-            y=alt.Y("byte:Q", title="memory", stack=True, axis=alt.Axis(labelExpr=ink.si("B"), tickCount=5)),
-            color=alt.Color("role:N", title=None, scale=ink.drawn(roles)[0]),
+            y=alt.Y("byte:Q", title="memory", stack=True, axis=alt.Axis(labelExpr=si("B"), tickCount=5)),
+            color=alt.Color("role:N", title=None, scale=drawn(roles)[0]),
             order=alt.Order("place:Q"),
         )
     )
@@ -118,14 +210,14 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
         alt.Tooltip("together:N"), alt.Tooltip("op:N"), alt.Tooltip("pass_name:N", title="pass"),
         alt.Tooltip("id:Q", title="ops so far"),
     ]  # fmt: skip
-    moments = alt.Chart(ink.values(whole)).mark_rule(opacity=0, strokeWidth=4).encode(
+    moments = alt.Chart(values(whole)).mark_rule(opacity=0, strokeWidth=4).encode(
         x=x, y="all_byte:Q", tooltip=tooltip
     )  # fmt: skip
     chart: alt.LayerChart = areas + moments
     if capacity_byte is not None and capacity_byte < 3 * float(live["all_byte"].max()):
-        holds = alt.Chart(ink.values(pd.DataFrame({"byte": [capacity_byte], "said": ["the device holds"]})))
-        edge = holds.mark_rule(color=ink.GREY, strokeDash=[6, 4], strokeWidth=1.5).encode(y="byte:Q")
-        name = holds.mark_text(align="left", baseline="bottom", dx=6, dy=-3, color=ink.GREY)
+        holds = alt.Chart(values(pd.DataFrame({"byte": [capacity_byte], "said": ["the device holds"]})))
+        edge = holds.mark_rule(color=GREY, strokeDash=[6, 4], strokeWidth=1.5).encode(y="byte:Q")
+        name = holds.mark_text(align="left", baseline="bottom", dx=6, dy=-3, color=GREY)
         chart = chart + edge + name.encode(y="byte:Q", x=alt.value(0), text="said:N")
     return chart.properties(width=640, height=300)
 
@@ -139,11 +231,11 @@ def pareto(groups: pd.DataFrame) -> alt.LayerChart:
     `groups`: one row per op and pass, the longest op first: ``name``, ``pass``, ``pass_s`` [s]; and of all passes
     of the op ``time_s``, ``low_s``, ``high_s``, ``share`` of the step, ``reached`` (share with all ops before it).
     """
-    ink.check_plotting("figures")
+    check_plotting("figures")
     import altair as alt
 
     shown = groups.assign(
-        time=ink.format_spans(groups),
+        time=format_spans(groups),
         share_said=[f"{share:.1%}" for share in groups["share"]],
         reached_said=[f"{reached:.0%}" for reached in groups["reached"]],
         place=groups["pass"].map({name: place for place, name in enumerate(PASSES)}),
@@ -155,14 +247,14 @@ def pareto(groups: pd.DataFrame) -> alt.LayerChart:
         alt.Tooltip("reached_said:N", title="with those above"), alt.Tooltip("pass:N"),
     ]  # fmt: skip
     passes = [name for name in PASSES if name in set(groups["pass"])]
-    bars = alt.Chart(ink.values(shown)).mark_bar().encode(
+    bars = alt.Chart(values(shown)).mark_bar().encode(
         y=y,
-        x=alt.X("pass_s:Q", title="time in one step", axis=alt.Axis(labelExpr=ink.si("s"), tickCount=5)),
-        color=alt.Color("pass:N", title=None, scale=ink.drawn(passes)[0]),
+        x=alt.X("pass_s:Q", title="time in one step", axis=alt.Axis(labelExpr=si("s"), tickCount=5)),
+        color=alt.Color("pass:N", title=None, scale=drawn(passes)[0]),
         order=alt.Order("place:Q"),
         tooltip=tooltip,
     )  # fmt: skip
-    whole = alt.Chart(ink.values(shown.drop_duplicates("name")))
+    whole = alt.Chart(values(shown.drop_duplicates("name")))
     ends = whole.mark_rule(strokeWidth=1.5).encode(y=y, x="low_s:Q", x2="high_s:Q")
     label = whole.mark_text(align="left", dx=5).encode(y=y, x="high_s:Q", text="reached_said:N")
     chart: alt.LayerChart = (bars + ends + label).properties(width=640, height=22 * groups["name"].nunique())
@@ -177,16 +269,6 @@ TOOLTIP = {
     "time_source": "its time is", "bound": "bound by",
 }  # fmt: skip
 """Columns that a reader sees of an op under the pointer, and what they are called there."""
-
-
-def _with_labels(ops: pd.DataFrame) -> pd.DataFrame:
-    """Add what a reader sees, as text."""
-    return ops.assign(
-        time=ink.format_spans(ops),
-        share_said=[f"{share:.2%}" for share in ops["share"]],
-        rate=[format_quantity(rate, "flop_per_s", 3) for rate in ops["flop_per_s"]],
-        intensity_said=[format_number(intensity, 3) for intensity in ops["intensity"]],
-    )
 
 
 def heights(ops: pd.DataFrame, roofs: pd.DataFrame) -> tuple[float, float]:
@@ -213,22 +295,28 @@ def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
     ``time_source``, ``bound``; `roofs`: ``roof`` (its name and peak), ``flop_per_s`` and ``byte_per_s`` of each
     number format and engine.
     """
-    ink.check_plotting("figures")
+    check_plotting("figures")
     import altair as alt
 
     kinds = ops.groupby("kind", sort=False)["share"].sum().sort_values(ascending=False).index.tolist()
-    colour, shape = ink.drawn(kinds, ink.KINDS)
+    colour, shape = drawn(kinds, KINDS)
     known = [*ops["intensity"].tolist(), *(roofs["flop_per_s"] / roofs["byte_per_s"]).tolist()]
     low, high = min(known) / 2, max(known) * 3
     least, most = heights(ops, roofs)
     x = alt.X("intensity:Q", title="arithmetic intensity (FLOP per byte)",
               scale=alt.Scale(type="log", domain=[low, high], nice=False),
-              axis=alt.Axis(format="~g", values=ink.decades(low, high)))  # fmt: skip
+              axis=alt.Axis(format="~g", values=decades(low, high)))  # fmt: skip
     y = alt.Y("flop_per_s:Q", title="rate reached",
               scale=alt.Scale(type="log", domain=[least, most], nice=False, clamp=True),
-              axis=alt.Axis(labelExpr=ink.si("FLOP/s"), values=ink.decades(least, most)))  # fmt: skip
+              axis=alt.Axis(labelExpr=si("FLOP/s"), values=decades(least, most)))  # fmt: skip
+    labelled = ops.assign(
+        time=format_spans(ops),
+        share_said=[f"{share:.2%}" for share in ops["share"]],
+        rate=[format_quantity(rate, "flop_per_s", 3) for rate in ops["flop_per_s"]],
+        intensity_said=[format_number(intensity, 3) for intensity in ops["intensity"]],
+    )
     picked = alt.selection_point(fields=["kind"], bind="legend", name="kinds")
-    points = alt.Chart(ink.values(_with_labels(ops)), name="ops").mark_point(filled=True, strokeWidth=1).encode(
+    points = alt.Chart(values(labelled), name="ops").mark_point(filled=True, strokeWidth=1).encode(
         x=x, y=y,
         color=alt.Color("kind:N", title=None, scale=colour),
         shape=alt.Shape("kind:N", title=None, scale=shape),
@@ -237,18 +325,18 @@ def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
         opacity=alt.condition(picked, alt.value(0.75), alt.value(0.06)),
         tooltip=[alt.Tooltip(f"{name}:N", title=title) for name, title in TOOLTIP.items()],
     ).add_params(picked)  # fmt: skip
-    corners = alt.Chart(ink.values(_corners(roofs, low, high)))
-    lines = corners.mark_line(color=ink.GREY, strokeWidth=1.5).encode(x="x:Q", y="y:Q", detail="roof:N")
+    corners = alt.Chart(values(_corners(roofs, low, high)))
+    lines = corners.mark_line(color=GREY, strokeWidth=1.5).encode(x="x:Q", y="y:Q", detail="roof:N")
     # Nothing reaches a peak at few flop per byte, so its name has room there.
-    named = alt.Chart(ink.values(roofs.assign(start=low, ridge=roofs["flop_per_s"] / roofs["byte_per_s"])))
-    label = named.mark_text(align="left", baseline="bottom", dx=4, dy=-3, color=ink.GREY)
+    named = alt.Chart(values(roofs.assign(start=low, ridge=roofs["flop_per_s"] / roofs["byte_per_s"])))
+    label = named.mark_text(align="left", baseline="bottom", dx=4, dy=-3, color=GREY)
     labels = label.encode(x="start:Q", y="flop_per_s:Q", text="roof:N")
-    leader = named.mark_rule(color=ink.GREY, strokeDash=[2, 4])
+    leader = named.mark_rule(color=GREY, strokeDash=[2, 4])
     leaders = leader.encode(x="start:Q", x2="ridge:Q", y="flop_per_s:Q")
     memory = roofs.drop_duplicates("byte_per_s")
     said = [f"memory {format_quantity(rate, 'byte_per_s', 3)}" for rate in memory["byte_per_s"]]
     memory = memory.assign(x=low, y=low * memory["byte_per_s"], said=said)
-    slope = alt.Chart(ink.values(memory)).mark_text(align="left", baseline="top", dx=8, dy=4, color=ink.GREY)
+    slope = alt.Chart(values(memory)).mark_text(align="left", baseline="top", dx=8, dy=4, color=GREY)
     slopes = slope.encode(x="x:Q", y="y:Q", text="said:N")
     chart: alt.LayerChart = (leaders + lines + labels + slopes + points).properties(width=640, height=380)
     return chart
@@ -265,7 +353,7 @@ def scaling(points: pd.DataFrame) -> alt.LayerChart:
     `points`: one row per mode and number of devices: ``mode``, ``devices``, ``speedup``, ``low``, ``high``,
     ``efficiency``, ``step_s``, ``ideal`` (the speed-up without any loss) and ``limit``.
     """
-    ink.check_plotting("figures")
+    check_plotting("figures")
     import altair as alt
 
     modes = list(dict.fromkeys(points["mode"].astype(str)))
@@ -279,9 +367,9 @@ def scaling(points: pd.DataFrame) -> alt.LayerChart:
               axis=alt.Axis(format="~s", values=doubled(points["devices"].max())))  # fmt: skip
     y = alt.Y("speedup:Q", title="times as fast as one", scale=alt.Scale(type="log", base=2),
               axis=alt.Axis(format="~g", values=doubled(points["ideal"].max())))  # fmt: skip
-    colours, shapes = ink.drawn(modes)
+    colours, shapes = drawn(modes)
     colour = alt.Color("mode:N", title=None, scale=colours)
-    base = alt.Chart(ink.values(shown))
+    base = alt.Chart(values(shown))
     lines = base.mark_line().encode(x=x, y=y, color=colour)
     spans = base.mark_rule(strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q", color=colour)
     dots = base.mark_point(filled=True, size=70, opacity=1).encode(
@@ -292,13 +380,11 @@ def scaling(points: pd.DataFrame) -> alt.LayerChart:
             alt.Tooltip("limit:N", title="limited by"),
         ],
     )  # fmt: skip
-    ideal = base.mark_line(color=ink.GREY, strokeDash=[6, 4]).encode(x=x, y="ideal:Q")
+    ideal = base.mark_line(color=GREY, strokeDash=[6, 4]).encode(x=x, y="ideal:Q")
     chart: alt.LayerChart = (ideal + lines + spans + dots).properties(width=640, height=320)
     return chart
 
 
-LOWER, HIGHER = "#0072B2", "#E69F00"
-"""Blue and orange of Okabe and Ito, told apart with any colour vision; labels say the same."""
 ENDS = ("the lower value", "the higher value")
 MOST = 15
 """Parameters drawn: the first ones."""
@@ -349,7 +435,7 @@ def tornado(table: pd.DataFrame, middle: float, title: str, figure: str) -> alt.
     ]  # fmt: skip
     colour = alt.Color(
         "end:N", title="parameter at", sort=list(ENDS), legend=alt.Legend(orient="bottom"),
-        scale=alt.Scale(domain=list(ENDS), range=[LOWER, HIGHER]),
+        scale=alt.Scale(domain=list(ENDS), range=list(COLOURS[:2])),
     )  # fmt: skip
     drawn = base.mark_bar(height={"band": 0.7}).encode(x=x, x2="from:Q", y=y, color=colour, tooltip=hover)
     rises = alt.datum.change >= 0
@@ -357,6 +443,6 @@ def tornado(table: pd.DataFrame, middle: float, title: str, figure: str) -> alt.
     # Their names let a narrow page leave them out.
     right = text.transform_filter(rises).mark_text(align="left", dx=4).properties(name="ends_right")
     left = text.transform_filter(alt.datum.change < 0).mark_text(align="right", dx=-4).properties(name="ends_left")
-    line = alt.Chart(pd.DataFrame({"figure": [middle]})).mark_rule(color=ink.GREY).encode(x="figure:Q")
+    line = alt.Chart(pd.DataFrame({"figure": [middle]})).mark_rule(color=GREY).encode(x="figure:Q")
     layers = alt.LayerChart(layer=[drawn, left, right, line])
     return layers.properties(title=title, width=520, height=26 * len(order))

@@ -144,16 +144,14 @@ def _add_tables(page: Page, tables: view.Tables) -> None:
         page.line(f"corrected or explained in a note: {tables['corrected']:,} rows")
 
 
-def _decades(ends: Sequence[float] | None) -> str:
-    return "unknown" if ends is None or ends[0] <= 0 else f"{math.log10(ends[1] / ends[0]):.1f}"
-
-
 def _coverage_cells(family: ShapeCoverage, works: Sequence[_Work], wide: bool, spacings: int) -> Iterator[str]:
     yield from (*_family(family), f"{family['ops']:,}")
     for name in works if wide else ():
         ends = family[name]
         yield "unknown" if ends is None else " … ".join(format_quantity(end, name, 2) for end in ends)
-    yield from (_decades(family[name]) for name in works)
+    for name in works:
+        ends = family[name]
+        yield "unknown" if ends is None or ends[0] <= 0 else f"{math.log10(ends[1] / ends[0]):.1f}"
     yield ", ".join(f"{distance:.2f}" for distance in (family["spacing"] or ())[:spacings]) or "no fit"
     share = family["near_flop_share"]
     yield f"{family['near']} of {family['reference']}" if family["reference"] else "none asked"

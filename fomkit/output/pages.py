@@ -1,19 +1,26 @@
-"""A report as plain records, and as one HTML file that needs nothing else: every name stays text."""
+"""A report as plain records, and as one HTML file that needs nothing else: every name stays text.
+
+A chart as a file of its own.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fomkit.output.ink import check_plotting
+from fomkit.core.errors import FomkitError, install_hint
 from fomkit.profiles.locate import kept
+
+if TYPE_CHECKING:
+    import altair as alt
 
 
 class Head(NamedTuple):
@@ -155,6 +162,51 @@ class Book:
     merits: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     aside: str = ""
+
+
+def check_plotting(where: str, *more: str) -> None:
+    """Raise unless the plotting library is installed, and ``more``; better before the work than after it.
+
+    Raises FomkitError with the command that installs all of them.
+    """
+    from importlib.util import find_spec
+
+    absent = [name for name in ("altair", *more) if find_spec(name) is None]
+    if absent:
+        raise FomkitError(where, f"needs {', '.join(absent)}, not installed here. Run: {install_hint('report')}")
+
+
+ENDINGS = (".html", ".png", ".svg")
+SCALE = 2.0
+"""Points of a PNG for each of the drawing."""
+
+
+class _Harmless(json.JSONEncoder):
+    """Names of strangers stand inside a script element, which ``</script>`` would end."""
+
+    def encode(self, o: object) -> str:
+        return super().encode(o).replace("<", "\\u003c")
+
+
+def check_drawable(where: str) -> None:
+    """Raise when the libraries that draw are not installed.
+
+    Raises FomkitError with the command that installs them.
+    """
+    check_plotting(where, "vl_convert")
+
+
+def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:
+    """Give the content of a chart's file: HTML that needs no network, PNG or SVG."""
+    text, picture = io.StringIO(), io.BytesIO()
+    if ending == ".png":
+        chart.save(picture, format="png", scale_factor=SCALE)
+        return picture.getvalue()
+    if ending == ".svg":
+        chart.save(text, format="svg")
+    else:
+        chart.save(text, format="html", inline=True, json_kwds={"cls": _Harmless})
+    return text.getvalue()
 
 
 LIBRARIES = ("itables", "jinja2", "vl_convert")

@@ -17,7 +17,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.pricing import add_costs, split_recurrent
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, LINE, TIMES, column_names
-from fomkit.ops.vocabulary import BESIDE
+from fomkit.ops.views import BESIDE
 from fomkit.plan.content import Ends, span_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import Estimate

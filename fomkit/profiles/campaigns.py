@@ -15,9 +15,9 @@ from pydantic import Field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
+from fomkit.core.job import Phase, Workflow
 from fomkit.core.machine import Basis
 from fomkit.core.model import EpochsToTarget
-from fomkit.core.suite import Phase, Workflow
 from fomkit.files.op_csv import read_numbered_table
 from fomkit.files.yaml import load_document
 from fomkit.ops.check import check_table, row_place

@@ -16,9 +16,9 @@ from pydantic_core import PydanticCustomError
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Price, Scope
-from fomkit.core.units import ITEM_BYTE, MONEY_PER, UNITS
+from fomkit.core.units import ITEM_BYTE, MONEY_PER, UNITS, exact_quantity
 from fomkit.files.yaml import Document
-from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, PerFlop, Power, Record, parsed
+from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, PerFlop, Power, Record, known, parsed
 
 
 def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
@@ -220,6 +220,42 @@ def energy_of(document: Document, record: EnergyRecord | None, node_devices: int
     )
     _check(document, energy)
     return energy
+
+
+def stated(name: str, fact: Fact | None, dimension: str) -> dict[str, str]:
+    """Write a fact under its name, with its interval, basis and source; nothing where nobody stated it."""
+    if fact is None:
+        return {}
+    ends = {} if fact.low == fact.high else {"low": fact.low, "high": fact.high}
+    figures = {name: fact.value, **ends}
+    written = {key: exact_quantity(value, dimension) for key, value in figures.items()}
+    return {**written, "basis": fact.basis, "source": fact.source}
+
+
+def _average_content(power: AveragePower) -> dict[str, Any]:
+    devices = power.devices if power.scope != "chip" else None
+    conditions = known({"batch": power.batch, "precision": power.precision, "devices": devices})
+    start = {"workload": power.workload, **conditions, "scope": power.scope}
+    return {**start, **stated("power", power.power_w, "power_w")}
+
+
+def energy_content(energy: Energy) -> dict[str, Any]:
+    """Put what is known of energy in the form of the YAML file; what is unknown stays absent."""
+    per_flop = [
+        {"dtype": one.dtype, **known({"engine": one.engine}), **stated("energy", one.joule, "joule_per_flop")}
+        for one in energy.per_flop
+    ]
+    content = {
+        "scope": energy.scope,
+        "devices": energy.devices if energy.scope != "chip" else None,
+        "process": None if energy.process_m is None else exact_quantity(energy.process_m, "length_m"),
+        "idle": stated("power", energy.idle_w, "power_w"),
+        "per_flop": per_flop,
+        "per_byte": stated("energy", energy.byte_j, "joule_per_byte"),
+        "average": [_average_content(one) for one in energy.average],
+        "limit": stated("power", energy.limit_w, "power_w"),
+    }
+    return known(content)
 
 
 _CODES = """

@@ -1,17 +1,23 @@
-"""What a machine file may say, field by field, and the machine that it makes; see docs/profiles.md."""
+"""What a machine file may say, field by field, the machine that it makes, and that machine back to its files.
+
+See docs/profiles.md. Loading what was saved gives the same machine.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Basis, Device, Link, Machine, Overhead, Party, Peak, Tier
+from fomkit.core.units import exact_quantity
 from fomkit.files.csv import check_beside
-from fomkit.files.op_csv import empty_table, read_numbered_table
-from fomkit.files.yaml import Document, load_document
+from fomkit.files.op_csv import empty_table, format_table, read_numbered_table
+from fomkit.files.write import write_set
+from fomkit.files.yaml import Document, format_document, load_document
 from fomkit.ops.check import check_table
 from fomkit.profiles.facts import (
     Ended,
@@ -20,11 +26,13 @@ from fomkit.profiles.facts import (
     OneWord,
     PriceRecord,
     SomeByte,
+    energy_content,
     energy_of,
     fact_of,
+    price_content,
     price_of,
+    stated,
 )
-from fomkit.profiles.locate import is_file, locate
 from fomkit.profiles.records import (
     AlsoText,
     Byte,
@@ -36,11 +44,15 @@ from fomkit.profiles.records import (
     check_record,
     check_schema,
     fields_of,
+    known,
     parsed,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+SCHEMA = "fomkit/machine/1"
 
 
 class PeakRecord(Ended):
@@ -215,9 +227,6 @@ class MachineRecord(Record):
     notes: list[str] = []
 
 
-SCHEMA = "fomkit/machine/1"
-
-
 def _device(record: DeviceRecord) -> Device:
     peaks = tuple(
         Peak(one.dtype, one.engine, rate, one.accumulate_dtype)
@@ -286,7 +295,8 @@ def link_of(record: LinkRecord) -> Link:
     return check_rates(link, "")
 
 
-def _check_inside(document: Document, keys: tuple[str | int, ...], name: str, what: str) -> None:
+def check_inside(document: Document, keys: tuple[str | int, ...], name: str, what: str) -> None:
+    """Raise unless a file that a document names lies in its folder."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise document.error(keys, f"{what} {name!r} must lie in the folder of this file. Give its name only.")
 
@@ -296,34 +306,13 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
 
     tables = []
     for index, name in enumerate(names):
-        _check_inside(document, ("timings", index), name, "timings")
+        check_inside(document, ("timings", index), name, "timings")
         path = document.path.parent / name
         check_beside(path, document.path)
         table = read_numbered_table(path, "TIMINGS")
         check_table(table, "TIMINGS", str(path))
         tables.append(table)
     return pd.concat(tables, ignore_index=True) if tables else empty_table("TIMINGS")
-
-
-def device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:
-    """Find the machine file that ``device: NAME`` means: beside this file, else by its name."""
-    where = document.where(("device",))
-    _check_inside(document, ("device",), name, "the device")
-    endings = ("", ".yaml", ".yml")
-    beside = [path for ending in endings if is_file(path := document.path.parent / f"{name}{ending}")]
-    found = next((path for path in beside if not path.samefile(document.path)), None)
-    try:
-        path = found or locate(name, "machine_profiles")
-    except FomkitError as error:
-        if not beside:
-            raise FomkitError(where, f"the device {name!r}: {error.what}") from error
-        path = document.path
-    if any(path.samefile(one) for one in named_by):
-        chain = " → ".join(one.name for one in (*named_by, path))
-        raise FomkitError(
-            where, f"the device is the machine itself: {chain}. Name a machine that states its device."
-        )
-    return path
 
 
 def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
@@ -357,3 +346,97 @@ def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
         what = "states an origin, but the device is another machine's. Leave out one of them."
         raise document.error(("origin",), what)
     return machine, record.timings, of, document
+
+
+def _device_content(device: Device) -> dict[str, Any]:
+    memory: dict[str, str] = {}
+    if device.capacity_byte:
+        memory["capacity"] = exact_quantity(device.capacity_byte.value, "byte")
+    if device.byte_per_s:
+        memory |= stated("bandwidth", device.byte_per_s, "byte_per_s")
+    elif device.capacity_byte:
+        memory |= {"basis": device.capacity_byte.basis, "source": device.capacity_byte.source}
+    fresh: dict[str, str] = {}
+    if device.fresh_byte_per_s and device.fresh_above_byte:
+        above = exact_quantity(device.fresh_above_byte, "byte")
+        fresh = {"above": above, **stated("fresh", device.fresh_byte_per_s, "byte_per_s")}
+    units: dict[str, Any] = {}
+    if device.units and device.cache_byte:
+        units = {"count": int(device.units.value), **stated("cache", device.cache_byte, "byte")}
+    peaks = [
+        {**known({name: getattr(peak, name) for name in ("dtype", "engine", "accumulate_dtype")}),
+         **stated("rate", peak.rate, "flop_per_s")}
+        for peak in device.peaks
+    ]  # fmt: skip
+    content = {
+        "architecture": device.architecture,
+        "peak": peaks,
+        "memory": memory,
+        "launch": stated("per_op", device.launch_s, "time_s"),
+        "allocator": fresh,
+        "from_host": stated("bandwidth", device.host_byte_per_s, "byte_per_s"),
+        "units": units,
+    }
+    return known(content)
+
+
+def _overhead_content(overhead: Overhead) -> dict[str, str]:
+    content = {"name": overhead.name, "per": overhead.per}
+    if overhead.share is not None:
+        percent = f"{100 * overhead.share.value:.12g} %"
+        return {**content, "share": percent, "basis": overhead.share.basis, "source": overhead.share.source}
+    return {**content, **stated("time", overhead.time_s, "time_s")}
+
+
+def _link_content(link: Link) -> dict[str, object]:
+    low, high = link.alpha_range_s or (None, None)
+    slow, fast = link.range_byte_per_s or (None, None)
+    figures: dict[str, tuple[float | None, str]] = {
+        "messages_from": (link.least_byte, "byte"),
+        "messages_to": (link.most_byte, "byte"),
+        "alpha": (link.alpha_s, "time_s"),
+        "alpha_low": (low, "time_s"),
+        "alpha_high": (high, "time_s"),
+        "bandwidth": (link.byte_per_s, "byte_per_s"),
+        "low": (slow, "byte_per_s"),
+        "high": (fast, "byte_per_s"),
+        "serialise": (link.serialise_byte_per_s, "byte_per_s"),
+    }
+    written = {name: exact_quantity(one, unit) for name, (one, unit) in figures.items() if one is not None}
+    basis = {"basis": link.basis} if link.basis != "published" else {}
+    start = {"tier": link.tier, **known({"channel": link.channel, "joins": link.joins}), **written}
+    return {**start, "direction": link.direction, **basis, "source": link.source}
+
+
+def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
+    """Put a machine's facts in the form of its YAML file; what is unknown stays absent."""
+    content: dict[str, Any] = {
+        "schema": SCHEMA,
+        "name": "-".join(machine.name.split()),  # of a file or workbook, whose names may have spaces
+        "title": machine.title,
+        **known({"year": machine.year}),
+        "party": machine.party,
+        "device": _device_content(machine.device),
+        **({"origin": _device_content(machine.origin)} if machine.origin is not None else {}),
+    }
+    system = {"nodes": machine.system_nodes, "availability": float(machine.availability)}
+    facts = {
+        "node": known({"devices": machine.node_devices}),
+        "system": None if machine.system_nodes is None else system,
+        "host": None if machine.host_op_s is None else stated("per_op", machine.host_op_s, "time_s"),
+        "links": [_link_content(link) for link in machine.links],
+        "overheads": [_overhead_content(overhead) for overhead in machine.overheads],
+        "energy": None if machine.energy is None else energy_content(machine.energy),
+        "price": None if machine.price is None else price_content(machine.price),
+    }
+    return {**content, **known(facts), "timings": timings, **known({"notes": list(machine.notes)})}
+
+
+def save_machine(machine: Machine, path: Path) -> list[Path]:
+    """Write NAME.yaml and, where there are timings, NAME.timings.csv: both or none.
+
+    Gives a list: the files written.
+    """
+    timings = path.with_name(f"{path.stem}.timings.csv")
+    tables = {timings: format_table(machine.timings, "TIMINGS")} if len(machine.timings) else {}
+    return write_set({path: format_document(machine_content(machine, [table.name for table in tables])), **tables})

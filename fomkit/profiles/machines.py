@@ -20,10 +20,12 @@ from fomkit.core.machine import Machine
 from fomkit.files.write import write_whole
 from fomkit.ops.tables import TABLES, in_order
 from fomkit.prediction.estimates import cached
-from fomkit.profiles.locate import is_shipped, kept_profile, locate
+from fomkit.profiles.locate import is_file, is_shipped, kept_profile, locate
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fomkit.files.yaml import Document
 
 
 FITS_SCHEMA = "fomkit/fits/5"
@@ -144,18 +146,41 @@ def load_machine(name: str | Path) -> Machine:
     return replace(machine, asked_as=str(name)) if path.name.startswith(f"{name}-") else machine
 
 
+def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:
+    """Find the machine file that ``device: NAME`` means: beside this file, else by its name."""
+    from fomkit.profiles.machine_record import check_inside
+
+    where = document.where(("device",))
+    check_inside(document, ("device",), name, "the device")
+    endings = ("", ".yaml", ".yml")
+    beside = [path for ending in endings if is_file(path := document.path.parent / f"{name}{ending}")]
+    found = next((path for path in beside if not path.samefile(document.path)), None)
+    try:
+        path = found or locate(name, FOLDER)
+    except FomkitError as error:
+        if not beside:
+            raise FomkitError(where, f"the device {name!r}: {error.what}") from error
+        path = document.path
+    if any(path.samefile(one) for one in named_by):
+        chain = " → ".join(one.name for one in (*named_by, path))
+        raise FomkitError(
+            where, f"the device is the machine itself: {chain}. Name a machine that states its device."
+        )
+    return path
+
+
 def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
     """Load a machine file that these files, the outermost first, name as their device."""
     beside = path.with_name(f"{path.stem}.fits.json")
     shipped = is_shipped(beside, FOLDER)
 
     def read() -> tuple[Machine, list[str]]:
-        from fomkit.profiles.machine_record import device_file, read_machine
+        from fomkit.profiles.machine_record import read_machine
 
         machine, tables, of, document = read_machine(path)
         if of is not None:
             others = (*named_by, path)
-            machine = _with_device(machine, _load(device_file(document, of, others), others))
+            machine = _with_device(machine, _load(_device_file(document, of, others), others))
             tables = [""]  # the folder, which is no file: what hangs on other profiles is not kept
         key = fit_key(machine.as_built().timings)
         fits = load_fits(beside, key) if shipped else {}

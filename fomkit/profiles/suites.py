@@ -20,9 +20,19 @@ from pydantic import BeforeValidator, Field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
-from fomkit.core.job import Job, Layout
+from fomkit.core.job import (
+    Campaign,
+    Category,
+    Conditions,
+    FrozenRate,
+    GivenTime,
+    Job,
+    Layout,
+    MeanName,
+    Suite,
+    SuiteLine,
+)
 from fomkit.core.machine import Basis, Party, Scope
-from fomkit.core.suite import Campaign, Category, Conditions, FrozenRate, GivenTime, MeanName, Suite, SuiteLine
 from fomkit.core.units import DAY_S, Precision
 from fomkit.files.yaml import Document, format_document, load_document, read_text
 from fomkit.profiles.declared import layout_from, parse_layout

@@ -206,11 +206,6 @@ def _moment(text: str, where: str) -> tuple[float, bool, bool]:
     return (moment - datetime(1970, 1, 1)).total_seconds(), True, False
 
 
-def _power(text: str, unit: str, where: str) -> float:
-    text = text.strip()
-    return parse_quantity(f"{text} {unit}" if unit and is_number(text) else text, "power_w", where, "power")
-
-
 def _meter_columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
     """Give the places of moment and power and the unit of its plain numbers, "" where the cells have their own."""
     places = []
@@ -252,7 +247,9 @@ def read_meter(path: Path) -> MeterLog:
             advice = "Sort the log; where a clock was set back, cut it there."
             raise FomkitError(where, f"the moment {moment} is not after the one in the line before. {advice}")
         moments.append(seconds)
-        powers.append(_power(cells[of], unit, where))
+        power = cells[of].strip()
+        power = f"{power} {unit}" if unit and is_number(power) else power
+        powers.append(parse_quantity(power, "power_w", where, "power"))
     if len(moments) < 2 or first is None:
         raise FomkitError(str(path), f"has {len(moments)} readings. Energy needs two at least.")
     return MeterLog(path, tuple(moments), tuple(powers), *first)

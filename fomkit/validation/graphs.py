@@ -24,9 +24,9 @@ from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.step import device_time
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
+from fomkit.readers.registry import as_machine
 from fomkit.readers.tables.foreign import ImportedTimings, read_columns
 from fomkit.readers.tables.neusight import devices_of, read_neusight
-from fomkit.readers.tables.registry import as_machine
 from fomkit.validation.framework import FORWARD, Work, accumulate, backward
 from fomkit.validation.labels import GraphRow, read_graphs, read_single_calls, read_whole_models
 

@@ -1,26 +1,151 @@
-"""NeuSight's labels against predictions: calls, whole models and ratios of machines, device by device."""
+"""NeuSight's labels against predictions: calls, whole models and ratios of machines, device by device.
+
+Of single calls inside models also what use in a step adds to the error of their kernels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 
-from fomkit.core.interval import Span, divide_independent
-from fomkit.plan.coverage import USES, Uses, widen_calls
+from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent
+from fomkit.plan.coverage import USES, Spread, Use, Uses, groups_of, widen_calls
 from fomkit.profiles.machines import load_machine
-from fomkit.validation.calls import call_scores, calls_by_group, cases_of_calls, fit_uses, scored_calls
-from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_pass, predict_graphs, without_timings
+from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_call, per_pass, predict_graphs, without_timings
 from fomkit.validation.labels import PEERS
-from fomkit.validation.scores import Cases, Errors, Score, cases_of_spans, errors_of, score
+from fomkit.validation.scores import (
+    Cases,
+    Errors,
+    Score,
+    cases_of_spans,
+    cases_of_table,
+    constant_band,
+    errors_of,
+    score,
+)
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from numpy.typing import NDArray
 
     from fomkit.core.machine import Machine
+
+    Vector = NDArray[np.float64]
+
+
+SEEN = 3.0
+"""A call is scored where its label less the harness is so many times the harness; below, the harness decides."""
+WORDS = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
+FEWEST = 2
+"""Calls of a class from which it has a line of its own."""
+
+
+def scored_calls(labels: pd.DataFrame, timed: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Set labels of calls beside their predictions.
+
+    `labels`: what `fomkit.validation.labels.read_single_calls` gives, of one device; `timed`: what
+    `fomkit.validation.graphs.predict_graphs` gives. Gives the labels with ``time_s, low_s, high_s``, and why how
+    many others are not scored.
+    """
+    doubtful = labels["flag"] != ""
+    short = ~doubtful & (labels["seconds"] < SEEN * labels["harness_s"])
+    rows = labels[~doubtful & ~short]
+    joined = rows.join(per_call(timed), on=["graph", "call", "label"])
+    unknown = joined["time_s"].isna()
+    reasons = {
+        "label flagged as doubtful": int(doubtful.sum()),
+        f"label below {SEEN:g} times its harness": int(short.sum()),
+        "no kernel by the rules, or no time": int(unknown.sum()),
+    }
+    return joined[~unknown], {reason: count for reason, count in reasons.items() if count}
+
+
+def cases_of_calls(rows: pd.DataFrame) -> Cases:
+    """Give the calls as cases; those of one model are a fold."""
+    truth, weight = (rows[name].to_numpy(np.float64) for name in ("seconds", "count"))
+    return constant_band(
+        cases_of_table(rows, truth, weight=weight, fold=rows.groupby("graph").ngroup().to_numpy())
+    )
+
+
+def call_scores(scored: pd.DataFrame, comparison: str, machine: str) -> Iterator[Score]:
+    """Score the calls of one machine, all together and by class and pass."""
+    if not len(scored):
+        return
+    yield score(cases_of_calls(scored), comparison, "op", machine, "all")
+    for (name, label), rows in scored.groupby(["class", "label"], sort=True):
+        if len(rows) >= FEWEST:
+            yield score(cases_of_calls(rows), comparison, "op", machine, f"{name}, {WORDS[str(label)]}")
+
+
+_CALL = ["graph", "call", "label"]
+_ENDS = ["time_s", "low_s", "high_s"]
+
+
+def calls_by_group(labels: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
+    """Give the scored calls of a device with the group of the kernel that takes most of each call's time.
+
+    `labels`: what `fomkit.validation.labels.read_single_calls` gives, of one device; `timed`: what
+    `fomkit.validation.graphs.predict_graphs` gives. Gives a DataFrame: ``graph, label, count, seconds, time_s,
+    low_s, high_s, group``; calls without a group are left out.
+    """
+    by_time = timed.assign(group=groups_of(timed)).sort_values("time_s", kind="stable")
+    longest = by_time.groupby(_CALL)["group"].last()
+    scored, _ = scored_calls(labels, timed)
+    found = scored.join(longest, on=_CALL)
+    return found[found["group"].fillna("") != ""]
+
+
+def needed(error: Vector, own: Vector, weight: Vector, share: float) -> float:
+    """Give the independent spread that lets so large a share of the errors lie below the widened end.
+
+    `error` (n,): ln(measured / predicted), towards this end; `own` (n,): log distance of the interval's end that
+    is there already; `weight` (n,): above 0.
+
+    >>> error, weight = np.array([0.0, 0.1, 0.5, 0.2]), np.ones(4)
+    >>> [round(needed(error, np.full(4, 0.3), weight, share), 6) for share in (0.75, 1.0)]
+    [0.0, 0.4]
+    """
+    beyond = np.sqrt(np.maximum(error, own) ** 2 - own**2)
+    order = np.argsort(beyond, kind="stable")
+    reached = np.cumsum(weight[order]) / weight.sum()
+    return float(beyond[order][min(int(np.searchsorted(reached, share - 1e-12)), len(order) - 1)])
+
+
+def _spread(cases: pd.DataFrame) -> Spread:
+    """Tell both sides from cases of several machines, each machine with one weight."""
+    share = 0.5 + DEFAULT_LEVEL / 2
+    truth, value, low, high = (np.log(cases[name].to_numpy(np.float64)) for name in ("seconds", *_ENDS))
+    weight = (1 / cases.groupby("machine")["seconds"].transform("size")).to_numpy(np.float64)
+    z = NormalDist().inv_cdf(share)
+    return Spread(
+        needed(value - truth, value - low, weight, share) / z,
+        needed(truth - value, high - value, weight, share) / z,
+    )
+
+
+def fit_uses(calls: Mapping[str, pd.DataFrame]) -> Uses:
+    """Tell what use in a step adds, from the calls of several machines.
+
+    `calls`: Machine to what `calls_by_group` gives. Gives a mapping: by group; those that fewer than `FEWEST`
+    machines have are the shipped ones.
+    """
+    if len(calls) < FEWEST:
+        return USES
+    every = pd.concat([rows.assign(machine=name) for name, rows in calls.items()], ignore_index=True)
+    weighted = every.assign(**{name: every[name] * every["count"] for name in ("seconds", *_ENDS)})
+    found = dict(USES)
+    for group, cases in every.groupby("group", sort=True):
+        if cases["machine"].nunique() >= FEWEST:
+            of_group = weighted[weighted["group"] == group].groupby(["machine", "graph", "label"])
+            whole = of_group[["seconds", *_ENDS]].sum().reset_index()
+            found[str(group)] = Use(_spread(cases), _spread(whole))
+    return found
 
 
 PASSES: Mapping[str, str | None] = {"step": None, "forward": "forward", "backward": "backward"}
@@ -40,9 +165,9 @@ class Outcome(NamedTuple):
     def seconds(self, pass_name: str, who: str = "") -> float:
         """Give the measured time [s] of a pass, or what a peer said; NaN where there is none."""
         prefix = f"{who} " if who else ""
-        told = {name: float(str(self.label.get(f"{prefix}{name}", np.nan))) for name in ("forward", "backward")}
-        step = told["forward"] + told["backward"] if self.label["mode"] == "training" else told["forward"]
-        return {**told, "step": step}[pass_name]
+        passes = {name: float(str(self.label.get(f"{prefix}{name}", np.nan))) for name in ("forward", "backward")}
+        step = passes["forward"] + passes["backward"] if self.label["mode"] == "training" else passes["forward"]
+        return {**passes, "step": step}[pass_name]
 
 
 def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses = USES) -> list[Outcome]:
@@ -61,22 +186,18 @@ def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses
 
 def chosen(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple[Outcome, Span]]:
     """Keep what was measured and predicted of a pass, in one mode or all."""
-    kept = []
-    for one in found:
-        span = one.spans[pass_name]
-        if span is not None and mode in (None, one.label["mode"]) and one.seconds(pass_name) > 0:
-            kept.append((one, span))
-    return kept
+    of_mode = ((one, one.spans[pass_name]) for one in found if mode in (None, one.label["mode"]))
+    return [(one, span) for one, span in of_mode if span is not None and one.seconds(pass_name) > 0]
 
 
-def cases_of(kept: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
+def cases_of(predicted: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
     """Give the times as arrays."""
-    return cases_of_spans([one.seconds(pass_name) for one, _ in kept], [span for _, span in kept])
+    return cases_of_spans([one.seconds(pass_name) for one, _ in predicted], [span for _, span in predicted])
 
 
-def peer_errors(cases: Cases, said: Mapping[str, list[float]]) -> dict[str, Errors]:
+def peer_errors(cases: Cases, by_peer: Mapping[str, list[float]]) -> dict[str, Errors]:
     """Give the errors of each published predictor that said something of every one of these cases."""
-    columns = {peer: np.array(times) for peer, times in said.items()}
+    columns = {peer: np.array(times) for peer, times in by_peer.items()}
     return {peer: errors_of(cases.truth, values) for peer, values in columns.items() if np.isfinite(values).all()}
 
 
@@ -93,11 +214,11 @@ LINES: tuple[tuple[str, str, str | None], ...] = (
 def model_scores(found: list[Outcome], comparison: str, machine: str) -> Iterator[Score]:
     """Score whole models of one machine or of several, all together and by mode and pass."""
     for what, pass_name, mode in LINES:
-        kept = chosen(found, pass_name, mode)
-        if kept:
-            cases = cases_of(kept, pass_name)
-            said = {peer: [one.seconds(pass_name, peer) for one, _ in kept] for peer in PEERS}
-            yield score(cases, comparison, "model", machine, what, peer_errors(cases, said))
+        predicted = chosen(found, pass_name, mode)
+        if predicted:
+            cases = cases_of(predicted, pass_name)
+            by_peer = {peer: [one.seconds(pass_name, peer) for one, _ in predicted] for peer in PEERS}
+            yield score(cases, comparison, "model", machine, what, peer_errors(cases, by_peer))
 
 
 ALL_PAIRS = "all pairs"
@@ -111,15 +232,11 @@ class Pair(NamedTuple):
     peers: Mapping[str, float]
 
 
-def _key(outcome: Outcome) -> tuple[object, ...]:
-    return outcome.label["graph"], outcome.label["option"]
-
-
 def pairs(one: list[Outcome], other: list[Outcome]) -> Iterator[Pair]:
     """Give the ratio of each model that was measured and predicted on both machines."""
-    known = {_key(found): found for found in other}
+    known = {(found.label["graph"], found.label["option"]): found for found in other}
     for left in one:
-        right = known.get(_key(left))
+        right = known.get((left.label["graph"], left.label["option"]))
         above, below = left.spans["step"], right.spans["step"] if right is not None else None
         if right is None or above is None or below is None:
             continue
@@ -131,12 +248,6 @@ def _cases(found: list[Pair]) -> Cases:
     return cases_of_spans([pair.truth for pair in found], [pair.span for pair in found])
 
 
-def _score(found: list[Pair], comparison: str, machine: str) -> Score:
-    cases = _cases(found)
-    peers = peer_errors(cases, {peer: [pair.peers[peer] for pair in found] for peer in PEERS})
-    return score(cases, comparison, "ratio", machine, "all", peers)
-
-
 def ratio_cases(machines: Mapping[str, list[Outcome]]) -> list[Cases]:
     """Give the ratios of all pairs of machines, for pooled figures."""
     found = [pair for one, other in combinations(machines, 2) for pair in pairs(machines[one], machines[other])]
@@ -145,14 +256,14 @@ def ratio_cases(machines: Mapping[str, list[Outcome]]) -> list[Cases]:
 
 def ratio_scores(machines: Mapping[str, list[Outcome]], comparison: str) -> Iterator[Score]:
     """Score the ratios of each pair of machines, and of all pairs together."""
-    together: list[Pair] = []
-    for one, other in combinations(machines, 2):
-        found = list(pairs(machines[one], machines[other]))
-        together += found
+    every = {
+        f"{one} / {other}": list(pairs(machines[one], machines[other])) for one, other in combinations(machines, 2)
+    }
+    every[ALL_PAIRS] = [pair for found in every.values() for pair in found]
+    for machine, found in every.items():
         if found:
-            yield _score(found, comparison, f"{one} / {other}")
-    if together:
-        yield _score(together, comparison, ALL_PAIRS)
+            cases, by_peer = _cases(found), {peer: [pair.peers[peer] for pair in found] for peer in PEERS}
+            yield score(cases, comparison, "ratio", machine, "all", peer_errors(cases, by_peer))
 
 
 OWN, OTHER, FACTS = "own table", "another board's table", "facts only"
@@ -190,12 +301,12 @@ def _usable(folder: LabelFolder, device: str, found: Found) -> pd.DataFrame | No
         "measured with an option that no op graph has": rows["option"] != "",
         "no op graph of this model and size": ~rows["graph"].isin(folder.ops["graph"].unique()),
     }
-    kept = rows["graph"] != ""
+    usable = rows["graph"] != ""
     for reason, wrong in reasons.items():
-        if count := int((kept & wrong).sum()):
+        if count := int((usable & wrong).sum()):
             found.not_scored.append((f"labels of {device}", count, reason))
-        kept &= ~wrong
-    return rows[kept] if kept.any() else None
+        usable &= ~wrong
+    return rows[usable] if usable.any() else None
 
 
 class IntervalOptions(NamedTuple):
@@ -230,19 +341,6 @@ def _calls_of(folder: LabelFolder, device: str) -> pd.DataFrame | None:
     return None if labels is None or not (labels["device"] == device).any() else labels[labels["device"] == device]
 
 
-def _score_calls(
-    folder: LabelFolder, device: str, timed: pd.DataFrame, options: IntervalOptions, found: Found
-) -> None:
-    labels = _calls_of(folder, device)
-    if labels is None:
-        return
-    scored, reasons = scored_calls(labels, widen_calls(timed, options.uses, options.level))
-    found.scores += call_scores(scored, OWN, device)
-    if len(scored):
-        found.calls[device] = cases_of_calls(scored)
-    found.not_scored += [(f"calls of {device}", count, reason) for reason, count in reasons.items()]
-
-
 def _compare(
     folder: LabelFolder, device: str, machine: Machine, comparison: str, options: IntervalOptions, found: Found
 ) -> pd.DataFrame | None:
@@ -251,8 +349,12 @@ def _compare(
     if not len(ops):
         return None
     timed = predict_graphs(ops, machine, options.level)
-    if comparison == OWN:
-        _score_calls(folder, device, timed, options, found)
+    if comparison == OWN and (calls := _calls_of(folder, device)) is not None:
+        scored, reasons = scored_calls(calls, widen_calls(timed, options.uses, options.level))
+        found.scores += call_scores(scored, OWN, device)
+        if len(scored):
+            found.calls[device] = cases_of_calls(scored)
+        found.not_scored += [(f"calls of {device}", count, reason) for reason, count in reasons.items()]
     if labels is not None:
         models = outcomes(labels, timed, options.level, options.uses)
         if unpriced := sum(model.spans["step"] is None for model in models):
@@ -318,11 +420,8 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
         facts = None if stated is None else without_timings(stated, folder.architecture(device))
         timed = None if own is None else _compare(folder, device, own, OWN, options, found)
         if facts is None:
-            count = sum(
-                int((table["device"] == device).sum())
-                for table in (folder.whole_models, folder.single_calls)
-                if table is not None
-            )
+            tables = [table for table in (folder.whole_models, folder.single_calls) if table is not None]
+            count = sum(int((table["device"] == device).sum()) for table in tables)
             found.not_scored.append((f"labels of {device}", count, "no profile and no facts of this device"))
         else:
             _compare(
@@ -342,5 +441,7 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
 def label_cases(found: Found, folder: LabelFolder) -> list[Cases]:
     """Give the labels of devices with their own table, passes apart, and their ratios, for pooled figures."""
     counted = counted_devices(found.outcomes.get(OWN, {}), folder)
-    kept = [(chosen(models, name, None), name) for models in counted.values() for name in ("forward", "backward")]
-    return [*(cases_of(labels, name) for labels, name in kept if labels), *ratio_cases(counted)]
+    predicted = [
+        (chosen(models, name, None), name) for models in counted.values() for name in ("forward", "backward")
+    ]
+    return [*(cases_of(labels, name) for labels, name in predicted if labels), *ratio_cases(counted)]

@@ -121,7 +121,7 @@ def _imported(
     force: bool,
 ) -> Answer:
     """Read a file, write what becomes of it, and say what was found; ``given``: as `import_file` takes it."""
-    from fomkit.readers.imports import choose_import
+    from fomkit.readers.registry import choose_import
     from fomkit.verbs.profiles import check_save, save
 
     check_options(sizes=given["sizes"])
@@ -147,8 +147,7 @@ def _imported(
 
 def _check_given(names: Iterable[str], given: Mapping[str, Any], chosen: str, makes: str) -> None:
     """Refuse what says something of another thing than the file holds."""
-    from fomkit.readers.imports import TRACES
-    from fomkit.readers.tables.registry import READERS
+    from fomkit.readers.registry import READERS, TRACES
 
     def refuse(wrong: Iterable[str], why: str) -> None:
         if found := [name for name in wrong if name in names]:
@@ -256,7 +255,7 @@ def import_machine(
     FomkitError
         When the file is of no known format, or broken.
     """
-    from fomkit.readers.imports import choose_import
+    from fomkit.readers.registry import choose_import
 
     check_options(sizes=sizes)
     path = Path(source)
@@ -269,8 +268,8 @@ def _with_timings(
     sizes: Mapping[str, int] | None,
 ) -> tuple[Machine, ImportedTimings]:  # fmt: skip
     """Read timings for a machine; ``stem``: its name where nothing else names it."""
-    from fomkit.readers.imports import import_timings
-    from fomkit.readers.tables.registry import as_machine as with_facts
+    from fomkit.readers.registry import as_machine as with_facts
+    from fomkit.readers.registry import import_timings
     from fomkit.verbs.profiles import as_machine
 
     stated = None if facts is None else as_machine(facts, "facts")
@@ -311,7 +310,7 @@ def import_model(
     FomkitError
         When the file is of no known format or broken, a size is missing, or an argument is for another format.
     """
-    from fomkit.readers.imports import choose_import
+    from fomkit.readers.registry import choose_import
 
     check_options(sizes=sizes)
     chosen, _ = choose_import(Path(source), "model", file_format)
@@ -326,7 +325,7 @@ def _with_facts(
     graph: str | Path | None, mode: str | None, optimizer: str | None, **more: Any,
 ) -> tuple[ModelProfile, tuple[str, ...]]:  # fmt: skip
     """Read a model; give it with what the reader noticed."""
-    from fomkit.readers.imports import import_model as read
+    from fomkit.readers.registry import import_model as read
     from fomkit.verbs.profiles import as_machine
 
     of_format = {"graph": None if graph is None else Path(graph), "mode": mode, "optimizer": optimizer}
@@ -362,9 +361,9 @@ def import_measurements(
     FomkitError
         When the file is of no known format, broken, or holds no measurement.
     """
-    from fomkit.readers.imports import choose_import
     from fomkit.readers.measurements import import_measurements as read
     from fomkit.readers.measurements import import_meter
+    from fomkit.readers.registry import choose_import
 
     path = Path(source)
     chosen, _ = choose_import(path, "measurements", file_format)

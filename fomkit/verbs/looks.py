@@ -237,7 +237,7 @@ def _found(
     if metrics:
         if profile is not None or named:
             raise FomkitError("metrics", "lists figures, of no profile. Leave the name and options out.")
-        from fomkit.output.glossary import format_metrics, metrics_content
+        from fomkit.output.docs import format_metrics, metrics_content
 
         content = metrics_content()
         return Answer(content, content["metrics"], format_metrics)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import isnan
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Energy, Link, Machine
+from fomkit.core.machine import Energy, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.precision import BLOCKS, FORMATS
@@ -149,15 +149,6 @@ def _energy(energy: Energy | None) -> EnergyStated | None:
     }  # fmt: skip
 
 
-def _link_facts(link: Link) -> LinkFacts:
-    return {
-        "tier": link.tier, "alpha_s": link.alpha_s, "byte_per_s": link.byte_per_s, "direction": link.direction,
-        "source": link.source, "channel": link.channel, "least_byte": link.least_byte, "most_byte": link.most_byte,
-        "alpha_range_s": link.alpha_range_s, "range_byte_per_s": link.range_byte_per_s, "basis": link.basis,
-        "serialise_byte_per_s": link.serialise_byte_per_s, "joins": link.joins,
-    }  # fmt: skip
-
-
 def _stated_facts(machine: Machine) -> Facts:
     device = machine.device
     return {
@@ -166,7 +157,7 @@ def _stated_facts(machine: Machine) -> Facts:
         "fresh_byte_per_s": fact_content(device.fresh_byte_per_s), "fresh_above_byte": device.fresh_above_byte,
         "host_byte_per_s": fact_content(device.host_byte_per_s), "node_devices": machine.node_devices,
         "system_nodes": machine.system_nodes, "availability": machine.availability,
-        "links": [_link_facts(link) for link in machine.links],
+        "links": [cast("LinkFacts", dict(vars(link))) for link in machine.links],
         "overheads": [
             {"name": one.name, "per": one.per, "time_s": fact_content(one.time_s),
              "share": fact_content(one.share)}

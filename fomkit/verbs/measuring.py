@@ -367,7 +367,7 @@ def measure_input(
 
 def _page(found: Answer) -> str:
     """Write the comparisons as a page."""
-    from fomkit.output.accuracy import accuracy_page
+    from fomkit.output.docs import accuracy_page
 
     return accuracy_page(dict(found.content))
 

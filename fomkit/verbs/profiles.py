@@ -245,7 +245,7 @@ def save(
         what = _changed(what, target)
     if isinstance(what, Machine):
         check_save("machine", target, force=force)
-        from fomkit.profiles.save_machine import save_machine  # estimates save none
+        from fomkit.profiles.machine_record import save_machine  # estimates save none
 
         return save_machine(what, target)
     if isinstance(what, ModelProfile):

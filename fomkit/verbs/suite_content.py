@@ -13,13 +13,13 @@ from typing import Literal, NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.core.interval import Span, add_known, left_out_alone, probability_above
-from fomkit.core.suite import Suite
+from fomkit.core.job import Suite
 from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.fom import PROPOSAL, verdict
 from fomkit.merit.measured_steps import Merit, merit_content
 from fomkit.merit.rated_lines import RatedLine
-from fomkit.merit.suites import AcceptedLine, SuiteResult
+from fomkit.merit.suites import AcceptedLine, SuiteResult, deviations_of
 from fomkit.plan.content import (
     BASES_BY_TRUST,
     Condition,
@@ -185,10 +185,7 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         "interval": merit.value.level if merit and result.has_interval else None, "threshold": against_threshold,
         "incomplete": list(result.incomplete), "missing": missing,
         "deviations": [
-            {"line": one.line.name, "machine": machine.name, "deviation": message}
-            for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
-            for one in side
-            for message in one.deviations
+            {"line": line, "machine": machine, "deviation": what} for line, machine, what in deviations_of(result)
         ],
         "fom": block,
         "lines": [

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.job import Conditions
 from fomkit.core.machine import Machine, Scope
-from fomkit.core.suite import Conditions
 from fomkit.core.units import Precision
 from fomkit.files.write import write_whole
 from fomkit.plan.options import check_lists, options_of
@@ -22,7 +22,7 @@ from fomkit.verbs.profiles import as_machine
 
 # What calculates is imported where it is used: help comes at once.
 if TYPE_CHECKING:
-    from fomkit.core.suite import Suite
+    from fomkit.core.job import Suite
     from fomkit.merit.suites import SuiteResult
     from fomkit.verbs.compare import Comparison
     from fomkit.workbook.records import SheetModel

@@ -9,10 +9,9 @@ from functools import cache, cached_property
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_independent
-from fomkit.core.job import Layout
+from fomkit.core.job import Conditions, Layout, Suite, SuiteLine
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
-from fomkit.core.suite import Conditions, Suite, SuiteLine
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, fixed_conditions
 from fomkit.merit.suites import SuiteResult, merit_of, run_suite

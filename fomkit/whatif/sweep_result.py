@@ -129,8 +129,9 @@ class Tally:
         """Take note of some points."""
         self.seen += len(block)
         for name in block.columns:
-            if block[name].dtype.kind == "f":
-                self._widen(str(name), block[name].to_numpy(np.float64))
+            if block[name].dtype.kind == "f" and block[name].notna().any():
+                low, high = self.ranges.get(str(name), (math.inf, -math.inf))
+                self.ranges[str(name)] = min(low, float(block[name].min())), max(high, float(block[name].max()))
         if FITS in block:
             self.not_checked += int(block[FITS].isna().sum())
             held = block[FITS].fillna(True).to_numpy(bool)
@@ -142,13 +143,6 @@ class Tally:
         values = lower_is_better(both, self.sweep.objectives)
         best = both[pareto_front(values)]
         self.front = best.drop_duplicates([objective.column for objective in self.sweep.objectives])
-
-    def _widen(self, name: str, values: Array) -> None:
-        known = values[~np.isnan(values)]
-        if not len(known):
-            return
-        low, high = self.ranges.get(name, (np.inf, -np.inf))
-        self.ranges[name] = min(low, float(known.min())), max(high, float(known.max()))
 
     def sorted_front(self, objective: Objective | None = None) -> pd.DataFrame:
         """Give the front, the best by one objective first; default: by time."""
@@ -179,12 +173,7 @@ ASSUMED = {
 
 def _json_value(value: object) -> object:
     """Give a cell as JSON has it: unknown is null."""
-    if isinstance(value, bool | str):
-        return value
-    if isinstance(value, int) or value is pd.NA:
-        return None if value is pd.NA else value
-    number = float(str(value))
-    return None if math.isnan(number) else number
+    return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
 
 
 def points_content(points: pd.DataFrame) -> Iterator[dict[str, object]]:
@@ -321,12 +310,12 @@ def run_sweep(
     begin with; `through`: what the stretches pass through, which may write them and put those before the first in
     front. Raises FomkitError when a point cannot be estimated, or the cluster cannot be used.
     """
-    tally, kept, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
+    tally, tables, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
     if scheduler is not None:
         from fomkit.whatif.cluster import blocks_on
 
         blocks = blocks_on(sweep, scheduler, first)
     for block in tally.over(through(blocks)):
-        kept.append(block if keep else block.iloc[:0].copy())
+        tables.append(block if keep else block.iloc[:0].copy())
         after_each()
-    return Swept(pd.concat(kept), tally.sorted_front(), sweep_content(sweep, tally))
+    return Swept(pd.concat(tables), tally.sorted_front(), sweep_content(sweep, tally))

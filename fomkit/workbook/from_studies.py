@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from fomkit.core.units import DAY_S
 from fomkit.files.op_csv import empty_table
 from fomkit.merit.measured_steps import worst_basis
 from fomkit.merit.rated_lines import RatedLine
-from fomkit.merit.suites import SuiteResult
+from fomkit.merit.suites import SuiteResult, deviations_of
 from fomkit.ops.groups import shape_label
 from fomkit.ops.kinds import KINDS
 from fomkit.parallel.job import describe_layout
@@ -27,8 +27,11 @@ from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import binding, rates, starts_within
 from fomkit.profiles.evidence import verdict_on, with_fits
 from fomkit.profiles.metrics import upper_bounds
-from fomkit.verbs.compare import Comparison
 from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, floor_s, op_time
+
+if TYPE_CHECKING:
+    from fomkit.verbs.compare import Comparison
+
 
 _ROUNDING = 1e-12
 ROUND = "round "
@@ -271,15 +274,6 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
     return whole, estimated
 
 
-def _suite_deviations(result: SuiteResult) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (machine.name, f"{one.line.name}: {message}")
-        for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
-        for one in side
-        for message in one.deviations
-    )
-
-
 def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     """Say what the figure of merit leaves out, what no device holds, and what measured runs say of it."""
     sides = list(zip(reversed(result.machines), (result.target, result.baseline), strict=True))
@@ -322,7 +316,7 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
         mean=suite.mean,
         threshold=None if result.withheld else suite.threshold,
         worst_basis=max(bases, key=BASES_BY_TRUST.index) if bases else "",
-        deviations=_suite_deviations(result),
+        deviations=tuple((machine, f"{line}: {what}") for line, machine, what in deviations_of(result)),
         caveats=_caveats(result),
         notes=(suite.title, *suite.notes, *missing),
         rounds=rounds_of([target, baseline]),

@@ -20,8 +20,8 @@ from fomkit.harness.torch.worker import HOST_BYTE, to_device
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.memory_of import own_byte
 from fomkit.prediction.rates import fresh_seconds, result_byte, with_fresh
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.save_machine import save_machine
 
 RATE = 2e9
 DEVICE = Device(fresh_byte_per_s=Fact(RATE, RATE, RATE, "measured", "here"), fresh_above_byte=2.0**25)

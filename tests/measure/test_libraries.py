@@ -14,7 +14,7 @@ from fomkit.bench.design import design
 from fomkit.bench.libraries import LIBRARIES, Cells, Wanted, choose_library, in_words_of
 from fomkit.bench.run import MeasureSpec, measure
 from fomkit.core.errors import FomkitError
-from fomkit.harness.tensorflow import makers
+from fomkit.harness.tensorflow import worker
 
 RATES = {("fp32", "vector"): 1e11, ("bf16", "vector"): 2e11}
 TENSORFLOW = LIBRARIES["tensorflow"]
@@ -45,8 +45,8 @@ def test_what_cannot_be_chosen_says_why() -> None:
 def test_the_design_is_told_in_tensorflows_words_and_what_it_lacks_has_a_reason() -> None:
     ours = design(list(RATES), 12, 0.02, RATES, 1e10)
     ops, said = in_words_of(TENSORFLOW, ours)
-    assert all(makers.knows_op(one.cells) for one in ops if one.cells.get("op"))
-    assert {one.cells["kind"] for one in ops} == set(makers.MAKERS)
+    assert all(worker.knows_op(one.cells) for one in ops if one.cells.get("op"))
+    assert {one.cells["kind"] for one in ops} == set(worker.MAKERS)
     assert {one.cells["layout"] for one in ops if one.cells["kind"] == "conv"} == {"nhwc"}
     assert not any("aten" in one.cells.get("op", "") for one in ops)
     for kind, why in TENSORFLOW.unsupported.items():

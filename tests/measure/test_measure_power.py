@@ -18,8 +18,8 @@ from fomkit.bench.record import machine_of
 from fomkit.bench.session import REFERENCE
 from fomkit.core.machine import TIMED_OPS
 from fomkit.harness.energy_gpu import CannotReadError, by_nvml, by_smi, find_zones
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.save_machine import save_machine
 
 MOST_UJ = 262_143_328_850
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import fomkit
 from fomkit.ops import kinds
+from fomkit.output.charts import COLOURS, KINDS, decades
 from fomkit.output.charts import compared as draw_compared
 from fomkit.output.charts import roofline as draw_roofline
 from fomkit.output.charts import scaling as draw_scaling
-from fomkit.output.ink import COLOURS, KINDS, decades
 from fomkit.plan.evidence import op_frame, roof_frame
 from fomkit.plan.op_tables import MOMENTS, _shown, composition_table, memory_table, pareto_table
 

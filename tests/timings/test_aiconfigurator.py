@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fomkit.core.errors import FomkitError
+from fomkit.readers.registry import read_timings
 from fomkit.readers.tables.aiconfigurator import recognise_aiconfigurator
-from fomkit.readers.tables.registry import read_timings
 
 GEMM = "framework,version,device,kernel_source,gemm_dtype,m,n,k,time_ms"
 ATTENTION = (

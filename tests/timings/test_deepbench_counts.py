@@ -6,7 +6,7 @@ import pytest
 
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import column_names
-from fomkit.readers.tables.registry import read_timings
+from fomkit.readers.registry import read_timings
 
 # (section, kind): {pass: (imported, without time, corrected)}
 CONV_ALL = {"forward": (94, 0, 0), "backward_input": (94, 0, 0), "backward_weight": (94, 0, 0)}

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.xlsx import Sheet
+from fomkit.readers.registry import READERS, Reader, read_timings
 from fomkit.readers.tables.deepbench import SectionRows, read_deepbench
 from fomkit.readers.tables.deepbench_sections import PRECISIONS, SECTIONS
 from fomkit.readers.tables.deepbench_sheet import find_layout, split_blocks
-from fomkit.readers.tables.registry import READERS, Reader, read_timings
 
 CONV_HEADER = [
     "W", "H", "C", "N", "K ", "S (Fitler width)", "R (Filter height)", "pad_w", "pad_h", "Horizontal stride",

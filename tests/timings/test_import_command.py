@@ -11,7 +11,7 @@ from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.ops.check import check_table
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.tables.registry import as_machine, read_timings
+from fomkit.readers.registry import as_machine, read_timings
 
 FACTS = """\
 schema: fomkit/machine/1

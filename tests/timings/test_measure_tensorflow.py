@@ -11,7 +11,7 @@ import pytest
 from fomkit.bench.libraries import Child
 from fomkit.files.child_process import child_command
 from fomkit.harness.tensorflow import traffic
-from fomkit.harness.tensorflow.makers import MAKERS, OVER, UNSUPPORTED, checked_case, make_case
+from fomkit.harness.tensorflow.worker import MAKERS, OVER, UNSUPPORTED, checked_case, make_case
 from fomkit.harness.torch.cases import TOLERANCES, CannotTimeError, Watch
 from fomkit.harness.torch.times import Effort
 

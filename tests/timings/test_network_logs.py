@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.imports import choose_import
-from fomkit.readers.tables.registry import read_timings
+from fomkit.readers.registry import choose_import, read_timings
 
 
 @pytest.fixture(scope="session")

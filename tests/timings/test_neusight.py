@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fomkit.core.errors import FomkitError
+from fomkit.readers.registry import read_timings
 from fomkit.readers.tables.neusight import devices_of, floor_seconds, intercept
-from fomkit.readers.tables.registry import read_timings
 
 HEADER = "device,op,split,B,M,N,K,H,Cin,Cout,ks,HW,stride,pad,latency_ms,tile,gx,gy,gz,bx,nkern,kernel,flag"
 COLUMNS = HEADER.split(",")

@@ -9,7 +9,7 @@ import pytest
 
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
-from fomkit.readers.tables.registry import read_timings
+from fomkit.readers.registry import read_timings
 
 PIECES = ("emb", "input_layernorm", "attn_pre_proj", "attn_rope", "attn_post_proj", "post_attention_layernorm",
           "mlp_up_proj", "mlp_act", "mlp_down_proj", "add")  # fmt: skip

@@ -16,7 +16,7 @@ from fomkit.frontends.model_file import CodeLines, is_user_file
 from fomkit.frontends.profile import profile_file, profile_script, profile_workload
 from fomkit.frontends.sizes import name_sizes
 from fomkit.frontends.step import count_rows
-from fomkit.ops.vocabulary import code_line, join_lines, split_code_lines
+from fomkit.ops.tables import code_line, join_lines, split_code_lines
 
 TORCH_MODEL = """\
 import torch

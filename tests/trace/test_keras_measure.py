@@ -17,9 +17,9 @@ from fomkit.core.model import ModelProfile
 from fomkit.frontends.layers import Nodes
 from fomkit.frontends.profile import profile_graph
 from fomkit.profiles.models import save_model
-from fomkit.readers.imports import import_model
 from fomkit.readers.profilers import xplane as plane_imports
 from fomkit.readers.profilers.xplane import JoinedNodes
+from fomkit.readers.registry import import_model
 from fomkit.verbs.profiles import model
 
 FILE = """

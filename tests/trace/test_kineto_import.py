@@ -14,7 +14,7 @@ from terminal import in_this_process
 
 from fomkit.files import csv
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.imports import choose_import
+from fomkit.readers.registry import choose_import
 from fomkit.verbs.estimates import estimate
 from fomkit.verbs.profiles import model
 

@@ -11,7 +11,7 @@ import pytest
 from nsys_files import Export, change, linear_steps
 
 from fomkit.core.errors import FomkitError
-from fomkit.readers.imports import choose_import, import_model
+from fomkit.readers.registry import choose_import, import_model
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from traced_work import flop, numbers
 
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.profile import profile_workload
-from fomkit.frontends.torch.autocast import LOWER, WIDEST
+from fomkit.frontends.torch.modes import LOWER, WIDEST
 
 
 def mixed(

@@ -16,10 +16,10 @@ from xplane_files import Node, device, entry, event, host, message, number, plan
 
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.frontends.layers import GraphNode, Nodes
-from fomkit.readers.imports import choose_import, import_model
 from fomkit.readers.profilers.xplane import join_nodes, joined_notes
 from fomkit.readers.profilers.xplane_file import open_planes, recognise_xplane
 from fomkit.readers.profilers.xplane_times import read_plane_times
+from fomkit.readers.registry import choose_import, import_model
 
 TWO = [(0, 4000), (100_000, 6000)]
 NODES: list[Node] = [
@@ -69,7 +69,7 @@ def test_reading_needs_no_tensorflow(tmp_path: Path) -> None:
 
 def test_protobuf_is_loaded_to_read_planes_and_for_nothing_else(tmp_path: Path) -> None:
     path = write(tmp_path, host(NODES))
-    code = "import sys; from pathlib import Path; from fomkit.readers.imports import choose_import; " \
+    code = "import sys; from pathlib import Path; from fomkit.readers.registry import choose_import; " \
            "print(*choose_import(Path(sys.argv[1]), None, None), 'google.protobuf' in sys.modules)"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["xplane", "model", "False"]

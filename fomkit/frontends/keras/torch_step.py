@@ -18,8 +18,7 @@ from fomkit.frontends.layers import LayerLog
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step
-from fomkit.frontends.torch.optimizers import made_byte
-from fomkit.frontends.torch.order import Line, arrays_of, function_word, state_lines, update_line
+from fomkit.frontends.torch.order import Line, arrays_of, function_word, made_byte, state_lines, update_line
 from fomkit.frontends.torch.profile import no_collection, plain_kernels, watch_backward
 from fomkit.frontends.torch.recorder import Recorder
 

@@ -24,11 +24,9 @@ from fomkit.frontends.layers import LayerLog, Scope
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step
-from fomkit.frontends.torch.autocast import watch_sync_norms
 from fomkit.frontends.torch.calls import tensors_of
-from fomkit.frontends.torch.modules import CallWatcher, watch_modules
-from fomkit.frontends.torch.optimizers import trace_update
-from fomkit.frontends.torch.order import layer_rows, watch_layers
+from fomkit.frontends.torch.modes import CallWatcher, watch_modules, watch_sync_norms
+from fomkit.frontends.torch.order import layer_rows, trace_update, watch_layers
 from fomkit.frontends.torch.recorder import Recorder
 
 

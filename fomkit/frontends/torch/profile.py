@@ -33,11 +33,15 @@ from fomkit.frontends.drafting import (
 from fomkit.frontends.model_file import count_errors, explain_exception, model_errors, run_file, take_workload
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
-from fomkit.frontends.torch.autocast import follow_autocast, watch_sync_norms
 from fomkit.frontends.torch.calls import inputs_and_sizes, model_without_data, shape_only, tensors_of
-from fomkit.frontends.torch.modules import CallWatcher, watch_made_modules, watch_modules
-from fomkit.frontends.torch.optimizers import make_optimizer, trace_update, update_lines
-from fomkit.frontends.torch.order import layer_rows, watch_layers
+from fomkit.frontends.torch.modes import (
+    CallWatcher,
+    follow_autocast,
+    watch_made_modules,
+    watch_modules,
+    watch_sync_norms,
+)
+from fomkit.frontends.torch.order import layer_rows, make_optimizer, trace_update, update_lines, watch_layers
 from fomkit.frontends.torch.recorder import Recorder
 
 

@@ -1,4 +1,4 @@
-"""One rank of a measurement between processes, and the exchanges that it times with the others.
+"""One rank of a measurement between processes, the exchanges that it times with the others, and their names.
 
 Exchanges are collectives, messages from rank to rank, a parameter server. Each is made on every rank, its result
 checked once against what the numbers sent add up to, and then run again and again. A repeat's time is that of the
@@ -26,10 +26,30 @@ from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fomkit.harness.collectives import SEND, SERVER, STREAM
 from fomkit.harness.torch.cases import CannotTimeError, by_clock, by_events, summarise
 from fomkit.harness.torch.times import Effort
 from fomkit.harness.torch.worker import Answer, first_line, talk
+
+SEND, STREAM, SERVER = "send_recv", "send_stream", "parameter_server"
+FITTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+"""Collectives that a machine's fit tells apart (`fomkit.prediction.families`)."""
+DISPATCHED: Mapping[str, str] = {
+    "broadcast": "c10d::broadcast_", "reduce": "c10d::reduce_", "gather": "c10d::gather_",
+    "scatter": "c10d::scatter_", "barrier": "c10d::barrier", SEND: "c10d::send",
+}  # fmt: skip
+"""Names that PyTorch's dispatcher has for the others."""
+
+
+def op_of(collective: str) -> str:
+    """Name the only op that a timing of a collective stands for; "" where a fit learns from it for any.
+
+    A broadcast beside all-reduces of the same size and ranks would be taken for one of them.
+
+    >>> op_of("all_reduce"), op_of("broadcast"), op_of("send_stream")
+    ('', 'c10d::broadcast_', 'send_stream')
+    """
+    return "" if collective in FITTED else DISPATCHED.get(collective, collective)
+
 
 SIZES_BYTE: Mapping[str, int] = {"small": 12, "medium": 10_000, "large": 1_000_000}
 """Bytes of a buffer: a scalar or two, a bias, a layer's weights; multiples of a float."""
@@ -80,15 +100,15 @@ FLOAT_BYTE = 4
 
 
 class Exchange(NamedTuple):
-    """What one rank does in an exchange.
+    """What one rank does in an exchange; by default it stands by.
 
     `run`: one run; every rank calls it as often as the others.
     `check`: tells whether the result of a run is right.
     `times`: how many of what is timed one run holds: 2 for there and back, `WINDOW` for a stream.
     """
 
-    run: Callable[[], None]
-    check: Callable[[], bool]
+    run: Callable[[], None] = lambda: None
+    check: Callable[[], bool] = lambda: True
     times: int = 1
 
 
@@ -99,11 +119,6 @@ class Team(NamedTuple):
     ranks: int
     peer: int
     device: str
-
-
-def _bystander(times: int) -> Exchange:
-    """Give the part of a rank that sends nothing and takes nothing."""
-    return Exchange(lambda: None, lambda: True, times)
 
 
 def _there_and_back(team: Team, send: Callable[[int], Any], take: Callable[[int], Any]) -> Callable[[], None]:
@@ -178,7 +193,7 @@ def _wait(works: Sequence[Any]) -> None:
 def _send(byte: float, team: Team) -> Exchange:
     """Send a message to the peer and have it come back."""
     if team.rank not in (0, team.peer):
-        return _bystander(2)
+        return Exchange(times=2)
     mine, theirs = _floats(byte, team, float(team.rank)), _floats(byte, team, -1.0)
     run = _there_and_back(team, partial(_distributed("send"), mine), partial(_distributed("recv"), theirs))
     return Exchange(run, _is(theirs, float(team.peer - team.rank)), 2)
@@ -187,7 +202,7 @@ def _send(byte: float, team: Team) -> Exchange:
 def _stream(byte: float, team: Team) -> Exchange:
     """Send messages to the peer, several at once, which then says that it has them."""
     if team.rank not in (0, team.peer):
-        return _bystander(WINDOW)
+        return Exchange(times=WINDOW)
     sent = _floats(byte, team, 3.0)
     # Each has a place of its own: no message may wait for another's memory.
     places = [_floats(byte, team, 0.0) for _ in range(WINDOW if team.rank else 0)]
@@ -202,7 +217,7 @@ def _stream(byte: float, team: Team) -> Exchange:
             _wait([begin_take(place, 0) for place in places])
             send(word, 0)
 
-    return Exchange(run, lambda: all(bool((place == 3.0).all()) for place in places), WINDOW)
+    return Exchange(run, lambda: all(_is(place, 3.0)() for place in places), WINDOW)
 
 
 class _Payload:
@@ -241,20 +256,7 @@ class _Payload:
             self.theirs = [torch.frombuffer(bytearray(one), dtype=torch.float32) for one in found]
 
     def right(self) -> bool:
-        return all(bool((their == 5.0).all()) for their in self.theirs)
-
-
-def _payload_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
-    sizes = buffer_sizes(request["scheme"])
-    collective, pickled = request["collective"], request["form"] == "pickled"
-    if collective == SERVER:
-        return _server(sizes, team, pickled=pickled)
-    if collective != SEND:
-        raise CannotTimeError(f"no payloads are sent by {collective}")
-    if team.rank not in (0, team.peer):
-        return _bystander(2)
-    payload = _Payload(sizes, team, pickled=pickled)
-    return Exchange(_there_and_back(team, payload.send, payload.take), payload.right, 2)
+        return all(_is(their, 5.0)() for their in self.theirs)
 
 
 def _server(sizes: list[int], team: Team, *, pickled: bool) -> Exchange:
@@ -284,17 +286,24 @@ MAKERS: Mapping[str, Callable[[float, Team], Exchange]] = {
 
 def make_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
     """Make what this rank does in an exchange of one buffer, or of a payload by its scheme and form."""
-    if request.get("scheme"):
-        return _payload_exchange(request, team)
-    if request["collective"] not in MAKERS:
-        raise CannotTimeError(f"no exchange is called {request['collective']}")
-    return MAKERS[request["collective"]](float(request["message_byte"]), team)
+    collective, scheme, pickled = request["collective"], request.get("scheme"), request.get("form") == "pickled"
+    if not scheme and collective not in MAKERS:
+        raise CannotTimeError(f"no exchange is called {collective}")
+    if not scheme:
+        return MAKERS[collective](float(request["message_byte"]), team)
+    if collective == SERVER:
+        return _server(buffer_sizes(scheme), team, pickled=pickled)
+    if collective != SEND:
+        raise CannotTimeError(f"no payloads are sent by {collective}")
+    if team.rank not in (0, team.peer):
+        return Exchange(times=2)
+    payload = _Payload(buffer_sizes(scheme), team, pickled=pickled)
+    return Exchange(_there_and_back(team, payload.send, payload.take), payload.right, 2)
 
 
 SAMPLE_S = 1e-3
 """Shortest time [s] of one repeat: the ranks do not begin at the same moment."""
 MOST_RUNS = 1_000
-_LOOPBACK = Path("/sys/class/net/lo")
 
 
 def missing_backend(backend: str) -> str:
@@ -346,8 +355,9 @@ class Rank:
         distributed.all_gather_object(names, (socket.gethostname(), *self._device_names()), group=self._control)
         marks = [(host, mark) for host, _, mark in names if mark]
         if len(set(marks)) < len(marks):
-            why = "two ranks share one GPU, which NCCL does not do; it needs as many as there are ranks"
-            return {"missing": why}
+            return {
+                "missing": "two ranks share one GPU, which NCCL does not do; it needs as many as there are ranks"
+            }
         hosts, devices = [host for host, *_ in names], [device for _, device, _ in names]
         return {"hosts": hosts, "devices": devices, "library_version": str(torch.__version__)}
 
@@ -376,11 +386,6 @@ class Rank:
         distributed.all_reduce(shared, distributed.ReduceOp.MAX, group=self._control)
         return [float(one) for one in shared]
 
-    def _stopwatch(self) -> Callable[[Callable[[], Any], int], float]:
-        import torch
-
-        return by_clock(time.perf_counter) if self.device == "cpu" else by_events(torch.cuda)
-
     def time_exchange(self, request: Mapping[str, Any]) -> Answer:
         """Have all ranks run an exchange; ``times`` [s] of one message or collective, or ``reason`` why none.
 
@@ -401,10 +406,13 @@ class Rank:
             return {"reason": first_line(problem), "broken": True}
 
     def _timed(self, exchange: Exchange, effort: Effort) -> Answer:
+        import torch
+
         exchange.run()
         if self._slowest([float(not exchange.check())])[0]:
             return {"reason": "its result is wrong, so its time says nothing"}
-        measure, begun = self._stopwatch(), time.perf_counter()
+        measure = by_clock(time.perf_counter) if self.device == "cpu" else by_events(torch.cuda)
+        begun = time.perf_counter()
         first = self._slowest([measure(exchange.run, 1)])[0]
         runs = min(MOST_RUNS, max(1, ceil(SAMPLE_S / max(first, 1e-9))))
         times: list[float] = []
@@ -419,7 +427,7 @@ class Rank:
 
 def main() -> None:
     """Answer what is asked of this rank."""
-    if _LOOPBACK.exists():
+    if Path("/sys/class/net/lo").exists():
         # These ranks share a machine, whose own name may lead nowhere.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     state: dict[str, Rank] = {}

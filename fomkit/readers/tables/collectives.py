@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fomkit.core.errors import FomkitError
-from fomkit.harness.collectives import SEND, STREAM
+from fomkit.harness.torch.network import SEND, STREAM
 from fomkit.readers.tables import links
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
 from fomkit.readers.tables.links import LogLine, LogRow, Run, begin_of, imported, numbers_of, read_lines, stated

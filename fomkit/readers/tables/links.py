@@ -21,7 +21,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Link, Tier
 from fomkit.files.csv import read_bytes
-from fomkit.harness.collectives import SEND, op_of
+from fomkit.harness.torch.network import SEND, op_of
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, make_timings
 
 if TYPE_CHECKING:

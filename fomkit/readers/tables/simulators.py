@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import parse_number, read_header, read_rows, shown
-from fomkit.harness.collectives import SEND, op_of
+from fomkit.harness.torch.network import SEND, op_of
 from fomkit.readers.tables.collectives import DTYPES, PLACES, TOLERANCE
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_present, make_timings, read_columns
 

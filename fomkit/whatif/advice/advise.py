@@ -251,16 +251,6 @@ def _finding_order(one: Found) -> tuple[int, bool, float]:
     return place, not one["urgent"], -one["stake"]["time_s"]["value"] if one["stake"] else 0.0
 
 
-def _best_tried(findings: list[Found]) -> Found | None:
-    """Take the advice with most time at stake whose changed step was estimated, not bounded."""
-    tried = [
-        finding
-        for finding in findings
-        if finding["state"] == "advice" and finding["stake"] and not finding["stake"]["at_most"]
-    ]
-    return tried[0] if tried else None
-
-
 def _least_time(case: Case) -> Least | None:
     """Say what the step would take with every op at its floor, and for which share of it no floor is a bound.
 
@@ -292,7 +282,8 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
         )
     case = Case(model, machine, options, before)
     findings = sorted((_content(rule, one) for rule in RULES for one in rule.find(case)), key=_finding_order)
-    best = _best_tried(findings)
+    of_advice = (one for one in findings if one["state"] == "advice" and one["stake"])
+    best = next((one for one in of_advice if one["stake"] and not one["stake"]["at_most"]), None)
     return Advice(
         {
             "schema": SCHEMA, "fomkit": __version__, "model": model.name, "title": model.title,

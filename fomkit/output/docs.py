@@ -1,17 +1,117 @@
-"""How right fomkit is, as a page: what the public comparisons gave, beside what is said of each set.
+"""Pages of docs/: glossary.md, metrics.md and accuracy.md, and the table of metrics as text.
 
-The page is made of ``fomkit/validate/1`` alone: the short answer, a chapter for each set with its text, its lines
-and its aims, the figures of earlier versions, what was not scored. Nothing of the day or of the machine stands on
-it, so it is the same wherever the command ran.
+How right fomkit is, accuracy.md, is made of ``fomkit/validate/1`` alone: the short answer, a chapter for each set
+with its text, its lines and its aims, the figures of earlier versions, what was not scored. Nothing of the day or
+of the machine stands on it, so it is the same wherever the command ran.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
+from typing import Any, TypedDict, cast
 
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import TABLES
 from fomkit.output.comparisons import aim_range, published_cells, validated_figure
-from fomkit.output.screen import Entry
+from fomkit.output.screen import PLAIN, Entry, Page, Screen
+from fomkit.profiles.metrics import DEEP500, METRICS
+
+
+def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], bar: str = "\\|") -> Iterator[str]:
+    """Write a table; ``bar`` is how a bar inside a cell stands in it."""
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', bar) for cell in row)} |"
+
+
+def fill_page(name: str, **parts: Iterable[str]) -> str:
+    """Make a page of docs/ of its template and the lines of its parts."""
+    template = Path(__file__).with_name("templates") / f"{name}.md"
+    return template.read_text(encoding="utf-8").format(**{of: "\n".join(lines) for of, lines in parts.items()})
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def columns_by_name() -> Mapping[str, Mapping[tuple[str, str], list[str]]]:
+    """Give each column's name with its units and meanings, and for each of them the tables that have it so."""
+    found: dict[str, dict[tuple[str, str], list[str]]] = {}
+    for table, columns in TABLES.items():
+        for column in columns:
+            found.setdefault(column.name, {}).setdefault((column.unit, column.doc), []).append(table)
+    return dict(sorted(found.items()))
+
+
+def glossary_page() -> str:
+    """Give docs/glossary.md."""
+    columns = (
+        (f"`{name}`", unit or "–", doc, ", ".join(tables))
+        for name, meanings in columns_by_name().items()
+        for (unit, doc), tables in meanings.items()
+    )
+    kinds = ((f"`{name}`", _code(kind.dimensions), _code(kind.optional)) for name, kind in KINDS.items())
+    headings = (
+        (metric.title, f"`{metric.name}`", metric.unit, metric.doc)
+        for metric in sorted(METRICS, key=lambda metric: (metric.title.lower(), metric.name))
+    )
+    return fill_page(
+        "glossary", columns=_markdown_table(("column", "unit", "meaning", "tables"), columns),
+        kinds=_markdown_table(("kind", "needs", "may have"), kinds),
+        headings=_markdown_table(("heading", "figure", "unit", "meaning"), headings),
+    )  # fmt: skip
+
+
+_HEADERS = ("figure", "unit", "level", "better", "mean", "by", "what")
+
+
+ListedMetric = TypedDict("ListedMetric", {
+    "name": str, "title": str, "unit": str, "level": str, "better": str, "mean": str, "by": list[str], "doc": str,
+    "keyed": str,
+})  # fmt: skip
+OfDeep500 = TypedDict("OfDeep500", {"column": str, "what": str, "ours": tuple[str, ...], "absent": str})
+MetricsContent = TypedDict("MetricsContent", {"schema": str, "metrics": list[ListedMetric],
+                                              "deep500": list[OfDeep500]})  # fmt: skip
+
+
+def metrics_content() -> MetricsContent:
+    """Give the table as plain content (``fomkit/show/1``)."""
+    return {
+        "schema": "fomkit/show/1",
+        "metrics": [cast("ListedMetric", {**one._asdict(), "by": one.by.split()}) for one in METRICS],
+        "deep500": [cast("OfDeep500", one._asdict()) for one in DEEP500],
+    }
+
+
+def format_metrics(content: dict[str, Any], screen: Screen = PLAIN) -> str:
+    """Write the table as aligned text, then what Deep500 has and fomkit has not."""
+    page = Page(screen)
+    rows = (
+        [*(metric[key] for key in ("name", "unit", "level", "better", "mean")), ", ".join(metric["by"]),
+         "; by ".join(filter(None, (metric["doc"], metric["keyed"])))]
+        for metric in content["metrics"]
+    )  # fmt: skip
+    page.rows(_HEADERS, rows)
+    for one in content["deep500"]:
+        if one["absent"]:
+            page.line(f"absent, of Deep500's metrics: {one['what']}: {one['absent']}")
+    return page.text()
+
+
+def metrics_page() -> str:
+    """Give docs/metrics.md."""
+    header = ("figure", "unit", "level", "better", "mean", "by", "keys", "what")
+    metrics = (
+        (f"`{one.name}`", one.unit, one.level, one.better, one.mean, _code(one.by.split()), one.keyed, one.doc)
+        for one in METRICS
+    )
+    peers = ((one.column, one.what, _code(one.ours) or f"absent: {one.absent}") for one in DEEP500)
+    tables = _markdown_table(header, metrics, bar="|"), _markdown_table(("column", "what", "here"), peers)
+    return fill_page("metrics", metrics=tables[0], compared=tables[1])
+
 
 _TITLE = """# How right it is
 
@@ -38,23 +138,16 @@ def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def _folded_away(what: str, text: str) -> str:
-    return f"<details><summary>{what}</summary>\n\n{text}\n</details>\n"
-
-
-def _other_tools(line: Entry) -> str:
-    return ", ".join(f"{name} {_in_percent(errors[1])}" for name, errors in line["peers"].items()) or "–"
-
-
 def _line_cells(line: Entry) -> list[str]:
     hits = line["hit_rates"]
     levels = " / ".join(_whole_percent(hits[level]) for level in ("50%", "95%", "99%")) if hits else "–"
     width = line["half_width"]
+    others = ", ".join(f"{name} {_in_percent(errors[1])}" for name, errors in line["peers"].items()) or "–"
     return [
         f"{line['machine']}: {line['what']}", f"{line['cases']:,}",
         _in_percent(line["median"]), _in_percent(line["mean"]),
         "–" if line["bias"] is None else f"{100 * line['bias']:+.1f}", _whole_percent(line["hit_rate"]),
-        levels, "–" if width is None else f"×{width:.2f}", _other_tools(line),
+        levels, "–" if width is None else f"×{width:.2f}", others,
     ]  # fmt: skip
 
 
@@ -72,9 +165,10 @@ def _lines_of_level(lines: Sequence[Entry]) -> str:
     if len(lines) < _SHORT or not summaries:
         return _markdown(_LINES, map(_line_cells, lines))
     others = [line for line in lines if line not in summaries]
-    return f"{_markdown(_LINES, map(_line_cells, summaries))}\n" + _folded_away(
-        f"{len(others)} more lines", _markdown(_LINES, map(_line_cells, others))
+    folded = (
+        f"<details><summary>{len(others)} more lines</summary>\n\n{_markdown(_LINES, map(_line_cells, others))}"
     )
+    return f"{_markdown(_LINES, map(_line_cells, summaries))}\n{folded}\n</details>\n"
 
 
 def _thresholds(lines: Sequence[Entry]) -> Iterator[str]:
@@ -82,15 +176,11 @@ def _thresholds(lines: Sequence[Entry]) -> Iterator[str]:
     asked = [line for line in lines if line["brier"] and " / " not in line["what"]]
     if asked:
         ratios = list(asked[0]["brier"])
-        rows = [
-            [f"{line['machine']}, {line['what']}"]
-            + [
-                f"{line['brier'][ratio]:.2f} ({_whole_percent(line['wrong_verdicts'][ratio])} %)"
-                for ratio in ratios
-            ]
-            + [f"{fmean(line['brier'].values()):.3f}"]
-            for line in asked
-        ]
+        rows = []
+        for line in asked:
+            scores, wrong = line["brier"], line["wrong_verdicts"]
+            each = [f"{scores[ratio]:.2f} ({_whole_percent(wrong[ratio])} %)" for ratio in ratios]
+            rows.append([f"{line['machine']}, {line['what']}", *each, f"{fmean(scores.values()):.3f}"])
         head = ["Brier score, and wrong by the value alone, at … times the truth", *ratios, "mean"]
         yield _markdown(head, rows)
 
@@ -120,18 +210,14 @@ def _aims_table(aims: Sequence[Entry]) -> str:
     return _markdown(["aim", "now", "target", "tolerance", ""], rows)
 
 
-def _published_table(entries: Sequence[Entry]) -> str:
-    told = "; ".join(dict.fromkeys(one["source"] for one in entries))
-    head = ["", "technique", "published", "projected", "80 % interval", "error"]
-    return f"{_markdown(head, map(published_cells, entries))}\nPublished: {told}.\n"
-
-
 def chapter(of: str, content: Entry) -> Iterator[str]:
     """Write what was found of a set: its lines, then its aims; nothing where it did not run."""
     lines = [line for line in content["lines"] if line["comparison"] == of]
     aims = [aim for aim in content["aims"] if aim["comparison"] == of]
     if published := [one for one in content["published"] if of == content["published_as"]]:
-        yield _published_table(published)
+        head = ["", "technique", "published", "projected", "80 % interval", "error"]
+        sources = "; ".join(dict.fromkeys(one["source"] for one in published))
+        yield f"{_markdown(head, map(published_cells, published))}\nPublished: {sources}.\n"
     for level, words in _LEVELS.items():
         here = [line for line in lines if line["level"] == level]
         if here and all(line["hit_rate"] is None for line in here):
@@ -170,32 +256,29 @@ def _earlier_figures(content: Entry) -> str:
     return _markdown(["%", *(one["name"] for one in named)], rows)
 
 
-def _verdicts(aims: Sequence[Mapping[str, bool]]) -> str:
-    met, past = sum(aim["met"] for aim in aims), sum(not aim["kept"] for aim in aims)
-    return (
-        f"{met} of {len(aims)} targets are met; {past} figures are past their tolerance, and with one the command "
-        "ends with exit code 1. Each chapter has its aims, and says why one is missed.\n"
-    )
-
-
 def accuracy_page(content: Entry) -> str:
     """Write ``fomkit/validate/1`` as Markdown."""
     texts = [one for one in content["sets"] if one["title"]]
-    told = {one["set"] for one in texts}
+    titled = {one["set"] for one in texts}
     names = dict.fromkeys(line["comparison"] for line in content["lines"])
-    texts += [{"title": name, "set": name, "text": ""} for name in names if name not in told]
+    texts += [{"title": name, "set": name, "text": ""} for name in names if name not in titled]
     parts = [_TITLE, *(f"{one['text']}\n" for one in content["sets"] if not one["title"])]
     parts += [_short_answer(content["headlines"])] if content["headlines"] else []
-    parts.append(_verdicts(content["aims"]))
+    aims = content["aims"]
+    met, past = sum(aim["met"] for aim in aims), sum(not aim["kept"] for aim in aims)
+    parts.append(
+        f"{met} of {len(aims)} targets are met; {past} figures are past their tolerance, and with one the command "
+        "ends with exit code 1. Each chapter has its aims, and says why one is missed.\n"
+    )
     for one in texts:
         found = list(chapter(one["set"], content)) if one["set"] else []
         if found or not one["set"]:
             parts += [f"## {one['title']}\n", *([f"{one['text']}\n"] if one["text"] else []), *found]
     if content["headlines"]:
-        said = "The figures of the first table, in percent, as earlier versions had them.\n"
-        parts += ["## History\n", said, _earlier_figures(content)]
+        intro = "The figures of the first table, in percent, as earlier versions had them.\n"
+        parts += ["## History\n", intro, _earlier_figures(content)]
     notes = [f"- {note}\n" for note in content["said"]]
     left = [f"- {one['what']}: {one['count']:,}, {one['reason']}\n" for one in content["not_scored"]]
-    for title, told_there in (("Splits, folds and rules", notes), ("Not scored", left)):
-        parts += [f"## {title}\n", "".join(told_there)] if told_there else []
+    for title, lines in (("Splits, folds and rules", notes), ("Not scored", left)):
+        parts += [f"## {title}\n", "".join(lines)] if lines else []
     return "\n".join(part for part in parts if part)
