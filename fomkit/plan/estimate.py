@@ -19,6 +19,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.ops.check import check_table
+from fomkit.ops.columns import Columns
 from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precision, restate_ops
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
@@ -32,7 +33,7 @@ from fomkit.plan.step import StepTime, roll_up_step, with_host
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import answers_on, prepared
 from fomkit.prediction.donors import original
-from fomkit.prediction.estimates import Columns, cached, repeated
+from fomkit.prediction.estimates import cached, repeated
 from fomkit.prediction.exact import is_measured
 from fomkit.prediction.monotone import SIDES
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible

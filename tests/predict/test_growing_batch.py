@@ -14,6 +14,7 @@ from costs.op_tables import gemm, table
 from predict.machines import loaded
 
 import fomkit
+from fomkit.ops.columns import one_word
 from fomkit.ops.precision import choose_formats
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
@@ -22,7 +23,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.scenarios import prepare_study, scenarios
 from fomkit.plan.shapes import step_ops, times_at
 from fomkit.prediction import interpolate, monotone, prior
-from fomkit.prediction.estimates import Rows, as_rows, one_word
+from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.profiles.evidence import with_fits
 
 MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
