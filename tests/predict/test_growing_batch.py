@@ -52,7 +52,9 @@ def test_a_step_on_facts_alone_rises_with_the_batch(model: str, machine: str) ->
     few = BATCHES if model.startswith("candle/p") else BATCHES[::3]
     sizes = np.unique([*few, *np.random.default_rng(16).integers(1, 1100, 2)])
     # All at once: these are what a loop of estimates gives, which test_scenarios.py compares.
-    found = scenarios(prepare_study(_model(model), bare(machine), Options()), pd.DataFrame({"batch": sizes * 1.0}))
+    found = scenarios(
+        prepare_study(_model(model), with_fits(bare(machine)), Options()), pd.DataFrame({"batch": sizes * 1.0})
+    )
     assert_rising(found["step_s"].to_numpy(), sizes)
     if machine == "titan":
         steps = [estimate(_model(model), bare(machine), Options(batch=int(batch))).step.value for batch in few[:4]]
