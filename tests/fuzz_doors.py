@@ -39,24 +39,25 @@ from fomkit.bench.journal import Journal
 from fomkit.core.errors import FomkitError
 from fomkit.files.op_csv import format_as_given, read_numbered_table
 from fomkit.merit.campaign import run_campaign
+from fomkit.merit.footprint import Grid
 from fomkit.merit.suites import run_suite
 from fomkit.ops.resize import sizes_used
 from fomkit.output.machines import format_memory
 from fomkit.output.money import format_campaign
 from fomkit.output.suites import format_review, format_suite
 from fomkit.plan.estimate import estimate
-from fomkit.plan.footprint import Grid
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.plan.run import epochs_at
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.plan.timeline import timeline_content
-from fomkit.plan.transformer_step import load_recipe
 from fomkit.profiles.campaigns import load_campaign, load_epochs
 from fomkit.profiles.declared import load_layout
+from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.recipes import load_recipe
 from fomkit.profiles.suites import load_suite
 from fomkit.readers.measurements import import_measurements, import_meter, read_measurements
 from fomkit.readers.records import format_benchmarker
@@ -159,11 +160,11 @@ def use_journal(path: Path) -> None:
 def use_ops(path: Path) -> None:
     table = read_numbered_table(path, "TIMED", keep=())
     machine = known_machine(path.with_name("example-gpu.yaml"))
-    found = predict_ops(table, machine, sizes=dict.fromkeys(sizes_used(table), 8), where=str(path))
+    found = predict_ops(table, with_fits(machine), sizes=dict.fromkeys(sizes_used(table), 8), where=str(path))
     found.summary()
     again = path.with_name("again.csv")
     again.write_text(format_as_given(found.ops, "TIMED"), encoding="utf-8")
-    second = predict_ops(read_numbered_table(again, "TIMED", keep=tuple(table.columns)), machine)
+    second = predict_ops(read_numbered_table(again, "TIMED", keep=tuple(table.columns)), with_fits(machine))
     assert format_as_given(second.ops, "TIMED") == again.read_text(encoding="utf-8")
 
 
@@ -182,7 +183,7 @@ def use_import(path: Path) -> None:
         again = load_machine(save_machine(machine, saved)[0])
         assert again.timings["time_s"].tolist() == machine.timings["time_s"].tolist()
         ops = read_numbered_table(path.with_name("digits.ops.csv"), "OPS")
-        predict_ops(ops, again, sizes={"batch": 8}).summary()
+        predict_ops(ops, with_fits(again), sizes={"batch": 8}).summary()
 
 
 def _model_of(path: Path, chosen: str) -> Any:

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.merit.campaign import FEW
+from fomkit.merit.stack import inference_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.plan.stack import inference_of
 from fomkit.profiles.campaigns import CampaignFileRecord, find_profile, list_profiles, load_campaign
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model

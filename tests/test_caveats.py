@@ -23,6 +23,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale
 from fomkit.plan.scenarios import prepare_study
+from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.suites import load_suite
@@ -527,7 +528,7 @@ def test_a_model_that_executes_nothing_is_refused_by_name(tmp_path: Path) -> Non
     for one in (empty, idle):
         for price in (
             lambda it: estimate(it, machine, Options()),
-            lambda it: prepare_study(it, machine, Options()),
+            lambda it: prepare_study(it, with_fits(machine), Options()),
         ):
             with pytest.raises(FomkitError, match=one.name):
                 price(one)

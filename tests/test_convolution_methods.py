@@ -17,11 +17,11 @@ from fomkit.ops.conv_methods import METHODS, method_costs
 from fomkit.ops.pricing import add_costs
 from fomkit.output.models import format_convolutions
 from fomkit.output.screen import Screen
-from fomkit.plan.convolutions import add_floors, add_workspace, convolutions_content
 from fomkit.plan.options import Options
 from fomkit.prediction.prior import BOOST
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
+from fomkit.verbs.convolutions import add_floors, add_workspace, convolutions_content
 
 LIMIT = 256 * 1024**2
 

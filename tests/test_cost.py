@@ -24,14 +24,14 @@ from fomkit.core.machine import Device, Fact, Machine
 from fomkit.core.model import Data, EpochsToTarget
 from fomkit.core.units import parse_money_rate
 from fomkit.merit.campaign import combine, money, money_of_run, paid_units
+from fomkit.merit.footprint import carbon_kg, energy_at_wall
+from fomkit.merit.stack import inference_of, parse_once, with_once
 from fomkit.ops.tables import EPOCHS
 from fomkit.parallel.job import amortised_share, times_for_share
 from fomkit.plan.content import curve_content
 from fomkit.plan.estimate import estimate
-from fomkit.plan.footprint import carbon_kg, energy_at_wall
 from fomkit.plan.options import Options
 from fomkit.plan.run import epochs_at
-from fomkit.plan.stack import inference_of, parse_once, with_once
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_intensity, parse_price, parse_pue, parse_to_wall
 from fomkit.profiles.machine_record import save_machine

@@ -20,8 +20,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, Fact, FlopEnergy
 from fomkit.core.units import parse_quantity
+from fomkit.merit.footprint import Sample, counted, integrate
 from fomkit.plan.energy import Workload, add_energy, choose_method, figures_for, price_work, spend
-from fomkit.plan.footprint import Sample, counted, integrate
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 

@@ -126,14 +126,14 @@ def test_an_edited_file_that_came_with_fomkit_is_told(vendor: Path, monkeypatch:
 def test_an_edited_cache_is_made_again(cache: Path) -> None:
     machine = replace(load_machine("raspberry-pi-3"), fits={})
     ops = ODD.assign(dtype="int8")
-    honest = predict_ops(ops, machine).ops
+    honest = predict_ops(ops, with_fits(machine)).ops
     (file,) = cache.glob("fits-*.kept")
     whole = file.read_bytes()
     for edited in (whole.replace(b"0.", b"9."), whole[:1000], b"[]", b""):
         assert edited != whole
         file.write_bytes(edited)
         again = replace(load_machine("raspberry-pi-3"), fits={})
-        pd.testing.assert_frame_equal(predict_ops(ops, again).ops, honest)
+        pd.testing.assert_frame_equal(predict_ops(ops, with_fits(again)).ops, honest)
         assert file.read_bytes() == whole
 
 
@@ -211,7 +211,9 @@ def test_the_order_of_rows_moves_no_prediction(seed: int) -> None:
         rows = machine.timings.sample(60, random_state=seed % 1000)
         ops = pd.concat([ODD, rows[rows.columns.intersection(column_names("OPS"))]])
         ops = ops[ops["kind"] != "collective"].reset_index(drop=True)
-        pd.testing.assert_frame_equal(predict_ops(ops, machine).ops, predict_ops(ops, other).ops)
+        pd.testing.assert_frame_equal(
+            predict_ops(ops, with_fits(machine)).ops, predict_ops(ops, with_fits(other)).ops
+        )
         for model in ("p1b3", "alexnet"):
             one, two = (fomkit.estimate(model, either) for either in (machine, other))
             pd.testing.assert_frame_equal(one.ops, two.ops)

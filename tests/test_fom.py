@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.merit.fom import PROPOSAL, Rates, figure_of_merit, unit_per_day, verdict
+from fomkit.merit.fom import PROPOSAL, Rates, figure_of_merit, verdict
+from fomkit.plan.run import unit_per_day
 
 HOURS = {"titan": [60.0, 6.0, 12.0], "a": [4.0, 0.5, 0.25]}
 NODES = {"titan": 18_688, "a": 94_000}

@@ -21,6 +21,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.files.op_csv import fill_defaults, read_numbered_table
 from fomkit.ops.tables import COSTS, TIMES
 from fomkit.plan.op_tables import predict_ops
+from fomkit.profiles.evidence import with_fits
 
 MADE = [column.name for column in (*COSTS, *TIMES)]
 GEMM = "kind,dtype,m,n,k\ngemm,fp32,64,100,784\n"
@@ -179,7 +180,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
 def test_the_whole_way_obeys_the_laws(ops: pd.DataFrame) -> None:
     ops = ops.assign(mine=[f"={row}" for row in range(len(ops))]).set_axis([f"r{row}" for row in range(len(ops))])
     before = ops.copy(deep=True)
-    timed = predict_ops(ops, FACTS).ops
+    timed = predict_ops(ops, with_fits(FACTS)).ops
     pd.testing.assert_frame_equal(ops, before)
     assert timed.index.equals(ops.index)
     assert list(timed.columns[: len(ops.columns)]) == list(ops.columns)
@@ -187,7 +188,7 @@ def test_the_whole_way_obeys_the_laws(ops: pd.DataFrame) -> None:
     assert set(timed.columns) - set(ops.columns) <= {*MADE, "b", "pass_name", "op", "engine", "count"} | set(
         fill_defaults(ops.drop(columns="mine"))[0].columns
     )
-    pd.testing.assert_frame_equal(predict_ops(timed, FACTS).ops, timed)
+    pd.testing.assert_frame_equal(predict_ops(timed, with_fits(FACTS)).ops, timed)
 
 
 @given(tables)
@@ -217,7 +218,7 @@ def test_a_convolution_in_two_dimensions_needs_no_third() -> None:
 def test_whole_numbers_of_pandas_do_not_overflow() -> None:
     row = {"kind": "gemm", "dtype": "fp32", "m": 2**31, "n": 2**31, "k": 2**31}
     found = predict_ops(
-        pd.DataFrame([row], dtype=object).astype({"m": "int64", "n": "int64", "k": "int64"}), FACTS
+        pd.DataFrame([row], dtype=object).astype({"m": "int64", "n": "int64", "k": "int64"}), with_fits(FACTS)
     )
     assert found.ops["flop"].tolist() == [2.0**94]
     assert found.ops["time_s"].iloc[0] > 1e14
@@ -227,7 +228,7 @@ def test_a_sum_over_unpriced_rows_is_told_as_a_lower_bound() -> None:
     ops = pd.DataFrame(
         {"kind": ["gemm", "other"], "dtype": "fp32", "m": [8, np.nan], "n": [8, np.nan], "k": [8, np.nan]}
     )
-    found = predict_ops(ops, FACTS)
+    found = predict_ops(ops, with_fits(FACTS))
     content = found.content()
     assert content["unpriced"] == {"other": [1]}
     assert math.isnan(found.ops["time_s"].iloc[1])
@@ -239,7 +240,7 @@ def test_a_vendors_timings_price_a_vendors_table(tmp_path: Path) -> None:
     sizes = {"b": 1.0, "m": 64.0, "n": 100.0, "k": 784.0}
     timed = {"kind": "gemm", "dtype": "fp32", "engine": "vector", "time_s": 21e-6, **sizes}
     known = machine(None, timings({**timed, "source_file": "v.csv", "source_row": 7.0}))
-    found = predict_ops(read_numbered_table(written(tmp_path, GEMM), "TIMED", keep=()), known)
+    found = predict_ops(read_numbered_table(written(tmp_path, GEMM), "TIMED", keep=()), with_fits(known))
     assert found.ops["time_s"].tolist() == [21e-6]
     assert found.ops["time_source"].tolist() == ["measured"]
     assert "v.csv row 7" in found.ops["evidence"].iloc[0]

@@ -19,10 +19,10 @@ from fomkit.core.model import Transformer
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
-from fomkit.plan.transformer_step import load_recipe, transformer_profile
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.recipes import load_recipe, transformer_profile
 from fomkit.validation.validate import megatron_activations, megatron_steps
 from fomkit.verbs.scaling import parse_nodes, scaling_content
 

@@ -18,6 +18,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import RESULTS, blocks_of, prepare_study, scenarios
 from fomkit.prediction.donors import factor
+from fomkit.profiles.evidence import with_fits
 
 
 def facts(machine: Machine) -> dict[str, float]:
@@ -48,7 +49,7 @@ def test_scenarios_are_a_loop_of_estimates(model_name: str, name: str, columns: 
     table = varied(machine, 4)
     names = [column for column in table.columns if column != "batch"]
     table = {"batch": table[["batch"]], "machine": table[names], "both": table}[columns]
-    found = scenarios(prepare_study(model, machine, Options(interval=0.7)), table)
+    found = scenarios(prepare_study(model, with_fits(machine), Options(interval=0.7)), table)
     for at, line in table.iterrows():
         batch = int(line["batch"]) if "batch" in line else None
         changed = change_machine(machine, dict(line.drop("batch", errors="ignore"))) if len(line) > 1 else machine
@@ -74,7 +75,7 @@ def test_scenarios_change_runs_scopes_and_overheads_as_estimates_do() -> None:
         "overhead/step/input": [1e-3, 0.5, 1e-3, 1e-6], "launch_s": [5e-6, 1e-6, 2e-5, 5e-6],
     })  # fmt: skip
     options = Options(scope="system")
-    found = scenarios(prepare_study(model, machine, options), table)
+    found = scenarios(prepare_study(model, with_fits(machine), options), table)
     for at, line in table.iterrows():
         of_machine = {name: value for name, value in line.items() if name not in (*OF_A_RUN, "batch")}
         one = estimate(model.with_run(line), change_machine(machine, of_machine),
@@ -103,7 +104,8 @@ def test_scenarios_of_a_machine_that_is_a_change_of_another_are_its_estimates() 
     machine = change_machine(fomkit.machine("v100"), {"byte_per_s": 2e12, "launch_s": 1e-6})
     assert machine.origin is not None
     found = scenarios(
-        prepare_study(model, machine, Options()), pd.DataFrame({"batch": [16.0, 64.0], "byte_per_s": [2e12, 1e12]})
+        prepare_study(model, with_fits(machine), Options()),
+        pd.DataFrame({"batch": [16.0, 64.0], "byte_per_s": [2e12, 1e12]}),
     )
     for batch, rate, step_s in zip((16, 64), (2e12, 1e12), found["step_s"], strict=True):
         one = estimate(model, change_machine(machine, {"byte_per_s": rate}), Options(batch))
@@ -113,7 +115,7 @@ def test_scenarios_of_a_machine_that_is_a_change_of_another_are_its_estimates() 
 @pytest.mark.parametrize("precision", ["mixed", "fp32"])
 def test_scenarios_of_a_restated_step(precision: str) -> None:
     model, machine, options = fomkit.model("p1b3"), fomkit.machine("v100"), Options(precision=precision)
-    found = scenarios(prepare_study(model, machine, options), pd.DataFrame({"batch": [7.0, 100.0]}))
+    found = scenarios(prepare_study(model, with_fits(machine), options), pd.DataFrame({"batch": [7.0, 100.0]}))
     for batch, step_s in zip((7, 100), found["step_s"], strict=True):
         one = estimate(model, machine, Options(batch=batch, precision=precision))
         assert step_s == pytest.approx(one.step.value, rel=1e-9)
@@ -141,7 +143,7 @@ def test_what_was_measured_is_modelled_on_a_changed_machine() -> None:
     found = fomkit.scenarios("p1b3-lecture", machine, {"batch": [100.0]})
     assert found["basis"].tolist() == ["measured"]
     machine, model = fomkit.machine("v100"), fomkit.model("p1b3")
-    found = scenarios(prepare_study(model, machine, Options()), pd.DataFrame({"launch_s": [5e-6]}))
+    found = scenarios(prepare_study(model, with_fits(machine), Options()), pd.DataFrame({"launch_s": [5e-6]}))
     assert found["basis"].tolist() == ["modelled"]
 
 
@@ -173,7 +175,7 @@ def test_launches_scale_with_their_cost_and_kernels_with_their_floor() -> None:
     ],
 )
 def test_what_is_no_scenario_is_refused(columns: dict[str, list[float]], said: str) -> None:
-    study = prepare_study(fomkit.model("p1b3"), fomkit.machine("v100"), Options())
+    study = prepare_study(fomkit.model("p1b3"), with_fits(fomkit.machine("v100")), Options())
     with pytest.raises(FomkitError, match=said):
         list(blocks_of(study, pd.DataFrame(columns)))
 
@@ -192,7 +194,7 @@ def test_sixty_thousand_scenarios_stay_in_bounded_memory() -> None:
     table["batch"] = 1.0 + np.arange(len(table)) % 100
     tracemalloc.start()
     met = np.zeros(len(table), bool)
-    for block in blocks_of(prepare_study(model, machine, Options()), table):
+    for block in blocks_of(prepare_study(model, with_fits(machine), Options()), table):
         met[block.index] = True
         assert len(block) <= 20_000
     _, peak = tracemalloc.get_traced_memory()
@@ -228,7 +230,7 @@ def test_scenarios_of_recurrent_layers_are_a_loop_of_estimates(name: str, precis
     model, machine, options = lstm(), fomkit.machine(name), Options(precision=precision, allow_uncovered=True)
     points = pd.DataFrame({"batch": [1.0, 3.0, 16.0, 100.0, 16.0], "seq": [1.0, 25.0, 16.0, 7.0, 64.0]})
     points["launch_s"] = [5e-6, 1e-6, 5e-6, 2e-5, 1e-6] if name == "titan" else 5e-6
-    found = scenarios(prepare_study(model, machine, options), points)
+    found = scenarios(prepare_study(model, with_fits(machine), options), points)
     for at, line in points.iterrows():
         changed = change_machine(machine, {"launch_s": line["launch_s"]})
         one = estimate(
@@ -244,7 +246,7 @@ def test_a_launch_cost_varies_on_a_machine_of_whose_rates_nobody_knows_any() -> 
     machine = fomkit.machine("p100")
     bare = replace(machine, device=replace(machine.device, peaks=(), byte_per_s=None), fits={})
     model, options = fomkit.model("candle/p1b3"), Options(allow_uncovered=True)
-    study = prepare_study(model, bare, options)
+    study = prepare_study(model, with_fits(bare), options)
     found = scenarios(study, pd.DataFrame({"launch_s": [2e-6, 5e-6, 2e-5]}))
     for launch, step in zip(found["launch_s"], found["step_s"], strict=True):
         again = estimate(model, change_machine(bare, {"launch_s": launch}), options).step.value

@@ -25,7 +25,7 @@ from fomkit.core.measurement import StepEnergy
 from fomkit.harness import energy_gpu
 from fomkit.harness.energy_gpu import STATED_ERROR_W, CannotReadError, Gpu, find_gpu, find_zones, read_limit
 from fomkit.harness.torch.worker import Answer
-from fomkit.plan.footprint import Sample, counted, integrate
+from fomkit.merit.footprint import Sample, counted, integrate
 
 RAPL_UPDATE_S = 1e-3
 """RAPL counters move on about every millisecond."""

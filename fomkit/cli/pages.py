@@ -27,11 +27,11 @@ from fomkit.output.docs import fill_page, glossary_page, metrics_page
 from fomkit.output.files import to_json
 from fomkit.output.screen import Entry
 from fomkit.plan.content import Ends
-from fomkit.plan.transformer_step import RecipeRecord
 from fomkit.profiles.campaigns import CampaignFileRecord
 from fomkit.profiles.declared import LayoutRecord
 from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.metrics import Metric, find_metric
+from fomkit.profiles.recipes import RecipeRecord
 from fomkit.profiles.records import ModelRecord, Record
 from fomkit.profiles.suites import SuiteRecord
 from fomkit.verbs.from_measurements import MeasuredWays

@@ -319,6 +319,12 @@ class Plausibility:
         return tuple(lines)
 
 
+def verdict_on(machine: Machine, most: int = 1, *, named: bool = True) -> tuple[str, ...]:
+    """Write what is not plausible of a machine (`Plausibility`), listing so many of the timings left out."""
+    found = machine.plausibility
+    return () if found is None else found.messages(machine.name if named else "", most)
+
+
 class Surface(NamedTuple):
     """What one timed machine reached of its floors in one kind of work and number format.
 

@@ -13,11 +13,11 @@ from fomkit.core.machine import EnergyScope, Machine, Price, Scope
 from fomkit.core.units import DAY_S
 from fomkit.merit import measured_steps, rated_lines
 from fomkit.merit.measured_steps import Explained, MeasuredRuns
+from fomkit.merit.stack import inference_of
 from fomkit.plan.energy import NO_ENERGY, energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options, choose_scope
-from fomkit.plan.stack import inference_of
 
 
 def paid_units(price: Price, machine: Machine, scope: Scope) -> int:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeVar
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.machine import Machine
-from fomkit.core.units import DAY_S
 
 if TYPE_CHECKING:
     from fomkit.core.job import Suite
@@ -131,17 +130,6 @@ class FigureOfMerit:
     def other_means(self) -> Mapping[str, float]:
         """Give the value by every other mean, without intervals."""
         return {name: span.value for name, span in self.others.items()}
-
-
-def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
-    """Turn the time of one unit of work into units per day.
-
-    `unit_s`: time of one unit on the devices it occupies [s]; `runs_at_once`: units in progress at the same time.
-
-    >>> unit_per_day(Span.exact(60 * 3600.0), 18_688).value
-    7475.2
-    """
-    return unit_s.per(DAY_S * runs_at_once)
 
 
 def _whole_rates(rates: Sequence[Span]) -> float:

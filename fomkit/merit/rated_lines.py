@@ -15,10 +15,10 @@ from fomkit.core.job import OPTIMIZED, Category, Conditions, Job, Suite, SuiteLi
 from fomkit.core.machine import Basis, Machine, Party
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import format_table
-from fomkit.merit.fom import unit_per_day
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options
+from fomkit.plan.run import unit_per_day
 from fomkit.prediction.estimates import cached
 
 _ANY = "as the framework does"

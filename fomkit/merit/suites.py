@@ -15,11 +15,12 @@ from fomkit.core.measurement import Measurement
 from fomkit.core.units import format_number
 from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, calibrate
-from fomkit.merit.fom import FigureOfMerit, merit_of_rates, unit_per_day, verdict
+from fomkit.merit.fom import FigureOfMerit, merit_of_rates, verdict
 from fomkit.merit.measured_steps import Explained, MeasuredRuns, Reading
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, rates_of
 from fomkit.plan.estimate import Estimate, with_step
 from fomkit.plan.options import Options, choose_scope
+from fomkit.plan.run import unit_per_day
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from fomkit.output.terminal import UNFIT, format_energy, job_lines, mark_of, run
 from fomkit.profiles.metrics import title_of
 
 if TYPE_CHECKING:
+    from fomkit.merit.footprint import Carbon
+    from fomkit.merit.stack import Paid, PaidOnce, Term
     from fomkit.plan.content import Ends, Priced
-    from fomkit.plan.footprint import Carbon
-    from fomkit.plan.stack import Paid, PaidOnce, Term
     from fomkit.verbs.cost import CostContent
     from fomkit.verbs.suite_content import CampaignCarbon, CampaignsContent, MachinePhases, Phase, Sum
 

@@ -17,8 +17,10 @@ import numpy as np
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope
+from fomkit.core.measurement import verdict_on
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.ops.check import check_table
+from fomkit.ops.columns import Columns
 from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precision, restate_ops
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
@@ -32,10 +34,10 @@ from fomkit.plan.step import StepTime, roll_up_step, with_host
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import answers_on, prepared
 from fomkit.prediction.donors import original
-from fomkit.prediction.estimates import Columns, cached, repeated
+from fomkit.prediction.estimates import cached, repeated
 from fomkit.prediction.exact import is_measured
 from fomkit.prediction.monotone import SIDES
-from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
+from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -398,7 +400,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
 
     Raises FomkitError when work has no time, the batch cannot be had, or the scope is not stated.
     """
-    machine = without_implausible(machine)
+    machine = with_fits(machine)
     sizes = choose_sizes(model, options.wanted_sizes)
     framework, dtypes = model.traced_with.get("framework", ""), [peak.dtype for peak in machine.device.peaks]
     formats = cached(machine.timings, model.ops, f"formats {options.precision} {framework} {dtypes}",
@@ -406,7 +408,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     scope = choose_scope([machine], options.scope)
     at_once = runs_at_once(model, machine, scope)
     traced, model = model, updated_as_there(model, machine)
-    fitted = with_fits(machine)
+    fitted = machine
     timed = _timed(model, fitted, sizes, formats, options.interval)
     machine = with_fresh_pages(with_host(machine, model), model, sizes)
     if not options.allow_uncovered and (model.unsupported or np.isnan(timed.time_s[0]).any()):

@@ -26,7 +26,6 @@ from fomkit.prediction.cascade import Neighbour, nearest_timings
 from fomkit.prediction.estimates import Record, records
 from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import FITTED, binding, rates
-from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,7 +132,7 @@ def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float
 
 def _longest(estimated: Estimate, top: int) -> tuple[list[ExplainedOp], Rest, list[Untimed]]:
     """Give the entries of the longest ops, the sum of the others, and the ops without a time."""
-    machine = with_fits(estimated.machine)
+    machine = estimated.machine
     ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), machine)[0])
     device_s = estimated.step_time.device_s.value
     known = ops[ops["time_s"].notna()]
@@ -228,7 +227,7 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
     """
     import pandas as pd
 
-    ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), with_fits(estimated.machine))[0])
+    ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), estimated.machine)[0])
     count = ops["count"].to_numpy(np.float64)
     amounts = {
         name: ops[name].to_numpy(np.float64) * count for name in ("time_s", "low_s", "high_s", "flop", "byte")
@@ -260,7 +259,7 @@ def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    machine, rows = with_fits(estimated.machine), []
+    machine, rows = estimated.machine, []
     busy = ops[ops["flop"] > 0]
     for dtype, engine in busy[["dtype", "engine"]].drop_duplicates().itertuples(index=False):
         known = rates(machine, str(dtype), str(engine))

@@ -12,6 +12,7 @@ import numpy as np
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
+from fomkit.core.measurement import verdict_on
 from fomkit.files.op_csv import fill_defaults
 from fomkit.ops.check import check_table
 from fomkit.ops.pricing import add_costs, split_recurrent
@@ -25,7 +26,6 @@ from fomkit.plan.memory_of import in_formats, step_memory
 from fomkit.plan.step import device_time
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.rates import with_fresh
-from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +116,7 @@ def predict_ops(
     interval: float = DEFAULT_LEVEL,
     where: str = "predict_ops",
 ) -> Prediction:
-    """Predict each op of a table on a machine.
+    """Predict each op of a table on a machine with its fits.
 
     `ops`: at least ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md), as numbers or
     expressions in named sizes; `fill_defaults` says what may be left out; other columns ride along unread;
@@ -124,7 +124,6 @@ def predict_ops(
     file or stage, for error messages. Raises FomkitError when a column, a dimension or a size is missing or a
     value cannot be.
     """
-    machine = without_implausible(machine)
     names = set(column_names("OPS"))
     strangers = [name for name in ops.columns if name not in names and name not in _MADE]
     remade = [name for name in ops.columns if name in _MADE]
@@ -133,7 +132,7 @@ def predict_ops(
     sized = resize_ops(filled, sizes or {}, where)
     check_table(sized, "OPS", where)
     costed = add_costs(sized)
-    timed = add_times(costed, with_fits(machine), interval=interval, calls=split_recurrent(costed))
+    timed = add_times(costed, machine, interval=interval, calls=split_recurrent(costed))
     timed = with_fresh(timed, machine.device)
     given = [name for name in ops.columns if name not in remade]
     order = [*given, *(name for name in timed.columns if name not in given)]

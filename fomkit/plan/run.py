@@ -12,8 +12,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, at_level, multiply_independent
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import EpochsToTarget, ModelProfile, Unit
-from fomkit.core.units import STATED
-from fomkit.merit.fom import unit_per_day
+from fomkit.core.units import DAY_S, STATED
 from fomkit.plan.step import StepTime, overheads
 
 
@@ -38,6 +37,17 @@ class RunTime:
     startup_s: Span | None
     run_s: Span | None
     excludes: tuple[str, ...]
+
+
+def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
+    """Turn the time of one unit of work into units per day.
+
+    `unit_s`: time of one unit on the devices it occupies [s]; `runs_at_once`: units in progress at the same time.
+
+    >>> unit_per_day(Span.exact(60 * 3600.0), 18_688).value
+    7475.2
+    """
+    return unit_s.per(DAY_S * runs_at_once)
 
 
 def steps_per_epoch(samples: int, batch: int, last_batch: str) -> tuple[int, bool]:

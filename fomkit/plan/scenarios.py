@@ -27,7 +27,6 @@ from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE
 from fomkit.prediction.gp import alike
 from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
-from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -241,9 +240,9 @@ def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
 
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
-    """Do once what all scenarios of a model on a machine share; see `scenarios`."""
+    """Do once what all scenarios of a model on a machine with its fits share; see `scenarios`."""
     check_work(model.ops, model.name)
-    given, model = with_fits(with_host(machine, model)), updated_as_there(model, machine)
+    given, model = with_host(machine, model), updated_as_there(model, machine)
     machine = prepared(given)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.ops.check import check_table
+from fomkit.ops.columns import Columns
 from fomkit.ops.families.formula import columns_of
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
 from fomkit.ops.pricing import CostGroup, cost_columns, cost_groups, recurrent_calls
@@ -22,7 +23,7 @@ from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import Ops, StepRows
 from fomkit.prediction.cascade import prepared, price, with_answers
-from fomkit.prediction.estimates import Answers, Columns, Rows, places_of, records, repeated
+from fomkit.prediction.estimates import Answers, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.prediction.gp import FEW, alike
 from fomkit.prediction.rates import fresh_seconds, with_fresh
@@ -103,9 +104,7 @@ class SizedOps:
     @cached_property
     def _fixed(self) -> dict[str, Array]:
         """The columns of numbers at some sizes (n, 1)."""
-        names = [
-            name for name, dtype in zip(self.rows.columns, self.rows.dtypes, strict=True) if dtype.kind == "f"
-        ]
+        names = [str(name) for name, dtype in self.rows.dtypes.items() if dtype.kind == "f"]
         row = columns_of(self.rows, np.arange(len(self.rows)), {}, (1,))
         return {name: row(name) for name in ("item_byte", *names)}
 

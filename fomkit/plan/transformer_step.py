@@ -1,27 +1,22 @@
-"""A step of a split transformer, from its sizes; and its profile from a recipe (``fomkit/transformer/1``)."""
+"""A step of a split transformer, from its sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
-
-from pydantic import Field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_independent, latest
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
-from fomkit.core.model import Data, ModelProfile, Run, Transformer
+from fomkit.core.model import ModelProfile, Transformer
 from fomkit.core.units import format_quantity
-from fomkit.files.op_csv import empty_table
-from fomkit.files.yaml import load_document
 from fomkit.ops.precision import Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import job, step, traffic
 from fomkit.parallel.job import microbatches_of
-from fomkit.parallel.transformer import check_experts, check_split, profile_table, tensors_of
+from fomkit.parallel.transformer import check_experts, check_split, tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
 from fomkit.plan.replica_step import OneDevice
@@ -30,13 +25,13 @@ from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Pass, Stage, T
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import bus_factor
-from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
 
 NO_PASSES = Pass(0.0, 0.0)
 PLANS = 8
 """Plans of transformers on the machines of a table that are kept."""
 EXCLUDES = ("input",)
 """What a step by sizes is without: its data, whatever the machine says of that."""
+NARROW = "activations and products in {}, sums of gradients and Adam in fp32"
 HOST_WAITED = "the device waits for its host, which needs {host} for an op ({source})"
 
 
@@ -290,69 +285,3 @@ def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: 
     spent["measured" if host == "measured" else "assumed"] += stage.late_s.value * microbatches
     total = sum(spent.values())
     return {**{name: seconds / total for name, seconds in spent.items()}, UNPRICED: 0.0}
-
-
-SCHEMA = "fomkit/transformer/1"
-NARROW = "activations and products in {}, sums of gradients and Adam in fp32"
-NOTES = (
-    "made by rule from the sizes, not traced: the kernels of Megatron-LM (docs/parallel.md)",
-    NARROW.format("bf16"),
-)
-OF_EXPERTS = "how tokens spread over the experts is declared by the capacity factor, not predicted"
-
-
-class RecipeRecord(Record):
-    """A recipe file."""
-
-    schema_: str = Field(alias="schema")
-    name: str
-    transformer: TransformerRecord
-    title: str = ""
-    batch: int = Field(default=1, ge=1)
-    train_samples: int | None = Field(default=None, ge=1)
-    epochs: int | None = Field(default=None, ge=1)
-
-
-def transformer_profile(
-    shape: Transformer, name: str, *, title: str = "", batch: int = 1, data: Data | None = None,
-    run: Run | None = None,
-) -> ModelProfile:  # fmt: skip
-    """Make a model profile of a transformer.
-
-    Raises FomkitError when the heads do not divide the hidden size.
-
-    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
-    >>> round(transformer_profile(gpt, "gpt-22b").parameters_total / 1e9, 2)
-    22.07
-    """
-    check_split(shape, 1, sequence=False)
-    traced: Mapping[str, str] = {"framework": "rule", "device": "sizes", "mode": "train"}
-    made = (
-        f"transformer: {shape.blocks} blocks, {shape.hidden:,} wide, {shape.heads} heads, {shape.seq:,} positions"
-        + (f", {shape.experts} experts, {shape.top_k} for each token" if shape.experts else "")
-    )
-    notes = (*NOTES, OF_EXPERTS) if shape.experts else NOTES
-    return ModelProfile(
-        name=name, title=title or made, ops=profile_table(shape, "bf16"), parts=empty_table("OPS"),
-        sizes={"batch": batch}, traced_with=traced, parameters_total=shape.parameters,
-        parameters_trainable=shape.parameters, data=data or Data(), run=run or Run(),
-        optimizer={"rule": "adam", "impl": "fused"}, notes=notes, transformer=shape,
-    )  # fmt: skip
-
-
-def load_recipe(path: Path) -> ModelProfile:
-    """Read a recipe.
-
-    Raises FomkitError with file and line for every mistake.
-    """
-    document = load_document(path)
-    check_schema(document, SCHEMA)
-    record = check_record(document, RecipeRecord)
-    shape = Transformer(**record.transformer.model_dump())
-    if shape.hidden % shape.heads:
-        where = document.where(("transformer", "heads"))
-        raise FomkitError(where, f"heads {shape.heads} do not divide hidden {shape.hidden}. Choose a divisor.")
-    return transformer_profile(
-        shape, record.name, title=record.title, batch=record.batch, data=Data(train_samples=record.train_samples),
-        run=Run(epochs=record.epochs),
-    )  # fmt: skip

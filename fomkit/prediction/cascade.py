@@ -18,11 +18,12 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
+from fomkit.ops.columns import Words
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, as_rows, cached, numbers
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, as_rows, cached, numbers
 from fomkit.prediction.exact import hits, row_major, settle, settle_engines
 from fomkit.prediction.families import families, fitted, same_ops, servable, training_rows
 from fomkit.prediction.gp import Indices, Matrix, Places, distances

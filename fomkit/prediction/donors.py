@@ -21,7 +21,8 @@ import numpy as np
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine
 from fomkit.core.units import format_quantity
-from fomkit.prediction import estimates, gp
+from fomkit.ops.columns import Words, choose_words
+from fomkit.prediction import gp
 from fomkit.prediction.estimates import Answers, are, cached, numbers, opened_by, places_of
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.families import ONE_WAY, FamilyName
@@ -300,11 +301,9 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
     changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0
     share = factor(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
-    sources = estimates.choose_words(answers.source.are(*FROM_TABLE), "transferred", answers.source)
+    sources = choose_words(answers.source.are(*FROM_TABLE), "transferred", answers.source)
     launched = launches_s * changed_launch > after.floor_s
-    names = estimates.choose_words(
-        np.isnan(after.floor_s), answers.limit, estimates.choose_words(launched, "launch", after.names)
-    )
+    names = choose_words(np.isnan(after.floor_s), answers.limit, choose_words(launched, "launch", after.names))
 
     def evidence(place: int) -> str:
         return f"{share[place]:.3g} × that on {built.name} as built, same utilisation ({answers.evidence(place)})"
@@ -374,7 +373,7 @@ def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answer
     times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
     # What a scaling takes from a table of too few timings for a fit is near none of them for sure.
     of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
-    source, bound = (estimates.Words(of_table.astype(np.intp), words)
+    source, bound = (Words(of_table.astype(np.intp), words)
                      for words in (("alpha_beta", "extrapolated"), ("network", "measured")))  # fmt: skip
     texts = [note for _, note in found.values()]
     return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)

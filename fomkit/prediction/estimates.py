@@ -18,111 +18,20 @@ from numpy.typing import NDArray
 
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE
-from fomkit.prediction.gp import Flags, Indices, Matrix, Places, Texts, numbered, significant
+from fomkit.ops.columns import (
+    NONE_LEAST,
+    Columns,
+    Words,
+    combinations,
+    derive,
+    numbered,
+    one_word,
+    read_words,
+    unchanging,
+)
+from fomkit.prediction.gp import Flags, Indices, Matrix, Places, Texts, significant
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-class Words(NamedTuple):
-    """A text column: each row's number of its word, and the words, each once; "" where the column is empty."""
-
-    codes: Places
-    words: tuple[str, ...]
-
-    def taken(self, at: Places | Flags) -> Words:
-        """Give those of some rows."""
-        return Words(self.codes[at], self.words)
-
-    def cells(self) -> Texts:
-        """Give the word of each row."""
-        return np.array(self.words, object)[self.codes]
-
-    def at(self, place: int) -> str:
-        """Give the word of one row."""
-        return str(self.words[self.codes[place]])
-
-    def mapped(self, values: Sequence[Any], dtype: type) -> NDArray[Any]:
-        """Give each row the value of its word."""
-        return np.array(values, dtype)[self.codes]
-
-    def are(self, *wanted: str) -> Flags:
-        """Tell which rows hold one of some words."""
-        return self.mapped([word in wanted for word in self.words], bool)
-
-    def replaced(self, at: Places | Flags, others: Words) -> Words:
-        """Give the column with other words at some places."""
-        words = tuple(dict.fromkeys((*self.words, *others.words)))
-        codes = self.codes.copy()
-        codes[at] = others.mapped([words.index(word) for word in others.words], np.intp)
-        return Words(codes, words)
-
-
-def choose_words(which: Flags, first: Words | str, other: Words) -> Words:
-    """Give a word or those of one column where a flag is set, else those of another."""
-    chosen = one_word(first, int(which.sum())) if isinstance(first, str) else first.taken(np.flatnonzero(which))
-    return other.replaced(which, chosen)
-
-
-def one_word(word: str, count: int) -> Words:
-    """Give a column that holds one word."""
-    return Words(np.zeros(count, np.intp), (word,))
-
-
-def words_of(numbers_of: Places, named: Sequence[str]) -> Words:
-    """Give a text column by each row's number of its word, where numbers may share a word."""
-    words = tuple(dict.fromkeys(named)) or ("",)
-    return Words(np.array([words.index(word) for word in named], np.intp)[numbers_of], words)
-
-
-def _words(column: pd.Series | Texts) -> Words:
-    if isinstance(column, pd.Series) and isinstance(column.dtype, pd.CategoricalDtype):
-        codes, cells = column.cat.codes.to_numpy(np.intp), column.cat.categories.tolist()
-    else:
-        codes, found = pd.factorize(np.asarray(column, object))
-        cells = found.tolist()
-    if (codes < 0).any():
-        codes = np.where(codes < 0, len(cells), codes)
-        cells = [*cells, ""]
-    return words_of(np.asarray(codes, np.intp), [str(cell) for cell in cells])
-
-
-def _unchanging(column: Matrix) -> Matrix:
-    """Give a view of a column that nobody can write to: many share it."""
-    found = column.view()
-    found.flags.writeable = False
-    return found
-
-
-class Columns:
-    """The columns of a table, each read once; nobody may change the table in place."""
-
-    def __init__(self, table: pd.DataFrame) -> None:
-        self.table, self.names = table, frozenset(table.columns)
-        self._numbers: dict[str, Matrix] = {}
-        self._words: dict[str, Words] = {}
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    @cached_property
-    def index(self) -> Indices:
-        """The rows, by their index."""
-        return self.table.index.to_numpy(np.int64)
-
-    def number(self, name: str) -> Matrix:
-        """Give a column of numbers, NaN where it is empty or absent."""
-        if name not in self._numbers:
-            known = name in self.names
-            cells = self.table[name].to_numpy(np.float64) if known else np.full(len(self), np.nan)
-            self._numbers[name] = _unchanging(cells)
-        return self._numbers[name]
-
-    def text(self, name: str) -> Words:
-        """Give a column of words."""
-        if name not in self._words:
-            known = name in self.names
-            self._words[name] = _words(self.table[name]) if known else one_word("", len(self))
-        return self._words[name]
 
 
 class Rows:
@@ -144,10 +53,19 @@ class Rows:
     def _places(self) -> Places:
         return np.arange(len(self)) if self._at is None else self._at
 
+    @cached_property
+    def _of_table(self) -> Places | slice:
+        """Of which row of the table each is."""
+        if self._many == 1:
+            return slice(None) if self._at is None else self._at
+        if self._at is None:
+            return np.repeat(np.arange(len(self._columns)), self._many)
+        return self._at // self._many
+
     @property
     def index(self) -> Indices:
         """The rows, by their index in the table."""
-        return self._chosen(self._columns.index) if self._many == 1 else self._places
+        return self._columns.index[self._of_table] if self._many == 1 else self._places
 
     def _chosen(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
         return column if self._at is None else column[self._at]
@@ -162,22 +80,29 @@ class Rows:
         if isinstance(found, np.ndarray):
             return found
         known = self._read.get(column)
-        if not isinstance(known, np.ndarray):
-            if self._many == 1 and known is None:
-                return self._chosen(self._columns.number(column))
-            whole = known() if callable(known) else np.repeat(self._columns.number(column), self._many)
-            known = self._read[column] = _unchanging(whole)
+        if known is None:
+            return self._columns.number(column)[self._of_table]
+        if callable(known):
+            known = self._read[column] = unchanging(known())
         return self._chosen(known)
 
     def filled(self, column: str, default: float) -> Matrix:
         """Give a column of numbers, ``default`` where it is empty or absent."""
+        return self._derived(column, default, NONE_LEAST)
+
+    def log2(self, column: str, least: float) -> Matrix:
+        """Give log2 of a column, of ``least`` where it is less; 0 where it is empty or absent."""
+        return self._derived(column, 1.0, least)
+
+    def _derived(self, column: str, default: float, least: float) -> Matrix:
         if column in self._given:
-            values = self.number(column)
-            return np.where(np.isnan(values), default, values)
-        name = f"{column} or {default}"
+            return derive(self.number(column), default, least)
+        if column not in self._read:
+            return self._columns.derived(column, default, least)[self._of_table]
+        name = f"{column}, {default}, {least}"
         if name not in self._read:
             whole = Rows(self._columns, None, {}, self._read, self._many).number(column)
-            self._read[name] = _unchanging(np.where(np.isnan(whole), default, whole))
+            self._read[name] = unchanging(derive(whole, default, least))
         return self._chosen(self._read[name])
 
     def text(self, column: str) -> Words:
@@ -185,12 +110,22 @@ class Rows:
         given = self._given.get(column)
         if isinstance(given, Words):
             return given
-        found: Words | None = self._read.get(column)
-        if not isinstance(found, Words):
-            found = self._columns.text(column)
-            if self._many > 1:
-                found = self._read[column] = Words(np.repeat(found.codes, self._many), found.words)
-        return found if self._at is None else found.taken(self._at)
+        found = self._columns.text(column)
+        return found if self._at is None and self._many == 1 else found.taken(self._of_table)
+
+    def are(self, column: str, *words: str) -> Flags:
+        """Tell which rows hold one of some words."""
+        if column in self._given:
+            return self.text(column).are(*words)
+        return self._columns.text(column).are(*words)[self._of_table]
+
+    def same_texts(self, columns: tuple[str, ...]) -> tuple[list[tuple[str, ...]], Places]:
+        """Give the distinct combinations of text columns, by first appearance, and each row's number of them."""
+        if any(column in self._given for column in columns):
+            return combinations([self.text(column) for column in columns])
+        every, number = self._columns.same_texts(columns)
+        numbers_of, distinct = numbered(number[self._of_table], len(every))
+        return [every[one] for one in distinct], numbers_of
 
     def take(self, which: Places | Flags) -> Rows:
         """Give some of the rows, by place or by a flag for each."""
@@ -214,7 +149,7 @@ class Rows:
     def frame(self, names: Sequence[str]) -> pd.DataFrame:
         """Give some columns as a table, with the rows' own index."""
         known = [name for name in names if name in self._columns.names]
-        chosen = self._columns.table[known].take(self._places // self._many).set_axis(self.index)
+        chosen = self._columns.table[known].iloc[self._of_table].set_axis(self.index)
         sized = {name: self.number(name) for name in known if isinstance(self._read.get(name), np.ndarray)}
         given = {
             name: column.cells() if isinstance(column, Words) else column
@@ -235,7 +170,7 @@ def as_rows(table: Table) -> Rows:
 def repeated(columns: Columns, many: int, **sized: Matrix | Callable[[], Matrix]) -> Rows:
     """Give each row of a table so many times, one after the other, with columns of their own (rows × many)."""
     read: dict[str, Any] = {
-        name: column if callable(column) else _unchanging(np.broadcast_to(column, (len(columns), many)).ravel())
+        name: column if callable(column) else unchanging(np.broadcast_to(column, (len(columns), many)).ravel())
         for name, column in sized.items()
     }
     return Rows(columns, None, {}, read, many)
@@ -250,7 +185,7 @@ def numbers(rows: Table, column: str, default: float = np.nan) -> Matrix:
 
 def are(rows: Table, column: str, *words: str) -> Flags:
     """Tell in which rows a text column holds one of some words."""
-    return as_rows(rows).text(column).are(*words)
+    return as_rows(rows).are(column, *words)
 
 
 def places_of(estimate_chosen: Indices, among: Indices) -> Places:
@@ -268,19 +203,7 @@ def item_bytes(rows: Table) -> Matrix:
 
 def same_texts(rows: Table, *columns: str) -> tuple[list[tuple[str, ...]], Places]:
     """Give the distinct combinations of some text columns, by first appearance, and each row's number of them."""
-    known = [as_rows(rows).text(column) for column in columns]
-    together = np.zeros(len(rows), np.intp)
-    for column in known:
-        together = together * len(column.words) + column.codes
-    numbers_of, distinct = numbered(together)
-    found = []
-    for number in distinct:
-        cell: list[str] = []
-        for column in reversed(known):
-            number, at = divmod(number, len(column.words))
-            cell.append(column.words[at])
-        found.append(tuple(reversed(cell)))
-    return found, numbers_of
+    return as_rows(rows).same_texts(columns)
 
 
 Result = TypeVar("Result")
@@ -337,10 +260,8 @@ class Answers(Mapping[int, Timed]):
     def __init__(self, index: Indices, times: Matrix, source: Words | Texts | str, limit: Words | Texts | str,
                  evidence: Callable[[int], str]) -> None:  # fmt: skip
         self.index, self.evidence = index, evidence
-        self.source, self.limit = (
-            one_word(one, len(index)) if isinstance(one, str) else one if isinstance(one, Words) else _words(one)
-            for one in (source, limit)
-        )
+        words = (one_word(one, len(index)) if isinstance(one, str) else one for one in (source, limit))
+        self.source, self.limit = (one if isinstance(one, Words) else read_words(one) for one in words)
         self.times, (self.time_s, self.low_s, self.high_s) = times, times
         self._places: dict[int, int] = {}
 

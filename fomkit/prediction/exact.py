@@ -18,10 +18,11 @@ import pandas as pd
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import format_quantity
+from fomkit.ops.columns import Words, words_of
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
 from fomkit.prediction import estimates
-from fomkit.prediction.estimates import Answers, Rows, Table, Words, are, numbers
+from fomkit.prediction.estimates import Answers, Rows, Table, are, numbers
 from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places, alike
 from fomkit.prediction.rates import own_times
@@ -66,7 +67,7 @@ def row_major(table: Table) -> Table:
     turned = stated & are(table, "layout", COLUMN_MAJOR)
     if isinstance(table, Rows):
         layout = table.text("layout")
-        cleared = estimates.words_of(np.where(stated, len(layout.words), layout.codes), (*layout.words, ""))
+        cleared = words_of(np.where(stated, len(layout.words), layout.codes), (*layout.words, ""))
         return table.assign(**_turned(table.number, _present(table.has), turned), layout=cleared)
     # The cells of a table that no one has sized yet are expressions.
     columns = _turned(lambda name: table.get(name, np.nan), _present(table.columns.__contains__), turned)
@@ -108,7 +109,7 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
             notes |= dict.fromkeys(rows.index[numbers_of == number].tolist(), note)
     if not notes:
         return rows, notes
-    dtypes, engines = (estimates.words_of(numbers_of, words) for words in zip(*settled, strict=True))
+    dtypes, engines = (words_of(numbers_of, words) for words in zip(*settled, strict=True))
     return rows.assign(dtype=dtypes, engine=engines), notes
 
 

@@ -27,13 +27,13 @@ from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
 from fomkit.prediction import tiles
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
-from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts
+from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts, beside
 from fomkit.prediction.rates import own_times
 
 
 def log_sizes(rows: Table, *columns: str, least: float = 0.0) -> list[Matrix]:
     """Give log2 of each column, of ``least`` where it is less; 0 where it is empty."""
-    return [np.log2(np.maximum(numbers(rows, column, 1.0), least)) for column in columns]
+    return [as_rows(rows).log2(column, least) for column in columns]
 
 
 def log_product(rows: Table, *columns: str, least: float = 0.0) -> Matrix:
@@ -155,7 +155,7 @@ def conv_features(rows: Table) -> Matrix:
     # A pass is a product with as many rows as what it computes has channels.
     back = are(rows, "pass_name", "backward_input")
     channels = np.where(back, numbers(rows, "in_channels"), numbers(rows, "out_channels"))
-    return np.column_stack([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
+    return beside([*sizes, *aspects, *flags, fill(channels, CHANNEL_TILE), *odd])
 
 
 def conv_terms(rows: Table) -> Matrix:
@@ -232,7 +232,7 @@ def _storage(rows: Table) -> list[Matrix]:
 
 def _gemm_features(rows: Table) -> Matrix:
     b, m, n, k = log_sizes(rows, "b", "m", "n", "k")
-    return np.column_stack([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth(rows))])
+    return beside([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth(rows))])
 
 
 def _sparse_features(rows: Table) -> Matrix:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +21,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.measurement import Surface, TypicalTables
-
-Matrix = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Places = NDArray[np.intp]
-Texts = NDArray[np.object_]
-Indices = NDArray[np.int64]
-"""Columns of numbers, of flags, of positions, of words, and of rows' indices in their table."""
+from fomkit.ops.columns import FEW as FEW
+from fomkit.ops.columns import Flags as Flags
+from fomkit.ops.columns import Indices as Indices
+from fomkit.ops.columns import Matrix as Matrix
+from fomkit.ops.columns import Places as Places
+from fomkit.ops.columns import Texts as Texts
 
 LIMIT = 500
 """Rows up to which all are used at once; a larger matrix is slow to invert and gains little."""
@@ -35,8 +35,11 @@ NEIGHBOURS = 32
 """Nearest rows used for one query of a larger table. With 200 the errors are the same within a fiftieth (products
 of 20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
 
-BLOCK = 256
+BLOCK = 384
 """Queries that are answered at once; bounds the memory by so many rows of the table, and a cache holds them."""
+
+STRIPS = 4
+"""Parts of a triangular matrix: so many leave out 3 of 8 products, of which a triangle needs none."""
 
 
 DIGITS = 10
@@ -56,23 +59,6 @@ def significant(values: Matrix) -> Matrix:
         scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
         rounded = np.round(values * scale) / scale
     return np.where(np.isfinite(rounded), rounded, values)
-
-
-FEW = 2_000
-"""Rows up to which a dictionary numbers them faster than a hash of the whole column does."""
-
-
-def numbered(codes: Places) -> tuple[Places, list[int]]:
-    """Give each row the number of its code, by first appearance, and the codes in that order.
-
-    >>> numbered(np.array([7, 3, 7]))
-    (array([0, 1, 0]), [7, 3])
-    """
-    if len(codes) > FEW:
-        found, distinct = pd.factorize(codes)
-        return np.asarray(found, np.intp), distinct.tolist()
-    known: dict[int, int] = {}
-    return np.array([known.setdefault(code, len(known)) for code in codes.tolist()], np.intp), list(known)
 
 
 def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
@@ -121,18 +107,19 @@ class Precomputed(NamedTuple):
     """Rows of a table made ready for queries.
 
     `scaled` (n, p): features in lengths.
-    `squares` (n,): their squared norms.
+    `lifted` (p + 2, n): the same as `apart` takes them.
     `target`, `noise` (n,).
-    `half`, `weights` (n, n): inverse of the lower Cholesky factor of the rows' covariance, and the covariance's
-      inverse times the target, both times the variance; empty above `LIMIT` rows.
+    `strips`: inverse of the lower Cholesky factor of the rows' covariance, times the variance, in strips of rows:
+      each as its columns up to the diagonal, beyond which all are 0, times its rows; none above `LIMIT` rows.
+    `weights` (n,): the covariance's inverse times the target, times the variance; empty above `LIMIT` rows.
     """
 
     scaled: Matrix
-    squares: Matrix
+    lifted: Matrix
     target: Matrix
     noise: Matrix
     hyper: Hyper
-    half: Matrix
+    strips: tuple[Matrix, ...]
     weights: Matrix
 
 
@@ -143,27 +130,35 @@ def distances(left: Matrix, right: Matrix, length: Matrix) -> Matrix:
     return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
 
-def correlation(distance: Matrix | float) -> Matrix:
+def correlation(distance: Matrix | float, memory: tuple[Matrix, Matrix] | None = None) -> Matrix:
     """Matérn-3/2 correlation (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 4.17).
 
-    Rough enough for times that jump where a library changes its kernel.
+    Rough enough for times that jump where a library changes its kernel. `memory`: two matrices to work in, of
+    which the second becomes the answer.
 
     >>> float(correlation(0.0)), round(float(correlation(1.0)), 4)
     (1.0, 0.4834)
     """
     # In as few passes over a large matrix as there may be.
-    scaled = np.asarray(-np.sqrt(3.0) * np.asarray(distance, np.float64))
-    shared = np.asarray(np.exp(scaled))
+    scaled, shared = memory or (None, None)
+    scaled = np.asarray(np.multiply(distance, -np.sqrt(3.0), out=scaled))
+    shared = np.asarray(np.exp(scaled, out=shared))
     np.subtract(1, scaled, out=scaled)
     shared *= scaled
     return shared
 
 
-def _exact(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
+def _exact(distance: Matrix, precomputed: Precomputed, memory: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
     """Predict from all rows; the distances stay as they are."""
-    shared, hyper = correlation(distance), precomputed.hyper
-    mean, half = shared @ precomputed.weights, shared @ precomputed.half.T
-    return mean, np.asarray(hyper.variance + hyper.noise - np.einsum("ij,ij->i", half, half))
+    half, shared = (one[: len(distance)] for one in memory)
+    correlation(distance, (half, shared))
+    hyper, start = precomputed.hyper, 0
+    for strip in precomputed.strips:
+        known, rows = strip.shape
+        np.matmul(shared[:, :known], strip, out=half[:, start : start + rows])
+        start += rows
+    explained = np.einsum("ij,ij->i", half, half)
+    return shared @ precomputed.weights, np.asarray(hyper.variance + hyper.noise - explained)
 
 
 def _local(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
@@ -189,44 +184,64 @@ def precompute(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) ->
     for example from a coarse clock.
     """
     scaled = features / hyper.length
-    squares = (scaled * scaled).sum(1)
     if len(features) > LIMIT:
-        return Precomputed(scaled, squares, target, noise, hyper, np.empty((0, 0)), np.empty(0))
+        return Precomputed(scaled, lifted(scaled), target, noise, hyper, (), np.empty(0))
     between = distances(features, features, hyper.length)
     lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
     half = np.linalg.inv(lower)
     weights = hyper.variance * (half.T @ (half @ target))
-    return Precomputed(scaled, squares, target, noise, hyper, hyper.variance * half, weights)
+    cuts = np.linspace(0, len(target), STRIPS + 1).round().astype(int).tolist()
+    strips = tuple(np.ascontiguousarray(hyper.variance * half[start:end, :end].T) for start, end in pairwise(cuts))
+    return Precomputed(scaled, lifted(scaled), target, noise, hyper, strips, weights)
 
 
-def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice, Matrix]]:
-    """Give the distances from queries (q, p) to rows (n, p) of these squared norms, a block of queries at a time.
+def beside(columns: Sequence[Matrix]) -> Matrix:
+    """Put columns (n,) beside each other, each in one piece of memory."""
+    return np.stack(columns).T
 
-    Both are in lengths.
+
+def lifted(scaled: Matrix) -> Matrix:
+    """Give rows (n, p) such that squares of distances to them are one product of matrices (p + 2, n)."""
+    return np.concatenate([-2 * scaled.T, (scaled * scaled).sum(1)[None], np.ones((1, len(scaled)))])
+
+
+def apart(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
+    """Give the distances from queries (q, p) to rows that are `lifted`, a block of queries at a time.
+
+    Both are in lengths. The next block overwrites the distances.
     """
+    points = beside([*query.T, np.ones(len(query)), np.einsum("ij,ij->i", query, query)])
+    memory = np.empty((min(BLOCK, len(query)), known.shape[1]))
     for start in range(0, len(query), BLOCK):
         block = slice(start, start + BLOCK)
-        points = query[block]
-        # In the order of `distances`: which of two rows is the nearer may hang on the last digit.
-        between = (points * points).sum(1)[:, None] + squares
-        between -= 2 * points @ known.T
+        between = memory[: len(points[block])]
+        np.matmul(points[block], known, out=between)
         yield block, np.sqrt(np.maximum(between, 0.0, out=between), out=between)
 
 
 def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterior]]:
     """Predict the target at each query (q, p): give a block, its distances to the rows, and what it says."""
-    exact = len(precomputed.target) <= LIMIT
-    for block, distance in apart(query / precomputed.hyper.length, precomputed.scaled, precomputed.squares):
-        mean, variance = _exact(distance, precomputed) if exact else _local(distance, precomputed)
-        nearest = distance.argmin(1)
+    count = len(precomputed.target)
+    rows = min(BLOCK, len(query)) if count <= LIMIT else 0
+    memory = np.empty((rows, count)), np.empty((rows, count))
+    for block, distance in apart(query / precomputed.hyper.length, precomputed.lifted):
+        mean, variance = _exact(distance, precomputed, memory) if rows else _local(distance, precomputed)
+        # Of several that are alike to seven digits the first: more hang on the order of sums.
+        nearest = distance.astype(np.float32).argmin(1)
         least = distance[np.arange(len(distance)), nearest]
         yield block, distance, Posterior(mean, np.maximum(variance, precomputed.hyper.noise), nearest, least)
 
 
 def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
     """Predict the target at each query (q, p); the variance is that of a new observation, its noise included."""
+    return joined([part for _, _, part in posterior_blocks(precomputed, query)])
+
+
+def joined(parts: Sequence[Posterior]) -> Posterior:
+    """Put what is predicted of some queries after each other."""
+    if len(parts) == 1:
+        return parts[0]
     empty = Posterior(np.empty(0), np.empty(0), np.empty(0, np.intp), np.empty(0))
-    parts = [part for _, _, part in posterior_blocks(precomputed, query)]
     return Posterior(*(np.concatenate(columns) for columns in zip(*(parts or [empty]), strict=True)))
 
 
@@ -326,7 +341,7 @@ class Surfaces(NamedTuple):
     """All machines' surfaces of one kind of work, side by side.
 
     `length` (p,): of the features.
-    `scaled`, `squares`, `weight` (n, p): features in lengths, their squared norms and the weights: rows of all
+    `lifted` (p + 2, n), `weight` (n,): features in lengths as `apart` takes them, and the weights: rows of all
       surfaces one after the other.
     `own` (n, surfaces): the variance at the rows of each surface, 0 at those of others.
     `line`: the same where there is one feature.
@@ -334,8 +349,7 @@ class Surfaces(NamedTuple):
 
     length: Matrix
     known: tuple[Surface, ...]
-    scaled: Matrix
-    squares: Matrix
+    lifted: Matrix
     weight: Matrix
     own: Matrix
     line: Line | None
@@ -364,7 +378,7 @@ def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
     weight = rows[:, 0] / WEIGHT_DIGITS
     line = line_of(scaled[:, 0], weight, np.cumsum([0, *counts[:-1]])) if len(length) == 1 else None
     own = np.repeat(SURFACE_VARIANCE * np.eye(len(known)), counts, 0)
-    return Surfaces(length, tuple(known), scaled, (scaled * scaled).sum(1), weight, own, line)
+    return Surfaces(length, tuple(known), lifted(scaled), weight, own, line)
 
 
 @lru_cache(maxsize=64)
@@ -382,6 +396,6 @@ def heights(found: Surfaces, features: Matrix) -> Matrix:
     if found.line is not None:
         return np.asarray(SURFACE_VARIANCE * found.line.at(np.sqrt(3.0) * features[:, 0] / found.length[0]) + mean)
     predicted, weights = np.empty((len(found.known), len(features))), found.weight[:, None] * found.own
-    for block, distance in apart(features / found.length, found.scaled, found.squares):
+    for block, distance in apart(features / found.length, found.lifted):
         predicted[:, block] = (correlation(distance) @ weights).T
     return np.asarray(predicted + mean)

@@ -14,11 +14,12 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
+from fomkit.ops.columns import Words
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp
-from fomkit.prediction.beside_facts import ERRORS, MIN_CORRELATION, with_facts, with_vectors
-from fomkit.prediction.estimates import Answers, Rows, Table, Words, as_rows, cached, join_answers
+from fomkit.prediction.beside_facts import ERRORS, MIN_CORRELATION, errors_nearby, with_facts, with_vectors
+from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers
 from fomkit.prediction.exact import op_flags
 from fomkit.prediction.families import (
     VIEWS,
@@ -217,38 +218,6 @@ def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, gp
     return _straight(family, rows, kind, log_s), correction
 
 
-def _nearest(distance: Matrix) -> Flags:
-    """Tell the `ERRORS` rows of least distance of each query, the first where several are alike."""
-    count = min(ERRORS, distance.shape[1])
-    # A partition of the numbers is several times as fast as one of their places.
-    last = np.partition(distance, count - 1, 1)[:, count - 1, None]
-    near = distance <= last
-    if np.count_nonzero(near) != count * len(near) or np.isnan(last).any():
-        each = near.sum(1)
-        tied = np.flatnonzero(each > count)
-        less, equal = distance[tied] < last[tied], distance[tied] == last[tied]
-        near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
-        near[each < count] = np.arange(distance.shape[1]) < count  # of no size: none is nearer
-    return np.asarray(near)
-
-
-def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
-    """Give the typical size of the left-out errors near each query, the nearest weighing most.
-
-    A tenth of the mean error of all is added: eight small errors may be chance.
-
-    `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
-    `errors` (n,).
-    """
-    size, count = np.abs(errors), distance.shape[1]
-    at = np.flatnonzero(_nearest(distance)).reshape(-1, min(ERRORS, count))
-    # A distance below a tenth of a length says no more: both ops are nearly the same.
-    off = distance.ravel()[at] + 0.1
-    weight = 1 / (off * off * off)
-    typical = np.einsum("ij,ij->i", weight, size[at % count]) / weight.sum(1)
-    return np.asarray(typical + 0.1 * size.mean() + 1e-6)
-
-
 def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: Matrix = NONE) -> Matrix:
     """Give the standard deviation of ln(time), up to the factors that `Fit.quantiles` hold.
 
@@ -262,14 +231,20 @@ def deviation(correction: gp.Posterior, apart: Matrix, errors: Matrix, spread: M
     process's own deviation of these, where it knows ops that other machines timed much better than others: then it
     is told how many of its deviations the errors near by were.
     """
+    if len(errors) < ENOUGH:
+        return _deviation(correction, None, share_of_own=False)
+    relative = errors / spread if len(spread) else errors
+    return _deviation(correction, errors_nearby(apart, relative), share_of_own=bool(len(spread)))
+
+
+def _deviation(correction: gp.Posterior, typical: Matrix | None, *, share_of_own: bool) -> Matrix:
+    """Do what `deviation` does, from the typical size of the errors near by, if that is known."""
     beyond = np.maximum(correction.distance, 1.0)
     own = np.sqrt(correction.variance * beyond)
-    if len(errors) < ENOUGH:
+    if typical is None:
         return np.asarray(own)
     share = 2 / 3 / beyond
-    if len(spread):
-        return np.asarray(errors_nearby(apart, errors / spread) ** share * own)
-    return np.asarray(errors_nearby(apart, errors) ** share * own ** (1 - share))
+    return np.asarray(typical**share * (own if share_of_own else own ** (1 - share)))
 
 
 def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
@@ -305,17 +280,22 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> Flags:
 def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family, interval: float) -> Answers:
     """Predict rows by a fit: ``query`` is what the fit sees of them (`see`)."""
     fit, count = family.fit, len(family.training)
-    spread, mean, apart, anywhere = np.empty((4, len(rows)))
-    nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
-    for block, distance, part in gp.posterior_blocks(family.fitted, query):
+    places, parts, own_rows, typical = cross_validated_rows(count), [], [], []
+    errors = fit.errors / fit.spread if len(fit.spread) else fit.errors
+    for _, distance, part in gp.posterior_blocks(family.fitted, query):
         tried = distance if distance.shape[1] == len(places) else distance[:, places]
-        spread[block] = deviation(part, tried, fit.errors, fit.spread)
-        mean[block], apart[block], nearest[block] = part.mean, part.distance, part.nearest
-        anywhere[block] = part.distance
+        parts.append(part)
+        if len(errors) >= ENOUGH:
+            typical.append(errors_nearby(tried, errors))
         if len(fit.elsewhere):
-            nearest[block] = tried.argmin(1)
-            apart[block] = tried.min(1)
-    log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + mean)
+            own_rows.append((tried.argmin(1), tried.min(1)))
+    found = gp.joined(parts)
+    nearby = np.concatenate(typical) if typical else None
+    spread = _deviation(found, nearby, share_of_own=bool(len(fit.spread)))
+    nearest, apart, anywhere = found.nearest, found.distance, found.distance
+    if own_rows:
+        nearest, apart = (np.concatenate(column) for column in zip(*own_rows, strict=True))
+    log_s = _straight(family, rows, kind, log_mean(fit, rows, terms) + found.mean)
     far = _strange(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     told = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
-from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, choose_words, numbers, places_of
+from fomkit.ops.columns import choose_words
+from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, numbers, places_of
 from fomkit.prediction.gp import Matrix, Places
 from fomkit.prediction.monotone import growing_axes, lines, resized, sizes_along
 from fomkit.prediction.rates import Bounds, Rates, bounds, rates, starts_beside

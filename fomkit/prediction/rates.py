@@ -22,8 +22,9 @@ import pandas as pd
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Device, Fact, Machine
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
+from fomkit.ops.columns import Words
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Record, Table, Words, are, as_rows, item_bytes, numbers, same_texts
+from fomkit.prediction.estimates import Record, Table, are, as_rows, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import Flags, Matrix, Places
 
 FITTED = "rates fitted to the table"

@@ -18,11 +18,12 @@ import pandas as pd
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE, STANDS_IN
+from fomkit.ops.columns import Words, words_of
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import cost_columns
 from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, numbers, places_of
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix, alike
 from fomkit.prediction.rates import Bounds, bounds
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
@@ -276,7 +277,7 @@ def in_another_format(rows: Table, machine: Machine) -> Rows:
     chosen = rows.take(are(rows, "engine", "matrix") & are(rows, "dtype", *pairs))
     known = chosen.text("dtype")
     other = [pairs[word].dtype if word in pairs else word for word in known.words]
-    like = chosen.assign(dtype=estimates.words_of(known.codes, other))
+    like = chosen.assign(dtype=words_of(known.codes, other))
     return like.assign(byte=chosen.number("byte") * estimates.item_bytes(like) / estimates.item_bytes(chosen))
 
 
@@ -342,7 +343,7 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
         return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"
 
     source = [word if word in UNTIMED else "transferred" for word in known.source.words]
-    return Answers(known.index, times, estimates.words_of(known.source.codes, source), known.limit, evidence)
+    return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
 
 
 @estimates.opened_by(

@@ -20,9 +20,10 @@ from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
+from fomkit.ops.columns import Words, one_word
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import tiles
-from fomkit.prediction.estimates import Rows, Table, Words, are, as_rows, numbers, one_word, same_texts
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts
 from fomkit.prediction.families import (
     PRODUCT_TILE,
     aligned,

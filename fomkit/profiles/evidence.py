@@ -200,12 +200,6 @@ def _found_among(costed: pd.DataFrame, own: NDArray[np.bool_], machine: Machine,
     return check_timings(costed[own], machine, kind)
 
 
-def verdict_on(machine: Machine, most: int = 1, *, named: bool = True) -> tuple[str, ...]:
-    """Write what `without_implausible` found of a machine, listing so many of the timings left out."""
-    found = machine.plausibility
-    return () if found is None else found.messages(machine.name if named else "", most)
-
-
 def without_implausible(machine: Machine) -> Machine:
     """Give the machine without the timings that cannot be, and with what was found (`Plausibility`).
 

@@ -137,7 +137,7 @@ _OF_AN_OP = ["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]
 
 def _dense_cases(rows: pd.DataFrame, machine: str, level: float) -> Cases:
     ops = row_major(rows)[_OF_AN_OP].reset_index(drop=True)
-    timed = predict_ops(ops, load_machine(machine), interval=level).ops
+    timed = predict_ops(ops, with_fits(load_machine(machine)), interval=level).ops
     return cases_of_table(timed, rows["time_s"].to_numpy(np.float64))
 
 
@@ -189,7 +189,7 @@ def _held_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple
     truth = op_seconds(rows)
     wanted = [name for name in ("op", *_KEYS, *(column.name for column in DIMENSIONS)) if name in rows.columns]
     ops = rows[wanted].dropna(axis=1, how="all").reset_index(drop=True)
-    timed = predict_ops(ops, without_timings(machine), interval=level).ops
+    timed = predict_ops(ops, with_fits(without_timings(machine)), interval=level).ops
     return cases_of_table(timed, truth), scores.errors_of(truth, _floors(timed, machine))
 
 
@@ -244,7 +244,7 @@ def read_pieces() -> pd.DataFrame:
 def _piece_cases(rows: pd.DataFrame, machine: Machine, level: float) -> dict[str, Cases]:
     """Predict rows of one board, by what they are."""
     ops = rows[[name for name in _ASKED if name in rows.columns]].dropna(axis=1, how="all")
-    timed = predict_ops(ops.reset_index(drop=True), machine, interval=level).ops
+    timed = predict_ops(ops.reset_index(drop=True), with_fits(machine), interval=level).ops
     truth = rows["time_s"].to_numpy(np.float64)
     found = dict[str, Cases]()
     for what in dict.fromkeys(rows["what"]):

@@ -22,6 +22,7 @@ from fomkit.files.op_csv import empty_table
 from fomkit.plan.coverage import USES, Uses
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.step import device_time
+from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.registry import as_machine
@@ -262,7 +263,7 @@ def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_L
     if machine.device.peak("fp32", "matrix") is not None:
         # AMD's libraries run fp32 products on the matrix units; NVIDIA's have none for fp32.
         rows = rows.assign(engine=rows["engine"].mask(rows["kind"] == "gemm", "matrix"))
-    timed = predict_ops(rows.drop(columns=PLACE), machine, interval=level).ops
+    timed = predict_ops(rows.drop(columns=PLACE), with_fits(machine), interval=level).ops
     return timed.assign(**{name: rows[name].to_numpy() for name in PLACE})
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from fomkit.core.interval import Span, probability_above
 from fomkit.core.units import DAY_S
-from fomkit.merit.fom import MEAN, Rates, figure_of_merit, take_mean, unit_per_day
+from fomkit.merit.fom import MEAN, Rates, figure_of_merit, take_mean
+from fomkit.plan.run import unit_per_day
 from fomkit.validation.neusight import FACTS, OWN, Found, Outcome, counted_devices
 from fomkit.validation.scores import Score, cases_of_spans, score
 

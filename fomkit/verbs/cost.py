@@ -15,8 +15,10 @@ from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import EpochsToTarget, ModelProfile
+from fomkit.merit import stack
 from fomkit.merit.campaign import combine, money_of_run, paid_units
-from fomkit.plan import stack
+from fomkit.merit.footprint import Carbon, Grid, carbon_content, check_grid
+from fomkit.merit.stack import OneOff
 from fomkit.plan.content import (
     Condition,
     Ends,
@@ -30,10 +32,8 @@ from fomkit.plan.content import (
 )  # fmt: skip
 from fomkit.plan.energy import energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.footprint import Carbon, Grid, carbon_content, check_grid
 from fomkit.plan.options import Options
 from fomkit.plan.run import time_to_target
-from fomkit.plan.stack import OneOff
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
 from fomkit.verbs.compare import ALONE, Spread

@@ -257,10 +257,13 @@ def scenarios(
 
     from fomkit.plan.scenarios import prepare_study
     from fomkit.plan.scenarios import scenarios as _scenarios
+    from fomkit.profiles.evidence import with_fits
 
     check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
     options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
-    return _scenarios(prepare_study(as_model(model), as_machine(machine), options), pd.DataFrame(points))
+    return _scenarios(
+        prepare_study(as_model(model), with_fits(as_machine(machine)), options), pd.DataFrame(points)
+    )
 
 
 def _points_file(output: str | Path | None) -> Path | None:

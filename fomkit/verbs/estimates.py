@@ -386,6 +386,7 @@ def predict(
     """
     from fomkit.files.op_csv import read_numbered_table
     from fomkit.plan.op_tables import predict_ops
+    from fomkit.profiles.evidence import with_fits
 
     check_options(sizes=sizes, interval=interval)
     target = as_machine(machine)
@@ -393,4 +394,4 @@ def predict(
         path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=keep)
     else:
         path, ops = "table", _frame_of_ops(table)
-    return predict_ops(ops, target, sizes=sizes, interval=interval, where=path)
+    return predict_ops(ops, with_fits(target), sizes=sizes, interval=interval, where=path)

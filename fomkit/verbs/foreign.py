@@ -175,7 +175,8 @@ def _check_given(names: Iterable[str], given: Mapping[str, Any], chosen: str, ma
 def _read_machine(
     path: Path, stem: str, chosen: str, given: Mapping[str, Any]
 ) -> tuple[Machine, list[str], list[str]]:
-    from fomkit.profiles.evidence import verdict_on, without_implausible
+    from fomkit.core.measurement import verdict_on
+    from fomkit.profiles.evidence import without_implausible
 
     facts, name = given["facts"], given["name"]
     machine, imported = _with_timings(path, chosen, facts, name, stem, given["device"], given["sizes"])

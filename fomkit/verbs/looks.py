@@ -367,7 +367,7 @@ def _profile_names() -> Answer:
 def _method_view(model: ModelProfile, options: Options, machine: Machine | None, workspace: str | None) -> Answer:
     """Show each convolution by each method; `workspace`: what a method may take beside its operands."""
     from fomkit.output.models import format_convolutions
-    from fomkit.plan.convolutions import convolutions_content, method_rows
+    from fomkit.verbs.convolutions import convolutions_content, method_rows
 
     where, what = f"workspace {workspace}", "the workspace"
     limit = None if workspace is None else parse_quantity(workspace, "byte", where, what)

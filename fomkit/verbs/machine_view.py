@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Energy, Machine
+from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.precision import BLOCKS, FORMATS
@@ -26,7 +27,7 @@ from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import FamilyName
-from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
+from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.locate import profile_names
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.shape_coverage import (

@@ -14,6 +14,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
+from fomkit.merit.stack import Once, Stack, parse_once, stack_content, times_of, with_once
 from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.job import describe_layout
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, curve_content, span_content
@@ -34,7 +35,6 @@ from fomkit.plan.scaling import (
     step_fit,
     with_links,
 )
-from fomkit.plan.stack import Once, Stack, parse_once, stack_content, times_of, with_once
 from fomkit.prediction.links import link_notes
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import spread_of

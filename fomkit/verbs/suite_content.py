@@ -14,9 +14,11 @@ from typing import Literal, NotRequired, TypedDict
 from fomkit import __version__
 from fomkit.core.interval import Span, add_known, left_out_alone, probability_above
 from fomkit.core.job import Suite
+from fomkit.core.measurement import verdict_on
 from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.fom import PROPOSAL, verdict
+from fomkit.merit.footprint import Grid, footprint, grid_content, lacks
 from fomkit.merit.measured_steps import Merit, merit_content
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import AcceptedLine, SuiteResult, deviations_of
@@ -32,8 +34,6 @@ from fomkit.plan.content import (
     price_content,
     span_content,
 )  # fmt: skip
-from fomkit.plan.footprint import Grid, footprint, grid_content, lacks
-from fomkit.profiles.evidence import verdict_on
 
 NOT_GIVEN = "not given"
 """Instead of a verdict on a threshold that rests on work of which the device is the smaller part."""

@@ -295,8 +295,8 @@ def campaign(
     [402]
     """
     from fomkit.merit.campaign import run_campaign
+    from fomkit.merit.footprint import check_grid
     from fomkit.output.money import format_campaign
-    from fomkit.plan.footprint import check_grid
     from fomkit.profiles.campaigns import load_campaign
     from fomkit.profiles.declared import parse_grid, parse_price
     from fomkit.profiles.models import load_model

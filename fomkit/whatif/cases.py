@@ -13,12 +13,13 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, probability_above, reached_with
 from fomkit.core.machine import Machine
+from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
 from fomkit.plan.content import Condition, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
-from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.metrics import title_of
 from fomkit.whatif import parameters as varied
 from fomkit.whatif.parameters import ToMeasure, measurements

@@ -11,6 +11,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_independent
 from fomkit.core.job import Conditions, Layout, Suite, SuiteLine
 from fomkit.core.machine import Machine
+from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import LineRating, Load, RatedLine, fixed_conditions
@@ -24,7 +25,6 @@ from fomkit.plan.options import LINKS, Options, change_machine, choose_sizes
 from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
-from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif import parameters as varied
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Title
 from fomkit.whatif.parameters import OUT, ToMeasure, measure_command, measurement, ranked

@@ -23,6 +23,7 @@ from fomkit.plan.scaling import with_links
 from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, in_order, prepare_study
 from fomkit.prediction.exchange import Network
 from fomkit.prediction.interpolate import one_thread
+from fomkit.profiles.evidence import with_fits
 from fomkit.whatif import sweep_axes as axes
 from fomkit.whatif import sweep_figures as figures
 
@@ -174,7 +175,7 @@ class Sweep:
 
     @cached_property
     def _study(self) -> Study:
-        return prepare_study(self.model, self.machine, self.options)
+        return prepare_study(self.model, with_fits(self.machine), self.options)
 
     @cached_property
     def _jobs(self) -> dict[Hashable, NodesJob]:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from fomkit import __version__
 from fomkit.core.errors import Shown
+from fomkit.core.measurement import verdict_on
 from fomkit.ops.precision import choose_formats
 from fomkit.plan.content import INTERVAL_MEANING, Condition, conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
 from fomkit.plan.options import NODES
-from fomkit.profiles.evidence import verdict_on, without_implausible
+from fomkit.profiles.evidence import without_implausible
 from fomkit.whatif.sweep import Sweep
 from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis
 from fomkit.whatif.sweep_figures import FITS, Objective

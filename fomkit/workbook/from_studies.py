@@ -11,6 +11,7 @@ import numpy as np
 
 from fomkit.core.interval import DEFAULT_LEVEL, alone_text
 from fomkit.core.machine import Device, Machine, Peak
+from fomkit.core.measurement import verdict_on
 from fomkit.core.model import Unit
 from fomkit.core.units import DAY_S
 from fomkit.files.op_csv import empty_table
@@ -25,7 +26,7 @@ from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import binding, rates, starts_within
-from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.metrics import upper_bounds
 from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, floor_s, op_time
 

@@ -12,9 +12,9 @@ import pandas as pd
 from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent, half_width
 from fomkit.core.machine import Device, Machine, Scope
 from fomkit.core.model import Data, ModelProfile, Run, Unit
-from fomkit.merit.fom import MEAN, FigureOfMerit, Rates, figure_of_merit, unit_per_day
+from fomkit.merit.fom import MEAN, FigureOfMerit, Rates, figure_of_merit
 from fomkit.plan.coverage import Spread, Use, Uses, check_work, coverage
-from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day
+from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day, unit_per_day
 from fomkit.plan.step import StepTime, roll_up_step
 
 

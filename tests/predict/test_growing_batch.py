@@ -14,6 +14,7 @@ from costs.op_tables import gemm, table
 from predict.machines import loaded
 
 import fomkit
+from fomkit.ops.columns import one_word
 from fomkit.ops.precision import choose_formats
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
@@ -22,7 +23,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.scenarios import prepare_study, scenarios
 from fomkit.plan.shapes import step_ops, times_at
 from fomkit.prediction import interpolate, monotone, prior
-from fomkit.prediction.estimates import Rows, as_rows, one_word
+from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.profiles.evidence import with_fits
 
 MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
@@ -51,7 +52,9 @@ def test_a_step_on_facts_alone_rises_with_the_batch(model: str, machine: str) ->
     few = BATCHES if model.startswith("candle/p") else BATCHES[::3]
     sizes = np.unique([*few, *np.random.default_rng(16).integers(1, 1100, 2)])
     # All at once: these are what a loop of estimates gives, which test_scenarios.py compares.
-    found = scenarios(prepare_study(_model(model), bare(machine), Options()), pd.DataFrame({"batch": sizes * 1.0}))
+    found = scenarios(
+        prepare_study(_model(model), with_fits(bare(machine)), Options()), pd.DataFrame({"batch": sizes * 1.0})
+    )
     assert_rising(found["step_s"].to_numpy(), sizes)
     if machine == "titan":
         steps = [estimate(_model(model), bare(machine), Options(batch=int(batch))).step.value for batch in few[:4]]

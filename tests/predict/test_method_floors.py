@@ -12,8 +12,8 @@ from predict.machines import device, fact, machine, timings
 
 from fomkit.ops.conv_methods import method_costs
 from fomkit.ops.pricing import add_costs
-from fomkit.plan.convolutions import add_floors, add_workspace, best_methods
 from fomkit.prediction.cascade import add_times
+from fomkit.verbs.convolutions import add_floors, add_workspace, best_methods
 
 LAYER = conv(4.0, (64.0, 64.0), 28.0, 3.0, pad_h=1.0, pad_w=1.0)
 ONE_ENGINE = machine(device(bandwidth=fact(1e12), fp32_vector=1e13))

@@ -19,6 +19,7 @@ from fomkit.ops.tables import column_names
 from fomkit.plan.evidence import explain_ops
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
+from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 
@@ -69,7 +70,7 @@ def comes_back(machine: Machine, answers: pd.DataFrame) -> np.ndarray:
 @pytest.mark.parametrize("name", TIMED)
 def test_every_row_of_a_table_comes_back_as_it_was_measured(name: str) -> None:
     machine = load_machine(name)
-    found = predict_ops(ops_of_timings(machine), machine).ops
+    found = predict_ops(ops_of_timings(machine), with_fits(machine)).ops
     good = comes_back(machine, found)
     columns = [*KEY, "time_s", "time_source", "evidence"]
     lost = found.loc[~good, found.columns.intersection(columns)].dropna(axis="columns", how="all")

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fomkit.prediction.estimates import Words, are, as_rows, item_bytes, numbers, same_texts, words_of
+from fomkit.ops.columns import Words, words_of
+from fomkit.prediction.estimates import are, as_rows, item_bytes, numbers, same_texts
 
 
 @pytest.fixture(params=["str", "object", "category"])

@@ -198,7 +198,7 @@ def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -
 def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     """Give each overhead of a run with the length that makes it 1 %.
 
-    `estimate`: on a machine with all overheads (`fomkit.plan.stack.with_once`); `paid`: those of them that the
+    `estimate`: on a machine with all overheads (`fomkit.merit.stack.with_once`); `paid`: those of them that the
     user stated. A share is left out where nobody says what a run is: it is a share of nothing known.
     """
     epoch_s, epochs = estimate.run_time.epoch_s, estimate.model.run.epochs

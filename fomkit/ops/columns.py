@@ -1,0 +1,188 @@
+"""The columns of a table, each read once: numbers, and words with the number of each row's word.
+
+What is made of a column, as its logarithms or which rows hold a word, is made of the table's rows once, however
+many sizes of an op each row stands for (`fomkit.prediction.estimates.Rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.intp]
+Texts = NDArray[np.object_]
+Indices = NDArray[np.int64]
+"""Columns of numbers, of flags, of positions, of words, and of rows' indices in their table."""
+
+FEW = 2_000
+"""Rows up to which a dictionary numbers them faster than a hash of the whole column does."""
+
+
+def numbered(codes: Places, count: int) -> tuple[Places, list[int]]:
+    """Give each row the number of its code, by first appearance, and the codes in that order.
+
+    `count`: codes are below it.
+
+    >>> numbered(np.array([7, 3, 7]), 8)
+    (array([0, 1, 0]), [7, 3])
+    """
+    if len(codes) > max(FEW, count):
+        first = np.full(count, len(codes))
+        first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of several the last that is written stays
+        distinct = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
+        number = np.empty(count, np.intp)
+        number[distinct] = np.arange(len(distinct))
+        return number[codes], distinct.tolist()
+    known: dict[int, int] = {}
+    return np.array([known.setdefault(code, len(known)) for code in codes.tolist()], np.intp), list(known)
+
+
+class Words(NamedTuple):
+    """A text column: each row's number of its word, and the words, each once; "" where the column is empty."""
+
+    codes: Places
+    words: tuple[str, ...]
+
+    def taken(self, at: Places | Flags | slice) -> Words:
+        """Give those of some rows."""
+        return Words(self.codes[at], self.words)
+
+    def cells(self) -> Texts:
+        """Give the word of each row."""
+        return np.array(self.words, object)[self.codes]
+
+    def at(self, place: int) -> str:
+        """Give the word of one row."""
+        return str(self.words[self.codes[place]])
+
+    def mapped(self, values: Sequence[Any], dtype: type) -> NDArray[Any]:
+        """Give each row the value of its word."""
+        return np.array(values, dtype)[self.codes]
+
+    def are(self, *wanted: str) -> Flags:
+        """Tell which rows hold one of some words."""
+        return self.mapped([word in wanted for word in self.words], bool)
+
+    def replaced(self, at: Places | Flags, others: Words) -> Words:
+        """Give the column with other words at some places."""
+        words = tuple(dict.fromkeys((*self.words, *others.words)))
+        codes = self.codes.copy()
+        codes[at] = others.mapped([words.index(word) for word in others.words], np.intp)
+        return Words(codes, words)
+
+
+def choose_words(which: Flags, first: Words | str, other: Words) -> Words:
+    """Give a word or those of one column where a flag is set, else those of another."""
+    chosen = one_word(first, int(which.sum())) if isinstance(first, str) else first.taken(np.flatnonzero(which))
+    return other.replaced(which, chosen)
+
+
+def one_word(word: str, count: int) -> Words:
+    """Give a column that holds one word."""
+    return Words(np.zeros(count, np.intp), (word,))
+
+
+def words_of(numbers_of: Places, named: Sequence[str]) -> Words:
+    """Give a text column by each row's number of its word, where numbers may share a word."""
+    words = tuple(dict.fromkeys(named)) or ("",)
+    return Words(np.array([words.index(word) for word in named], np.intp)[numbers_of], words)
+
+
+def read_words(column: pd.Series | Texts) -> Words:
+    """Read a text column."""
+    if isinstance(column, pd.Series) and isinstance(column.dtype, pd.CategoricalDtype):
+        codes, cells = column.cat.codes.to_numpy(np.intp), column.cat.categories.tolist()
+    else:
+        codes, found = pd.factorize(np.asarray(column, object))
+        cells = found.tolist()
+    if (codes < 0).any():
+        codes = np.where(codes < 0, len(cells), codes)
+        cells = [*cells, ""]
+    return words_of(np.asarray(codes, np.intp), [str(cell) for cell in cells])
+
+
+def combinations(columns: Sequence[Words]) -> tuple[list[tuple[str, ...]], Places]:
+    """Give the distinct combinations of text columns, by first appearance, and each row's number of them."""
+    together, count = np.zeros(len(columns[0].codes), np.intp), 1
+    for column in columns:
+        together, count = together * len(column.words) + column.codes, count * len(column.words)
+    numbers_of, distinct = numbered(together, count)
+    found = []
+    for number in distinct:
+        cell: list[str] = []
+        for column in reversed(columns):
+            number, at = divmod(number, len(column.words))
+            cell.append(column.words[at])
+        found.append(tuple(reversed(cell)))
+    return found, numbers_of
+
+
+def unchanging(column: Matrix) -> Matrix:
+    """Give a view of a column that nobody can write to: many share it."""
+    found = column.view()
+    found.flags.writeable = False
+    return found
+
+
+NONE_LEAST = -1.0
+"""In place of a least size: no logarithm is asked for."""
+
+
+def derive(column: Matrix, default: float, least: float) -> Matrix:
+    """Give a column with ``default`` where it is empty, or log2 of that, of ``least`` where it is less."""
+    filled = np.where(np.isnan(column), default, column)
+    return filled if least == NONE_LEAST else np.asarray(np.log2(np.maximum(filled, least)), np.float64)
+
+
+class Columns:
+    """The columns of a table, each read once; nobody may change the table in place."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.table, self.names = table, frozenset(table.columns)
+        self._numbers: dict[str, Matrix] = {}
+        self._words: dict[str, Words] = {}
+        self._derived: dict[tuple[str, float, float], Matrix] = {}
+        self._same: dict[tuple[str, ...], tuple[list[tuple[str, ...]], Places]] = {}
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @cached_property
+    def index(self) -> Indices:
+        """The rows, by their index."""
+        return self.table.index.to_numpy(np.int64)
+
+    def number(self, name: str) -> Matrix:
+        """Give a column of numbers, NaN where it is empty or absent."""
+        if name not in self._numbers:
+            known = name in self.names
+            cells = self.table[name].to_numpy(np.float64) if known else np.full(len(self), np.nan)
+            self._numbers[name] = unchanging(cells)
+        return self._numbers[name]
+
+    def derived(self, name: str, default: float, least: float = NONE_LEAST) -> Matrix:
+        """Give a column of numbers as `derive` changes it."""
+        key = (name, default, least)
+        if key not in self._derived:
+            self._derived[key] = unchanging(derive(self.number(name), default, least))
+        return self._derived[key]
+
+    def same_texts(self, columns: tuple[str, ...]) -> tuple[list[tuple[str, ...]], Places]:
+        """Give the distinct combinations of some text columns, and each row's number of them."""
+        if columns not in self._same:
+            self._same[columns] = combinations([self.text(column) for column in columns])
+        return self._same[columns]
+
+    def text(self, name: str) -> Words:
+        """Give a column of words."""
+        if name not in self._words:
+            known = name in self.names
+            self._words[name] = read_words(self.table[name]) if known else one_word("", len(self))
+        return self._words[name]
