@@ -149,7 +149,7 @@ CONTENTS: Mapping[str, str] = {
     "advise": "whatif.advice.advise:AdviceContent",
     "campaign-cost": "verbs.suite_content:CampaignsContent",
     "compare": "validation.grid:ComparedContent",
-    "convolutions": "plan.convolutions:Convolutions",
+    "convolutions": "verbs.convolutions:Convolutions",
     "cost": "verbs.cost:CostContent",
     "estimate": "verbs.compare:Study",
     "explain": "plan.evidence:Explanation",
