@@ -380,6 +380,10 @@ def test_a_device_without_a_profile_is_predicted_from_facts(tmp_path: Path) -> N
     assert machine is not None
     assert graphs.nearest_device("H100", ["Tesla T4"]) is None
     assert machine.device.peaks[0].rate.value == 66.908e12
+    assert machine.energy is not None and machine.energy.limit_w is not None
+    assert (machine.energy.limit_w.value, machine.energy.process_m) == (700.0, pytest.approx(4e-9))
+    amd = graphs.facts_only("MI100", shipped() / "devices.csv")  # of which the list states neither
+    assert amd is not None and amd.energy is None
 
 
 def test_labels_are_seconds_less_their_harness() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +42,10 @@ class Rates:
         """Write the rates, and that they are fitted where no source states them."""
         pairs = ((self.flop_per_s, "flop_per_s"), (self.byte_per_s, "byte_per_s"))
         known = [(fact, dimension) for fact, dimension in pairs if fact is not None]
-        words = [format_quantity(fact.value, dimension) for fact, dimension in known]
+        words = [
+            f"{format_quantity(fact.value, dimension)}{f' {fact.source}' if fact.source.startswith(HELD) else ''}"
+            for fact, dimension in known
+        ]
         return ", ".join([*words, FITTED] if any(fact.source == FITTED for fact, _ in known) else words)
 
 
@@ -68,6 +71,42 @@ def rates(machine: Machine, dtype: str, engine: str) -> Rates:
         flop_per_s=peak.rate if peak is not None else _fitted(sustained),
         byte_per_s=machine.device.byte_per_s or _fitted(stored.get("byte_per_s"), UNSEEN),
     )
+
+
+HELD = "held by"
+"""How the source of a rate begins that a limit of power lowers."""
+HELD_FLOP_PER_J, HELD_PROCESS_M, HELD_POWER = 70e9, 12e-9, 1.5
+"""Flop of fp32 that a joule pays for in long products of a chip of 12 nm, and the power of the process by which it
+falls. Four timed boards ask for more of their limit than others do. What their long products reach, over the usual
+utilisation of 0.85, says 65 (T4), 70 (P4, inside models), 76 (M40) and 81 (TITAN X of 2015): chips of three
+processes; any three of them tell the fourth within a fifth."""
+HELD_SPREAD = 1.25
+"""How far the rate that is held may be off, as a factor: the clock follows temperature and what ran before."""
+
+
+def held(machine: Machine) -> Machine:
+    """Give a machine whose fp32 peak is the rate that its limit of power lets it hold, where that is less.
+
+    A peak counts on the boost clock. A board that states more flop per joule than chips of its process take is
+    throttled as soon as it calculates for long: a T4 holds half its peak in 70 W. Where limit or process is not
+    stated, and of matrix engines, whose arithmetic takes less, the peak stays. This is for times from facts; what
+    a table says is measured.
+    """
+    energy, peak = machine.energy, machine.device.peak("fp32", "vector")
+    if energy is None or peak is None or energy.limit_w is None or energy.process_m is None:
+        return machine
+    joule_share = (HELD_PROCESS_M / energy.process_m) ** HELD_POWER
+    rate = energy.limit_w.value * HELD_FLOP_PER_J * joule_share
+    stated = peak.rate
+    if rate >= stated.value:
+        return machine
+    power, whole = (
+        format_quantity(*one) for one in ((energy.limit_w.value, "power_w"), (stated.value, "flop_per_s"))
+    )
+    ends = (rate / HELD_SPREAD, min(rate * HELD_SPREAD, stated.high))
+    lower = replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} of {whole}"))
+    peaks = tuple(lower if one is peak else one for one in machine.device.peaks)
+    return replace(machine, device=replace(machine.device, peaks=peaks))
 
 
 class Bound(NamedTuple):

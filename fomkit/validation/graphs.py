@@ -17,7 +17,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
-from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.core.machine import Device, Energy, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
 from fomkit.plan.coverage import USES, Uses
 from fomkit.plan.op_tables import predict_ops
@@ -75,6 +75,8 @@ LAUNCH_S = (5e-6, 3e-6, 10e-6)
 """Usual host cost of one launch: value, low, high, as in the shipped profiles."""
 _WORD = re.compile(r"[a-z]+\d+[a-z]*|\d+[a-z]*|[a-z]+")
 _PEAKS: Mapping[str, tuple[str, ...]] = {"vector": ("SingleFLOPs", "SingleFLOPsVEC"), "matrix": ("SingleFLOPsMM",)}
+_POWER = ("tdp_w", "node_nm")
+"""Limit of a board's power and process of its chip; the list may lack them."""
 
 
 class Profiles(NamedTuple):
@@ -119,12 +121,12 @@ def nearest_device(name: str, known: list[str]) -> str | None:
 def facts_only(name: str, path: Path) -> Machine | None:
     """Make a machine without timings from a list of devices; None where the list does not have it.
 
-    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s.
+    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s, where it has them W and nm.
     """
     if not path.is_file():
         return None
     numbers = ("Mem_Bw", *(column for columns in _PEAKS.values() for column in columns))
-    rows = read_columns(path, ("Device",), numbers)
+    rows = read_columns(path, ("Device",), (*numbers, *_POWER), optional=_POWER)
     found = nearest_device(name, rows["Device"].tolist())
     if found is None:
         return None
@@ -140,7 +142,10 @@ def facts_only(name: str, path: Path) -> Machine | None:
         peaks += [Peak("fp32", engine, fact(rates[0] * 1e9), "fp32")] if rates else []
     launch = Fact(*LAUNCH_S, "assumed", "usual host cost of one kernel launch")
     device = Device(peaks=tuple(peaks), byte_per_s=fact(row["Mem_Bw"] * 1e9), launch_s=launch)
-    return Machine(name, found, "published", device, empty_table("TIMINGS"), notes=(source,))
+    power_w, process_nm = (row.get(column, np.nan) for column in _POWER)
+    limited = np.isfinite(power_w) and np.isfinite(process_nm)
+    energy = Energy("chip", process_m=process_nm * 1e-9, limit_w=fact(power_w)) if limited else None
+    return Machine(name, found, "published", device, empty_table("TIMINGS"), notes=(source,), energy=energy)
 
 
 def without_timings(machine: Machine, architecture: str = "") -> Machine:

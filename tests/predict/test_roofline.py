@@ -10,9 +10,10 @@ import pytest
 from costs.op_tables import gemm, optimizer, table, traffic
 from predict.machines import device, fact, machine, typical_at
 
+from fomkit.core.machine import Energy
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import prior
-from fomkit.prediction.rates import rates, starts_beside, starts_within
+from fomkit.prediction.rates import held, rates, starts_beside, starts_within
 from fomkit.prediction.typical import typical_utilisation
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.machines import load_machine
@@ -36,6 +37,35 @@ def test_a_large_product_by_hand():
     assert answer.evidence == (
         f"10.00 TFLOP/s, 1.000 TB/s; utilisation {utilisation.value:.2g}, {utilisation.source}; 1 launch of 5.0 µs"
     )
+
+
+def test_a_limit_of_power_holds_an_fp32_peak_down_by_hand():
+    """70 W at 70 Gflop/J of a chip of 12 nm hold 4.9 of 8.1 TFLOP/s; of 16 nm (12/16)^1.5 of that."""
+    peaks = {"fp32_vector": 8.1e12, "fp16_matrix": 65e12}
+    t4 = machine(device(None, fact(320e9), **peaks), energy=Energy("chip", process_m=12e-9, limit_w=fact(70.0)))
+    lower = machine(device(None, fact(320e9), fp32_vector=4.9e12))
+    answer, plain = estimate(PRODUCT, t4), estimate(PRODUCT, lower)
+    assert answer.time_s == pytest.approx(plain.time_s)
+    assert answer.evidence.startswith("4.900 TFLOP/s held by 70.00 W of 8.100 TFLOP/s, 320.0 GB/s")
+    slower, sure = (math.log(one.high_s / one.time_s) for one in (answer, plain))
+    assert slower == pytest.approx(math.hypot(sure, math.log(1.25)))
+    assert held(t4).device.peak("fp16", "matrix").rate.value == 65e12
+    older = replace(t4, energy=replace(t4.energy, process_m=16e-9))
+    assert held(older).device.peak("fp32", "vector").rate.value == pytest.approx(4.9e12 * 0.75**1.5)
+
+
+@pytest.mark.parametrize(
+    "energy",
+    [
+        None,
+        Energy("chip", limit_w=fact(70.0)),
+        Energy("chip", process_m=12e-9),
+        Energy("chip", process_m=12e-9, limit_w=fact(250.0)),
+    ],
+)
+def test_a_peak_stays_where_power_is_enough_or_not_stated(energy):
+    known = machine(device(None, fact(320e9), fp32_vector=8.1e12), energy=energy)
+    assert held(known) is known
 
 
 def test_the_spread_of_the_rate_that_binds_widens_the_interval():
