@@ -27,7 +27,7 @@ from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.foreign import ImportedTimings, read_columns
 from fomkit.readers.tables.neusight import devices_of, read_neusight
 from fomkit.readers.tables.registry import as_machine
-from fomkit.validation.framework import FORWARD, Work, accumulate, backward
+from fomkit.validation.framework import FORWARD, Work, accumulate, backward, backward_alone
 from fomkit.validation.labels import GraphRow, read_graphs, read_single_calls, read_whole_models
 
 if TYPE_CHECKING:
@@ -53,17 +53,22 @@ _PARTS: tuple[tuple[str, str, Callable[[GraphRow], list[Work]]], ...] = (
 
 
 def _rows(graph: str, row: GraphRow) -> Iterator[dict[str, str | float]]:
+    place = {"graph": graph, "call": row.name, "class": row.opname}
     for label, pass_name, works in _PARTS if TRAINING in graph else _PARTS[:1]:
+        common = {"pass_name": pass_name, "count": row.runs, **place}
+        alone = backward_alone(row) if label == BACKWARD_LABEL else []
         for work in works(row):
-            place = {"graph": graph, "call": row.name, "class": row.opname, "label": label}
-            yield {**work, "pass_name": pass_name, "count": row.runs, **place}
+            yield {**work, **common, "label": "" if alone else label, "in_step": True}
+        for work in alone:
+            yield {**work, **common, "label": label, "in_step": False}
 
 
 def ops_of(graphs: Iterable[tuple[str, GraphRow]]) -> pd.DataFrame:
     """Make one OPS table of all graphs.
 
     Gives a DataFrame: besides the columns of OPS: ``graph``, ``call`` and ``class`` say which call of which model
-    a kernel belongs to, ``label`` whether the label counts it as fw, bw or acc.
+    a kernel belongs to, ``label`` whether the label counts it as fw, bw or acc, "" where none does; ``in_step``
+    is false where only a call that was timed by itself runs it.
     """
     import pandas as pd
 
@@ -253,7 +258,7 @@ class LabelFolder:
         return as_machine(imported, device, self.facts(device))
 
 
-PLACE = ["graph", "call", "class", "label"]
+PLACE = ["graph", "call", "class", "label", "in_step"]
 """Columns that say where a kernel belongs."""
 
 
@@ -289,7 +294,7 @@ def per_pass(
     `timed`: what `predict_graphs` gives; `pass_name`: forward, backward, or None for both; `uses`: what use in a
     step adds to the error of single kernels.
     """
-    rows = timed[timed["graph"] == graph]
+    rows = timed[(timed["graph"] == graph) & timed["in_step"]]
     rows = rows if pass_name is None else rows[rows["pass_name"] == pass_name]
     if not len(rows) or bool(np.isnan(rows["time_s"]).any()):
         return None
