@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.core.interval import half_width
 from fomkit.core.machine import Device, Fact, Machine
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -275,20 +274,41 @@ _STREAMED = ("norm", "softmax", "pointwise", "traffic")
 """Work that waits for memory, as `fomkit.prediction.typical` calls it."""
 
 
-def narrower_spread(work: str, timed: Iterable[str], dtype: str) -> float:
-    """Give the spread of ln(time) of such work in numbers narrower than all that were timed; 0 of other work.
+_ENGINES = {"positions": 1.0, "activation": 2.0}
+"""Element-wise ops that are kernels of a serving engine, and from how many inputs on: of one, a framework's."""
+BY_NUMBER = 0.5
+"""Share of the ratio of widths, in logarithms, that such kernels take longer. The engines' convolutions below say
+0.3 to 1.4, 0.7 in the middle; half is what is taken of a kernel that nobody saw."""
 
-    A kernel that loads 16 bytes at once moves as many bytes of narrower numbers, one that loads number by number
-    as many numbers. No sheet tells which runs, so the slower end of an interval of 80 % reaches to the ratio of
-    widths. In public tables of serving engines (aiconfigurator: convolutions over tokens in bf16, from 16 MB on)
-    the engines' own kernels reach 0.34 to 0.74 of the bandwidth of five machines; PyTorch's in fp32 0.8 to 0.98.
-    Not counted there are rows of an A100 beyond its bandwidth, and the H200's above 1 GB, 0.14 to 0.16 of it.
 
-    >>> round(math.exp(half_width(0.8) * narrower_spread("norm", ["fp32"], "bf16")), 6)
-    2.0
+def narrower(rows: Table, work: str, timed: Iterable[str], dtype: str) -> tuple[Matrix, Matrix, Matrix]:
+    """Tell how much longer ops take in numbers narrower than all that were timed: ln of it, and its two spreads.
+
+    A kernel that loads 16 bytes at once moves as many bytes of narrower numbers, as PyTorch's element-wise ones
+    do; one that loads number by number moves as many numbers. No sheet tells which runs, so the slower end of an
+    interval of 80 % reaches to the ratio of widths. In public tables of serving engines (aiconfigurator:
+    convolutions over tokens in bf16, from 16 MB on) the engines' own kernels reach 0.34 to 0.74 of the bandwidth
+    of five machines; PyTorch's in fp32 0.8 to 0.98. Not counted there are rows of an A100 beyond its bandwidth,
+    and the H200's above 1 GB, 0.14 to 0.16 of it. So of what an engine joins in one kernel (norms that no
+    framework names, rotary positions, gated activations) neither is taken: it lies between, and both are its ends.
+    A lookup copies number by number (ATen/native/cuda/Indexing.cu), and how fast is as open as before.
+
+    `work`: as `fomkit.prediction.typical` calls it; `timed`: number formats of those that tell of it. Gives arrays
+    (n,): ln of how much longer, and what it may be shorter and longer by, as halves of an interval of 80 % [ln].
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"kind": ["pointwise"] * 2, "op": ["add", "positions"], "inputs": [2.0, 1.0]})
+    >>> [np.exp(one).round(2).tolist() for one in narrower(rows, "pointwise", ["fp32"], "bf16")]
+    [[1.0, 1.41], [1.0, 1.41], [2.0, 1.41]]
     """
     narrowest = min((ITEM_BYTE[one] for one in timed if work in _STREAMED), default=0.0)
-    return math.log(max(narrowest / ITEM_BYTE[dtype], 1.0)) / half_width(0.8)
+    ratio, op = math.log(max(narrowest / ITEM_BYTE[dtype], 1.0)), as_rows(rows).text("op")
+    least = op.mapped([_ENGINES.get(word, math.inf) for word in op.words], float)
+    unnamed = op.mapped(["::" not in word for word in op.words], bool)
+    engines = (numbers(rows, "inputs", 1.0) >= least) | (are(rows, "kind", "norm") & unnamed)
+    lookups = are(rows, "kind", "embedding")
+    share = np.where(lookups, 1.0, np.where(engines, BY_NUMBER, 0.0))
+    return share * ratio, share * ratio, np.where(lookups, 1.0, 1 - share) * ratio
 
 
 _WRITTEN = ("pointwise", "copy", "norm", "softmax", "pool", "embedding")

@@ -53,9 +53,9 @@ _PARTS: tuple[tuple[str, str, Callable[[GraphRow], list[Work]]], ...] = (
 
 
 def _rows(graph: str, row: GraphRow) -> Iterator[dict[str, str | float]]:
-    place = {"graph": graph, "call": row.name, "class": row.opname}
+    place: dict[str, str | float] = {"graph": graph, "call": row.name, "class": row.opname}
     for label, pass_name, works in _PARTS if TRAINING in graph else _PARTS[:1]:
-        common = {"pass_name": pass_name, "count": row.runs, **place}
+        common = {**place, "pass_name": pass_name, "count": row.runs}
         alone = backward_alone(row) if label == BACKWARD_LABEL else []
         for work in works(row):
             yield {**work, **common, "label": "" if alone else label, "in_step": True}

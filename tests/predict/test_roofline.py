@@ -106,6 +106,31 @@ def test_a_launch_shows_as_far_as_the_kernel_does_not_hide_it():
     np.testing.assert_allclose(kernels + starts_beside(kernels, starts_s), taken)
 
 
+@pytest.mark.parametrize(
+    ("row", "longer"),
+    [
+        ({"op": "positions", "inputs": 1.0}, math.sqrt(2)),
+        ({"op": "activation", "inputs": 2.0}, math.sqrt(2)),
+        ({"op": "activation", "inputs": 1.0}, 1.0),
+        ({"op": "aten::mul", "inputs": 2.0}, 1.0),
+        ({"op": "", "inputs": 2.0}, 1.0),
+        ({"op": "norm", "kind": "norm"}, math.sqrt(2)),
+        ({"op": "aten::native_layer_norm", "kind": "norm"}, 1.0),
+        ({"op": "words", "kind": "embedding"}, 2.0),
+    ],
+)
+def test_kernels_that_may_load_number_by_number_take_longer_in_narrow_numbers(row, longer):
+    """What is usual was told in fp32: bytes in bf16 are as fast, numbers half as fast, unseen kernels between."""
+    known = machine(device(None, fact(1e12), fp32_vector=1e13))
+    of = add_costs(table({**traffic("pointwise", 1e8), "row": 1e4, **row, "dtype": "bf16"}))
+    plain = of.assign(op="aten::x", kind=of["kind"].where(of["kind"] != "embedding", "copy"))
+    found, wide = (typical_at(typical_utilisation(rows, known, 0.8)) for rows in (of, plain))
+    assert wide.value / found.value == pytest.approx(longer)
+    reach = math.log(2)
+    assert found.value / found.low >= math.exp(reach if longer == 2 else reach - math.log(longer))
+    assert found.high / found.value >= wide.high / wide.value
+
+
 @pytest.mark.parametrize("numel", [0.0, 1e-300])
 def test_next_to_nothing_takes_its_launch_alone_at_the_usual_utilisation(numel):
     known = machine(device(fact(5e-6), fact(1e12)))
