@@ -74,11 +74,11 @@ def rates(machine: Machine, dtype: str, engine: str) -> Rates:
 
 HELD = "held by"
 """How the source of a rate begins that a limit of power lowers."""
-HELD_FLOP_PER_J, HELD_PROCESS_M, HELD_POWER = 70e9, 12e-9, 1.5
+HELD_FLOP_PER_J, HELD_PROCESS_M, HELD_POWER = 73e9, 12e-9, 1.5
 """Flop of fp32 that a joule pays for in long products of a chip of 12 nm, and the power of the process by which it
 falls. Four timed boards ask for more of their limit than others do. What their long products reach, over the usual
 utilisation of 0.85, says 65 (T4), 70 (P4, inside models), 76 (M40) and 81 (TITAN X of 2015): chips of three
-processes; any three of them tell the fourth within a fifth."""
+processes. Their mean is taken; that of any three tells the fourth within a sixth."""
 HELD_SPREAD = 1.25
 """How far the rate that is held may be off, as a factor: the clock follows temperature and what ran before."""
 
