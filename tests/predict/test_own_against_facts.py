@@ -18,9 +18,9 @@ from fomkit.validation.neusight import model_scores, outcomes
 
 WORSE = 0.003
 """How much larger a mean error may be with the table than without (whole models of one device)."""
-FLOOR = {"T4": 0.09}
-"""Mean errors that no table of single kernels undercuts but by luck: the measured calls of a model on the T4, whose
-clock follows what ran before, add up to 11 % above to 9 % below its measured pass (docs/adr/0013)."""
+FLOOR = {"T4": 0.11}
+"""Mean errors below which few rows differ from facts by luck: the measured calls of a model on the T4, whose clock
+follows what ran before, add up to 11 % above to 9 % below its measured pass (docs/adr/0013)."""
 DEVICES = ("A100-PCIe-40GB", "P100-PCIe-16GB", "T4", "V100-PCIe-32GB")
 SENSITIVE = ("A100-PCIe-40GB", "V100-PCIe-32GB")
 """Devices so fast, or with so short training steps, that the host's work in their rows shows in whole models."""
