@@ -8,6 +8,7 @@ Rules, the same for every machine whose profile states its architecture, peak an
 - of each machine and kind of work `MOST` timings at most, half of them as far apart as they can be, half evenly by
   their floor; no surface from fewer than `FEWEST`, of products with a vector `FEWEST_THIN`;
 - products with one row or column are a work of their own besides, of any engine, from `SHORTEST_S` on;
+- the peak is what a limit of power lets a machine hold (`fomkit.prediction.rates.held`);
 - timings by a library that no framework calls (`APART`) tell nothing;
 - a machine whose file names another's device is that one and tells nothing of its own;
 - kinds that nobody timed move data: they have a table of all timed kinds that do, each with as many rows;
@@ -35,7 +36,7 @@ from fomkit.prediction.calibration import fit_form
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import op_seconds
+from fomkit.prediction.rates import held, op_seconds
 from fomkit.prediction.tiles import (
     TILED,
     TWINS,
@@ -115,7 +116,7 @@ def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
 
 def machines() -> Iterator[Machine]:
     for path in sorted((ROOT / "machine_profiles").glob("*.yaml")):
-        machine = load_machine(path)
+        machine = held(load_machine(path))
         own = not machine.device_of
         if own and machine.device.architecture and machine.device.byte_per_s is not None and len(machine.timings):
             yield machine

@@ -26,7 +26,7 @@ from fomkit.validation import graphs
 from fomkit.validation import scores as scoring
 from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.deepbench_scores import SheetScores, dense_layer_scores, median_line, score_sheets
-from fomkit.validation.framework import FORWARD, accumulate, backward
+from fomkit.validation.framework import FORWARD, accumulate, backward, backward_alone
 from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped
 from fomkit.validation.labels import GraphRow, read_single_calls, read_whole_models
 from fomkit.validation.neusight import OWN, compare_labels, scored_calls
@@ -95,6 +95,9 @@ def test_gradients_follow_the_framework() -> None:
     dropout = call("drop", "dropout", [("MEM", [[8, 4], [8, 4]])], inputs=((8, 4),), output=(8, 4))
     (work,) = backward(dropout)
     assert work["read_byte"] + work["write_byte"] == 9 * 32
+    # Timed alone, gradients are recorded and it is made of three kernels: 5, 8 and 12 bytes an element.
+    assert [one["read_byte"] + one["write_byte"] for one in backward_alone(dropout)] == [5 * 32, 8 * 32, 12 * 32]
+    assert backward_alone(softmax) == []
     assert FORWARD["dropout"](dropout._replace(forward=())) == []
 
 
@@ -379,6 +382,12 @@ def test_a_device_without_a_profile_is_predicted_from_facts(tmp_path: Path) -> N
     assert machine is not None
     assert graphs.nearest_device("H100", ["Tesla T4"]) is None
     assert machine.device.peaks[0].rate.value == 66.908e12
+    assert machine.energy is not None
+    assert machine.energy.limit_w is not None
+    assert (machine.energy.limit_w.value, machine.energy.process_m) == (700.0, pytest.approx(4e-9))
+    amd = graphs.facts_only("MI100", shipped() / "devices.csv")  # of which the list states neither
+    assert amd is not None
+    assert amd.energy is None
 
 
 def test_labels_are_seconds_less_their_harness() -> None:
@@ -390,6 +399,21 @@ def test_labels_are_seconds_less_their_harness() -> None:
     whole = read_whole_models(shipped() / "e2e.csv")
     train = whole[(whole["device"] == "V100-PCIe-32GB") & (whole["graph"] == "bert_large-train-512-8")].iloc[0]
     assert (train["forward"], train["backward"]) == pytest.approx((0.29874, 0.54239))
+
+
+def test_what_only_a_call_alone_runs_is_no_part_of_a_step() -> None:
+    ops = LabelFolder(shipped()).ops
+    dropped = ops[(ops["class"] == "dropout") & (ops["pass_name"] == "backward")]
+    in_step = dropped.groupby("in_step")["op"].agg(lambda names: set(names))
+    assert in_step[True] == {"aten::native_dropout_backward"}
+    assert in_step[False] == {"aten::_to_copy", "aten::mul"}
+    assert set(dropped[dropped["in_step"]]["label"]) == {""}
+    timed = dropped[dropped["graph"] == dropped["graph"].iloc[0]].assign(
+        time_s=1e-6, low_s=1e-6, high_s=1e-6, time_source="roofline", bound="memory"
+    )
+    whole = graphs.per_pass(timed, timed["graph"].iloc[0], "backward", 0.8)
+    assert whole is not None
+    assert whole.value == pytest.approx(1e-6 * timed[timed["in_step"]]["count"].sum())
 
 
 def test_short_and_doubtful_calls_are_not_scored() -> None:

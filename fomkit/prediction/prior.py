@@ -16,7 +16,7 @@ from fomkit.ops.columns import choose_words
 from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, numbers, places_of
 from fomkit.prediction.gp import Matrix, Places
 from fomkit.prediction.monotone import growing_axes, lines, resized, sizes_along
-from fomkit.prediction.rates import Bounds, Rates, bounds, rates, starts_beside
+from fomkit.prediction.rates import Bounds, Rates, bounds, held, rates, starts_beside
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
 
 PRODUCTS_AT_ONCE = 40_000
@@ -120,15 +120,16 @@ def _answers(
 def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Predict rows from rates alone.
 
-    time = max(flop / peak, byte / bandwidth) / utilisation + what launches add (`rates.starts_beside`). The
-    utilisation is what other, timed machines would reach (`typical`), and their disagreement gives the interval,
-    together with the spread of the facts. A product takes no longer with a smaller batch. Products in tiles were
-    timed with their start, so no launch is added to theirs.
+    time = max(flop / peak, byte / bandwidth) / utilisation + what launches add (`rates.starts_beside`). The peak
+    is what a limit of power lets the machine hold (`rates.held`). The utilisation is what other, timed machines
+    would reach (`typical`), and their disagreement gives the interval, together with the spread of the facts. A
+    product takes no longer with a smaller batch. Products in tiles were timed with their start, so no launch is
+    added to theirs.
 
     An `Estimator` of the rows for which every rate that their kind needs is known, as stated, else as fitted to
     the machine's table.
     """
-    rows = as_rows(rows)
+    rows, machine = as_rows(rows), held(machine)
     found, utilisation = bounds(rows, machine), typical_utilisation(rows, machine, interval)
     known = ~np.isnan(found.floor_s) & ~np.isnan(utilisation.value)
     if not known.all():

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from fomkit.core.interval import half_width
 from fomkit.core.machine import Device, Fact, Machine
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.columns import Words
@@ -43,7 +42,10 @@ class Rates:
         """Write the rates, and that they are fitted where no source states them."""
         pairs = ((self.flop_per_s, "flop_per_s"), (self.byte_per_s, "byte_per_s"))
         known = [(fact, dimension) for fact, dimension in pairs if fact is not None]
-        words = [format_quantity(fact.value, dimension) for fact, dimension in known]
+        words = [
+            f"{format_quantity(fact.value, dimension)}{f' {fact.source}' if fact.source.startswith(HELD) else ''}"
+            for fact, dimension in known
+        ]
         return ", ".join([*words, FITTED] if any(fact.source == FITTED for fact, _ in known) else words)
 
 
@@ -69,6 +71,42 @@ def rates(machine: Machine, dtype: str, engine: str) -> Rates:
         flop_per_s=peak.rate if peak is not None else _fitted(sustained),
         byte_per_s=machine.device.byte_per_s or _fitted(stored.get("byte_per_s"), UNSEEN),
     )
+
+
+HELD = "held by"
+"""How the source of a rate begins that a limit of power lowers."""
+HELD_FLOP_PER_J, HELD_PROCESS_M, HELD_POWER = 73e9, 12e-9, 1.5
+"""Flop of fp32 that a joule pays for in long products of a chip of 12 nm, and the power of the process by which it
+falls. Four timed boards ask for more of their limit than others do. What their long products reach, over the usual
+utilisation of 0.85, says 65 (T4), 70 (P4, inside models), 76 (M40) and 81 (TITAN X of 2015): chips of three
+processes. Their mean is taken; that of any three tells the fourth within a sixth."""
+HELD_SPREAD = 1.25
+"""How far the rate that is held may be off, as a factor: the clock follows temperature and what ran before."""
+
+
+def held(machine: Machine) -> Machine:
+    """Give a machine whose fp32 peak is the rate that its limit of power lets it hold, where that is less.
+
+    A peak counts on the boost clock. A board that states more flop per joule than chips of its process take is
+    throttled as soon as it calculates for long: a T4 holds half its peak in 70 W. Where limit or process is not
+    stated, and of matrix engines, whose arithmetic takes less, the peak stays. This is for times from facts; what
+    a table says is measured.
+    """
+    energy, peak = machine.energy, machine.device.peak("fp32", "vector")
+    if energy is None or peak is None or energy.limit_w is None or energy.process_m is None:
+        return machine
+    joule_share = (HELD_PROCESS_M / energy.process_m) ** HELD_POWER
+    rate = energy.limit_w.value * HELD_FLOP_PER_J * joule_share
+    stated = peak.rate
+    if rate >= stated.value:
+        return machine
+    power, whole = (
+        format_quantity(*one) for one in ((energy.limit_w.value, "power_w"), (stated.value, "flop_per_s"))
+    )
+    ends = (rate / HELD_SPREAD, min(rate * HELD_SPREAD, stated.high))
+    lower = replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} of {whole}"))
+    peaks = tuple(lower if one is peak else one for one in machine.device.peaks)
+    return replace(machine, device=replace(machine.device, peaks=peaks))
 
 
 class Bound(NamedTuple):
@@ -237,20 +275,41 @@ _STREAMED = ("norm", "softmax", "pointwise", "traffic")
 """Work that waits for memory, as `fomkit.prediction.typical` calls it."""
 
 
-def narrower_spread(work: str, timed: Iterable[str], dtype: str) -> float:
-    """Give the spread of ln(time) of such work in numbers narrower than all that were timed; 0 of other work.
+_ENGINES = {"positions": 1.0, "activation": 2.0}
+"""Element-wise ops that are kernels of a serving engine, and from how many inputs on: of one, a framework's."""
+BY_NUMBER = 0.5
+"""Share of the ratio of widths, in logarithms, that such kernels take longer. The engines' convolutions below say
+0.3 to 1.4, 0.7 in the middle; half is what is taken of a kernel that nobody saw."""
 
-    A kernel that loads 16 bytes at once moves as many bytes of narrower numbers, one that loads number by number
-    as many numbers. No sheet tells which runs, so the slower end of an interval of 80 % reaches to the ratio of
-    widths. In public tables of serving engines (aiconfigurator: convolutions over tokens in bf16, from 16 MB on)
-    the engines' own kernels reach 0.34 to 0.74 of the bandwidth of five machines; PyTorch's in fp32 0.8 to 0.98.
-    Not counted there are rows of an A100 beyond its bandwidth, and the H200's above 1 GB, 0.14 to 0.16 of it.
 
-    >>> round(math.exp(half_width(0.8) * narrower_spread("norm", ["fp32"], "bf16")), 6)
-    2.0
+def narrower(rows: Table, work: str, timed: Iterable[str], dtype: str) -> tuple[Matrix, Matrix, Matrix]:
+    """Tell how much longer ops take in numbers narrower than all that were timed: ln of it, and its two spreads.
+
+    A kernel that loads 16 bytes at once moves as many bytes of narrower numbers, as PyTorch's element-wise ones
+    do; one that loads number by number moves as many numbers. No sheet tells which runs, so the slower end of an
+    interval of 80 % reaches to the ratio of widths. In public tables of serving engines (aiconfigurator:
+    convolutions over tokens in bf16, from 16 MB on) the engines' own kernels reach 0.34 to 0.74 of the bandwidth
+    of five machines; PyTorch's in fp32 0.8 to 0.98. Not counted there are rows of an A100 beyond its bandwidth,
+    and the H200's above 1 GB, 0.14 to 0.16 of it. So of what an engine joins in one kernel (norms that no
+    framework names, rotary positions, gated activations) neither is taken: it lies between, and both are its ends.
+    A lookup copies number by number (ATen/native/cuda/Indexing.cu), and how fast is as open as before.
+
+    `work`: as `fomkit.prediction.typical` calls it; `timed`: number formats of those that tell of it. Gives arrays
+    (n,): ln of how much longer, and what it may be shorter and longer by, as halves of an interval of 80 % [ln].
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"kind": ["pointwise"] * 2, "op": ["add", "positions"], "inputs": [2.0, 1.0]})
+    >>> [np.exp(one).round(2).tolist() for one in narrower(rows, "pointwise", ["fp32"], "bf16")]
+    [[1.0, 1.41], [1.0, 1.41], [2.0, 1.41]]
     """
     narrowest = min((ITEM_BYTE[one] for one in timed if work in _STREAMED), default=0.0)
-    return math.log(max(narrowest / ITEM_BYTE[dtype], 1.0)) / half_width(0.8)
+    ratio, op = math.log(max(narrowest / ITEM_BYTE[dtype], 1.0)), as_rows(rows).text("op")
+    least = op.mapped([_ENGINES.get(word, math.inf) for word in op.words], float)
+    unnamed = op.mapped(["::" not in word for word in op.words], bool)
+    engines = (numbers(rows, "inputs", 1.0) >= least) | (are(rows, "kind", "norm") & unnamed)
+    lookups = are(rows, "kind", "embedding")
+    share = np.where(lookups, 1.0, np.where(engines, BY_NUMBER, 0.0))
+    return share * ratio, share * ratio, np.where(lookups, 1.0, 1 - share) * ratio
 
 
 _WRITTEN = ("pointwise", "copy", "norm", "softmax", "pool", "embedding")

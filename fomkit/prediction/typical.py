@@ -45,7 +45,7 @@ from fomkit.prediction.gp import (
     significant,
     surfaces,
 )
-from fomkit.prediction.rates import narrower_spread, rates
+from fomkit.prediction.rates import narrower, rates, value_of
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
@@ -385,17 +385,18 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     work = name.partition("/")[0]
     if work in PRODUCT_KINDS and known.flop_per_s is None:
         return None
-    peak = np.full(len(rows), known.flop_per_s.value if known.flop_per_s else np.nan)
-    # Of a kind that nobody timed anywhere, a like machine knows no more than another.
-    like = "" if work == MOVING else machine.device.architecture
+    peak = np.full(len(rows), value_of(known.flop_per_s))
+    like = "" if work == MOVING else machine.device.architecture  # of what nobody timed all know as little
     weight, (below, above), source = _included_machines(
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
     value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
     if name == f"gemm/{tiles.TILED.partition('/')[2]}":
         source = f"{source}; processors and cache are not stated, so not by tiles"
-    spread = half_width(interval) * narrower_spread(work, [one.dtype for one in found.known], dtype)
-    return np.exp([value, value - np.hypot(below * sigma, spread), value + above * sigma]), source
+    longer, *apart = narrower(rows, work, [one.dtype for one in found.known], dtype)
+    faster, slower = (half_width(interval) / half_width(0.8) * one for one in apart)  # they are told at 80 %
+    ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
+    return np.exp([value - longer + end for end in ends]), source
 
 
 def _thinned(

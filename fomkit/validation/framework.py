@@ -9,7 +9,9 @@ Rules with a reason in the framework's code, none of them fitted to a label. For
 - ``max`` of a tensor and a number is an element-wise op (OPT clamps its attention weights so).
 - A repeated operand is read once if the cache holds it until its next use, else each time.
 - ``masked_fill`` copies the tensor and fills the copy (ATen/native/TensorAdvancedIndexing.cpp).
-- Dropout in training writes a mask of a byte per element beside its result (ATen/native/cuda/Dropout.cu).
+- Dropout in training writes a mask of a byte per element beside its result (ATen/native/cuda/Dropout.cu). Its
+  gradient, asked for while gradients are recorded, as a call timed alone is, takes three kernels that can be
+  derived again (derivatives.yaml: ``infinitely_differentiable_native_dropout_backward``); in a step it takes one.
 
 Backward, and adding gradients up (derivatives.yaml and the kernels it names):
 
@@ -183,6 +185,14 @@ _BACKWARD: Mapping[str, Callable[[GraphRow], list[Work]]] = {
 def backward(row: GraphRow) -> list[Work]:
     """Give the kernels of a call's gradient."""
     return _BACKWARD[row.opname](row) if row.opname in _BACKWARD else []
+
+
+def backward_alone(row: GraphRow) -> list[Work]:
+    """Give the kernels of a call's gradient where it was timed by itself and they are not those of a step."""
+    if row.opname != "dropout":
+        return []
+    widened = _pointwise("aten::_to_copy", row, row.numel * MASK_BYTE / ITEM, 1)
+    return [*widened, elementwise("aten::mul", row.output, 1), elementwise("aten::mul", row.output, 2)]
 
 
 def accumulate(row: GraphRow) -> list[Work]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
-from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.core.machine import Device, Energy, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
 from fomkit.plan.coverage import USES, Uses
 from fomkit.plan.op_tables import predict_ops
@@ -28,7 +28,7 @@ from fomkit.profiles.machines import load_machine
 from fomkit.readers.registry import as_machine
 from fomkit.readers.tables.foreign import ImportedTimings, read_columns
 from fomkit.readers.tables.neusight import devices_of, read_neusight
-from fomkit.validation.framework import FORWARD, Work, accumulate, backward
+from fomkit.validation.framework import FORWARD, Work, accumulate, backward, backward_alone
 from fomkit.validation.labels import GraphRow, read_graphs, read_single_calls, read_whole_models
 
 if TYPE_CHECKING:
@@ -54,17 +54,22 @@ _PARTS: tuple[tuple[str, str, Callable[[GraphRow], list[Work]]], ...] = (
 
 
 def _rows(graph: str, row: GraphRow) -> Iterator[dict[str, str | float]]:
+    place: dict[str, str | float] = {"graph": graph, "call": row.name, "class": row.opname}
     for label, pass_name, works in _PARTS if TRAINING in graph else _PARTS[:1]:
+        common = {**place, "pass_name": pass_name, "count": row.runs}
+        alone = backward_alone(row) if label == BACKWARD_LABEL else []
         for work in works(row):
-            place = {"graph": graph, "call": row.name, "class": row.opname, "label": label}
-            yield {**work, "pass_name": pass_name, "count": row.runs, **place}
+            yield {**work, **common, "label": "" if alone else label, "in_step": True}
+        for work in alone:
+            yield {**work, **common, "label": label, "in_step": False}
 
 
 def ops_of(graphs: Iterable[tuple[str, GraphRow]]) -> pd.DataFrame:
     """Make one OPS table of all graphs.
 
     Gives a DataFrame: besides the columns of OPS: ``graph``, ``call`` and ``class`` say which call of which model
-    a kernel belongs to, ``label`` whether the label counts it as fw, bw or acc.
+    a kernel belongs to, ``label`` whether the label counts it as fw, bw or acc, "" where none does; ``in_step``
+    is false where only a call that was timed by itself runs it.
     """
     import pandas as pd
 
@@ -76,6 +81,8 @@ LAUNCH_S = (5e-6, 3e-6, 10e-6)
 """Usual host cost of one launch: value, low, high, as in the shipped profiles."""
 _WORD = re.compile(r"[a-z]+\d+[a-z]*|\d+[a-z]*|[a-z]+")
 _PEAKS: Mapping[str, tuple[str, ...]] = {"vector": ("SingleFLOPs", "SingleFLOPsVEC"), "matrix": ("SingleFLOPsMM",)}
+_POWER = ("tdp_w", "node_nm")
+"""Limit of a board's power and process of its chip; the list may lack them."""
 
 
 class Profiles(NamedTuple):
@@ -120,12 +127,12 @@ def nearest_device(name: str, known: list[str]) -> str | None:
 def facts_only(name: str, path: Path) -> Machine | None:
     """Make a machine without timings from a list of devices; None where the list does not have it.
 
-    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s.
+    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s, where it has them W and nm.
     """
     if not path.is_file():
         return None
     numbers = ("Mem_Bw", *(column for columns in _PEAKS.values() for column in columns))
-    rows = read_columns(path, ("Device",), numbers)
+    rows = read_columns(path, ("Device",), (*numbers, *_POWER), optional=_POWER)
     found = nearest_device(name, rows["Device"].tolist())
     if found is None:
         return None
@@ -141,7 +148,10 @@ def facts_only(name: str, path: Path) -> Machine | None:
         peaks += [Peak("fp32", engine, fact(rates[0] * 1e9), "fp32")] if rates else []
     launch = Fact(*LAUNCH_S, "assumed", "usual host cost of one kernel launch")
     device = Device(peaks=tuple(peaks), byte_per_s=fact(row["Mem_Bw"] * 1e9), launch_s=launch)
-    return Machine(name, found, "published", device, empty_table("TIMINGS"), notes=(source,))
+    power_w, process_nm = (row.get(column, np.nan) for column in _POWER)
+    limited = np.isfinite(power_w) and np.isfinite(process_nm)
+    energy = Energy("chip", process_m=process_nm * 1e-9, limit_w=fact(power_w)) if limited else None
+    return Machine(name, found, "published", device, empty_table("TIMINGS"), notes=(source,), energy=energy)
 
 
 def without_timings(machine: Machine, architecture: str = "") -> Machine:
@@ -249,7 +259,7 @@ class LabelFolder:
         return as_machine(imported, device, self.facts(device))
 
 
-PLACE = ["graph", "call", "class", "label"]
+PLACE = ["graph", "call", "class", "label", "in_step"]
 """Columns that say where a kernel belongs."""
 
 
@@ -285,7 +295,7 @@ def per_pass(
     `timed`: what `predict_graphs` gives; `pass_name`: forward, backward, or None for both; `uses`: what use in a
     step adds to the error of single kernels.
     """
-    rows = timed[timed["graph"] == graph]
+    rows = timed[(timed["graph"] == graph) & timed["in_step"]]
     rows = rows if pass_name is None else rows[rows["pass_name"] == pass_name]
     if not len(rows) or bool(np.isnan(rows["time_s"]).any()):
         return None

@@ -18,6 +18,9 @@ from fomkit.validation.neusight import model_scores, outcomes
 
 WORSE = 0.003
 """How much larger a mean error may be with the table than without (whole models of one device)."""
+FLOOR = {"T4": 0.11}
+"""Mean errors below which few rows differ from facts by luck: the measured calls of a model on the T4, whose clock
+follows what ran before, add up to 11 % above to 9 % below its measured pass (docs/adr/0013)."""
 DEVICES = ("A100-PCIe-40GB", "P100-PCIe-16GB", "T4", "V100-PCIe-32GB")
 SENSITIVE = ("A100-PCIe-40GB", "V100-PCIe-32GB")
 """Devices so fast, or with so short training steps, that the host's work in their rows shows in whole models."""
@@ -37,8 +40,9 @@ def errors(machine: Machine, device: str) -> dict[str, float]:
     return {line.what: line.mean for line in model_scores(found, "", device) if line.what != "inference"}
 
 
-def assert_no_worse(with_rows: dict[str, float], by_facts: dict[str, float]) -> None:
-    worse = {what: (mean, by_facts[what]) for what, mean in with_rows.items() if mean > by_facts[what] + WORSE}
+def assert_no_worse(with_rows: dict[str, float], by_facts: dict[str, float], floor: float = 0.0) -> None:
+    most = {what: max(mean + WORSE, floor) for what, mean in by_facts.items()}
+    worse = {what: (mean, by_facts[what]) for what, mean in with_rows.items() if mean > most[what]}
     assert with_rows.keys() == by_facts.keys()
     assert not worse
 
@@ -67,7 +71,7 @@ def test_a_devices_own_table_makes_whole_models_no_worse_than_its_facts(device) 
 
 def test_few_rows_of_its_own_table_make_them_no_worse(device) -> None:
     name, machine, by_facts = device
-    assert_no_worse(errors(thinned(machine, 50), name), by_facts)
+    assert_no_worse(errors(thinned(machine, 50), name), by_facts, FLOOR.get(name, 0.0))
 
 
 def only_long(path: Path, device: str, target: Path) -> Path:

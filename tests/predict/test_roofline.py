@@ -10,9 +10,10 @@ import pytest
 from costs.op_tables import gemm, optimizer, table, traffic
 from predict.machines import device, fact, machine, typical_at
 
+from fomkit.core.machine import Energy
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import prior
-from fomkit.prediction.rates import rates, starts_beside, starts_within
+from fomkit.prediction.rates import held, rates, starts_beside, starts_within
 from fomkit.prediction.typical import typical_utilisation
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.machines import load_machine
@@ -36,6 +37,35 @@ def test_a_large_product_by_hand():
     assert answer.evidence == (
         f"10.00 TFLOP/s, 1.000 TB/s; utilisation {utilisation.value:.2g}, {utilisation.source}; 1 launch of 5.0 µs"
     )
+
+
+def test_a_limit_of_power_holds_an_fp32_peak_down_by_hand():
+    """70 W at 73 Gflop/J of a chip of 12 nm hold 5.11 of 8.1 TFLOP/s; of 16 nm (12/16)^1.5 of that."""
+    peaks = {"fp32_vector": 8.1e12, "fp16_matrix": 65e12}
+    t4 = machine(device(None, fact(320e9), **peaks), energy=Energy("chip", process_m=12e-9, limit_w=fact(70.0)))
+    lower = machine(device(None, fact(320e9), fp32_vector=5.11e12))
+    answer, plain = estimate(PRODUCT, t4), estimate(PRODUCT, lower)
+    assert answer.time_s == pytest.approx(plain.time_s)
+    assert answer.evidence.startswith("5.110 TFLOP/s held by 70.00 W of 8.100 TFLOP/s, 320.0 GB/s")
+    slower, sure = (math.log(one.high_s / one.time_s) for one in (answer, plain))
+    assert slower == pytest.approx(math.hypot(sure, math.log(1.25)))
+    assert held(t4).device.peak("fp16", "matrix").rate.value == 65e12
+    older = replace(t4, energy=replace(t4.energy, process_m=16e-9))
+    assert held(older).device.peak("fp32", "vector").rate.value == pytest.approx(5.11e12 * 0.75**1.5)
+
+
+@pytest.mark.parametrize(
+    "energy",
+    [
+        None,
+        Energy("chip", limit_w=fact(70.0)),
+        Energy("chip", process_m=12e-9),
+        Energy("chip", process_m=12e-9, limit_w=fact(250.0)),
+    ],
+)
+def test_a_peak_stays_where_power_is_enough_or_not_stated(energy):
+    known = machine(device(None, fact(320e9), fp32_vector=8.1e12), energy=energy)
+    assert held(known) is known
 
 
 def test_the_spread_of_the_rate_that_binds_widens_the_interval():
@@ -74,6 +104,31 @@ def test_a_launch_shows_as_far_as_the_kernel_does_not_hide_it():
     taken = np.array([4e-6, 8e-6, 10e-6, 45e-6])  # as benchmarks/usual_utilisation.py takes launches off
     kernels = np.maximum(taken - 5e-6, taken / 2)
     np.testing.assert_allclose(kernels + starts_beside(kernels, starts_s), taken)
+
+
+@pytest.mark.parametrize(
+    ("row", "longer"),
+    [
+        ({"op": "positions", "inputs": 1.0}, math.sqrt(2)),
+        ({"op": "activation", "inputs": 2.0}, math.sqrt(2)),
+        ({"op": "activation", "inputs": 1.0}, 1.0),
+        ({"op": "aten::mul", "inputs": 2.0}, 1.0),
+        ({"op": "", "inputs": 2.0}, 1.0),
+        ({"op": "norm", "kind": "norm"}, math.sqrt(2)),
+        ({"op": "aten::native_layer_norm", "kind": "norm"}, 1.0),
+        ({"op": "words", "kind": "embedding"}, 2.0),
+    ],
+)
+def test_kernels_that_may_load_number_by_number_take_longer_in_narrow_numbers(row, longer):
+    """What is usual was told in fp32: bytes in bf16 are as fast, numbers half as fast, unseen kernels between."""
+    known = machine(device(None, fact(1e12), fp32_vector=1e13))
+    of = add_costs(table({**traffic("pointwise", 1e8), "row": 1e4, **row, "dtype": "bf16"}))
+    plain = of.assign(op="aten::x", kind=of["kind"].where(of["kind"] != "embedding", "copy"))
+    found, wide = (typical_at(typical_utilisation(rows, known, 0.8)) for rows in (of, plain))
+    assert wide.value / found.value == pytest.approx(longer)
+    reach = math.log(2)
+    assert found.value / found.low >= math.exp(reach if longer == 2 else reach - math.log(longer))
+    assert found.high / found.value >= wide.high / wide.value
 
 
 @pytest.mark.parametrize("numel", [0.0, 1e-300])

@@ -156,7 +156,7 @@ def test_short_ops_reach_less_and_wider_intervals_are_wider():
     assert wide.low < narrow.low < narrow.value == wide.value < narrow.high < wide.high
 
 
-@pytest.mark.parametrize("kind", ["pointwise", "norm", "softmax", "copy"])
+@pytest.mark.parametrize("kind", ["pointwise", "softmax", "copy"])
 def test_numbers_narrower_than_any_that_were_timed_may_take_as_long_as_the_wide_ones(kind):
     byte = {"read_byte": 1e8, "write_byte": 1e8}
     wide, narrow, fp8 = (typical(traffic(kind, 1e8, dtype=one, **byte)) for one in ("fp32", "bf16", "fp8"))

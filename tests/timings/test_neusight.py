@@ -101,6 +101,19 @@ def test_a_table_without_short_rows_tells_its_cost_from_long_ones(write, ops):
     assert imported.timings["p25_s"].notna().tolist() == [len(ops) > 1] * (len(rows)) + [True]
 
 
+def test_where_a_dense_table_begins_is_no_floor(write):
+    """Twenty rows just above the cut agree within a third by their density alone; linears have short rows here."""
+    sizes = np.concatenate([np.linspace(6_000, 7_800, 30), np.geomspace(8_000, 300_000, 60)]).astype(int)
+    rows = [row(op, timed(12 * size * 1024), B=size, H=1024) for op in ("add", "mul") for size in sizes.tolist()]
+    byte = 12 * sizes[:20] * 1024.0
+    seconds = np.array([timed(one) for one in byte])
+    assert 1.1 < np.quantile(seconds, 0.9) / np.quantile(seconds, 0.1) < 1.35
+    assert np.isnan(floor_seconds(seconds, byte))
+    costs = read_timings(write(*rows, *linears())).timings.groupby("kind")["harness_s"].median()
+    assert costs["pointwise"] == pytest.approx(COST_S, rel=0.02)
+    assert costs["gemm"] == pytest.approx(2.2 * COST_S, rel=0.02)
+
+
 def test_few_rows_on_the_floor_are_not_taken_for_kernels(write):
     """Of a dozen rows some are as long as the harness alone, which only rows far above it can tell."""
     rows = [row(op, timed(12 * size * 1024), B=size, H=1024) for op in ("add", "mul") for size in SIZES[::6]]

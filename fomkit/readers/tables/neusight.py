@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 SMALLEST = 20
 AGREE = 1.35
 """Largest ratio of the 90 % to the 10 % quantile at which the smallest timings of an op are one and the same."""
+RISES = 0.25
+"""Power of the work by which the smallest timings rise at most where they are a floor. Where a dense table begins
+above it they agree too, but rise with the work; 88 floors of six devices rise by the power 0.10 at most."""
 LONG = 2.0
 ENOUGH = 30
 """Long timings from which a cost and a rate can be told apart."""
@@ -84,17 +87,21 @@ class Harness(NamedTuple):
 
 
 def floor_seconds(seconds: Vector, work: Vector) -> float:
-    """Find the time that the smallest ops share [s]; NaN where they do not.
+    """Find the time that the smallest ops share [s], whatever their work; NaN where they do not.
 
     >>> work = np.arange(1.0, 101.0)
     >>> round(floor_seconds(np.maximum(30e-6, work * 1e-6), work) * 1e6, 1)
     30.0
+    >>> floor_seconds(30e-6 + (work + 100) * 1e-6, work + 100)
+    nan
     """
-    smallest = seconds[np.argsort(work, kind="stable")[:SMALLEST]]
-    if len(smallest) < SMALLEST:
+    order = np.argsort(work, kind="stable")[:SMALLEST]
+    if len(order) < SMALLEST:
         return float("nan")
-    low, middle, high = np.quantile(smallest, [0.1, 0.5, 0.9])
-    return float(middle) if high < AGREE * low else float("nan")
+    low, middle, high = np.quantile(seconds[order], [0.1, 0.5, 0.9])
+    least, most = np.quantile(work[order], [0.1, 0.9])
+    stays = np.log(high / low) < RISES * np.log(most / least)
+    return float(middle) if high < AGREE * low and stays else float("nan")
 
 
 def intercept(seconds: Vector, byte: Vector, op: NDArray[np.intp] | None = None) -> float:
