@@ -12,6 +12,7 @@ import numpy as np
 
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
+from fomkit.prediction import images
 from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, choose_words, numbers, places_of
 from fomkit.prediction.gp import Matrix, Places
 from fomkit.prediction.monotone import growing_axes, lines, resized, sizes_along
@@ -128,7 +129,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     the machine's table.
     """
     rows = as_rows(rows)
-    found, utilisation = bounds(rows, machine), typical_utilisation(rows, machine, interval)
+    found, utilisation = bounds(rows, machine), images.typical_utilisation(rows, machine, interval)
     known = ~np.isnan(found.floor_s) & ~np.isnan(utilisation.value)
     if not known.all():
         rows, found, utilisation = rows.take(known), found.chosen(known), utilisation.chosen(known)

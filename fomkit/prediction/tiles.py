@@ -73,12 +73,17 @@ NARROW_BYTE = 1.5
 
 
 class Chip(NamedTuple):
-    """What the form needs of a machine: processors, cache [byte], peak [flop/s] and bandwidth [byte/s]."""
+    """What the form needs of a machine: processors, cache [byte], peak [flop/s] and bandwidth [byte/s].
+
+    `spare`: how much faster the engine is with other sums of factors as wide. Where it is held back for its sums,
+    operands and power suffice for more than the peak, and tiles wait for neither.
+    """
 
     units: float
     cache_byte: float
     flop_per_s: float
     byte_per_s: float
+    spare: float = 1.0
 
 
 class Tiled(NamedTuple):
@@ -103,30 +108,35 @@ def chips_of(device: Device) -> dict[str, Chip]:
     """Give what the form needs by number format and engine, as ``bf16/matrix``; empty where it is not stated."""
     byte_per_s = device.byte_per_s
     known = {} if byte_per_s is None else {
-        f"{peak.dtype}/{peak.engine}": chip_of(device, peak.rate.value, byte_per_s.value)
+        f"{peak.dtype}/{peak.engine}": chip_of(device, peak.rate.value, byte_per_s.value, peak.dtype)
         for peak in device.peaks if peak.engine == "matrix"
     }  # fmt: skip
     return {name: chip for name, chip in known.items() if chip is not None}
 
 
-def chip_of(device: Device, flop_per_s: float, byte_per_s: float) -> Chip | None:
-    """Give what the form needs; None where processors or cache are not stated."""
+def chip_of(device: Device, flop_per_s: float, byte_per_s: float, dtype: str) -> Chip | None:
+    """Give what the form needs of a number format; None where processors or cache are not stated."""
     if device.units is None or device.cache_byte is None:
         return None
-    return Chip(device.units.value, device.cache_byte.value, flop_per_s, byte_per_s)
+    as_wide = [
+        peak.rate.value for peak in device.peaks
+        if peak.engine == "matrix" and peak.accumulate_dtype[:2] in ("fp", "bf") and ITEM_BYTE[peak.dtype] == ITEM_BYTE[dtype]
+    ]  # fmt: skip
+    spare = max([flop_per_s, *as_wide]) / flop_per_s
+    return Chip(device.units.value, device.cache_byte.value, flop_per_s, byte_per_s, spare)
 
 
-def tiled(rows: Table, chip: Chip) -> Tiled:
+def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS) -> Tiled:
     """Cut products into tiles: the tile and the parts of the depth that are soonest done.
 
-    `rows`: COSTED products.
+    `rows`: COSTED products; `splits`: parts into which the depth may be cut.
     """
     b, m, n, k = (np.maximum(numbers(rows, name, 1.0), 1.0) for name in ("b", "m", "n", "k"))
     item = item_bytes(rows)
     # A wave at a time: candidates are rows of (tiles · splits, n).
-    sides, parts = np.array(TILES, np.float64), np.array(SPLITS, np.float64)[None, :, None]
+    sides, parts = np.array(TILES, np.float64), np.array(splits, np.float64)[None, :, None]
     high, wide = sides[:, 0, None], sides[:, 1, None]
-    rate = np.minimum(1.0, (high * wide / (high + wide) / REUSE) ** LESS)
+    rate = np.minimum(1.0, chip.spare * (high * wide / (high + wide) / REUSE) ** LESS)
     count = (b * np.ceil(m / high) * np.ceil(n / wide))[:, None, :]
     steps = np.ceil(k / parts / STEP) * STEP
     per_tile = 2 * (high * wide / rate)[:, None, :] * steps / (chip.flop_per_s / chip.units)
@@ -135,7 +145,7 @@ def tiled(rows: Table, chip: Chip) -> Tiled:
     best = (arithmetic + EXPECTED_WAIT_S * k / parts + joining).reshape(-1, len(m)).argmin(0)
     at = np.arange(len(m))
     arithmetic_s = arithmetic.reshape(-1, len(m))[best, at]
-    split = best % len(SPLITS)
+    split = best % len(splits)
     weight, other = item * b * n * k, b * (item * m * k + np.maximum(item, 2.0) * m * n)
     quantised = np.where(item < NARROW_BYTE, (2 + item) * b * m * k, 0.0)
     compute_s, memory_s = 2 * b * m * n * k / chip.flop_per_s, numbers(rows, "byte") / chip.byte_per_s
@@ -165,7 +175,8 @@ def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
     slow, fast = 1 / chip.byte_per_s, 1 / max(CACHE_BYTE_PER_S * chip.units * form.cache_rate, chip.byte_per_s)
     memory_s = byte * ((1 - cached) * form.memory * slow + cached * fast)
     # Powers of times in µs: those of seconds would leave the range of numbers.
-    parts = (products.arithmetic_s * form.arithmetic, memory_s, products.depth * form.wait_s)
+    arithmetic_s = products.arithmetic_s * max(form.arithmetic / chip.spare, 1.0)
+    parts = (arithmetic_s, memory_s, products.depth * form.wait_s)
     together = sum((1e6 * part) ** form.power for part in parts) ** (1 / form.power) / 1e6
     quantising = form.quantising * products.quantised_byte * ((1 - kept) * slow + kept * fast)
     return np.asarray(form.start_s + together + products.joining_s + quantising, np.float64)

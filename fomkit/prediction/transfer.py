@@ -25,7 +25,8 @@ from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix, alike
 from fomkit.prediction.rates import Bounds, bounds
-from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
+from fomkit.prediction.images import typical_utilisation
+from fomkit.prediction.typical import TypicalUtilisations
 
 BASELINE = "forward"
 TRANSFERRED: Mapping[str, tuple[str, ...]] = {"conv": ("backward_input", "backward_weight")}

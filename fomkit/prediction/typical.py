@@ -350,7 +350,7 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         return None
     if known.flop_per_s is None or known.byte_per_s is None:
         return None
-    chip = tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)
+    chip = tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value, dtype)
     found = _peers(tables, machine.excluded, dtype, device.architecture, interval) if chip is not None else None
     if chip is None or found is None:
         return None
