@@ -15,10 +15,12 @@ from fomkit.core.units import format_quantity
 from fomkit.prediction import images
 from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, choose_words, numbers, places_of
 from fomkit.prediction.gp import Matrix, Places
-from fomkit.prediction.monotone import growing_axes, lines, resized, sizes_along
+from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
 from fomkit.prediction.rates import Bounds, Rates, bounds, rates, starts_beside
 from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
 
+DEPTH, VECTOR = SIDES.index("k"), 16.0
+"""The depth among a product's sides, and numbers of it that are read at once."""
 PRODUCTS_AT_ONCE = 40_000
 """Products whose smaller batches are priced together; each may have some ten, with all their columns."""
 
@@ -81,8 +83,10 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool
         rungs = np.unique([rungs, rungs + 1])
     last = np.maximum(np.searchsorted(rungs, size), 0)
     below = np.maximum(last - (rungs[last] > size), 0)
-    base = np.repeat(first, len(rungs))
-    smaller = resized(rows.take(base), axes[base], np.tile(rungs, len(first)))
+    base, sizes = np.repeat(first, len(rungs)), np.tile(rungs, len(first))
+    # A depth of one more begins no row of tiles, and is read otherwise than one of whole vectors.
+    sizes = np.where((axes[base] == DEPTH) & (sizes > VECTOR), np.floor(sizes / VECTOR) * VECTOR, sizes)
+    smaller = resized(rows.take(base), axes[base], sizes)
     utilisation = typical_utilisation(smaller, machine, interval)
     times = _times(smaller, bounds(smaller, machine), utilisation, machine).reshape(4, len(first), len(rungs))
     times = np.maximum.accumulate(times, 2)
