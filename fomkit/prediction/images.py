@@ -30,6 +30,8 @@ ARITHMETIC = 1.5
 1.58 by pass. A board whose engine is held back (`tiles.Chip.spare`) takes no longer than its stated peak says."""
 TRAFFIC = 1.25
 """Time of the traffic over that at the stated bandwidth, as products in tiles have it on six machines (1.15 to 1.37)."""
+TURNING = 1.6
+"""Time of turning an image over that of its traffic. Half of it where a kernel of 1 allows a product as they lie."""
 GROUPED = 1.5
 """How much longer tiles and traffic of a convolution in groups take."""
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -95,7 +97,8 @@ def _as_products(rows: Rows, sizes: _Sizes, chip: tiles.Chip) -> Matrix:
     arithmetic_s = product.arithmetic_s * max(ARITHMETIC / chip.spare, 1.0)
     together = np.hypot(arithmetic_s, TRAFFIC * numbers(rows, "byte") / chip.byte_per_s)
     by_pixel = rows.text("layout").mapped([word.endswith("c") for word in rows.text("layout").words], bool)
-    turned = np.where(by_pixel, 0.0, 2 * sizes.byte / chip.byte_per_s)
+    turned = np.where(sizes.kernel > 1, TURNING, TURNING / 2) * 2 * sizes.byte / chip.byte_per_s
+    turned = np.where(by_pixel, 0.0, turned * (1 - 1 / (1 + (sizes.byte / chip.cache_byte) ** 2)))
     return np.asarray(slower * together + product.joining_s + turned, np.float64)
 
 
