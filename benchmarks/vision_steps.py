@@ -32,7 +32,26 @@ from fomkit.verbs.profiling import profile
 SOURCES = Path(__file__).parent.parent / "model_profiles" / "src" / "vision"
 MODULES = ("residual", "plain", "mobile", "tokens")
 TARGET = VALIDATION / "vision"
-MEASURED = "steps/timm_train_rtx3090_half.csv"
+MEASURED, MACHINE = "steps/timm_train_rtx3090_half.csv", "rtx-3090"
+SEEN = frozenset("""
+    beit_base_patch16_224 beit_large_patch16_224 beit_large_patch16_512 cspdarknet53
+    deit3_base_patch16_384_in21ft1k deit3_huge_patch14_224 deit3_large_patch16_224_in21ft1k
+    deit3_small_patch16_224 deit_base_patch16_224 deit_small_distilled_patch16_224 deit_small_patch16_224
+    densenet169 densenet201 densenet264 efficientnet_b1 efficientnet_b2a efficientnet_b4 efficientnet_b6
+    efficientnet_b7 fbnetc_100 gluon_resnet101_v1s gluon_resnet18_v1b gluon_resnet50_v1c gluon_resnet50_v1d
+    gluon_resnext50_32x4d hrnet_w32 hrnet_w44 hrnet_w48 hrnet_w64 ig_resnext101_32x16d mixer_b16_224
+    mixer_s16_224 mixer_s32_224 mnasnet_050 mnasnet_075 mobilenetv2_050 mobilenetv2_140 mobilenetv3_large_075
+    mobilenetv3_large_100 mobilenetv3_small_050 mobilenetv3_small_075 mobilenetv3_small_100 repvgg_a2
+    repvgg_b1g4 repvgg_b2 repvgg_b3g4 resmlp_24_224 resnet101d resnet14t resnet152 resnet152d resnet200
+    resnet200d resnet26 resnet26t resnet34 resnet50_gn resnet50t resnext101_32x4d resnext101_32x8d
+    resnext50d_32x4d semnasnet_075 spnasnet_100 ssl_resnet50 swin_base_patch4_window12_384
+    swin_base_patch4_window7_224 swin_tiny_patch4_window7_224 tf_efficientnet_b0 tf_efficientnet_b1_ap
+    tf_efficientnet_b3_ap tf_efficientnet_b5 tf_inception_v3 tf_mobilenetv3_large_100
+    tf_mobilenetv3_large_minimal_100 tv_resnet101 vgg11 vgg13 vgg13_bn vgg16 vgg16_bn vgg19 vgg19_bn
+    vit_base_patch32_224_sam vit_base_patch32_384 vit_base_patch8_224 vit_giant_patch14_224
+    vit_large_patch32_224 vit_small_patch32_384 vit_tiny_patch16_384 wide_resnet50_2 xception
+""".split())
+"""Networks that were traced when the rules of `fomkit.prediction.images` and their figures were chosen."""
 FAMILIES = {
     "vgg": "vgg", "repvgg": "repvgg", "densenet": "densenet", "(tf_)?inception": "inception", "xception": "xception", "cspdark": "csp",
     "hrnet": "hrnet", "resnetv2": "resnet v2", "res2net": "res2net", "se": "se-resnet", "eca": "se-resnet", "resnetrs": "se-resnet",
@@ -73,15 +92,22 @@ def update(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, foreach=False)
 
 
+UNREAD = ("module", "code_line", "traced_time_s", "traced_occupancy", "count")
+
+
+def joined(found: pd.DataFrame, batch: int) -> pd.DataFrame:
+    """The ops of a step of a batch; equal ones are one row."""
+    sized = resize_ops(found, {"batch": batch}, "step")
+    alike = [name for name in column_names("OPS") if name in sized and name not in UNREAD]
+    return sized.groupby(alike, dropna=False, sort=False)["count"].sum().reset_index()
+
+
 def ops(make: Callable[[], torch.nn.Module], batch: int, side: int) -> pd.DataFrame:
-    """The ops of one step; equal ones are one row."""
+    """The ops of one step."""
     with torch.device("meta"):
         network = Cast(make())
     step = Workload(network, lambda batch: torch.zeros(batch, 3, side, side), loss, update, batch)
-    found = profile(step, name="step").ops
-    kept = [name for name in column_names("OPS") if name not in ("module", "code_line", "count")]
-    sized = resize_ops(found, {"batch": batch}, "step")
-    return sized.groupby([name for name in kept if name in sized], dropna=False, sort=False)["count"].sum().reset_index()
+    return joined(profile(step, name="step").ops, batch)
 
 
 def networks() -> Iterator[tuple[str, Callable[[], torch.nn.Module]]]:
@@ -112,15 +138,22 @@ def main() -> None:
         batch, side = int(row["train_batch_size"]), int(row["train_img_size"])
         kept = done[done["model"] == name]
         found.append(kept if len(kept) else ops(make, batch, side).assign(model=name))
-        step_s = round(row["train_step_time"] / 1e3, 9)
-        rows.append({"model": name, "family": family(name), "batch": batch, "side": side, "parameters": count, "step_s": step_s})
+        rows.append({
+            "model": name, "family": family(name), "seen": int(name in SEEN), "machine": MACHINE, "batch": batch, "side": side,
+            "parameters": count, "step_s": round(row["train_step_time"] / 1e3, 9),
+        })  # fmt: skip
         print(name, len(found[-1]), flush=True)
-    TARGET.mkdir(exist_ok=True)
     every = pd.concat(found, ignore_index=True)
+    write(every, pd.DataFrame(rows))
+
+
+def write(every: pd.DataFrame, rows: pd.DataFrame) -> None:
+    """Write both tables, without columns that are empty everywhere."""
+    TARGET.mkdir(exist_ok=True)
     every = every[["model", *(name for name in every if name != "model")]].dropna(axis=1, how="all")
     every = every.drop(columns=[name for name in every if (every[name] == "").all()])
     (TARGET / "ops.csv.gz").write_bytes(packed(every.to_csv(index=False, float_format="%.17g", lineterminator="\n")))
-    pd.DataFrame(rows).to_csv(TARGET / "steps.csv", index=False, lineterminator="\n")
+    rows.to_csv(TARGET / "steps.csv", index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.merits import merit_notes, merit_scores
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
 from fomkit.validation.scores import Cases, Level, Score, Verdict, cases_of_spans, check_aims, join_cases, score
+from fomkit.validation.vision import NAME as VISION
+from fomkit.validation.vision import vision_scores
 
 TARGET = "a100-sxm"
 TECHNIQUES: dict[str, dict[str, Any]] = {
@@ -309,6 +311,8 @@ def _data_notes(full: bool) -> tuple[str, ...]:
         f"{DENSE}: a layer is the BLAS product of its weights as they lie with the batch; the paper does not say "
         "how they lie. Of AlexNet's FC7 at batch 64 DeepBench's time on the same board is 1.15 times as long, and "
         "1.5 times where the weights are transposed: closer than two sources no prediction can be.",
+        f"{VISION}: networks of our own sources with as many parameters as the measured ones, a batch and image each "
+        "as measured; no step is fitted, and networks traced after the rules were chosen are scored apart.",
         "The routing of mixtures of experts (getitem, setitem, count) depends on data and is not predicted.",
     )
 
@@ -348,6 +352,7 @@ def validate(
     apart = [*deepbench_scores.held_out_scores(level), *deepbench_scores.table_scores()] if sheets is None else []
     merits = [*merit_scores(found, folder, level)]
     layers = [*dense_layer_scores(level), *deepbench_scores.piece_scores(level)] if sheets is None else []
+    layers += vision_scores(level) if sheets is None else []
     lines = (*scored.lines, *apart, *layers, *found.scores, *merits, *pooled)
     published = tuple(megatron_figures(level))
     scored_lines = (*lines, *megatron_scores([*published], level))
