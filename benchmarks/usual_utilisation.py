@@ -103,7 +103,7 @@ def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
     ]
     for dtype, timed in rows.groupby("dtype", sort=True):
         peak = machine.device.peak(dtype, "matrix")
-        chip = chip_of(machine.device, peak.rate.value, machine.device.byte_per_s.value, dtype) if peak else None
+        chip = chip_of(machine.device, peak.rate.value, machine.device.byte_per_s.value) if peak else None
         if chip is None or len(timed) < FEWEST:
             continue
         products, time_s = tiled(timed, chip), timed["own_s"].to_numpy()

@@ -1,14 +1,15 @@
 """What usual libraries make of images on a device known by its facts: convolutions of a matrix engine, and norms.
 
 A convolution is computed as a product without being one (implicit GEMM): its rows are positions of images, its
-columns channels, its depth the channels and the kernel that a result is summed over. Tiles and waves are those of
-`fomkit.prediction.tiles`; the traffic is that of the images and the kernel alone. Matrix engines take images pixel
-by pixel, so one that lies channel by channel is read and written once more on the way in and on the way out.
+columns channels, its depth the channels and the kernel that a result is summed over. Tiles and waves are those
+of `fomkit.prediction.tiles`; the traffic is that of the images and the kernel alone. Matrix engines take images
+pixel by pixel, so one that lies channel by channel is turned on the way in, and on the way out.
 
-Where each channel has a kernel of its own there is no product: vector units do it. The gradient of such a kernel is
-summed by a block of threads for each of its weights, which reads both images anew.
+Where each channel has a kernel of its own there is no product: vector units do it. The gradient of such a kernel
+is summed by a block of threads for each of its weights, which reads both images anew.
 
-A norm whose rows no processor holds reads them twice: for mean and spread, then to apply them. So does its gradient.
+A norm whose rows no processor holds reads them twice: for mean and spread, then to apply them; so does its
+gradient.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from fomkit.prediction.typical import TypicalUtilisations
 
 ARITHMETIC = 1.5
 """Time of a convolution's tiles over that at the stated peak. DeepBench's fp16 convolutions on a V100 take 1.47 to
-1.58 by pass. A board whose engine is held back (`tiles.Chip.spare`) takes no longer than its stated peak says."""
+1.58 by pass. A board whose engine is held back (`tiles.spare_of`) takes no longer than its stated peak says."""
 TRAFFIC = 1.25
-"""Time of the traffic over that at the stated bandwidth, as products in tiles have it on six machines (1.15 to 1.37)."""
+"""Time of the traffic over that at the stated bandwidth, as the forms of six machines' products have it (1.15 to
+1.37)."""
 TURNING = 1.6
-"""Time of turning an image over that of its traffic. Half of it where a kernel of 1 allows a product as they lie."""
+"""Time of turning an image over that of its traffic; half of it where a kernel of 1 allows a product as they lie.
+This and the next figures: steps of image networks on an RTX 3090 (docs/adr/0051)."""
 GROUPED = 1.5
 """How much longer tiles and traffic of a convolution in groups take."""
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -83,18 +86,20 @@ class _Sizes:
         step = LOAD_BYTE / item_bytes(rows)
         wide, narrow = (np.ceil(one / self.groups / step) * step for one in (self.wide, self.narrow))
         m = np.where(self.gathers, narrow, np.where(self.scatters, wide, narrow))
-        n = np.where(self.gathers, self.positions, np.where(self.scatters, self.wide_positions, wide * self.kernel))
+        n = np.where(
+            self.gathers, self.positions, np.where(self.scatters, self.wide_positions, wide * self.kernel)
+        )
         work = self.positions * wide * narrow * self.kernel
         sizes = {"b": self.groups, "m": m, "n": n, "k": work / m / n}
         dtypes = as_rows(rows).text("dtype").cells()
         return pd.DataFrame({**sizes, "dtype": dtypes, "byte": self.byte})
 
 
-def _as_products(rows: Rows, sizes: _Sizes, chip: tiles.Chip) -> Matrix:
+def _as_products(rows: Rows, sizes: _Sizes, chip: tiles.Chip, spare: float) -> Matrix:
     """Give how long convolutions of several channels take [s]."""
-    product = tiles.tiled(sizes.product(rows), chip, SPLITS)
+    product = tiles.tiled(sizes.product(rows), chip, SPLITS, spare)
     slower = np.where(sizes.groups > 1, GROUPED, 1.0)
-    arithmetic_s = product.arithmetic_s * max(ARITHMETIC / chip.spare, 1.0)
+    arithmetic_s = product.arithmetic_s * max(ARITHMETIC / spare, 1.0)
     together = np.hypot(arithmetic_s, TRAFFIC * numbers(rows, "byte") / chip.byte_per_s)
     by_pixel = rows.text("layout").mapped([word.endswith("c") for word in rows.text("layout").words], bool)
     turned = np.where(sizes.kernel > 1, TURNING, TURNING / 2) * 2 * sizes.byte / chip.byte_per_s
@@ -118,15 +123,19 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     if known.flop_per_s is None or known.byte_per_s is None or vector is None:
         return None
     flop_per_s, byte_per_s = known.flop_per_s.value, known.byte_per_s.value
-    chip = tiles.chip_of(device, flop_per_s, byte_per_s, dtype)
+    chip = tiles.chip_of(device, flop_per_s, byte_per_s)
     if chip is None:
         return None
     sizes = _Sizes(rows)
     alone = (sizes.groups > 1) & (sizes.groups == sizes.wide)
     seconds = np.where(
-        alone, _of_single_channels(rows, sizes, chip, vector.rate.value), _as_products(rows, sizes, chip)
+        alone,
+        _of_single_channels(rows, sizes, chip, vector.rate.value),
+        _as_products(rows, sizes, chip, tiles.spare_of(device, dtype)),
     )
-    floor_s, _ = floors(np.ones(len(rows), bool), numbers(rows, "flop"), numbers(rows, "byte"), flop_per_s, byte_per_s)
+    floor_s, _ = floors(
+        np.ones(len(rows), bool), numbers(rows, "flop"), numbers(rows, "byte"), flop_per_s, byte_per_s
+    )
     factor = np.exp(half_width(interval) * np.where(alone | (sizes.groups > 1), ALONE_SPREAD, SPREAD))
     reached = floor_s / seconds
     stated = f"{chip.units:.0f} processors"
@@ -145,8 +154,8 @@ def _read_twice(rows: Rows, machine: Machine, interval: float) -> TypicalUtilisa
     moved = rows.assign(kind="pointwise", byte=numbers(rows, "byte") * times)
     found = typical.typical_utilisation(moved, machine, interval)
     sources = np.array([f"{source}, its rows read twice" for source in found.source], object)
-    ends = significant(np.stack([found.value, found.low, found.high]) / times)
-    return TypicalUtilisations(*ends, sources, found.started)
+    value, low, high = significant(np.stack([found.value, found.low, found.high]) / times)
+    return TypicalUtilisations(value, low, high, sources, found.started)
 
 
 def typical_utilisation(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:
@@ -174,4 +183,4 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
             got = answer(rows.take(which), machine, interval)
             ends[:, which] = got.value, got.low, got.high
             sources[which], started[which] = got.source, got.started
-    return TypicalUtilisations(*ends, sources, started)
+    return TypicalUtilisations(ends[0], ends[1], ends[2], sources, started)

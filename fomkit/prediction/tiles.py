@@ -73,17 +73,12 @@ NARROW_BYTE = 1.5
 
 
 class Chip(NamedTuple):
-    """What the form needs of a machine: processors, cache [byte], peak [flop/s] and bandwidth [byte/s].
-
-    `spare`: how much faster the engine is with other sums of factors as wide. Where it is held back for its sums,
-    operands and power suffice for more than the peak, and tiles wait for neither.
-    """
+    """What the form needs of a machine: processors, cache [byte], peak [flop/s] and bandwidth [byte/s]."""
 
     units: float
     cache_byte: float
     flop_per_s: float
     byte_per_s: float
-    spare: float = 1.0
 
 
 class Tiled(NamedTuple):
@@ -92,7 +87,7 @@ class Tiled(NamedTuple):
     `arithmetic_s`: whole waves of the tile that takes least [s]. `depth`: of one part. `joining_s` [s].
     `weight_byte`, `other_byte`: traffic of the second factor, and of the first and the result. `quantised_byte`:
     traffic of making factors of less than `NARROW_BYTE` of 2-byte ones. `features` (n, 8): as the surfaces look at
-    them.
+    them. `spare`: see `spare_of`.
     """
 
     arithmetic_s: Matrix
@@ -102,41 +97,51 @@ class Tiled(NamedTuple):
     other_byte: Matrix
     quantised_byte: Matrix
     features: Matrix
+    spare: float = 1.0
 
 
 def chips_of(device: Device) -> dict[str, Chip]:
     """Give what the form needs by number format and engine, as ``bf16/matrix``; empty where it is not stated."""
     byte_per_s = device.byte_per_s
     known = {} if byte_per_s is None else {
-        f"{peak.dtype}/{peak.engine}": chip_of(device, peak.rate.value, byte_per_s.value, peak.dtype)
+        f"{peak.dtype}/{peak.engine}": chip_of(device, peak.rate.value, byte_per_s.value)
         for peak in device.peaks if peak.engine == "matrix"
     }  # fmt: skip
     return {name: chip for name, chip in known.items() if chip is not None}
 
 
-def chip_of(device: Device, flop_per_s: float, byte_per_s: float, dtype: str) -> Chip | None:
-    """Give what the form needs of a number format; None where processors or cache are not stated."""
+def chip_of(device: Device, flop_per_s: float, byte_per_s: float) -> Chip | None:
+    """Give what the form needs; None where processors or cache are not stated."""
     if device.units is None or device.cache_byte is None:
         return None
-    as_wide = [
-        peak.rate.value for peak in device.peaks
-        if peak.engine == "matrix" and peak.accumulate_dtype[:2] in ("fp", "bf") and ITEM_BYTE[peak.dtype] == ITEM_BYTE[dtype]
-    ]  # fmt: skip
-    spare = max([flop_per_s, *as_wide]) / flop_per_s
-    return Chip(device.units.value, device.cache_byte.value, flop_per_s, byte_per_s, spare)
+    return Chip(device.units.value, device.cache_byte.value, flop_per_s, byte_per_s)
 
 
-def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS) -> Tiled:
+def spare_of(device: Device, dtype: str) -> float:
+    """Give how much faster a matrix engine is with other sums of factors as wide; 1 where nothing says so.
+
+    Some boards sum in fp32 at half of the rate of their engine. Operands and power suffice for the whole rate
+    there, so tiles wait for neither.
+    """
+    peak = device.peak(dtype, "matrix")
+    if peak is None:
+        return 1.0
+    floating = [one for one in device.peaks if one.engine == "matrix" and one.accumulate_dtype.startswith("fp")]
+    rates = [one.rate.value for one in floating if ITEM_BYTE[one.dtype] == ITEM_BYTE[dtype]]
+    return max([peak.rate.value, *rates]) / peak.rate.value
+
+
+def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float = 1.0) -> Tiled:
     """Cut products into tiles: the tile and the parts of the depth that are soonest done.
 
-    `rows`: COSTED products; `splits`: parts into which the depth may be cut.
+    `rows`: COSTED products; `splits`: parts into which the depth may be cut; `spare`: see `spare_of`.
     """
     b, m, n, k = (np.maximum(numbers(rows, name, 1.0), 1.0) for name in ("b", "m", "n", "k"))
     item = item_bytes(rows)
     # A wave at a time: candidates are rows of (tiles · splits, n).
     sides, parts = np.array(TILES, np.float64), np.array(splits, np.float64)[None, :, None]
     high, wide = sides[:, 0, None], sides[:, 1, None]
-    rate = np.minimum(1.0, chip.spare * (high * wide / (high + wide) / REUSE) ** LESS)
+    rate = np.minimum(1.0, spare * (high * wide / (high + wide) / REUSE) ** LESS)
     count = (b * np.ceil(m / high) * np.ceil(n / wide))[:, None, :]
     steps = np.ceil(k / parts / STEP) * STEP
     per_tile = 2 * (high * wide / rate)[:, None, :] * steps / (chip.flop_per_s / chip.units)
@@ -163,7 +168,7 @@ def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS) -> Tiled:
     ]
     features = np.log2(np.column_stack(looks))
     depth, joining_s = k / parts[0, split, 0], joining[0, split, at]
-    return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features)
+    return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features, spare)
 
 
 def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
@@ -175,7 +180,7 @@ def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
     slow, fast = 1 / chip.byte_per_s, 1 / max(CACHE_BYTE_PER_S * chip.units * form.cache_rate, chip.byte_per_s)
     memory_s = byte * ((1 - cached) * form.memory * slow + cached * fast)
     # Powers of times in µs: those of seconds would leave the range of numbers.
-    arithmetic_s = products.arithmetic_s * max(form.arithmetic / chip.spare, 1.0)
+    arithmetic_s = products.arithmetic_s * max(form.arithmetic / products.spare, 1.0)
     parts = (arithmetic_s, memory_s, products.depth * form.wait_s)
     together = sum((1e6 * part) ** form.power for part in parts) ** (1 / form.power) / 1e6
     quantising = form.quantising * products.quantised_byte * ((1 - kept) * slow + kept * fast)

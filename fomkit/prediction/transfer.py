@@ -24,8 +24,8 @@ from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, Words, are, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix, alike
-from fomkit.prediction.rates import Bounds, bounds
 from fomkit.prediction.images import typical_utilisation
+from fomkit.prediction.rates import Bounds, bounds
 from fomkit.prediction.typical import TypicalUtilisations
 
 BASELINE = "forward"

@@ -350,11 +350,11 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         return None
     if known.flop_per_s is None or known.byte_per_s is None:
         return None
-    chip = tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value, dtype)
+    chip = tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)
     found = _peers(tables, machine.excluded, dtype, device.architecture, interval) if chip is not None else None
     if chip is None or found is None:
         return None
-    products = tiles.tiled(rows, chip)
+    products = tiles.tiled(rows, chip, spare=tiles.spare_of(device, dtype))
     above = tiles.above_floor(found.found, products, chip)
     value, sigma = median_and_spread(found.found, products.features, found.weight, above)
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"

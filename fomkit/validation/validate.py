@@ -311,8 +311,8 @@ def _data_notes(full: bool) -> tuple[str, ...]:
         f"{DENSE}: a layer is the BLAS product of its weights as they lie with the batch; the paper does not say "
         "how they lie. Of AlexNet's FC7 at batch 64 DeepBench's time on the same board is 1.15 times as long, and "
         "1.5 times where the weights are transposed: closer than two sources no prediction can be.",
-        f"{VISION}: networks of our own sources with as many parameters as the measured ones, a batch and image each "
-        "as measured; no step is fitted, and networks traced after the rules were chosen are scored apart.",
+        f"{VISION}: networks of our own sources with as many parameters as the measured ones, at their batch and "
+        "size of image; no step is fitted, and networks traced after the rules were chosen are scored apart.",
         "The routing of mixtures of experts (getitem, setitem, count) depends on data and is not predicted.",
     )
 

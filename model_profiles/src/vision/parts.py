@@ -7,10 +7,14 @@ import torch.nn.functional as F
 from torch import nn
 
 ACTS = {
-    "relu": partial(nn.ReLU, inplace=True), "relu6": partial(nn.ReLU6, inplace=True),
-    "silu": partial(nn.SiLU, inplace=True), "hswish": partial(nn.Hardswish, inplace=True),
-    "leaky": partial(nn.LeakyReLU, 0.1, inplace=True), "gelu": nn.GELU, "": nn.Identity,
-}  # fmt: skip
+    "relu": partial(nn.ReLU, inplace=True),
+    "relu6": partial(nn.ReLU6, inplace=True),
+    "silu": partial(nn.SiLU, inplace=True),
+    "hswish": partial(nn.Hardswish, inplace=True),
+    "leaky": partial(nn.LeakyReLU, 0.1, inplace=True),
+    "gelu": nn.GELU,
+    "": nn.Identity,
+}
 CLASSES = 1000
 
 
@@ -35,7 +39,19 @@ class SamePad(nn.Module):
 class ConvNorm(nn.Sequential):
     """A convolution without bias, batch normalisation and what follows."""
 
-    def __init__(self, inputs, outputs, kernel=1, stride=1, groups=1, act="relu", *, same=False, pad=None, norm=nn.BatchNorm2d):
+    def __init__(
+        self,
+        inputs,
+        outputs,
+        kernel=1,
+        stride=1,
+        groups=1,
+        act="relu",
+        *,
+        same=False,
+        pad=None,
+        norm=nn.BatchNorm2d,
+    ):
         own = same and stride > 1
         pad = 0 if own else kernel // 2 if pad is None else pad
         layers = [SamePad(kernel, stride)] if own else []

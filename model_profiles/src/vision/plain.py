@@ -1,7 +1,8 @@
-"""VGG (arXiv 1409.1556), RepVGG (2101.03697), DenseNet (1608.06993), Inception v3 (1512.00567), Xception (1610.02357),
-CSPNet (1911.11929), HRNet (1908.07919), DLA (1707.06484), Inception-ResNet v2 (1602.07261)."""
+"""VGG (arXiv 1409.1556), RepVGG (2101.03697), DenseNet (1608.06993), Inception v3 (1512.00567), Xception
+(1610.02357), CSPNet (1911.11929) and HRNet (1908.07919)."""
 
 from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +15,20 @@ def vgg(stages, norm=False):
     for stage, depth in enumerate(stages):
         outputs = min(64 * 2**stage, 512)
         for _ in range(depth):
-            layers += [nn.Conv2d(channels, outputs, 3, 1, 1), *([nn.BatchNorm2d(outputs)] if norm else []), nn.ReLU(inplace=True)]
+            layers += [
+                nn.Conv2d(channels, outputs, 3, 1, 1),
+                *([nn.BatchNorm2d(outputs)] if norm else []),
+                nn.ReLU(inplace=True),
+            ]
             channels = outputs
         layers.append(nn.MaxPool2d(2))
-    behind = [nn.Conv2d(512, 4096, 7), nn.ReLU(inplace=True), nn.Dropout(0.0), nn.Conv2d(4096, 4096, 1), nn.ReLU(inplace=True)]
+    behind = [
+        nn.Conv2d(512, 4096, 7),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.0),
+        nn.Conv2d(4096, 4096, 1),
+        nn.ReLU(inplace=True),
+    ]
     return nn.Sequential(*layers, *behind, Head(4096))
 
 
@@ -38,9 +49,13 @@ class Reparametrised(nn.Module):
 
 def repvgg(depths, widths, groups=1):
     channels, layers, number = 3, [], 0
-    for stage, (depth, width) in enumerate(zip((1, *depths), (min(64, 64 * widths[0]), *(w * 64 * 2**i for i, w in enumerate(widths))))):
+    for stage, (depth, width) in enumerate(
+        zip((1, *depths), (min(64, 64 * widths[0]), *(w * 64 * 2**i for i, w in enumerate(widths))), strict=True)
+    ):
         for at in range(depth):
-            layers.append(Reparametrised(channels, int(width), 1 if at else 2, groups if number % 2 == 0 and stage else 1))
+            layers.append(
+                Reparametrised(channels, int(width), 1 if at else 2, groups if number % 2 == 0 and stage else 1)
+            )
             channels, number = int(width), number + (stage > 0) + (stage == 0)
     return nn.Sequential(*layers, Head(channels))
 
@@ -49,9 +64,13 @@ class Dense(nn.Module):
     def __init__(self, inputs, growth):
         super().__init__()
         self.body = nn.Sequential(
-            nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.Conv2d(inputs, 4 * growth, 1, bias=False),
-            nn.BatchNorm2d(4 * growth), nn.ReLU(inplace=True), nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False),
-        )  # fmt: skip
+            nn.BatchNorm2d(inputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inputs, 4 * growth, 1, bias=False),
+            nn.BatchNorm2d(4 * growth),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False),
+        )
 
     def forward(self, found):
         return [*found, self.body(torch.cat(found, 1))]
@@ -72,7 +91,12 @@ def densenet(depths, growth=32, first=64):
         layers.append(DenseStage([Dense(channels + at * growth, growth) for at in range(depth)]))
         channels += depth * growth
         if stage < 3:
-            layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.Conv2d(channels, channels // 2, 1, bias=False), nn.AvgPool2d(2)]
+            layers += [
+                nn.BatchNorm2d(channels),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(channels, channels // 2, 1, bias=False),
+                nn.AvgPool2d(2),
+            ]
             channels //= 2
     return nn.Sequential(*layers, nn.BatchNorm2d(channels), nn.ReLU(inplace=True), Head(channels))
 
@@ -95,7 +119,11 @@ def chain(inputs, *layers):
         stride, pad = more[0] if more else 1, more[1] if len(more) > 1 else None
         tall = isinstance(kernel, tuple)
         pad = tuple(n // 2 for n in kernel) if tall and pad is None else pad
-        made.append(ConvNorm(inputs, outputs, kernel, stride, pad=pad) if tall or pad is not None else ConvNorm(inputs, outputs, kernel, stride))
+        made.append(
+            ConvNorm(inputs, outputs, kernel, stride, pad=pad)
+            if tall or pad is not None
+            else ConvNorm(inputs, outputs, kernel, stride)
+        )
         inputs = outputs
     return nn.Sequential(*made)
 
@@ -106,25 +134,55 @@ def pooled(inputs, outputs):
 
 def inception3():
     def small(n, pool):
-        return Beside(chain(n, (64, 1)), chain(n, (48, 1), (64, 5)), chain(n, (64, 1), (96, 3), (96, 3)), pooled(n, pool))
+        return Beside(
+            chain(n, (64, 1)), chain(n, (48, 1), (64, 5)), chain(n, (64, 1), (96, 3), (96, 3)), pooled(n, pool)
+        )
 
     def seven(c):
         row, column = (1, 7), (7, 1)
-        return Beside(chain(768, (192, 1)), chain(768, (c, 1), (c, row), (192, column)),
-                      chain(768, (c, 1), (c, column), (c, row), (c, column), (192, row)), pooled(768, 192))  # fmt: skip
+        return Beside(
+            chain(768, (192, 1)),
+            chain(768, (c, 1), (c, row), (192, column)),
+            chain(768, (c, 1), (c, column), (c, row), (c, column), (192, row)),
+            pooled(768, 192),
+        )
 
     def wide(n):
         def fork():
             return Beside(chain(384, (384, (1, 3))), chain(384, (384, (3, 1))))
 
-        return Beside(chain(n, (320, 1)), nn.Sequential(chain(n, (384, 1)), fork()),
-                      nn.Sequential(chain(n, (448, 1), (384, 3)), fork()), pooled(n, 192))  # fmt: skip
+        return Beside(
+            chain(n, (320, 1)),
+            nn.Sequential(chain(n, (384, 1)), fork()),
+            nn.Sequential(chain(n, (448, 1), (384, 3)), fork()),
+            pooled(n, 192),
+        )
 
-    stem = [chain(3, (32, 3, 2, 0), (32, 3, 1, 0), (64, 3)), nn.MaxPool2d(3, 2), chain(64, (80, 1), (192, 3, 1, 0)), nn.MaxPool2d(3, 2)]
+    stem = [
+        chain(3, (32, 3, 2, 0), (32, 3, 1, 0), (64, 3)),
+        nn.MaxPool2d(3, 2),
+        chain(64, (80, 1), (192, 3, 1, 0)),
+        nn.MaxPool2d(3, 2),
+    ]
     first = Beside(chain(288, (384, 3, 2, 0)), chain(288, (64, 1), (96, 3), (96, 3, 2, 0)), nn.MaxPool2d(3, 2))
-    last = Beside(chain(768, (192, 1), (320, 3, 2, 0)), chain(768, (192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3, 2, 0)), nn.MaxPool2d(3, 2))
+    last = Beside(
+        chain(768, (192, 1), (320, 3, 2, 0)),
+        chain(768, (192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3, 2, 0)),
+        nn.MaxPool2d(3, 2),
+    )
     middle = [seven(128), seven(160), seven(160), seven(192)]
-    return nn.Sequential(*stem, small(192, 32), small(256, 64), small(288, 64), first, *middle, last, wide(1280), wide(2048), Head(2048))
+    return nn.Sequential(
+        *stem,
+        small(192, 32),
+        small(256, 64),
+        small(288, 64),
+        first,
+        *middle,
+        last,
+        wide(1280),
+        wide(2048),
+        Head(2048),
+    )
 
 
 class Separable(nn.Sequential):
@@ -137,7 +195,7 @@ class XBlock(nn.Module):
     def __init__(self, widths, stride=1, leading=True):
         super().__init__()
         layers = []
-        for at, (a, b) in enumerate(zip(widths, widths[1:])):
+        for at, (a, b) in enumerate(pairwise(widths)):
             layers += [*([nn.ReLU(inplace=at > 0)] if at or leading else []), Separable(a, b)]
         self.branch = nn.Sequential(*layers, *([nn.MaxPool2d(3, stride, 1)] if stride > 1 else []))
         plain = stride == 1 and widths[0] == widths[-1]
@@ -152,7 +210,9 @@ def xception():
     blocks = [XBlock((64, 128, 128), 2, False), XBlock((128, 256, 256), 2), XBlock((256, 728, 728), 2)]
     blocks += [XBlock((728,) * 4) for _ in range(8)] + [XBlock((728, 728, 1024), 2)]
     relu = nn.ReLU(inplace=True)
-    return nn.Sequential(stem, *blocks, Separable(1024, 1536), relu, Separable(1536, 2048), nn.ReLU(inplace=True), Head(2048))
+    return nn.Sequential(
+        stem, *blocks, Separable(1024, 1536), relu, Separable(1536, 2048), nn.ReLU(inplace=True), Head(2048)
+    )
 
 
 class Crossed(nn.Module):
@@ -174,7 +234,9 @@ class Crossed(nn.Module):
 class Dark(nn.Module):
     def __init__(self, channels, inner):
         super().__init__()
-        self.branch = nn.Sequential(ConvNorm(channels, inner, act="leaky"), ConvNorm(inner, channels, 3, act="leaky"))
+        self.branch = nn.Sequential(
+            ConvNorm(channels, inner, act="leaky"), ConvNorm(inner, channels, 3, act="leaky")
+        )
 
     def forward(self, x):
         return self.branch(x) + x
@@ -196,8 +258,11 @@ class Unit(nn.Module):
     def __init__(self, inputs, inner, deep):
         super().__init__()
         outputs = 4 * inner if deep else inner
-        convs = (ConvNorm(inputs, inner), ConvNorm(inner, inner, 3), ConvNorm(inner, outputs, act="")) if deep else (
-            ConvNorm(inputs, inner, 3), ConvNorm(inner, inner, 3, act=""))  # fmt: skip
+        convs = (
+            (ConvNorm(inputs, inner), ConvNorm(inner, inner, 3), ConvNorm(inner, outputs, act=""))
+            if deep
+            else (ConvNorm(inputs, inner, 3), ConvNorm(inner, inner, 3, act=""))
+        )
         self.branch = nn.Sequential(*convs)
         self.shortcut = ConvNorm(inputs, outputs, act="") if inputs != outputs else nn.Identity()
 
@@ -210,8 +275,12 @@ class Exchange(nn.Module):
 
     def __init__(self, widths):
         super().__init__()
-        self.branches = nn.ModuleList(nn.Sequential(*(Unit(width, width, False) for _ in range(4))) for width in widths)
-        self.fuse = nn.ModuleList(nn.ModuleList(self.path(widths, a, b) for a in range(len(widths))) for b in range(len(widths)))
+        self.branches = nn.ModuleList(
+            nn.Sequential(*(Unit(width, width, False) for _ in range(4))) for width in widths
+        )
+        self.fuse = nn.ModuleList(
+            nn.ModuleList(self.path(widths, a, b) for a in range(len(widths))) for b in range(len(widths))
+        )
 
     @staticmethod
     def path(widths, a, b):
@@ -219,15 +288,20 @@ class Exchange(nn.Module):
             return nn.Identity()
         if a > b:
             return nn.Sequential(ConvNorm(widths[a], widths[b], act=""), nn.Upsample(scale_factor=2 ** (a - b)))
-        steps = [ConvNorm(widths[a], widths[b] if at == b - a - 1 else widths[a], 3, 2, act="" if at == b - a - 1 else "relu") for at in range(b - a)]
+        steps = [
+            ConvNorm(
+                widths[a], widths[b] if at == b - a - 1 else widths[a], 3, 2, act="" if at == b - a - 1 else "relu"
+            )
+            for at in range(b - a)
+        ]
         return nn.Sequential(*steps)
 
     def forward(self, xs):
-        made = [branch(x) for branch, x in zip(self.branches, xs)]
+        made = [branch(x) for branch, x in zip(self.branches, xs, strict=True)]
         found = []
         for paths in self.fuse:
             total = paths[0](made[0])
-            for path, x in zip(paths[1:], made[1:]):
+            for path, x in zip(paths[1:], made[1:], strict=True):
                 total = total + path(x)
             found.append(F.relu(total, inplace=True))
         return found
@@ -239,12 +313,26 @@ class HighResolution(nn.Module):
         widths = [width * 2**at for at in range(4)]
         self.stem = nn.Sequential(ConvNorm(3, 64, 3, 2), ConvNorm(64, 64, 3, 2))
         self.first = nn.Sequential(*(Unit(256 if at else 64, 64, True) for at in range(4)))
-        self.enter = nn.ModuleList([ConvNorm(256, widths[0], 3), ConvNorm(256, widths[1], 3, 2), ConvNorm(widths[1], widths[2], 3, 2),
-                                    ConvNorm(widths[2], widths[3], 3, 2)])  # fmt: skip
-        self.stages = nn.ModuleList(nn.Sequential(*(Exchange(widths[:count]) for _ in range(times))) for count, times in ((2, 1), (3, 4), (4, 3)))
-        self.grow = nn.ModuleList(Unit(w, n, True) for w, n in zip(widths, (32, 64, 128, 256)))
-        self.down = nn.ModuleList(nn.Sequential(nn.Conv2d(n, 2 * n, 3, 2, 1), nn.BatchNorm2d(2 * n), nn.ReLU(inplace=True)) for n in (128, 256, 512))
-        self.last = nn.Sequential(nn.Conv2d(1024, 2048, 1), nn.BatchNorm2d(2048), nn.ReLU(inplace=True), Head(2048))
+        self.enter = nn.ModuleList(
+            [
+                ConvNorm(256, widths[0], 3),
+                ConvNorm(256, widths[1], 3, 2),
+                ConvNorm(widths[1], widths[2], 3, 2),
+                ConvNorm(widths[2], widths[3], 3, 2),
+            ]
+        )
+        self.stages = nn.ModuleList(
+            nn.Sequential(*(Exchange(widths[:count]) for _ in range(times)))
+            for count, times in ((2, 1), (3, 4), (4, 3))
+        )
+        self.grow = nn.ModuleList(Unit(w, n, True) for w, n in zip(widths, (32, 64, 128, 256), strict=True))
+        self.down = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(n, 2 * n, 3, 2, 1), nn.BatchNorm2d(2 * n), nn.ReLU(inplace=True))
+            for n in (128, 256, 512)
+        )
+        self.last = nn.Sequential(
+            nn.Conv2d(1024, 2048, 1), nn.BatchNorm2d(2048), nn.ReLU(inplace=True), Head(2048)
+        )
 
     def forward(self, x):
         x = self.first(self.stem(x))
@@ -254,21 +342,32 @@ class HighResolution(nn.Module):
                 xs = [*xs, self.enter[at + 1](xs[-1])]
             xs = stage(xs)
         made = self.grow[0](xs[0])
-        for down, grow, x in zip(self.down, self.grow[1:], xs[1:]):
+        for down, grow, x in zip(self.down, self.grow[1:], xs[1:], strict=True):
             made = grow(x) + down(made)
         return self.last(made)
 
 
 REP_A, REP_B = (2, 4, 14, 1), (4, 6, 16, 1)
 MODELS = {
-    "vgg11": partial(vgg, (1, 1, 2, 2, 2)), "vgg13": partial(vgg, (2, 2, 2, 2, 2)), "vgg13_bn": partial(vgg, (2, 2, 2, 2, 2), True),
-    "vgg16": partial(vgg, (2, 2, 3, 3, 3)), "vgg16_bn": partial(vgg, (2, 2, 3, 3, 3), True),
-    "vgg19": partial(vgg, (2, 2, 4, 4, 4)), "vgg19_bn": partial(vgg, (2, 2, 4, 4, 4), True),
-    "repvgg_a2": partial(repvgg, REP_A, (1.5, 1.5, 1.5, 2.75)), "repvgg_b2": partial(repvgg, REP_B, (2.5, 2.5, 2.5, 5)),
-    "repvgg_b1g4": partial(repvgg, REP_B, (2, 2, 2, 4), 4), "repvgg_b3g4": partial(repvgg, REP_B, (3, 3, 3, 5), 4),
-    "densenet169": partial(densenet, (6, 12, 32, 32)), "densenet201": partial(densenet, (6, 12, 48, 32)),
+    "vgg11": partial(vgg, (1, 1, 2, 2, 2)),
+    "vgg13": partial(vgg, (2, 2, 2, 2, 2)),
+    "vgg13_bn": partial(vgg, (2, 2, 2, 2, 2), True),
+    "vgg16": partial(vgg, (2, 2, 3, 3, 3)),
+    "vgg16_bn": partial(vgg, (2, 2, 3, 3, 3), True),
+    "vgg19": partial(vgg, (2, 2, 4, 4, 4)),
+    "vgg19_bn": partial(vgg, (2, 2, 4, 4, 4), True),
+    "repvgg_a2": partial(repvgg, REP_A, (1.5, 1.5, 1.5, 2.75)),
+    "repvgg_b2": partial(repvgg, REP_B, (2.5, 2.5, 2.5, 5)),
+    "repvgg_b1g4": partial(repvgg, REP_B, (2, 2, 2, 4), 4),
+    "repvgg_b3g4": partial(repvgg, REP_B, (3, 3, 3, 5), 4),
+    "densenet169": partial(densenet, (6, 12, 32, 32)),
+    "densenet201": partial(densenet, (6, 12, 48, 32)),
     "densenet264": partial(densenet, (6, 12, 64, 48), 48, 96),
-    "tf_inception_v3": inception3, "xception": xception, "cspdarknet53": cspdarknet53,
-    "hrnet_w32": partial(HighResolution, 32), "hrnet_w44": partial(HighResolution, 44), "hrnet_w48": partial(HighResolution, 48),
+    "tf_inception_v3": inception3,
+    "xception": xception,
+    "cspdarknet53": cspdarknet53,
+    "hrnet_w32": partial(HighResolution, 32),
+    "hrnet_w44": partial(HighResolution, 44),
+    "hrnet_w48": partial(HighResolution, 48),
     "hrnet_w64": partial(HighResolution, 64),
-}  # fmt: skip
+}
