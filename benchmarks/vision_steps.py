@@ -33,24 +33,25 @@ MODULES = ("residual", "plain", "mobile", "tokens")
 TARGET = VALIDATION / "vision"
 MEASURED, MACHINE = "steps/timm_train_rtx3090_half.csv", "rtx-3090"
 SEEN = """
-beit_base_patch16_224 beit_large_patch16_224 beit_large_patch16_512 cspdarknet53
-deit3_base_patch16_384_in21ft1k deit3_huge_patch14_224 deit3_large_patch16_224_in21ft1k
-deit3_small_patch16_224 deit_base_patch16_224 deit_small_distilled_patch16_224 deit_small_patch16_224
-densenet169 densenet201 densenet264 efficientnet_b1 efficientnet_b2a efficientnet_b4 efficientnet_b6
-efficientnet_b7 fbnetc_100 gluon_resnet101_v1s gluon_resnet18_v1b gluon_resnet50_v1c gluon_resnet50_v1d
-gluon_resnext50_32x4d hrnet_w32 hrnet_w44 hrnet_w48 hrnet_w64 ig_resnext101_32x16d mixer_b16_224 mixer_s16_224
-mixer_s32_224 mnasnet_050 mnasnet_075 mobilenetv2_050 mobilenetv2_140 mobilenetv3_large_075
-mobilenetv3_large_100 mobilenetv3_small_050 mobilenetv3_small_075 mobilenetv3_small_100 repvgg_a2 repvgg_b1g4
-repvgg_b2 repvgg_b3g4 resmlp_24_224 resnet101d resnet14t resnet152 resnet152d resnet200 resnet200d resnet26
-resnet26t resnet34 resnet50_gn resnet50t resnext101_32x4d resnext101_32x8d resnext50d_32x4d semnasnet_075
-spnasnet_100 ssl_resnet50 swin_base_patch4_window12_384 swin_base_patch4_window7_224
-swin_tiny_patch4_window7_224 tf_efficientnet_b0 tf_efficientnet_b1_ap tf_efficientnet_b3_ap tf_efficientnet_b5
-tf_inception_v3 tf_mobilenetv3_large_100 tf_mobilenetv3_large_minimal_100 tv_resnet101 vgg11 vgg13 vgg13_bn
-vgg16 vgg16_bn vgg19 vgg19_bn vit_base_patch32_224_sam vit_base_patch32_384 vit_base_patch8_224
-vit_giant_patch14_224 vit_large_patch32_224 vit_small_patch32_384 vit_tiny_patch16_384 wide_resnet50_2
-xception
+beit_base_patch16_224 beit_large_patch16_224 beit_large_patch16_512 convnext_base_384_in22ft1k convnext_large
+convnext_large_384_in22ft1k convnext_nano convnext_small convnext_tiny_384_in22ft1k convnext_tiny_hnf
+convnext_xlarge_384_in22ft1k cspdarknet53 deit3_base_patch16_384_in21ft1k deit3_huge_patch14_224
+deit3_large_patch16_224_in21ft1k deit3_small_patch16_224 deit_base_patch16_224
+deit_small_distilled_patch16_224 deit_small_patch16_224 densenet169 densenet201 densenet264 efficientnet_b1
+efficientnet_b2a efficientnet_b4 efficientnet_b6 efficientnet_b7 fbnetc_100 gluon_resnet101_v1s
+gluon_resnet18_v1b gluon_resnet50_v1c gluon_resnet50_v1d gluon_resnext50_32x4d hrnet_w32 hrnet_w44 hrnet_w48
+hrnet_w64 ig_resnext101_32x16d mixer_b16_224 mixer_s16_224 mixer_s32_224 mnasnet_050 mnasnet_075
+mobilenetv2_050 mobilenetv2_140 mobilenetv3_large_075 mobilenetv3_large_100 mobilenetv3_small_050
+mobilenetv3_small_075 mobilenetv3_small_100 repvgg_a2 repvgg_b1g4 repvgg_b2 repvgg_b3g4 resmlp_24_224
+resnet101d resnet14t resnet152 resnet152d resnet200 resnet200d resnet26 resnet26t resnet34 resnet50_gn
+resnet50t resnext101_32x4d resnext101_32x8d resnext50d_32x4d semnasnet_075 spnasnet_100 ssl_resnet50
+swin_base_patch4_window12_384 swin_base_patch4_window7_224 swin_tiny_patch4_window7_224 tf_efficientnet_b0
+tf_efficientnet_b1_ap tf_efficientnet_b3_ap tf_efficientnet_b5 tf_inception_v3 tf_mobilenetv3_large_100
+tf_mobilenetv3_large_minimal_100 tv_resnet101 vgg11 vgg13 vgg13_bn vgg16 vgg16_bn vgg19 vgg19_bn
+vit_base_patch32_224_sam vit_base_patch32_384 vit_base_patch8_224 vit_giant_patch14_224 vit_large_patch32_224
+vit_small_patch32_384 vit_tiny_patch16_384 wide_resnet50_2 xception
 """
-"""Networks that were traced when the rules of `fomkit.prediction.images` and their figures were chosen."""
+"""Networks by which rules of `fomkit.prediction.prior` and their figures were chosen."""
 FAMILIES = """
 vgg=vgg repvgg=repvgg densenet=densenet (tf_)?inception=inception xception=xception cspdark=csp hrnet=hrnet
 resnetv2=resnet_v2 res2net=res2net se=se-resnet eca=se-resnet resnetrs=se-resnet (ig_|gluon_)?resnext=resnext

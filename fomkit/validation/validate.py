@@ -31,7 +31,7 @@ from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.merits import merit_notes, merit_scores
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
 from fomkit.validation.scores import Cases, Level, Score, Verdict, cases_of_spans, check_aims, join_cases, score
-from fomkit.validation.vision import NAME as VISION
+from fomkit.validation.vision import NOTE as VISION
 from fomkit.validation.vision import vision_scores
 
 TARGET = "a100-sxm"
@@ -311,8 +311,6 @@ def _data_notes(full: bool) -> tuple[str, ...]:
         f"{DENSE}: a layer is the BLAS product of its weights as they lie with the batch; the paper does not say "
         "how they lie. Of AlexNet's FC7 at batch 64 DeepBench's time on the same board is 1.15 times as long, and "
         "1.5 times where the weights are transposed: closer than two sources no prediction can be.",
-        f"{VISION}: networks of our own sources with as many parameters as the measured ones, at their batch and "
-        "size of image; no step is fitted, and networks traced after the rules were chosen are scored apart.",
         "The routing of mixtures of experts (getitem, setitem, count) depends on data and is not predicted.",
     )
 
@@ -358,6 +356,6 @@ def validate(
     scored_lines = (*lines, *megatron_scores([*published], level))
     aims = scores.read_aims(tables / "aims.csv")
     verdicts = tuple(check_aims(scored_lines, aims))
-    notes = (*_data_notes(full), *merit_notes(merits), *found.notes)
+    notes = (*_data_notes(full), VISION, *merit_notes(merits), *found.notes)
     headlines = tuple(_short_answer(scored_lines, aims))
     return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full, headlines)

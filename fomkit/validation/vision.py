@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "vision steps by facts"
-LATER, EARLIER = "networks traced after the rules", "networks traced before the rules"
+LATER, EARLIER = "networks that chose no rule", "networks seen when rules were chosen"
+NOTE = (
+    f"{NAME}: networks of our own sources with as many parameters as the measured ones, at their batch and size of "
+    "image; no step is fitted, and networks by which no rule was chosen are scored apart."
+)
 FEWEST = 4
 """Networks of a family, and steps of which one part takes most, from which they have a line of their own."""
 SHARE = 0.5
@@ -49,9 +53,8 @@ class Step(NamedTuple):
 
 def parts_of(ops: pd.DataFrame) -> pd.Series[str]:
     """Name the part of a step that each op belongs to."""
-    conv = ops["kind"] == "conv"
     names = {"gemm": "products", "norm": "norms", "conv": "convolutions"}
-    return ops["kind"].map(names).fillna("traffic").mask(conv & (ops["groups"] > 1), "grouped convolutions")
+    return ops["kind"].map(names).fillna("traffic").mask(ops["groups"] > 1, "grouped convolutions")
 
 
 def _read_ops() -> pd.DataFrame:

@@ -10,8 +10,8 @@ import pytest
 
 from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction import images
-from fomkit.prediction.images import BLOCKS, PASSES, TRAFFIC, TURNING
+from fomkit.prediction import prior
+from fomkit.prediction.prior import BLOCKS, PASSES, TRAFFIC, TURNING
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.machines import load_machine
 
@@ -38,7 +38,7 @@ def seconds(board: Machine, *rows: dict[str, Any]) -> np.ndarray:
     costed = add_costs(pd.DataFrame(list(rows)))
     matrix = costed["engine"] == "matrix"
     floor_s = np.maximum(np.where(matrix, costed["flop"] / PEAK, 0.0), costed["byte"] / BANDWIDTH)
-    return floor_s / images.typical_utilisation(costed, board, 0.8).value
+    return floor_s / prior.utilisation_of(costed, board, 0.8).value
 
 
 def image_byte(row: dict[str, Any]) -> float:
@@ -72,6 +72,7 @@ def test_the_weights_of_single_channels_each_read_both_images(board: Machine) ->
     # 16 channels have 144 weights, which keep no 82 processors busy.
     assert found[0] == pytest.approx(4 * positions * BLOCKS * UNITS / BANDWIDTH, rel=1e-6)
     assert found[1] == pytest.approx(4 * positions * 512 * 9 / BANDWIDTH, rel=1e-6)
+    assert seconds(board, {**many, "layout": "nhwc"})[0] < found[1] / 4
 
 
 def test_a_transposed_convolution_is_the_gradient_of_a_plain_one(board: Machine) -> None:
@@ -106,13 +107,12 @@ def test_without_processors_a_convolution_goes_by_what_is_usual(board: Machine) 
 
     blind = replace(board, device=replace(board.device, units=None))
     costed = add_costs(pd.DataFrame([conv()]))
-    known, usual = (images.typical_utilisation(costed, one, 0.8) for one in (board, blind))
+    known, usual = (prior.utilisation_of(costed, one, 0.8) for one in (board, blind))
     assert "in tiles as a product" in known.source[0]
     assert "usual for conv/matrix/forward" in usual.source[0]
 
 
 def test_a_gradient_over_any_depth_is_priced_as_one_over_a_power_of_two(board: Machine) -> None:
-    from fomkit.prediction import prior
     from fomkit.prediction.estimates import as_rows
 
     row = {
