@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 NAME = "vision steps by facts"
 LATER, EARLIER = "networks that chose no rule", "networks seen when rules were chosen"
 NOTE = (
-    f"{NAME}: networks of our own sources with as many parameters as the measured ones, at their batch and size of "
-    "image; no step is fitted, and networks by which no rule was chosen are scored apart."
+    f"{NAME}: networks of our own sources with as many parameters as the measured ones, at their batch and size "
+    "of image; no step is fitted, and networks by which no rule was chosen are scored apart."
 )
 FEWEST = 4
 """Networks of a family, and steps of which one part takes most, from which they have a line of their own."""

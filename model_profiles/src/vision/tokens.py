@@ -7,6 +7,7 @@ Attention is two products and a softmax: fused kernels came later than the measu
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from parts import Head, LayerNorm2d, Residual
 from torch import nn
 
@@ -32,7 +33,11 @@ class Attention(nn.Module):
 
     def forward(self, x, mask=None):
         batch, tokens, width = x.shape
-        made = self.qkv(x)
+        bias = self.qkv.bias
+        if bias is None:  # queries and values have one of their own, keys have none
+            query, value = self.shift
+            bias = torch.cat([query, torch.zeros_like(query), value])
+        made = F.linear(x, self.qkv.weight, bias)
         q, k, v = made.reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         scores = (q * self.scale) @ k.transpose(-2, -1)
         if self.table is not None:
@@ -48,11 +53,8 @@ class Attention(nn.Module):
         return self.project((scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, tokens, width))
 
 
-class Before(nn.Sequential):
-    """A norm and a layer."""
-
-    def __init__(self, width, layer):
-        super().__init__(NORM(width), layer)
+def normed(width, layer):
+    return nn.Sequential(NORM(width), layer)
 
 
 class Vit(nn.Module):
@@ -69,8 +71,8 @@ class Vit(nn.Module):
                 layer
                 for _ in range(depth)
                 for layer in (
-                    Residual(Before(width, Attention(width, heads, not beit, tokens + 1, table)), scale),
-                    Residual(Before(width, perceptron(width, int(width * ratio))), scale),
+                    Residual(normed(width, Attention(width, heads, not beit, tokens + 1, table)), scale),
+                    Residual(normed(width, perceptron(width, int(width * ratio))), scale),
                 )
             )
         )
@@ -386,8 +388,8 @@ class Cait(nn.Module):
                 layer
                 for _ in range(depth)
                 for layer in (
-                    Residual(Before(width, TalkingHeads(width, heads)), width),
-                    Residual(Before(width, perceptron(width, 4 * width)), width),
+                    Residual(normed(width, TalkingHeads(width, heads)), width),
+                    Residual(normed(width, perceptron(width, 4 * width)), width),
                 )
             )
         )
