@@ -87,7 +87,7 @@ class Tiled(NamedTuple):
     `arithmetic_s`: whole waves of the tile that takes least [s]. `depth`: of one part. `joining_s` [s].
     `weight_byte`, `other_byte`: traffic of the second factor, and of the first and the result. `quantised_byte`:
     traffic of making factors of less than `NARROW_BYTE` of 2-byte ones. `features` (n, 8): as the surfaces look at
-    them.
+    them. `spare`: see `spare_of`.
     """
 
     arithmetic_s: Matrix
@@ -97,6 +97,7 @@ class Tiled(NamedTuple):
     other_byte: Matrix
     quantised_byte: Matrix
     features: Matrix
+    spare: float = 1.0
 
 
 def chips_of(device: Device) -> dict[str, Chip]:
@@ -116,17 +117,31 @@ def chip_of(device: Device, flop_per_s: float, byte_per_s: float) -> Chip | None
     return Chip(device.units.value, device.cache_byte.value, flop_per_s, byte_per_s)
 
 
-def tiled(rows: Table, chip: Chip) -> Tiled:
+def spare_of(device: Device, dtype: str) -> float:
+    """Give how much faster a matrix engine is with other sums of factors as wide; 1 where nothing says so.
+
+    Some boards sum in fp32 at half of the rate of their engine. Operands and power suffice for the whole rate
+    there, so tiles wait for neither.
+    """
+    peak = device.peak(dtype, "matrix")
+    if peak is None:
+        return 1.0
+    floating = [one for one in device.peaks if one.engine == "matrix" and one.accumulate_dtype.startswith("fp")]
+    rates = [one.rate.value for one in floating if ITEM_BYTE[one.dtype] == ITEM_BYTE[dtype]]
+    return max([peak.rate.value, *rates]) / peak.rate.value
+
+
+def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float = 1.0) -> Tiled:
     """Cut products into tiles: the tile and the parts of the depth that are soonest done.
 
-    `rows`: COSTED products.
+    `rows`: COSTED products; `splits`: parts into which the depth may be cut; `spare`: see `spare_of`.
     """
     b, m, n, k = (np.maximum(numbers(rows, name, 1.0), 1.0) for name in ("b", "m", "n", "k"))
     item = item_bytes(rows)
     # A wave at a time: candidates are rows of (tiles · splits, n).
-    sides, parts = np.array(TILES, np.float64), np.array(SPLITS, np.float64)[None, :, None]
+    sides, parts = np.array(TILES, np.float64), np.array(splits, np.float64)[None, :, None]
     high, wide = sides[:, 0, None], sides[:, 1, None]
-    rate = np.minimum(1.0, (high * wide / (high + wide) / REUSE) ** LESS)
+    rate = np.minimum(1.0, spare * (high * wide / (high + wide) / REUSE) ** LESS)
     count = (b * np.ceil(m / high) * np.ceil(n / wide))[:, None, :]
     steps = np.ceil(k / parts / STEP) * STEP
     per_tile = 2 * (high * wide / rate)[:, None, :] * steps / (chip.flop_per_s / chip.units)
@@ -135,7 +150,7 @@ def tiled(rows: Table, chip: Chip) -> Tiled:
     best = (arithmetic + EXPECTED_WAIT_S * k / parts + joining).reshape(-1, len(m)).argmin(0)
     at = np.arange(len(m))
     arithmetic_s = arithmetic.reshape(-1, len(m))[best, at]
-    split = best % len(SPLITS)
+    split = best % len(splits)
     weight, other = item * b * n * k, b * (item * m * k + np.maximum(item, 2.0) * m * n)
     quantised = np.where(item < NARROW_BYTE, (2 + item) * b * m * k, 0.0)
     compute_s, memory_s = 2 * b * m * n * k / chip.flop_per_s, numbers(rows, "byte") / chip.byte_per_s
@@ -153,7 +168,7 @@ def tiled(rows: Table, chip: Chip) -> Tiled:
     ]
     features = np.log2(np.column_stack(looks))
     depth, joining_s = k / parts[0, split, 0], joining[0, split, at]
-    return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features)
+    return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features, spare)
 
 
 def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
@@ -165,7 +180,8 @@ def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
     slow, fast = 1 / chip.byte_per_s, 1 / max(CACHE_BYTE_PER_S * chip.units * form.cache_rate, chip.byte_per_s)
     memory_s = byte * ((1 - cached) * form.memory * slow + cached * fast)
     # Powers of times in µs: those of seconds would leave the range of numbers.
-    parts = (products.arithmetic_s * form.arithmetic, memory_s, products.depth * form.wait_s)
+    arithmetic_s = products.arithmetic_s * max(form.arithmetic / products.spare, 1.0)
+    parts = (arithmetic_s, memory_s, products.depth * form.wait_s)
     together = sum((1e6 * part) ** form.power for part in parts) ** (1 / form.power) / 1e6
     quantising = form.quantising * products.quantised_byte * ((1 - kept) * slow + kept * fast)
     return np.asarray(form.start_s + together + products.joining_s + quantising, np.float64)

@@ -25,8 +25,9 @@ from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix, alike
+from fomkit.prediction.prior import utilisation_of
 from fomkit.prediction.rates import Bounds, bounds, held
-from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
+from fomkit.prediction.typical import TypicalUtilisations
 
 BASELINE = "forward"
 TRANSFERRED: Mapping[str, tuple[str, ...]] = {"conv": ("backward_input", "backward_weight")}
@@ -41,7 +42,7 @@ Recurrent layers do not follow: their weight gradient is one product over all st
 def bound_utilisation(rows: Table, machine: Machine, interval: float) -> tuple[Bounds, TypicalUtilisations, Flags]:
     """Give what bounds ops on a machine, their typical utilisation, and where both are known."""
     machine = held(machine)
-    utilisation, found = typical_utilisation(rows, machine, interval), bounds(rows, machine)
+    utilisation, found = utilisation_of(rows, machine, interval), bounds(rows, machine)
     return found, utilisation, ~np.isnan(utilisation.value) & ~np.isnan(found.floor_s)
 
 

@@ -355,7 +355,7 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     found = _peers(tables, machine.excluded, dtype, device.architecture, interval) if chip is not None else None
     if chip is None or found is None:
         return None
-    products = tiles.tiled(rows, chip)
+    products = tiles.tiled(rows, chip, spare=tiles.spare_of(device, dtype))
     above = tiles.above_floor(found.found, products, chip)
     value, sigma = median_and_spread(found.found, products.features, found.weight, above)
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"

@@ -31,6 +31,8 @@ from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.merits import merit_notes, merit_scores
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
 from fomkit.validation.scores import Cases, Level, Score, Verdict, cases_of_spans, check_aims, join_cases, score
+from fomkit.validation.vision import NOTE as VISION
+from fomkit.validation.vision import vision_scores
 
 TARGET = "a100-sxm"
 TECHNIQUES: dict[str, dict[str, Any]] = {
@@ -348,11 +350,12 @@ def validate(
     apart = [*deepbench_scores.held_out_scores(level), *deepbench_scores.table_scores()] if sheets is None else []
     merits = [*merit_scores(found, folder, level)]
     layers = [*dense_layer_scores(level), *deepbench_scores.piece_scores(level)] if sheets is None else []
+    layers += vision_scores(level) if sheets is None else []
     lines = (*scored.lines, *apart, *layers, *found.scores, *merits, *pooled)
     published = tuple(megatron_figures(level))
     scored_lines = (*lines, *megatron_scores([*published], level))
     aims = scores.read_aims(tables / "aims.csv")
     verdicts = tuple(check_aims(scored_lines, aims))
-    notes = (*_data_notes(full), *merit_notes(merits), *found.notes)
+    notes = (*_data_notes(full), VISION, *merit_notes(merits), *found.notes)
     headlines = tuple(_short_answer(scored_lines, aims))
     return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full, headlines)

@@ -14,7 +14,7 @@ from fomkit.prediction.calibration import cross_validate, fit_timings
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import FamilyName, training_rows
 from fomkit.prediction.interpolate import as_fit, see
-from fomkit.prediction.tiles import JOIN_S, Chip, Form, attention_waves, chip_of, tile_seconds, tiled
+from fomkit.prediction.tiles import JOIN_S, Chip, Form, attention_waves, chip_of, spare_of, tile_seconds, tiled
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
@@ -92,6 +92,19 @@ def test_without_processors_or_cache_there_is_no_chip() -> None:
     assert chip_of(device, 1.0, 2.0) == Chip(132, 5e7, 1.0, 2.0)
     assert chip_of(replace(device, units=None), 1.0, 2.0) is None
     assert chip_of(replace(device, cache_byte=None), 1.0, 2.0) is None
+
+
+def test_an_engine_that_is_held_back_waits_for_neither_operands_nor_power() -> None:
+    device = load_machine(shipped_folder("machine_profiles") / "rtx-3090.yaml").device
+    assert spare_of(device, "bf16") == spare_of(device, "fp16") == 2.0
+    assert spare_of(device, "tf32") == spare_of(load_machine("h100-sxm").device, "bf16") == 1.0
+    chip = Chip(82, 6e6, 71e12, 936e9)
+    small, large = products((64, 64, 8192)), products((8192, 8192, 8192))
+    held, free = (tiled(small, chip, spare=spare).arithmetic_s[0] for spare in (2.0, 1.0))
+    assert held < free
+    seconds = [tile_seconds(Form(), tiled(large, chip, spare=spare), chip)[0] for spare in (2.0, 1.0)]
+    assert seconds[0] == pytest.approx(2 * 8192**3 / 71e12, rel=0.05)
+    assert seconds[1] == pytest.approx(1.2 * seconds[0], rel=0.05)
 
 
 LEFT_OUT = {

@@ -139,3 +139,13 @@ def test_fake_tensors_follow_a_cpus_autocast(torch: Any) -> None:
 def test_the_lists_name_ops_that_pytorchs_own_autocast_casts(torch: Any) -> None:
     listed = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
     assert {one.partition("::")[2] for one in listed} >= LOWER | WIDEST
+
+
+def test_a_number_format_given_by_its_place_is_heard(torch: Any) -> None:
+    class Loss(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.cross_entropy(x, torch.zeros(len(x), dtype=torch.int64, device=x.device))
+
+    profile = mixed(torch, torch.nn.Sequential(torch.nn.Linear(8, 4), Loss()), 8)
+    assert set(profile.ops.query("op == 'aten::nll_loss_forward'")["dtype"]) == {"fp32"}
+    assert "autocast for cuda: casts are those of a GPU" in profile.notes

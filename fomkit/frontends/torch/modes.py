@@ -75,13 +75,15 @@ def _dtype_for(name: str, args: tuple[Any, ...]) -> torch.dtype:
 
 def _kernel(op: Any, name: str) -> Callable[..., Any]:
     keys = torch._C.DispatchKeySet(_KEY)
-    sums = any(argument.name == "dtype" for argument in op._schema.arguments)
+    names = [argument.name for argument in op._schema.arguments]
+    sums, place = "dtype" in names, names.index("dtype") if "dtype" in names else len(names)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if sums:
                 # Read narrow, added up and written wide, in one kernel.
-                return op(*args, **{**kwargs, "dtype": kwargs.get("dtype") or _dtype_for(name, args)})
+                asked = args[place] if len(args) > place else kwargs.get("dtype")
+                return op(*args[:place], **{**kwargs, "dtype": asked or _dtype_for(name, args)})
             with torch._C.DisableTorchFunction():
                 dtype = _dtype_for(name, args)
                 cast = [_cast_all(value, dtype) for value in args]
