@@ -20,7 +20,7 @@ from fomkit.ops.tables import SIZED, SOURCES, TABLES
 from fomkit.plan.coverage import TABLES as FROM_TABLES
 from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
-from fomkit.plan.step import Ops, StepRows
+from fomkit.plan.step import Ops, StepRows, same_ops
 from fomkit.prediction.cascade import prepared, price, with_answers
 from fomkit.prediction.estimates import Answers, Columns, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
@@ -445,6 +445,7 @@ class TimedStep:
         seconds = np.nan_to_num(self.time_s * executions)[:, :, None]
         sources = np.array([SOURCES[word] for word in self.sources], np.intp)[:, None]
         of_table = np.array([word in FROM_TABLES for word in self.sources], bool)[:, None]
-        ops = Ops(columns.text("kind").cells().tolist(), seconds, sources, of_table)
+        kinds, passes = (columns.text(name).cells().tolist() for name in ("kind", "pass_name"))
+        ops = Ops(kinds, seconds, sources, of_table, same_ops(kinds, passes, sources, self.time_s[0][:, None]))
         starts = self.priced.rows.number("launches") * executions
         return StepRows(ops, self.step.passes, self._words(self.answers.bound), starts)

@@ -1,0 +1,41 @@
+"""How the errors of a step's ops go together: common in a family in part, the rest each op's own."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from fomkit.plan.step import COMMON, device_time
+
+WIDTH = 0.1
+
+
+def table(times: list[float], kind: str = "gemm", source: str = "roofline") -> pd.DataFrame:
+    rows = {"time_s": times, "low_s": [t - WIDTH for t in times], "high_s": [t + 2 * WIDTH for t in times]}
+    return pd.DataFrame(rows).assign(count=1.0, kind=kind, pass_name="forward", time_source=source)
+
+
+def widths(timed: pd.DataFrame) -> tuple[float, float]:
+    span = device_time(timed, 0.8)
+    return span.value - span.low, span.high - span.value
+
+
+def test_one_op_is_as_wide_wherever_it_stands() -> None:
+    assert widths(table([1.0])) == pytest.approx((WIDTH, 2 * WIDTH))
+    assert widths(table([1.0, 1.0, 1.0])) == pytest.approx((3 * WIDTH, 6 * WIDTH))
+    assert widths(table([1.0]).assign(count=3.0)) == pytest.approx((3 * WIDTH, 6 * WIDTH))
+
+
+def test_of_different_ops_of_a_family_a_part_is_common() -> None:
+    share = math.sqrt(COMMON * 4**2 + (1 - COMMON) * 4)
+    assert widths(table([1.0, 2.0, 3.0, 4.0])) == pytest.approx((share * WIDTH, share * 2 * WIDTH))
+
+
+def test_passes_are_other_ops_of_the_family_and_kinds_are_other_families() -> None:
+    one = table([1.0])
+    other_pass = pd.concat([one, one.assign(pass_name="backward_input")])
+    assert widths(other_pass)[0] == pytest.approx(math.sqrt(COMMON * 4 + (1 - COMMON) * 2) * WIDTH)
+    for other in (one.assign(kind="conv"), one.assign(time_source="interpolated")):
+        assert widths(pd.concat([one, other]))[0] == pytest.approx(math.sqrt(2) * WIDTH)
