@@ -7,7 +7,10 @@ import math
 import pandas as pd
 import pytest
 
+from fomkit.core.interval import half_width
+from fomkit.plan.coverage import NOT_TIMED, TABLE_LEAVES, USES, power_shortfall, uses_of
 from fomkit.plan.step import COMMON, device_time
+from fomkit.profiles.machines import load_machine
 
 WIDTH = 0.1
 
@@ -39,3 +42,24 @@ def test_passes_are_other_ops_of_the_family_and_kinds_are_other_families() -> No
     assert widths(other_pass)[0] == pytest.approx(math.sqrt(COMMON * 4 + (1 - COMMON) * 2) * WIDTH)
     for other in (one.assign(kind="conv"), one.assign(time_source="interpolated")):
         assert widths(pd.concat([one, other]))[0] == pytest.approx(math.sqrt(2) * WIDTH)
+
+
+def test_a_board_short_of_power_may_be_slower_than_its_facts_tell_and_either_way_than_its_table() -> None:
+    power = {name: power_shortfall(load_machine(name)) for name in ("t4", "l4", "a10", "h100-sxm", "rtx-4090")}
+    assert power["t4"] > power["l4"] > power["a10"] > 0 == power["h100-sxm"] == power["rtx-4090"]
+    t4, l4, h100 = (uses_of(load_machine(name)) for name in ("t4", "l4", "h100-sxm"))
+    assert h100 is USES
+    assert set(l4) == {NOT_TIMED}
+    assert t4[NOT_TIMED].whole.faster == 0
+    assert t4[NOT_TIMED].whole.slower * half_width(0.8) == pytest.approx(power["t4"])
+    for side in ("faster", "slower"):
+        added = getattr(t4["library"].whole, side) ** 2 - getattr(USES["library"].whole, side) ** 2
+        assert math.sqrt(added) * half_width(0.8) == pytest.approx(power["t4"] * TABLE_LEAVES)
+
+
+def test_what_power_may_cost_is_in_the_interval_of_products_alone() -> None:
+    uses = uses_of(load_machine("l4"))
+    for kind, more in (("gemm", power_shortfall(load_machine("l4"))), ("pointwise", 0.0)):
+        exact = table([1.0, 2.0], kind).assign(low_s=[1.0, 2.0], high_s=[1.0, 2.0])
+        span = device_time(exact, 0.8, uses)
+        assert (span.value, span.low, span.high) == pytest.approx((3.0, 3.0, 3.0 * math.exp(more)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import half_width
+from fomkit.core.interval import DEFAULT_LEVEL, half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.prediction.estimates import cached
@@ -133,11 +133,12 @@ BENCHMARKS = ("DeepBench", "NeuSight", "aiconfigurator")
 """How harnesses begin that time single kernels. Timings taken inside a step need no widening."""
 
 USES: Uses = {
-    "element": Use(Spread(0.000, 0.190), Spread(0.010, 0.103)),
-    "library": Use(Spread(0.095, 0.109), Spread(0.033, 0.029)),
-    "row": Use(Spread(0.064, 0.184), Spread(0.044, 0.137)),
+    "element": Use(Spread(0.000, 0.249), Spread(0.000, 0.124)),
+    "library": Use(Spread(0.032, 0.109), Spread(0.009, 0.031)),
+    "row": Use(Spread(0.066, 0.189), Spread(0.044, 0.152)),
 }
-"""Told from 740 calls on four boards (labels of NeuSight; Lee et al., ASPLOS 2025), each board with one weight."""
+"""Told from 627 calls on three boards (labels of NeuSight; Lee et al., ASPLOS 2025), each board with one weight.
+The T4, which is short of power (`power_shortfall`), has no say."""
 
 
 MEASURED = "fomkit measure"
@@ -149,9 +150,58 @@ _SAME = Use(MEASURED_SPREAD, MEASURED_SPREAD)
 MEASURED_USES: Uses = dict.fromkeys(USES, _SAME)
 
 
+LIBRARY, NOT_TIMED = "library", "library, not timed"
+"""The group of products of libraries, and those of its ops whose time rests on no timing."""
+POWER_YEAR, POWER_HALVES = 2016, 2.6
+"""Since 2000 the work that a computer does for a joule doubles every 2.6 years (Koomey and Naffziger, IEEE
+Spectrum, 2016)."""
+POWER_NEEDED = 21e-12
+"""Watts for each flop/s of the fp32 vector peak, in 2016, with which a board holds the clock that its peak counts
+on: between those sold for little power (P4 14, T4 15, L4 15, A10 18 W for a TFLOP/s) and the others (L40S 25, RTX
+4090 and P100 27, up to 59)."""
+TABLE_LEAVES = 1 / 3
+"""Part of the risk that is left where the board was timed, kernel by kernel, then to both sides: a judgement."""
+
+
+def power_shortfall(machine: Machine) -> float:
+    """Give how far a chip may fall behind its clock for want of power, as ln of the ratio; 0 where nobody knows.
+
+    The work that its power limit allows in its year is set beside the fp32 vector peak. Power falls with the clock
+    at least as fast as the clock does, so the clock falls no farther than the power.
+
+    >>> from fomkit.profiles.machines import load_machine
+    >>> [round(power_shortfall(load_machine(name)), 2) for name in ("t4", "l4", "h100-sxm")]
+    [0.35, 0.31, 0.0]
+    """
+    peak, limit = machine.device.peak("fp32", "vector"), machine.energy and machine.energy.limit_w
+    if peak is None or not limit or machine.year is None:
+        return 0.0
+    has = limit.value / peak.rate.value * 2 ** ((machine.year - POWER_YEAR) / POWER_HALVES)
+    return max(math.log(POWER_NEEDED / has), 0.0)
+
+
+def limited(uses: Uses, machine: Machine) -> Uses:
+    """Widen what use in a step adds by what a machine that is short of power may lose in long products.
+
+    What it loses follows what ran before: a table of single kernels knows part of it. The interval's end at
+    `DEFAULT_LEVEL` reaches as far as `power_shortfall`.
+    """
+    short = power_shortfall(machine) / half_width(DEFAULT_LEVEL)
+    if not short:
+        return uses
+    slower = Spread(0.0, short)
+    found = {**uses, NOT_TIMED: Use(slower, slower)}
+    if LIBRARY in uses:
+        part = TABLE_LEAVES * short
+        found[LIBRARY] = Use(*(Spread(math.hypot(one.faster, part), math.hypot(one.slower, part))
+                               for one in uses[LIBRARY]))  # fmt: skip
+    return found
+
+
 def uses_of(machine: Machine) -> Uses:
-    """Give what use in a step adds to times from a machine's tables; nothing where they are of steps already."""
-    return cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
+    """Give what use in a step adds to a machine's times; nothing to those of tables that are of steps already."""
+    known = cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
+    return known if known is MEASURED_USES else limited(known, machine)
 
 
 def _uses_of(timings: pd.DataFrame) -> Uses:
@@ -163,6 +213,12 @@ def _uses_of(timings: pd.DataFrame) -> Uses:
         return MEASURED_USES
     of_benchmarks = harnesses and all(name.startswith((*BENCHMARKS, "nccl")) for name in harnesses)
     return USES if of_benchmarks else {}
+
+
+def group_of(kind: str, *, of_table: bool) -> str:
+    """Name the group of a kind's ops in `Uses`, by whether their time rests on a table; "" where there is none."""
+    group = GROUPS.get(kind, "")
+    return group if of_table else NOT_TIMED if group == LIBRARY else ""
 
 
 def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
@@ -178,7 +234,8 @@ def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
     """
     low, high = timed["low_s"].to_numpy(np.float64, copy=True), timed["high_s"].to_numpy(np.float64, copy=True)
     value = timed["time_s"].to_numpy(np.float64)
-    for at, group in enumerate(groups_of(timed)):
+    for at, (kind, source) in enumerate(zip(timed["kind"], timed["time_source"], strict=True)):
+        group = group_of(str(kind), of_table=source in TABLES)
         if group in uses and value[at] > 0:
             low[at], high[at] = uses[group].call.widen(value[at], low[at], high[at], level)
     return timed.assign(low_s=low, high_s=high)
@@ -195,13 +252,14 @@ def use_widths(
     together; 0 where it is unknown; `of_table` (n, s): true where the time rests on timings of single kernels
     (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays (s,).
     """
-    groups = [GROUPS.get(kind, "") for kind in kinds]
     widths = []
-    for group in dict.fromkeys(group for group in groups if group in uses):
-        at = [place for place, other in enumerate(groups) if other == group]
-        total = (seconds[at] * of_table[at]).sum(0)
-        low, high = uses[group].whole.widen(1.0, 1.0, 1.0, level)
-        widths.append((total * (1 - low), total * (high - 1)))
+    for counted in (True, False):
+        groups = [group_of(kind, of_table=counted) for kind in kinds]
+        for group in dict.fromkeys(group for group in groups if group in uses):
+            at = [place for place, other in enumerate(groups) if other == group]
+            total = (seconds[at] * (of_table[at] == counted)).sum(0)
+            low, high = uses[group].whole.widen(1.0, 1.0, 1.0, level)
+            widths.append((total * (1 - low), total * (high - 1)))
     return widths
 
 

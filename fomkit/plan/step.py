@@ -95,7 +95,7 @@ class Ops(NamedTuple):
 def same_ops(
     kinds: Iterable[str], passes: Iterable[str], sources: NDArray[np.integer[Any]], times: Array
 ) -> NDArray[np.intp]:
-    """Number the rows of a step by the op that each is: of one kind and pass, those that take as long are one op.
+    """Give each row of a step the number of its op: rows of one kind and pass that take as long are one op.
 
     Looked at in the first, the middle and the last variant.
 

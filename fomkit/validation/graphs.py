@@ -17,7 +17,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
-from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.core.machine import Device, Energy, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
 from fomkit.plan.coverage import USES, Uses
 from fomkit.plan.op_tables import predict_ops
@@ -77,6 +77,9 @@ _WORD = re.compile(r"[a-z]+\d+[a-z]*|\d+[a-z]*|[a-z]+")
 _PEAKS: Mapping[str, tuple[str, ...]] = {"vector": ("SingleFLOPs", "SingleFLOPsVEC"), "matrix": ("SingleFLOPsMM",)}
 
 
+_POWER = ("Limit_W", "Year")
+
+
 class Profiles(NamedTuple):
     """Which profiles stand for a device.
 
@@ -119,12 +122,13 @@ def nearest_device(name: str, known: list[str]) -> str | None:
 def facts_only(name: str, path: Path) -> Machine | None:
     """Make a machine without timings from a list of devices; None where the list does not have it.
 
-    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s.
+    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s, and where known the power limit
+    [W] and the year of a board.
     """
     if not path.is_file():
         return None
-    numbers = ("Mem_Bw", *(column for columns in _PEAKS.values() for column in columns))
-    rows = read_columns(path, ("Device",), numbers)
+    numbers = ("Mem_Bw", *(column for columns in _PEAKS.values() for column in columns), *_POWER)
+    rows = read_columns(path, ("Device",), numbers, optional=_POWER)
     found = nearest_device(name, rows["Device"].tolist())
     if found is None:
         return None
@@ -140,7 +144,13 @@ def facts_only(name: str, path: Path) -> Machine | None:
         peaks += [Peak("fp32", engine, fact(rates[0] * 1e9), "fp32")] if rates else []
     launch = Fact(*LAUNCH_S, "assumed", "usual host cost of one kernel launch")
     device = Device(peaks=tuple(peaks), byte_per_s=fact(row["Mem_Bw"] * 1e9), launch_s=launch)
-    return Machine(name, found, "published", device, empty_table("TIMINGS"), notes=(source,))
+    known = [row[column] for column in _POWER if column in row.index and not np.isnan(row[column])]
+    power_w, year = (known[0], int(known[1])) if len(known) == len(_POWER) else (None, None)
+    limit = None
+    if power_w is not None:
+        limit = Energy("chip", limit_w=Fact(power_w, power_w, power_w, "published", "datasheet of the board"))
+    return Machine(name, found, "published", device, empty_table("TIMINGS"), energy=limit, year=year,
+                   notes=(source,))  # fmt: skip
 
 
 def without_timings(machine: Machine, architecture: str = "") -> Machine:

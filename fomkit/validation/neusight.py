@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from fomkit.core.interval import Span, divide_independent
-from fomkit.plan.coverage import USES, Uses, widen_calls
+from fomkit.plan.coverage import USES, Uses, limited, power_shortfall, widen_calls
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.calls import call_scores, calls_by_group, cases_of_calls, fit_uses, scored_calls
 from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_pass, predict_graphs, without_timings
@@ -214,11 +214,14 @@ def _ops_of(folder: LabelFolder, device: str, labels: pd.DataFrame | None) -> pd
 
 
 def known_calls(folder: LabelFolder, machines: Mapping[str, Machine | None]) -> dict[str, pd.DataFrame]:
-    """Give the calls of each counted device beside what its own table predicts: what tells of use in a step."""
+    """Give the calls of each counted device beside what its own table predicts: what tells of use in a step.
+
+    A board that is short of power (`power_shortfall`) errs for a reason of its own, and tells others nothing.
+    """
     known = {}
     for device, machine in counted_devices(machines, folder).items():
         labels = _calls_of(folder, device)
-        if machine is not None and labels is not None:
+        if machine is not None and labels is not None and not power_shortfall(machine):
             timed = predict_graphs(_ops_of(folder, device, None), machine)
             known[device] = calls_by_group(labels, timed)
     return known
@@ -313,8 +316,9 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     calls = known_calls(folder, machines)
     for device, own in machines.items():
         others = {name: rows for name, rows in calls.items() if name != device}
-        options = IntervalOptions(level, fit_uses(others))
         stated = folder.facts(device) if own is None else own
+        uses = fit_uses(others)
+        options = IntervalOptions(level, uses if stated is None else limited(uses, stated))
         facts = None if stated is None else without_timings(stated, folder.architecture(device))
         timed = None if own is None else _compare(folder, device, own, OWN, options, found)
         if facts is None:

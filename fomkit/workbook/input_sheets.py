@@ -12,7 +12,7 @@ from fomkit.core.units import UNITS
 from fomkit.plan.coverage import GROUPS
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
 from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, UNKNOWN, Placed
-from fomkit.workbook.records import Case, SheetModel, op_time
+from fomkit.workbook.records import SHARED_USES, Case, SheetModel, op_time
 
 SCHEMA = "fomkit/workbook/1"
 NONE = "none"
@@ -45,8 +45,10 @@ def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     threshold = NONE if sheet_model.threshold is None else sheet_model.threshold
     yield "threshold", threshold, "the figure of merit to reach"
     what = "ends of the interval over the sum, from what kernels of a table do in a step"
-    for name, ends in sheet_model.uses.items() if sheet_model.widened else ():
-        kinds = ", ".join(kind for kind, group in GROUPS.items() if group == name)
+    for name, ends in sheet_model.uses.items():
+        if name in SHARED_USES and not sheet_model.widened:
+            continue
+        kinds = ", ".join(kind for kind, group in GROUPS.items() if name.startswith(group))
         for end, ratio in zip(ASSUMPTION_ENDS, ends, strict=True):
             yield f"{USE}{name}, {end}", ratio, f"{what}; kinds: {kinds}"
     what = "its times rest on a table of single kernels, so sums are widened for use in a step"

@@ -8,7 +8,7 @@ from math import sqrt
 
 from fomkit.core.interval import Span
 from fomkit.core.units import DAY_S
-from fomkit.plan.coverage import GROUPS, TABLES
+from fomkit.plan.coverage import NOT_TIMED, TABLES, group_of
 from fomkit.plan.step import COMMON, INPUT, overhead_span
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import USE, MachineCells, state_of_value
@@ -69,10 +69,12 @@ def _in_use(
     case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, ...]
 ) -> list[Value] | None:
     """Widen the sum of a group: a row that adds nothing to the value, and its width in quadrature."""
-    rows = [index for index, (kind, source) in enumerate(sums) if GROUPS.get(kind) == group and source in TABLES]
+    rows = [
+        index for index, (kind, source) in enumerate(sums) if group_of(kind, of_table=source in TABLES) == group
+    ]
     if not rows:
         return None
-    row: list[Value] = [*case.key, f"use in a step: {group}", "tables"]
+    row: list[Value] = [*case.key, f"use in a step: {group}", "no table" if group == NOT_TIMED else "tables"]
     for key, place in (("value", 0), ("forward", 3)):
         letter, total = FAMILIES.letter(key), sum(list(sums.values())[index][place] for index in rows)
         cells = "+".join(f"{letter}{first + index}" for index in rows)
@@ -90,8 +92,8 @@ def write_families(
         start, sums = len(rows), _family_sums(case, values)
         for family in sums:
             rows.append(list(_family_row(first + len(rows), case, family, sums, ops, first + start)))
-        for group, ends in sheet_model.uses.items() if case.machine in sheet_model.widened else ():
-            bounds = (assumptions.of(f"{USE}{group}, {end}", "value") for end in ("low", "high"))
+        for group, (name, ends) in sheet_model.uses_on(case.machine).items():
+            bounds = (assumptions.of(f"{USE}{name}, {end}", "value") for end in ("low", "high"))
             widened = _in_use(case, group, first + start, sums, ends, tuple(bounds))
             rows += [widened] if widened is not None else []
         starts[case.key] = (start, len(rows))
