@@ -26,7 +26,7 @@ _TEXTS = (
     ("time of a measured op", "an input. It does not move with peak or bandwidth, and its row says so."),
     ("step", "the longest of device, host launch and input pipeline, plus the overheads of a step"),
     ("intervals of ops", f"{COMMON:.0%} of the variance of errors of one kind and time source is common, so that "
-     "half-widths add; the rest is each op's own and adds in quadrature, as kinds and sources do, each side on its own"),
+     "half-widths add; the rest is each op's own and adds in quadrature, as do kinds and sources, side by side"),
     ("intervals of ratios", "errors of the two machines are independent, as log-normals"),
     ("units a day", "86,400 s · runs at once / (run · runs per unit)"),
     ("unknown", "unknown work is the word unknown and left out of sums: times are lower bounds then"),
