@@ -115,15 +115,19 @@ def same_ops(
     return np.asarray(np.unique(np.stack(keys, 1), axis=0, return_inverse=True)[1].reshape(-1), np.intp)
 
 
-def ops_of(timed: pd.DataFrame) -> Ops:
-    """Read the ops of a TIMED table as one variant."""
-    times = np.stack([timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s")])
-    words, kinds = timed["time_source"].tolist(), timed["kind"].tolist()
+def ops_in(kinds: Sequence[str], passes: Iterable[str], words: Sequence[str], times: Array, seconds: Array) -> Ops:
+    """Make the ops of one variant from their time sources and what one execution and all take (3, n, 1) [s]."""
     sources = np.array([SOURCES[word] for word in words], np.intp)[:, None]
     of_table = np.array([word in TABLES for word in words], bool)[:, None]
-    seconds = np.nan_to_num(times * timed["count"].to_numpy(np.float64))[:, :, None]
-    same = same_ops(kinds, timed["pass_name"].tolist(), sources, times[0][:, None])
-    return Ops(kinds, seconds, sources, of_table, same)
+    return Ops(kinds, seconds, sources, of_table, same_ops(kinds, passes, sources, times[0]))
+
+
+def ops_of(timed: pd.DataFrame) -> Ops:
+    """Read the ops of a TIMED table as one variant."""
+    times = np.stack([timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s")])[:, :, None]
+    kinds, passes, words = (timed[name].tolist() for name in ("kind", "pass_name", "time_source"))
+    counts = timed["count"].to_numpy(np.float64)[:, None]
+    return ops_in(kinds, passes, words, times, np.nan_to_num(times * counts))
 
 
 class StepRows(NamedTuple):

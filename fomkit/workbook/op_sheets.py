@@ -200,7 +200,7 @@ def _totals(number: int, count: float, span: Span | None) -> Iterator[Value]:
         yield Formula(formula, known(None if end is None else end * count))
 
 
-def _starts(number: int, line: OpLine) -> Formula:
+def _kernel_starts(number: int, line: OpLine) -> Formula:
     cell = OPS.row(number)
     starts = f'IF(ISNUMBER({cell["launches"]}),{cell["launches"]}*{cell["count"]},"{UNKNOWN}")'
     return Formula(starts, known(line.launches * line.count))
@@ -274,7 +274,7 @@ def _op_row(
     yield from inputs[7:]
     yield from _totals(number, line.count, span)
     yield from _own_errors(number, (first, first + len(case.ops) - 1), span, values.squares[at])
-    yield _starts(number, line)
+    yield _kernel_starts(number, line)
     yield from (line.time_source or UNKNOWN, line.bound or UNKNOWN, _how_made(line))
     yield "measured" if line.time_source == "measured" else "modelled" if line.time_source else ""
     yield from (machine.party, line.evidence, *inputs)
