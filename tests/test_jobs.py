@@ -329,7 +329,7 @@ def test_published_steps_under_fsdp(root: Path, shared: Path) -> None:
     error, hits = shares(predicted, measured)
     assert len(measured) == 61
     assert error < 0.06
-    assert 0.74 <= hits <= 0.95
+    assert 0.7 <= hits <= 0.9
 
 
 def test_settings_of_small_layers(root: Path, shared: Path) -> None:

@@ -91,6 +91,11 @@ def priced(book: SheetModel, workload: str, name: str) -> list[tuple[object, Spa
     return [(line, span) for line in case.ops if (span := op_time(line, device, book.level)) is not None]
 
 
+def test_of_machines_that_are_short_of_power() -> None:
+    book = assert_sheet_model_is(run(["alexnet"], [machine("t4"), machine("l4")], None))
+    assert {name.partition(" on ")[2] for name in book.uses} == {"", "t4", "l4"}
+
+
 def test_of_another_batch_a_kept_last_batch_and_a_machine_known_by_measured_ops() -> None:
     assert_sheet_model_is(run(["p1b3"], [machine("v100")], None, batch=256, last_batch="keep"))
     book = assert_sheet_model_is(run(["p1b3-lecture"], [machine("x86-lecture")], None))

@@ -90,9 +90,9 @@ def test_one_machine_alone_tells_nothing():
 
 def test_a_device_is_never_judged_by_intervals_from_its_own_labels():
     """Doubled labels of one device move the intervals of the others and none of its own; one model shows it."""
-    folder, device, other = LabelFolder(shipped()), "T4", "P100-PCIe-16GB"
+    folder, device, other = LabelFolder(shipped()), "A100-PCIe-40GB", "P100-PCIe-16GB"
     ops, labels, whole = (
-        table[table["graph"].str.startswith("bert_large")]
+        table[table["graph"].str.startswith("gpt2_large-inf")]
         for table in (folder.ops, folder.single_calls, folder.whole_models)
     )
     chosen = labels["device"].isin([device, other, "V100-PCIe-32GB"])

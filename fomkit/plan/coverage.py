@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import half_width
+from fomkit.core.interval import DEFAULT_LEVEL, half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.prediction.estimates import cached
+from fomkit.prediction.rates import power_shortfall
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,11 +134,12 @@ BENCHMARKS = ("DeepBench", "NeuSight", "aiconfigurator")
 """How harnesses begin that time single kernels. Timings taken inside a step need no widening."""
 
 USES: Uses = {
-    "element": Use(Spread(0.000, 0.190), Spread(0.010, 0.103)),
-    "library": Use(Spread(0.095, 0.109), Spread(0.033, 0.029)),
-    "row": Use(Spread(0.064, 0.184), Spread(0.044, 0.137)),
+    "element": Use(Spread(0.000, 0.249), Spread(0.000, 0.124)),
+    "library": Use(Spread(0.032, 0.109), Spread(0.009, 0.031)),
+    "row": Use(Spread(0.066, 0.189), Spread(0.044, 0.152)),
 }
-"""Told from 740 calls on four boards (labels of NeuSight; Lee et al., ASPLOS 2025), each board with one weight."""
+"""Told from 627 calls on three boards (labels of NeuSight; Lee et al., ASPLOS 2025), each board with one weight.
+The T4, which is short of power (`power_shortfall`), has no say."""
 
 
 MEASURED = "fomkit measure"
@@ -149,9 +151,29 @@ _SAME = Use(MEASURED_SPREAD, MEASURED_SPREAD)
 MEASURED_USES: Uses = dict.fromkeys(USES, _SAME)
 
 
+LIBRARY = "library"
+"""The group of products of libraries."""
+TABLE_LEAVES = 1 / 3
+"""Part of the risk that is left where the board was timed, kernel by kernel, then to both sides: a judgement."""
+
+
+def limited(uses: Uses, machine: Machine) -> Uses:
+    """Widen what use in a step adds by what a machine that is short of power may lose in long products.
+
+    What it loses follows what ran before, of which a table of single kernels knows part: at `DEFAULT_LEVEL` the
+    interval's ends reach `TABLE_LEAVES` of `power_shortfall` farther. Times from facts have it in their rates.
+    """
+    part = TABLE_LEAVES * power_shortfall(machine) / half_width(DEFAULT_LEVEL)
+    if not part or LIBRARY not in uses:
+        return uses
+    wider = (Spread(math.hypot(one.faster, part), math.hypot(one.slower, part)) for one in uses[LIBRARY])
+    return {**uses, LIBRARY: Use(*wider)}
+
+
 def uses_of(machine: Machine) -> Uses:
-    """Give what use in a step adds to times from a machine's tables; nothing where they are of steps already."""
-    return cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
+    """Give what use in a step adds to a machine's times; nothing to those of tables that are of steps already."""
+    known = cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
+    return known if known is MEASURED_USES else limited(known, machine)
 
 
 def _uses_of(timings: pd.DataFrame) -> Uses:
@@ -163,6 +185,11 @@ def _uses_of(timings: pd.DataFrame) -> Uses:
         return MEASURED_USES
     of_benchmarks = harnesses and all(name.startswith((*BENCHMARKS, "nccl")) for name in harnesses)
     return USES if of_benchmarks else {}
+
+
+def group_of(kind: str, *, of_table: bool) -> str:
+    """Name the group of a kind's ops in `Uses`; "" where their time rests on no table, or there is none."""
+    return GROUPS.get(kind, "") if of_table else ""
 
 
 def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
@@ -178,7 +205,8 @@ def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
     """
     low, high = timed["low_s"].to_numpy(np.float64, copy=True), timed["high_s"].to_numpy(np.float64, copy=True)
     value = timed["time_s"].to_numpy(np.float64)
-    for at, group in enumerate(groups_of(timed)):
+    for at, (kind, source) in enumerate(zip(timed["kind"], timed["time_source"], strict=True)):
+        group = group_of(str(kind), of_table=source in TABLES)
         if group in uses and value[at] > 0:
             low[at], high[at] = uses[group].call.widen(value[at], low[at], high[at], level)
     return timed.assign(low_s=low, high_s=high)
@@ -195,8 +223,7 @@ def use_widths(
     together; 0 where it is unknown; `of_table` (n, s): true where the time rests on timings of single kernels
     (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays (s,).
     """
-    groups = [GROUPS.get(kind, "") for kind in kinds]
-    widths = []
+    groups, widths = [group_of(kind, of_table=True) for kind in kinds], []
     for group in dict.fromkeys(group for group in groups if group in uses):
         at = [place for place, other in enumerate(groups) if other == group]
         total = (seconds[at] * of_table[at]).sum(0)

@@ -22,7 +22,7 @@ from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, step_ops, times_at
-from fomkit.plan.step import Ops, StepTime, device_times, terms_beside, with_host
+from fomkit.plan.step import Ops, StepTime, device_times, same_ops, terms_beside, with_host
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE
 from fomkit.prediction.gp import alike
@@ -100,6 +100,7 @@ class _Shapes(NamedTuple):
 
     `seconds` (3, n, u): value and ends of all executions [s], 0 where unpriced.
     `sources` (n, u); `starts` (u,): launches of all ops; `measured` (u,): true where each was timed.
+    `same` (n,): number of the op that a row is.
     `launched` (n, u): share of a time that launches take, where it names them apart.
     `compute`, `memory` (n, u): flop and byte for each second of the floor, times the rest of the share; 0 where
       the floor is unknown and the rest stays as it is, which `kept` (n, u) has.
@@ -109,6 +110,7 @@ class _Shapes(NamedTuple):
     sources: NDArray[np.int8]
     starts: Array
     measured: NDArray[np.bool_]
+    same: NDArray[np.intp]
     launched: Array
     compute: Array
     memory: Array
@@ -137,7 +139,8 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
         np.nan_to_num(timed.times * timed.executions),
         np.nansum(timed.launches * timed.executions, 0),
     )
-    return _Shapes(seconds, timed.sources, starts, measured, launched, compute, memory, kept)
+    same = same_ops(rows["kind"].tolist(), rows["pass_name"].tolist(), timed.sources, timed.times[0])
+    return _Shapes(seconds, timed.sources, starts, measured, same, launched, compute, memory, kept)
 
 
 def _built(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
@@ -199,8 +202,10 @@ def _figures_of(
 def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Array:
     """Add up some of the ops of each scenario: value and ends (3, s) [s]."""
     kinds, every = study.step.rows["kind"][which].tolist(), bool(which.all())
-    seconds, sources = (here.seconds, here.sources) if every else (here.seconds[:, which], here.sources[which])
-    ops = Ops(kinds, seconds, sources, _OF_TABLE[sources])
+    seconds, sources, same = here.seconds, here.sources, here.same
+    if not every:
+        seconds, sources, same = seconds[:, which], sources[which], same[which]
+    ops = Ops(kinds, seconds, sources, _OF_TABLE[sources], same)
     return device_times(ops, study.uses, study.options.interval)
 
 
@@ -236,7 +241,8 @@ def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
     """Give each scenario the ops of its shape."""
     if len(shape) == len(shapes.starts) and (shape == np.arange(len(shape))).all():
         return shapes
-    return _Shapes._make(column.take(shape, -1) for column in shapes)
+    columns = (column if column is shapes.same else column.take(shape, -1) for column in shapes)
+    return _Shapes._make(columns)
 
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:

@@ -18,10 +18,9 @@ from fomkit.ops.precision import Formats, byte_factor, restate_ops
 from fomkit.ops.pricing import CostGroup, cost_columns, cost_groups, recurrent_calls
 from fomkit.ops.resize import evaluate_all, evaluate_many, many_of, resize_ops
 from fomkit.ops.tables import SIZED, SOURCES, TABLES
-from fomkit.plan.coverage import TABLES as FROM_TABLES
 from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
-from fomkit.plan.step import Ops, StepRows
+from fomkit.plan.step import StepRows, ops_in
 from fomkit.prediction.cascade import prepared, price, with_answers
 from fomkit.prediction.estimates import Answers, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
@@ -441,9 +440,8 @@ class TimedStep:
     def rows(self) -> StepRows:
         """The ops as a step is added up from them."""
         executions, columns = self.priced.executions[:, 0], self.step.ops.columns
-        seconds = np.nan_to_num(self.time_s * executions)[:, :, None]
-        sources = np.array([SOURCES[word] for word in self.sources], np.intp)[:, None]
-        of_table = np.array([word in FROM_TABLES for word in self.sources], bool)[:, None]
-        ops = Ops(columns.text("kind").cells().tolist(), seconds, sources, of_table)
+        kinds, passes = (columns.text(name).cells().tolist() for name in ("kind", "pass_name"))
+        times = self.time_s[:, :, None]
+        ops = ops_in(kinds, passes, self.sources, times, np.nan_to_num(times * executions[:, None]))
         starts = self.priced.rows.number("launches") * executions
         return StepRows(ops, self.step.passes, self._words(self.answers.bound), starts)

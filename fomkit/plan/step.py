@@ -5,7 +5,7 @@ Many variants of a step are added up at once, and the interval can be had as if 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,6 +66,11 @@ def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
     return {overhead.name: overhead_span(overhead, of) for overhead in machine.overheads if overhead.per == per}
 
 
+COMMON = 0.5
+"""Share of the variance of an op's error that all ops of its kind and time source have in common on a machine; the
+rest is the op's own. Told from tables of machines left out (docs/adr/0048)."""
+
+
 class Ops(NamedTuple):
     """What n ops take in each of s variants of a step.
 
@@ -73,26 +78,56 @@ class Ops(NamedTuple):
     `seconds` (3, n, s): value and ends of all executions of an op [s]; 0 where it has no time, which is left out.
     `sources` (n, s): number of the time source.
     `of_table` (n, s): true where the time rests on timings of single kernels.
+    `same` (n,): number of the op that a row is (`same_ops`): what is wrong with it is wrong wherever it stands.
     """
 
     kinds: Sequence[str]
     seconds: Array
     sources: NDArray[np.integer[Any]]
     of_table: NDArray[np.bool_]
+    same: NDArray[np.intp]
 
     def use_widths(self, uses: Uses, level: float) -> list[tuple[Array, Array]]:
         """Give what use in a step adds below and above [s]; see `fomkit.plan.coverage.use_widths`."""
         return use_widths(self.kinds, self.seconds[0], self.of_table, uses, level)
 
 
-def ops_of(timed: pd.DataFrame) -> Ops:
-    """Read the ops of a TIMED table as one variant."""
-    times = np.stack([timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s")])
-    words = timed["time_source"].tolist()
+def same_ops(
+    kinds: Iterable[str], passes: Iterable[str], sources: NDArray[np.integer[Any]], times: Array
+) -> NDArray[np.intp]:
+    """Give each row of a step the number of its op: rows of one kind and pass that take as long are one op.
+
+    Looked at in the first, the middle and the last variant.
+
+    `kinds`, `passes` (n,); `sources` (n, s); `times` (n, s): of one execution [s].
+
+    >>> source, times = np.ones((3, 1), int), np.array([[1.0], [1.0], [1.0]])
+    >>> same_ops(["gemm", "gemm", "conv"], ["forward"] * 3, source, times).tolist()
+    [1, 1, 0]
+    """
+    last, words = times.shape[1] - 1, list(zip(kinds, passes, strict=True))
+    looked = sorted({0, last // 2, last}) if last >= 0 else []
+    number = {word: float(at) for at, word in enumerate(sorted(set(words)))}
+    # A time is known by twelve digits: it was read, or divided by its count.
+    exponent = np.floor(np.log10(np.where(times[:, looked] > 0, times[:, looked], 1.0)))
+    keys = [np.array([number[word] for word in words]), *sources[:, looked].T,
+            *exponent.T, *np.round(np.nan_to_num(times[:, looked]) / 10**exponent, 11).T]  # fmt: skip
+    return np.asarray(np.unique(np.stack(keys, 1), axis=0, return_inverse=True)[1].reshape(-1), np.intp)
+
+
+def ops_in(kinds: Sequence[str], passes: Iterable[str], words: Sequence[str], times: Array, seconds: Array) -> Ops:
+    """Make the ops of one variant from their time sources and what one execution and all take (3, n, 1) [s]."""
     sources = np.array([SOURCES[word] for word in words], np.intp)[:, None]
     of_table = np.array([word in TABLES for word in words], bool)[:, None]
-    seconds = np.nan_to_num(times * timed["count"].to_numpy(np.float64))[:, :, None]
-    return Ops(timed["kind"].tolist(), seconds, sources, of_table)
+    return Ops(kinds, seconds, sources, of_table, same_ops(kinds, passes, sources, times[0]))
+
+
+def ops_of(timed: pd.DataFrame) -> Ops:
+    """Read the ops of a TIMED table as one variant."""
+    times = np.stack([timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s")])[:, :, None]
+    kinds, passes, words = (timed[name].tolist() for name in ("kind", "pass_name", "time_source"))
+    counts = timed["count"].to_numpy(np.float64)[:, None]
+    return ops_in(kinds, passes, words, times, np.nan_to_num(times * counts))
 
 
 class StepRows(NamedTuple):
@@ -122,22 +157,34 @@ def step_rows(timed: pd.DataFrame) -> StepRows:
     return StepRows(ops_of(timed), passes, timed["bound"].tolist(), starts)
 
 
+def _sums_by(numbers: NDArray[np.intp], many: int, values: Array) -> Array:
+    """Add up rows (n, s) of one number each, or of one in each variant; gives an array (numbers, s)."""
+    width = values.shape[1]
+    numbers = np.broadcast_to(numbers.reshape(len(values), -1), values.shape)
+    cells = numbers * width + np.arange(width)
+    return np.asarray(np.bincount(cells.ravel(), values.ravel(), many * width).reshape(many, width), np.float64)
+
+
 def device_times(ops: Ops, uses: Uses, level: float) -> Array:
     """Add up the ops of each variant, which a device runs one after the other.
 
-    Errors of ops of one kind and time source are taken as common, because one estimator made them all: value and
-    ends add. Between families they are independent (`add_independent`), and so is what use in a step
-    adds.
+    Of the errors of ops of one kind and time source, which one estimator made, a part is common and adds up
+    (`COMMON`); the rest is each op's own, and adds in quadrature as different families do. So does what use in a
+    step adds.
 
     `uses`: what use in a step adds to the error of single kernels (`fomkit.plan.coverage`); `level`: the level of
     the intervals. Gives an array (3, s): value and ends [s].
     """
     number = {kind: at for at, kind in enumerate(dict.fromkeys(ops.kinds))}
-    kinds, many = np.array([number[kind] for kind in ops.kinds], np.intp), ops.seconds.shape[2]
-    families = (kinds[:, None] * len(SOURCES) + ops.sources) * many + np.arange(many)
-    count = len(number) * len(SOURCES) * many
-    sums = [np.bincount(families.ravel(), one.ravel(), count).reshape(-1, many) for one in ops.seconds]
-    value, below, above = sums[0].sum(0), *(((sums[0] - end) ** 2).sum(0) for end in sums[1:])
+    kinds = np.array([number[kind] for kind in ops.kinds], np.intp)
+    families, many = kinds[:, None] * len(SOURCES) + ops.sources, len(number) * len(SOURCES)
+    seconds = ops.seconds
+    value, squares, distinct = seconds[0].sum(0), [], int(ops.same.max(initial=-1)) + 1
+    for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
+        own = sides if distinct == len(sides) else _sums_by(ops.same, distinct, sides)
+        common = _sums_by(families, many, sides)
+        squares.append(COMMON * (common**2).sum(0) + (1 - COMMON) * (own**2).sum(0))
+    below, above = squares
     for less, more in ops.use_widths(uses, level):
         below += less**2
         above += more**2
@@ -254,21 +301,17 @@ def roll_up_step(
     )
 
 
-def _sides(timed: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """Give what each row adds below and above its family's value [s], and the number of its family."""
-    times = timed[["time_s", "low_s", "high_s"]].to_numpy(np.float64) * timed[["count"]].to_numpy(np.float64)
-    sides = np.column_stack([times[:, 0] - times[:, 1], times[:, 2] - times[:, 0]])
-    family = np.asarray(timed.groupby(["kind", "time_source"], sort=False).ngroup(), np.intp)
-    return np.nan_to_num(sides), family
+AT_ONCE = 64
+"""Groups of ops that `steps_if_timed` takes as timed at once, each in a variant of the step."""
 
 
 def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine, level: float) -> dict[int, Span]:
     """Give the wall time of the step if the ops of one group took exactly what is predicted, group by group.
 
-    A timed op leaves its family, the ops of one kind and time source, whose errors are taken as common; what it
-    added to the ends of that family goes, and the families add up as in `device_time`. How its use in the step
-    differs from a timing of it alone stays unknown. That a timing also tells of similar ops, and that it may
-    differ from the prediction, is left out: nobody knows either beforehand.
+    What a timed op adds to the ends goes: from what its family, the ops of one kind and time source, has in
+    common, and its own; the rest adds up as in `device_times`. How its use in the step differs from a timing of it
+    alone stays unknown. That a timing also tells of similar ops, and that it may differ from the prediction, is
+    left out: nobody knows either beforehand.
 
     `timed`: a TIMED table; `groups`: a number for each row; rows of one number are timed by one measurement;
     `machine`: for the terms beside the device; `level`: the level of the intervals in ``timed``. Gives a dict: the
@@ -276,17 +319,15 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     """
     known = timed["time_s"].notna().to_numpy()
     rows, numbers = timed[known], groups[known].to_numpy()
-    whole = device_time(timed, level)
-    in_use = np.reshape(ops_of(rows).use_widths(uses_of(machine), level), (-1, 2))
-    sides, family = _sides(rows)
-    widths = np.zeros((int(family.max(initial=-1)) + 1, 2))
-    np.add.at(widths, family, sides)
+    ops, uses, distinct = ops_of(rows), uses_of(machine), np.unique(numbers)
     steps = {}
-    for number in np.unique(numbers).tolist():
-        at = numbers == number
-        left = widths.copy()
-        np.subtract.at(left, family[at], sides[at])
-        below, above = np.hypot.reduce(np.vstack([np.maximum(left, 0.0), in_use])).tolist()
-        device_s = Span(whole.value, whole.value - below, whole.value + above, level)
-        steps[int(number)] = step_terms(timed, machine, device_s).wall(device_s)
+    for first in range(0, len(distinct), AT_ONCE):
+        some = distinct[first : first + AT_ONCE]
+        seconds = np.where(numbers[:, None] == some, ops.seconds[:1], ops.seconds)
+        variants = ops._replace(seconds=seconds, sources=np.broadcast_to(ops.sources, seconds.shape[1:]),
+                                of_table=np.broadcast_to(ops.of_table, seconds.shape[1:]))  # fmt: skip
+        found = device_times(variants, uses, level).T.tolist()
+        for number, (value, low, high) in zip(some.tolist(), found, strict=True):
+            device_s = Span(value, low, high, level)
+            steps[number] = step_terms(timed, machine, device_s).wall(device_s)
     return steps

@@ -151,8 +151,10 @@ def _added(parts: Sequence[tuple[Work, Array]]) -> Ops:
     kinds = [kind for work, _ in parts for kind in work.ops.kinds]
     seconds = [work.ops.seconds * runs[:, None] for work, runs in parts]
     sources = [work.ops.sources for work, _ in parts]
+    ends = np.cumsum([0, *(len(work.ops.same) for work, _ in parts)]).tolist()
+    same = [work.ops.same + first for (work, _), first in zip(parts, ends, strict=False)]
     return Ops(kinds, np.concatenate(seconds, 1), np.concatenate(sources),
-               np.concatenate([work.ops.of_table for work, _ in parts]))  # fmt: skip
+               np.concatenate([work.ops.of_table for work, _ in parts]), np.concatenate(same))  # fmt: skip
 
 
 Timed = tuple[Span, Mapping[str, float]]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.core.machine import Device, Fact, Machine
+from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.columns import Words
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -84,29 +84,44 @@ HELD_SPREAD = 1.25
 """How far the rate that is held may be off, as a factor: the clock follows temperature and what ran before."""
 
 
-def held(machine: Machine) -> Machine:
-    """Give a machine whose fp32 peak is the rate that its limit of power lets it hold, where that is less.
+def power_shortfall(machine: Machine) -> float:
+    """Give how far a chip falls behind its fp32 peak for want of power, as ln of the ratio; 0 where nobody knows.
 
     A peak counts on the boost clock. A board that states more flop per joule than chips of its process take is
-    throttled as soon as it calculates for long: a T4 holds half its peak in 70 W. Where limit or process is not
-    stated, and of matrix engines, whose arithmetic takes less, the peak stays. This is for times from facts; what
-    a table says is measured.
+    throttled as soon as it calculates for long: a T4 holds half its peak in 70 W.
     """
     energy, peak = machine.energy, machine.device.peak("fp32", "vector")
     if energy is None or peak is None or energy.limit_w is None or energy.process_m is None:
+        return 0.0
+    per_joule = HELD_FLOP_PER_J * (HELD_PROCESS_M / energy.process_m) ** HELD_POWER
+    return max(math.log(peak.rate.value / (energy.limit_w.value * per_joule)), 0.0)
+
+
+def held(machine: Machine) -> Machine:
+    """Give a machine whose fp32 peak is the rate that its limit of power lets it hold, where that is less.
+
+    Peaks of its matrix engines, whose arithmetic takes less power, stay; their lower end reaches as far down as
+    the fp32 peak goes. This is for times from facts; what a table says is measured.
+    """
+    short = power_shortfall(machine)
+    if not short or machine.energy is None or machine.energy.limit_w is None:
         return machine
-    joule_share = (HELD_PROCESS_M / energy.process_m) ** HELD_POWER
-    rate = energy.limit_w.value * HELD_FLOP_PER_J * joule_share
-    stated = peak.rate
-    if rate >= stated.value:
-        return machine
-    power, whole = (
-        format_quantity(*one) for one in ((energy.limit_w.value, "power_w"), (stated.value, "flop_per_s"))
-    )
-    ends = (rate / HELD_SPREAD, min(rate * HELD_SPREAD, stated.high))
-    lower = replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} of {whole}"))
-    peaks = tuple(lower if one is peak else one for one in machine.device.peaks)
-    return replace(machine, device=replace(machine.device, peaks=peaks))
+
+    def limited(peak: Peak) -> Peak:
+        stated = peak.rate
+        if (peak.dtype, peak.engine) == ("fp32", "vector"):
+            rate = stated.value * math.exp(-short)
+            ends = (rate / HELD_SPREAD, min(rate * HELD_SPREAD, stated.high))
+            return replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} of {whole(stated)}"))
+        if peak.engine == "matrix":
+            return replace(peak, rate=replace(stated, low=min(stated.low, stated.value * math.exp(-short))))
+        return peak
+
+    def whole(stated: Fact) -> str:
+        return format_quantity(stated.value, "flop_per_s")
+
+    power = format_quantity(machine.energy.limit_w.value, "power_w")
+    return replace(machine, device=replace(machine.device, peaks=tuple(map(limited, machine.device.peaks))))
 
 
 class Bound(NamedTuple):

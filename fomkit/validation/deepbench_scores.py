@@ -66,10 +66,13 @@ class SheetScores(NamedTuple):
 
     `lines`: medians first, where all sheets were asked for.
     `cases`: left-out rows by kind, with the scores of one constant band per kind.
+    `full`, `thin`: the rows left out of whole sheets, and of those of which few rows are known, sheet by sheet.
     """
 
     lines: list[Score]
     cases: list[Cases]
+    full: list[Cases]
+    thin: list[Cases]
 
 
 def median_line(
@@ -114,6 +117,7 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
     grouped: list[Score] = []
     few: list[Score] = []
     found: dict[str, list[Cases]] = {}
+    thin: list[Cases] = []
     for sheet in sheets:
         machine = load_machine(sheet.machine)
         for part in parts(sheet, machine):
@@ -122,11 +126,13 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
                 found.setdefault(part.kind, []).append(cases)
             seeds = list(few_rows_cases(part, machine, level))
             if seeds:
-                few.append(score(join_cases(seeds), FEW, "op", sheet.title, part.what, interval=level))
+                thin.append(join_cases(seeds))
+                few.append(score(thin[-1], FEW, "op", sheet.title, part.what, interval=level))
     medians = [*_medians(grouped, GROUPED), *_medians(few, FEW)] if whole else []
     # The rival of all sheets together is one band per kind, whatever the sheet and the pass.
     pooled = [constant_band(join_cases(cases), level) for cases in found.values()]
-    return SheetScores([*medians, *grouped, *few], pooled)
+    whole_sheets = [cases for kind in found.values() for cases in kind]
+    return SheetScores([*medians, *grouped, *few], pooled, whole_sheets, thin)
 
 
 NAME = "EIE's dense layers"
@@ -199,11 +205,11 @@ def _middle(lines: list[Score]) -> Score:
     return median_line(lines, HELD_OUT, lines[0].what, {ROOFLINE: middle}, MACHINES)
 
 
-def held_out_scores(level: float) -> list[Score]:
+def held_out_scores(level: float) -> tuple[list[Score], list[Cases]]:
     """Score timings of every shipped machine whose architecture is stated, its chip excluded.
 
-    Gives a list: medians over machines first, then a line for each machine and format, last all ops together.
-    Raises FomkitError when a profile cannot be read.
+    Gives the lines, medians over machines first, then one for each machine and format, last all ops together; and
+    the cases, machine by machine. Raises FomkitError when a profile cannot be read.
     """
     lines: dict[str, list[Score]] = {}
     everything: list[Cases] = []
@@ -217,7 +223,8 @@ def held_out_scores(level: float) -> list[Score]:
             line = score(cases, HELD_OUT, "op", sheet, what, {ROOFLINE: roofline}, level)
             lines.setdefault(what, []).append(line)
     together = [score(join_cases(everything), HELD_OUT, "op", "all", "all", interval=level)] if everything else []
-    return [*map(_middle, lines.values()), *(line for found in lines.values() for line in found), *together]
+    each = (line for found in lines.values() for line in found)
+    return [*map(_middle, lines.values()), *each, *together], everything
 
 
 BEFORE, AFTER = "Vidur's pieces before import", "Vidur's pieces, other models imported"

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent
-from fomkit.plan.coverage import USES, Spread, Use, Uses, groups_of, widen_calls
+from fomkit.plan.coverage import USES, Spread, Use, Uses, groups_of, limited, widen_calls
+from fomkit.prediction.rates import power_shortfall
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_call, per_pass, predict_graphs, without_timings
 from fomkit.validation.labels import PEERS
@@ -327,11 +328,14 @@ def _ops_of(folder: LabelFolder, device: str, labels: pd.DataFrame | None) -> pd
 
 
 def known_calls(folder: LabelFolder, machines: Mapping[str, Machine | None]) -> dict[str, pd.DataFrame]:
-    """Give the calls of each counted device beside what its own table predicts: what tells of use in a step."""
+    """Give the calls of each counted device beside what its own table predicts: what tells of use in a step.
+
+    A board that is short of power (`power_shortfall`) errs for a reason of its own, and tells others nothing.
+    """
     known = {}
     for device, machine in counted_devices(machines, folder).items():
         labels = _calls_of(folder, device)
-        if machine is not None and labels is not None:
+        if machine is not None and labels is not None and not power_shortfall(machine):
             timed = predict_graphs(_ops_of(folder, device, None), machine)
             known[device] = calls_by_group(labels, timed)
     return known
@@ -417,8 +421,9 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     calls = known_calls(folder, machines)
     for device, own in machines.items():
         others = {name: rows for name, rows in calls.items() if name != device}
-        options = IntervalOptions(level, fit_uses(others))
         stated = folder.facts(device) if own is None else own
+        uses = fit_uses(others)
+        options = IntervalOptions(level, uses if stated is None else limited(uses, stated))
         facts = None if stated is None else without_timings(stated, folder.architecture(device))
         timed = None if own is None else _compare(folder, device, own, OWN, options, found)
         if facts is None:

@@ -181,6 +181,23 @@ def constant_band(cases: Cases, level: float = DEFAULT_LEVEL) -> Cases:
     return replace(cases, constant_score=scores)
 
 
+def mixed(parts: Sequence[Sequence[Cases]], level: float = DEFAULT_LEVEL) -> Cases:
+    """Join as many cases of each part, evenly spread, beside one constant band for all, told from other sheets.
+
+    `parts`: of each kind of evidence the cases, sheet by sheet.
+    """
+    numbered, first = list[Cases](), 0
+    for part in parts:
+        sheets = [replace(cases, fold=np.full(len(cases), first + at)) for at, cases in enumerate(part)]
+        numbered.append(join_cases(sheets))
+        first += len(part)
+    many = min(len(part) for part in numbered)
+    places = [np.linspace(0, len(part) - 1, many).round().astype(np.intp) for part in numbered]
+    some = [Cases(*(getattr(part, name.name)[at] for name in fields(Cases)))
+            for part, at in zip(numbered, places, strict=True)]  # fmt: skip
+    return constant_band(join_cases(some), level)
+
+
 def errors_of(truth: Vector, value: Vector) -> Errors:
     """Give the errors of one predictor.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, cast
@@ -30,7 +30,17 @@ from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.merits import merit_notes, merit_scores
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
-from fomkit.validation.scores import Cases, Level, Score, Verdict, cases_of_spans, check_aims, join_cases, score
+from fomkit.validation.scores import (
+    Cases,
+    Level,
+    Score,
+    Verdict,
+    cases_of_spans,
+    check_aims,
+    join_cases,
+    mixed,
+    score,
+)
 from fomkit.validation.vision import NOTE as VISION
 from fomkit.validation.vision import vision_scores
 
@@ -315,13 +325,20 @@ def _data_notes(full: bool) -> tuple[str, ...]:
     )
 
 
-def _pooled(sheets: list[Cases], found: Found, folder: LabelFolder, level: float) -> list[Score]:
-    """Score all cases of a level together, for hit rates and widths."""
+MIX = "facts, twenty rows, whole sheets: a third each"
+"""Ops of devices that nobody timed, of sheets of which twenty rows are known, and left out of whole ones."""
+
+
+def _pooled(
+    sheets: list[Cases], mix: Sequence[Sequence[Cases]], found: Found, folder: LabelFolder, level: float
+) -> list[Score]:
+    """Score all cases of a level together, for hit rates and widths; ``mix``: what `MIX` is made of."""
     calls = list(counted_devices(found.calls, folder).values())
     groups: list[tuple[Level, str, list[Cases]]] = [
         ("op", "DeepBench ops", sheets),
         ("op", "calls in models", calls),
         ("op", "all ops", [*sheets, *calls] if sheets else []),
+        ("op", MIX, [mixed(mix, level)] if all(mix) else []),
         ("model", "labels and ratios", label_cases(found, folder)),
     ]
     known = [(level_of, name, join_cases(cases)) for level_of, name, cases in groups if cases]
@@ -346,8 +363,10 @@ def validate(
     chosen = choose_sheets(read_sheets(tables / "deepbench" / "sheets.csv"), sheets)
     scored = deepbench_scores.score_sheets(chosen, level, full=full, whole=sheets is None)
     found = compare_labels(folder, level)
-    pooled = _pooled(scored.cases if sheets is None else [], found, folder, level)
-    apart = [*deepbench_scores.held_out_scores(level), *deepbench_scores.table_scores()] if sheets is None else []
+    bare, of_facts = deepbench_scores.held_out_scores(level) if sheets is None else ([], [])
+    mix = of_facts, scored.thin, scored.full
+    pooled = _pooled(scored.cases if sheets is None else [], mix, found, folder, level)
+    apart = [*bare, *deepbench_scores.table_scores()] if sheets is None else []
     merits = [*merit_scores(found, folder, level)]
     layers = [*dense_layer_scores(level), *deepbench_scores.piece_scores(level)] if sheets is None else []
     layers += vision_scores(level) if sheets is None else []

@@ -28,7 +28,17 @@ from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import binding, rates, starts_within
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.metrics import upper_bounds
-from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, floor_s, op_time
+from fomkit.workbook.records import (
+    Case,
+    Given,
+    JobTerms,
+    OpLine,
+    SheetModel,
+    WorkloadFacts,
+    floor_s,
+    op_time,
+    own_use,
+)
 
 if TYPE_CHECKING:
     from fomkit.verbs.compare import Comparison
@@ -139,14 +149,18 @@ def _machines(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dic
     return found
 
 
-def uses_at(level: float) -> dict[str, tuple[float, float]]:
-    """Give what use in a step adds to sums of single kernels' times, as ratios at a level."""
-    return {name: use.whole.widen(1.0, 1.0, 1.0, level) for name, use in USES.items()}
+def uses_at(level: float, machines: Iterable[Machine]) -> dict[str, tuple[float, float]]:
+    """Give what use in a step adds to sums of times, as ratios at a level; see `SheetModel.uses`."""
+    known = {machine.name: uses_of(machine) for machine in machines}
+    named = [(name, use) for name, use in USES.items()]
+    named += [(own_use(group, name), use) for name, uses in known.items() if uses is not USES
+              for group, use in uses.items()]  # fmt: skip
+    return {name: use.whole.widen(1.0, 1.0, 1.0, level) for name, use in named}
 
 
 def widened_of(machines: Iterable[Machine]) -> tuple[str, ...]:
-    """Name the machines whose tables are of single kernels."""
-    return tuple(dict.fromkeys(machine.name for machine in machines if uses_of(machine)))
+    """Name the machines whose tables are of single kernels, with nothing of their own beside."""
+    return tuple(dict.fromkeys(machine.name for machine in machines if uses_of(machine) is USES))
 
 
 def rounds_of(machines: Sequence[Machine]) -> tuple[tuple[str, str], ...]:
@@ -199,7 +213,7 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
         ),
         notes=tuple(f"not estimated: {error}" for error in result.failures),
         rounds=rounds_of(list(distinct.values())),
-        uses=uses_at(every[0].step.level),
+        uses=uses_at(every[0].step.level, distinct.values()),
         widened=widened_of(distinct.values()),
     )
 
@@ -321,6 +335,6 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
         caveats=_caveats(result),
         notes=(suite.title, *suite.notes, *missing),
         rounds=rounds_of([target, baseline]),
-        uses=uses_at(level),
+        uses=uses_at(level, [estimate.machine for estimate in result.estimates]),
         widened=widened_of(estimate.machine for estimate in result.estimates),
     )

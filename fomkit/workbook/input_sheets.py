@@ -10,9 +10,10 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS
 from fomkit.plan.coverage import GROUPS
+from fomkit.plan.step import COMMON
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
 from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, UNKNOWN, Placed
-from fomkit.workbook.records import Case, SheetModel, op_time
+from fomkit.workbook.records import SHARED_USES, Case, SheetModel, op_time
 
 SCHEMA = "fomkit/workbook/1"
 NONE = "none"
@@ -24,8 +25,8 @@ _TEXTS = (
      "the op's row has starts. The utilisation is an input; its source stands beside it."),
     ("time of a measured op", "an input. It does not move with peak or bandwidth, and its row says so."),
     ("step", "the longest of device, host launch and input pipeline, plus the overheads of a step"),
-    ("intervals of ops", "errors of ops of one kind and time source are common, so their ends add; errors of "
-     "different kinds and sources are independent, so half-widths add in quadrature, each side on its own"),
+    ("intervals of ops", f"{COMMON:.0%} of the variance of errors of one kind and time source is common, so that "
+     "half-widths add; the rest is each op's own and adds in quadrature, as do kinds and sources, side by side"),
     ("intervals of ratios", "errors of the two machines are independent, as log-normals"),
     ("units a day", "86,400 s · runs at once / (run · runs per unit)"),
     ("unknown", "unknown work is the word unknown and left out of sums: times are lower bounds then"),
@@ -45,8 +46,10 @@ def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     threshold = NONE if sheet_model.threshold is None else sheet_model.threshold
     yield "threshold", threshold, "the figure of merit to reach"
     what = "ends of the interval over the sum, from what kernels of a table do in a step"
-    for name, ends in sheet_model.uses.items() if sheet_model.widened else ():
-        kinds = ", ".join(kind for kind, group in GROUPS.items() if group == name)
+    for name, ends in sheet_model.uses.items():
+        if name in SHARED_USES and not sheet_model.widened:
+            continue
+        kinds = ", ".join(kind for kind, group in GROUPS.items() if name.startswith(group))
         for end, ratio in zip(ASSUMPTION_ENDS, ends, strict=True):
             yield f"{USE}{name}, {end}", ratio, f"{what}; kinds: {kinds}"
     what = "its times rest on a table of single kernels, so sums are widened for use in a step"

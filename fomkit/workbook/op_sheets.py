@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isnan
+from typing import Any, NamedTuple
 
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
@@ -189,7 +190,7 @@ def _rate_formulas(line: OpLine, machine: Machine, machines: MachineCells) -> It
         yield Formula(machines.si(name, fact), known(None if value is None else value.value))
 
 
-def _totals(number: int, count: float, span: Span | None, launches: float) -> Iterator[Value]:
+def _totals(number: int, count: float, span: Span | None) -> Iterator[Value]:
     cell = OPS.row(number)
     ends = (None, None, None) if span is None else span.ends
     # Ends of an op without a time are empty; who writes a time may leave them so.
@@ -197,8 +198,51 @@ def _totals(number: int, count: float, span: Span | None, launches: float) -> It
     for end, factor in zip(ends, ("", f"*{low}", f"*{high}"), strict=True):
         formula = f'IF(ISNUMBER({cell["time"]}),{cell["time"]}*{cell["count"]}{factor},"{UNKNOWN}")'
         yield Formula(formula, known(None if end is None else end * count))
+
+
+def _kernel_starts(number: int, line: OpLine) -> Formula:
+    cell = OPS.row(number)
     starts = f'IF(ISNUMBER({cell["launches"]}),{cell["launches"]}*{cell["count"]},"{UNKNOWN}")'
-    yield Formula(starts, known(launches * count))
+    return Formula(starts, known(line.launches * line.count))
+
+
+_SAME_OP = ("kind", "pass_name", "time_source", "time")
+"""Columns that agree where rows are one op, as `fomkit.plan.step.same_ops` has it."""
+_SIDES = (("own_low", "total", "total_low"), ("own_high", "total_high", "total"))
+
+
+def _own_errors(
+    number: int, rows: tuple[int, int], span: Span | None, squares: Sequence[float]
+) -> Iterator[Value]:
+    """Write how far an op's ends lie from its value, times that of all rows of the case that are this op.
+
+    The sum over rows is the sum of the squares of each op.
+
+    `rows`: first and last one of the case; `squares`: the values, below and above.
+    """
+    cell, (first, last) = OPS.row(number), rows
+
+    def block(key: str) -> str:
+        letter = OPS.letter(key)
+        return f"${letter}${first}:${letter}${last}"
+
+    where = ",".join(f"{block(key)},{cell[key]}" for key in _SAME_OP)
+    for (_, more, less), square in zip(_SIDES, squares, strict=True):
+        together = f"(SUMIFS({block(more)},{where})-SUMIFS({block(less)},{where}))"
+        formula = f'IF(ISNUMBER({cell["total"]}),({cell[more]}-{cell[less]})*{together},"{UNKNOWN}")'
+        yield Formula(formula, UNKNOWN if span is None else square)
+
+
+def own_squares(case: Case, spans: Sequence[Span | None]) -> list[tuple[float, float]]:
+    """Give what `_own_errors` writes of each op [s²/step²]: below and above; 0 of one without a time."""
+    sides, keys, sums = list[tuple[float, float]](), list[tuple[str, str, str, str]](), dict[Any, list[float]]()
+    for line, span in zip(case.ops, spans, strict=True):
+        value, low, high = (0.0, 0.0, 0.0) if span is None else span.ends
+        sides.append(((value - low) * line.count, (high - value) * line.count))
+        keys.append((line.kind, line.pass_name, line.time_source, f"{value:.12g}"))
+        of_op = sums.setdefault(keys[-1], [0.0, 0.0])
+        of_op[:] = [known + side for known, side in zip(of_op, sides[-1], strict=True)]
+    return [(below * sums[key][0], above * sums[key][1]) for (below, above), key in zip(sides, keys, strict=True)]
 
 
 def _inputs(line: OpLine) -> list[Value]:
@@ -209,9 +253,17 @@ def _inputs(line: OpLine) -> list[Value]:
     return [*work, line.utilisation, line.starts or None, time, *ends]
 
 
+class _Issued(NamedTuple):
+    """What the ops of a case take as issued [s], and the squares of their own errors."""
+
+    spans: Sequence[Span | None]
+    squares: Sequence[tuple[float, float]]
+
+
 def _op_row(
-    number: int, case: Case, line: OpLine, span: Span | None, machine: Machine, machines: MachineCells
+    number: int, case: Case, at: int, values: _Issued, machine: Machine, machines: MachineCells
 ) -> Iterator[Value]:
+    line, span, first = case.ops[at], values.spans[at], number - at
     yield from (*case.key, line.op, line.sizes, _dimension_words(line))
     yield from (line.kind, line.dtype, line.engine, line.pass_name)
     inputs = _inputs(line)
@@ -220,7 +272,9 @@ def _op_row(
     yield from inputs[4:6]
     yield _time_cell(line, machine, number, span)
     yield from inputs[7:]
-    yield from _totals(number, line.count, span, line.launches)
+    yield from _totals(number, line.count, span)
+    yield from _own_errors(number, (first, first + len(case.ops) - 1), span, values.squares[at])
+    yield _kernel_starts(number, line)
     yield from (line.time_source or UNKNOWN, line.bound or UNKNOWN, _how_made(line))
     yield "measured" if line.time_source == "measured" else "modelled" if line.time_source else ""
     yield from (machine.party, line.evidence, *inputs)
@@ -236,9 +290,9 @@ def write_ops(page: Page, sheet_model: SheetModel, values: Values, machines: Mac
     first, rows, starts = page.first_row(), list[list[Value]](), {}
     for case in sheet_model.cases:
         machine, spans = sheet_model.machine(case.machine), values.cases[case.key].ops
-        start = len(rows)
-        for line, span in zip(case.ops, spans, strict=True):
-            rows.append(list(_op_row(first + len(rows), case, line, span, machine, machines)))
+        start, issued = len(rows), _Issued(spans, own_squares(case, spans))
+        for at in range(len(case.ops)):
+            rows.append(list(_op_row(first + len(rows), case, at, issued, machine, machines)))
         starts[case.key] = (start, len(rows))
     foreign = [rows for (_, machine), rows in starts.items() if machine not in sheet_model.targets]
     own = {index for start, stop in foreign for index in range(start, stop)}

@@ -13,7 +13,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent, half_w
 from fomkit.core.machine import Device, Machine, Scope
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.merit.fom import MEAN, FigureOfMerit, Rates, figure_of_merit
-from fomkit.plan.coverage import Spread, Use, Uses, check_work, coverage
+from fomkit.plan.coverage import USES, Spread, Use, Uses, check_work, coverage
 from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day, unit_per_day
 from fomkit.plan.step import StepTime, roll_up_step
 
@@ -193,9 +193,9 @@ class SheetModel:
     `deviations` (machine, text): what differs from what the lines fix.
     `caveats` (machine, text): what the headline must not be read without: what rates leave out, steps that no
       device holds, what measured runs say; "" for the machine where it is of no single one.
-    `uses`: what use in a step adds to the sum of a group of ops whose times rest on a table of single kernels:
-      ends of its interval as ratios to the sum.
-    `widened`: the machines with such tables.
+    `uses`: what use in a step adds to the sum of a group of ops: ends of its interval as ratios to the sum. Of a
+      group by its name on the machines in ``widened``, else by "GROUP on MACHINE" (`own_use`).
+    `widened`: the machines whose times rest on a table of single kernels, and that have no uses of their own.
     `rounds` (machine, text): what happened to the figures before, oldest first.
     """
 
@@ -224,6 +224,22 @@ class SheetModel:
     def workload(self, name: str) -> WorkloadFacts:
         """Find a workload by name."""
         return next(workload for workload in self.workloads if workload.name == name)
+
+    def uses_on(self, machine: str) -> dict[str, tuple[str, tuple[float, float]]]:
+        """Give, by group, the name in `uses` of what counts on a machine, and its ends."""
+        ours = {name: name.removesuffix(own_use("", machine)) for name in self.uses}
+        found = {group: (name, self.uses[name]) for name, group in ours.items() if group != name}
+        if found or machine not in self.widened:
+            return found
+        return {name: (name, ends) for name, ends in self.uses.items() if name in SHARED_USES}
+
+
+SHARED_USES = tuple(USES)
+
+
+def own_use(group: str, machine: str) -> str:
+    """Name what use in a step adds to a group of ops on one machine alone."""
+    return f"{group} on {machine}"
 
 
 def _seconds_at(work: float, rate: float) -> float:
@@ -332,12 +348,11 @@ def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
 
 
 def _uses(sheet_model: SheetModel, machine: str) -> Uses:
-    """Give what use in a step adds to the errors of a machine's single kernels."""
-    if machine not in sheet_model.widened:
-        return {}
+    """Give what use in a step adds to the errors of a machine's ops."""
     z = half_width(sheet_model.level)
-    ends = {name: [math.log(end) / z for end in ratios] for name, ratios in sheet_model.uses.items()}
-    return {name: Use(Spread(-low, high), Spread(-low, high)) for name, (low, high) in ends.items()}
+    known = sheet_model.uses_on(machine).items()
+    ends = {group: [math.log(end) / z for end in ratios] for group, (_, ratios) in known}
+    return {group: Use(Spread(-low, high), Spread(-low, high)) for group, (low, high) in ends.items()}
 
 
 def _rate_of(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> Span:

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 
 from fomkit.core.interval import Span
 from fomkit.core.units import DAY_S
-from fomkit.plan.coverage import GROUPS, TABLES
-from fomkit.plan.step import INPUT, overhead_span
+from fomkit.plan.coverage import TABLES, group_of
+from fomkit.plan.step import COMMON, INPUT, overhead_span
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import USE, MachineCells, state_of_value
 from fomkit.workbook.layout import AS_ISSUED, CHANGED, FAMILIES, TERMS, UNKNOWN, Placed
-from fomkit.workbook.op_sheets import CaseCells, devices_formula
+from fomkit.workbook.op_sheets import CaseCells, devices_formula, own_squares
 from fomkit.workbook.records import Case, CaseValues, SheetModel, Values
 
-_TOTALS = ("total", "total_low", "total_high")
 _Sums = dict[tuple[str, str], list[float]]
 
 
+def _ends_of_family(sums: Sequence[float]) -> list[float]:
+    """Give value and ends of a family from the sums of its ops: values, ends, squares of own errors [s, s²]."""
+    value, low, high, own_low, own_high = sums
+    below, above = (
+        sqrt(COMMON * side**2 + (1 - COMMON) * own)
+        for side, own in ((value - low, own_low), (high - value, own_high))
+    )
+    return [value, value - below, value + above]
+
+
 def _family_sums(case: Case, values: Values) -> _Sums:
-    sums: _Sums = {}
-    for line, span in zip(case.ops, values.cases[case.key].ops, strict=True):
+    sums: dict[tuple[str, str], list[float]] = {}
+    spans = values.cases[case.key].ops
+    for line, span, squares in zip(case.ops, spans, own_squares(case, spans), strict=True):
         # An op without a time has its sum too, of 0: somebody may write one into the workbook.
-        row = sums.setdefault((line.kind, line.time_source or UNKNOWN), [0.0] * 6)
-        for index, end in enumerate(() if span is None else span.ends):
-            row[index] += end * line.count
-            row[index + 3] += end * line.count if line.phase == "forward" else 0.0
-    return dict(sorted(sums.items()))
+        row = sums.setdefault((line.kind, line.time_source or UNKNOWN), [0.0] * 10)
+        ends = () if span is None else (*(end * line.count for end in span.ends), *squares)
+        for index, end in enumerate(ends):
+            row[index] += end
+            row[index + 5] += end if line.phase == "forward" else 0.0
+    return {name: _ends_of_family(row[:5]) + _ends_of_family(row[5:]) for name, row in sorted(sums.items())}
 
 
 def _family_row(
@@ -36,20 +48,30 @@ def _family_row(
     yield from (*case.key, *family)
     cell, letter = FAMILIES.row(number), FAMILIES.letter("value")
     same = f"{ops.block(case, 'kind')},{cell['kind']},{ops.block(case, 'time_source')},{cell['time_source']}"
-    keys = [(extra, key) for extra in ("", f',{ops.block(case, "pass_name")},"forward"') for key in _TOTALS]
-    for (extra, key), value in zip(keys, sums[family], strict=True):
-        yield Formula(f"SUMIFS({ops.block(case, key)},{same}{extra})", value)
+    places = (("", "value"), (f',{ops.block(case, "pass_name")},"forward"', "forward"))
+    for (extra, of), ends in zip(places, (sums[family][:3], sums[family][3:]), strict=True):
+
+        def total(key: str, extra: str = extra) -> str:
+            return f"SUMIFS({ops.block(case, key)},{same}{extra})"
+
+        yield Formula(total("total"), ends[0])
+        for sign, key, end in zip("-+", ("low", "high"), ends[1:], strict=True):
+            common, own = f"({cell[of]}-{total(f'total_{key}')})^2", total(f"own_{key}")
+            width = f"SQRT({COMMON:g}*{common}+{1 - COMMON:g}*{own})"
+            yield Formula(f"{cell[of]}{sign}{width}", end)
     all_rows = f"SUM({letter}${first}:{letter}${first + len(sums) - 1})"
     share = f'IF({all_rows}>0,{cell["value"]}/{all_rows},"{UNKNOWN}")'
-    total = sum(one[0] for one in sums.values())
-    yield Formula(share, sums[family][0] / total if total else UNKNOWN)
+    whole = sum(one[0] for one in sums.values())
+    yield Formula(share, sums[family][0] / whole if whole else UNKNOWN)
 
 
 def _in_use(
     case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, ...]
 ) -> list[Value] | None:
     """Widen the sum of a group: a row that adds nothing to the value, and its width in quadrature."""
-    rows = [index for index, (kind, source) in enumerate(sums) if GROUPS.get(kind) == group and source in TABLES]
+    rows = [
+        index for index, (kind, source) in enumerate(sums) if group_of(kind, of_table=source in TABLES) == group
+    ]
     if not rows:
         return None
     row: list[Value] = [*case.key, f"use in a step: {group}", "tables"]
@@ -70,8 +92,8 @@ def write_families(
         start, sums = len(rows), _family_sums(case, values)
         for family in sums:
             rows.append(list(_family_row(first + len(rows), case, family, sums, ops, first + start)))
-        for group, ends in sheet_model.uses.items() if case.machine in sheet_model.widened else ():
-            bounds = (assumptions.of(f"{USE}{group}, {end}", "value") for end in ("low", "high"))
+        for group, (name, ends) in sheet_model.uses_on(case.machine).items():
+            bounds = (assumptions.of(f"{USE}{name}, {end}", "value") for end in ("low", "high"))
             widened = _in_use(case, group, first + start, sums, ends, tuple(bounds))
             rows += [widened] if widened is not None else []
         starts[case.key] = (start, len(rows))
@@ -179,7 +201,7 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
     if "forward" in step.passes:
         span, formulas = step.passes["forward"], _quadrature(sheets, case, "forward")
         forward = sheets.terms.add(case, "forward pass", "s", span, formulas, "part of the device's time")
-    how = "ops one after the other; errors common within a kind and source, else in quadrature"
+    how = f"ops one after the other; {COMMON:.0%} of an error common in a kind and source, else in quadrature"
     device = sheets.terms.add(case, DEVICE, "s", step.device_s, _quadrature(sheets, case, ""), how)
     starts = sheets.ops.block(case, "step_starts")
     costs = [sheets.machines.si(case.machine, "launch cost", end=end) for end in ENDS]

@@ -25,12 +25,22 @@ from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
 from fomkit.ops.tables import column_names
 from fomkit.plan.estimate import Estimate
 from fomkit.workbook.input_sheets import fact_rows
-from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, evaluate
+from fomkit.workbook.records import (
+    SHARED_USES,
+    Case,
+    Given,
+    JobTerms,
+    OpLine,
+    SheetModel,
+    WorkloadFacts,
+    evaluate,
+    own_use,
+)
 
 Record = TypeVar("Record")
 BASELINE = "baseline"
 SEEN: Mapping[type, tuple[str, ...]] = {
-    SheetModel: ("title", "scope", "level", "mean", "threshold", "worst_basis", "uses"),
+    SheetModel: ("title", "scope", "level", "mean", "threshold", "worst_basis"),
     Machine: (
         "name", "title", "party", "device", "timings", "node_devices", "system_nodes", "availability", "overheads",
     ),
@@ -119,6 +129,11 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
         ),
         targets=(target,),
         baseline=BASELINE if rated else None,
+        uses={
+            name: ends
+            for name, ends in sheet_model.uses.items()
+            if name in SHARED_USES or name.endswith(own_use("", target))
+        },
         widened=tuple(name for name in sheet_model.widened if name == target),
         deviations=tuple(one for one in sheet_model.deviations if one[0] == target),
         caveats=tuple(one for one in sheet_model.caveats if one[0] in ("", target)),

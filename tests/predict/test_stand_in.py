@@ -13,7 +13,15 @@ from predict.machines import device, fact, machine, timings
 from fomkit.ops.families.elementwise import NORM_FLOP, SOFTMAX_FLOP
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.cascade import add_times, nearest_timings
-from fomkit.prediction.transfer import FEWEST, FORMAT_SPREAD, FORWARD_FLOP, ORDER_SPREAD, _classes
+from fomkit.prediction.transfer import (
+    BROAD,
+    BROAD_ORDER_SPREAD,
+    FEWEST,
+    FORMAT_SPREAD,
+    FORWARD_FLOP,
+    ORDER_SPREAD,
+    _classes,
+)
 
 ROUND = device(bandwidth=fact(1e12), fp32_vector=1e13)
 
@@ -40,6 +48,18 @@ def test_a_product_in_an_unknown_storage_order_takes_the_time_of_the_known_one_w
     assert math.log(other["time_s"] / other["low_s"]) == pytest.approx(spread)
     said = f"as stored with trans_a {trans_a:g}, trans_b {trans_b:g}, its own order is not in the table"
     assert said in other["evidence"]
+
+
+@pytest.mark.parametrize(("n", "spread"), [(BROAD, BROAD_ORDER_SPREAD), (BROAD - 1, ORDER_SPREAD)])
+def test_the_storage_order_of_a_broad_product_matters_less(n: float, spread: float) -> None:
+    rows = [{**row, "n": n} for row in products(FEWEST, trans_a=0.0, trans_b=1.0)]
+    known = machine(ROUND, timings(*rows))
+    asked_rows = add_costs(table({**gemm(BROAD, n, 64.0), "trans_a": 0.0, "trans_b": 0.0}))
+    found = add_times(asked_rows, known).iloc[0]
+    same = add_times(add_costs(table({**gemm(BROAD, n, 64.0), "trans_a": 0.0, "trans_b": 1.0})), known).iloc[0]
+    added = math.log(found["high_s"] / found["time_s"]) ** 2 - math.log(same["high_s"] / same["time_s"]) ** 2
+    assert found["time_source"] == "transferred"
+    assert math.sqrt(added) == pytest.approx(NormalDist().inv_cdf(0.9) * spread)
 
 
 def test_products_of_two_matrices_and_more_are_batched():

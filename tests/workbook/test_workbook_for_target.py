@@ -16,7 +16,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.merit.fom import MEAN
 from fomkit.workbook.layout import FACTS, GIVEN, JOBS, OPS
-from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts
+from fomkit.workbook.records import Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, own_use
 from fomkit.workbook.vendor import SEEN, for_target
 from fomkit.workbook.write import write_workbook
 
@@ -134,6 +134,7 @@ MADE_ANEW = {
         "cases",
         "targets",
         "baseline",
+        "uses",
         "widened",
         "deviations",
         "caveats",
@@ -179,3 +180,11 @@ def test_a_target_cannot_be_called_as_copies_call_the_baseline() -> None:
     whole = replace(book, machines=(target, *book.machines[1:]), targets=("baseline",))
     with pytest.raises(FomkitError, match="is what copies call the machine to compare with"):
         for_target(whole, "baseline")
+
+
+def test_use_in_a_step_of_other_machines_stays_behind() -> None:
+    whole = sheet_model()
+    ends = (0.9, 1.1)
+    both = {own_use("library", name): ends for name in ("acme-1", "oldlab-3")}
+    own = for_target(replace(whole, uses={**whole.uses, **both}), "acme-1")
+    assert own.uses == {**whole.uses, own_use("library", "acme-1"): ends}

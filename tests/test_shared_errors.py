@@ -1,0 +1,73 @@
+"""How the errors of a step's ops go together: common in a family in part, the rest each op's own."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from fomkit.core.interval import half_width
+from fomkit.plan.coverage import TABLE_LEAVES, USES, uses_of
+from fomkit.plan.step import COMMON, device_time
+from fomkit.prediction.rates import held, power_shortfall
+from fomkit.profiles.machines import load_machine
+
+WIDTH = 0.1
+
+
+def table(times: list[float], kind: str = "gemm", source: str = "roofline") -> pd.DataFrame:
+    rows = {"time_s": times, "low_s": [t - WIDTH for t in times], "high_s": [t + 2 * WIDTH for t in times]}
+    return pd.DataFrame(rows).assign(count=1.0, kind=kind, pass_name="forward", time_source=source)
+
+
+def widths(timed: pd.DataFrame) -> tuple[float, float]:
+    span = device_time(timed, 0.8)
+    return span.value - span.low, span.high - span.value
+
+
+def test_one_op_is_as_wide_wherever_it_stands() -> None:
+    assert widths(table([1.0])) == pytest.approx((WIDTH, 2 * WIDTH))
+    assert widths(table([1.0, 1.0, 1.0])) == pytest.approx((3 * WIDTH, 6 * WIDTH))
+    assert widths(table([1.0]).assign(count=3.0)) == pytest.approx((3 * WIDTH, 6 * WIDTH))
+
+
+def test_of_different_ops_of_a_family_a_part_is_common() -> None:
+    share = math.sqrt(COMMON * 4**2 + (1 - COMMON) * 4)
+    assert widths(table([1.0, 2.0, 3.0, 4.0])) == pytest.approx((share * WIDTH, share * 2 * WIDTH))
+
+
+def test_passes_are_other_ops_of_the_family_and_kinds_are_other_families() -> None:
+    one = table([1.0])
+    other_pass = pd.concat([one, one.assign(pass_name="backward_input")])
+    assert widths(other_pass)[0] == pytest.approx(math.sqrt(COMMON * 4 + (1 - COMMON) * 2) * WIDTH)
+    for other in (one.assign(kind="conv"), one.assign(time_source="interpolated")):
+        assert widths(pd.concat([one, other]))[0] == pytest.approx(math.sqrt(2) * WIDTH)
+
+
+BOARDS = ("t4", "l4", "a10", "h100-sxm", "rtx-4090")
+
+
+def test_a_board_short_of_power_may_be_either_way_of_its_table() -> None:
+    power = {name: power_shortfall(load_machine(name)) for name in BOARDS}
+    assert min(power["t4"], power["l4"], power["a10"]) > 0 == power["h100-sxm"] == power["rtx-4090"]
+    t4, l4, h100 = (uses_of(load_machine(name)) for name in ("t4", "l4", "h100-sxm"))
+    assert h100 is USES
+    assert l4 == {}  # nothing was timed there: its rates have the risk
+    for side in ("faster", "slower"):
+        added = getattr(t4["library"].whole, side) ** 2 - getattr(USES["library"].whole, side) ** 2
+        assert math.sqrt(added) * half_width(0.8) == pytest.approx(power["t4"] * TABLE_LEAVES)
+        for kept in ("element", "row"):
+            assert getattr(t4[kept].whole, side) == getattr(USES[kept].whole, side)
+
+
+def test_a_board_short_of_power_may_be_slower_than_the_peaks_of_its_matrix_engines() -> None:
+    for name in BOARDS:
+        machine = load_machine(name)
+        short = math.exp(-power_shortfall(machine))
+        for stated, rate in zip(machine.device.peaks, held(machine).device.peaks, strict=True):
+            if stated.engine == "matrix":
+                assert rate.rate.value == stated.rate.value
+                assert rate.rate.low == pytest.approx(min(stated.rate.low, stated.rate.value * short))
+            elif stated.dtype == "fp32":
+                assert rate.rate.value == pytest.approx(stated.rate.value * short)
