@@ -17,9 +17,11 @@ from read_once import Readers, profiles_are_read_once
 from ready_children import children_started_anew, ready_children
 
 # Doctests are collected everywhere; a conftest is loaded by pytest itself and would be imported twice, the
-# training programs would train, and the folders of the adapter and of stand-ins for libraries would stay on the
-# path, as if they were installed.
-collect_ignore_glob = ["*/conftest.py", "data/scripts/*", "data/toy_adapter/*", "data/trainers/*"]
+# training programs would train, a user's model would be built, and the folders of the adapter and of stand-ins for
+# libraries would stay on the path, as if they were installed.
+collect_ignore_glob = [
+    "*/conftest.py", "data/scripts/*", "data/toy_adapter/*", "data/trainers/*", "golden/inputs/*",
+]  # fmt: skip
 # Test machines are shared and slow at times; how long an example takes says nothing of the code.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")

@@ -16,8 +16,7 @@ from fomkit.output.docs import accuracy_page, chapter
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores as ops
 from fomkit.validation import merits, validate
-from fomkit.validation.graphs import LabelFolder, shipped
-from fomkit.validation.neusight import FACTS, OTHER, OWN, Outcome, compare_labels
+from fomkit.validation.neusight import FACTS, OTHER, OWN, Outcome
 from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, read_aims, score
 
 VALIDATION = shipped_folder("validation")
@@ -32,13 +31,6 @@ def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] 
     verdicts = check_aims((*found, *(validate.megatron_scores([*published]) if published else ())),
                           read_aims(VALIDATION / "aims.csv"))  # fmt: skip
     return validate.Validation(found, tuple(verdicts), published, (), (), 0.8, full=False).content()
-
-
-def label_lines() -> list[Score]:
-    """Score whole models, and suites of them."""
-    folder = LabelFolder(shipped())
-    found = compare_labels(folder, 0.8)
-    return [*found.scores, *merits.merit_scores(found, folder, 0.8)]
 
 
 # --- the page ----------------------------------------------------------------------------------------------------
@@ -60,12 +52,14 @@ def test_every_set_has_its_text_and_its_chapter() -> None:
         ({validate.NAME}, lambda: content_of((), tuple(validate.megatron_figures()))),
         ({ops.NAME}, lambda: content_of(ops.dense_layer_scores())),
         ({ops.BEFORE, ops.AFTER}, lambda: content_of(ops.piece_scores(0.8))),
-        pytest.param({OWN, OTHER, FACTS, merits.NAME}, lambda: content_of(label_lines()), marks=pytest.mark.slow),
         pytest.param({ops.TABLES}, lambda: content_of(ops.table_scores()), marks=pytest.mark.slow),
     ],
 )
 def test_the_committed_page_is_what_the_command_writes(sets: set[str], content: Callable[[], Any]) -> None:
-    """Each of these sets, scored anew; write the page with: fomkit validate -o docs/accuracy.md --force."""
+    """Each of these sets, scored anew; write the page with: fomkit validate -o docs/accuracy.md --force.
+
+    Whole models are compared in test_validate.py, which scores them for the tolerances, too.
+    """
     found = content()
     for name in sets:
         parts = list(chapter(name, found))

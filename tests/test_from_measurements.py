@@ -22,7 +22,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Basis, EnergyScope, Fact, Overhead, Party, Scope
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import Data
-from fomkit.merit.measured_steps import read_row
+from fomkit.merit.measured_steps import MeasuredRuns, explained_models, read_row
 from fomkit.ops.tables import MEASUREMENTS
 from fomkit.output.estimates import format_from_measurements
 from fomkit.plan.estimate import Estimate, with_step
@@ -174,6 +174,10 @@ def test_latency_is_of_a_forward_pass() -> None:
     )
     assert read_row(row(2.0, "latency_s"), whole).message.startswith("latency_s is of a forward pass")
     assert read_row(row(2.0, "latency_s"), forward).step == Span.exact(2.0)
+    # Nor does it tell how much of a training step the device's work explains.
+    runs = MeasuredRuns([row(4.0, "latency_s")], {"p100": whole.machine}.__getitem__)
+    assert explained_models([whole], Options(), runs) == ()
+    assert [one.share for one in explained_models([forward], Options(), runs)] == [pytest.approx(0.5)]
 
 
 def test_an_epoch_with_priced_validation_is_its_steps_and_forward_passes() -> None:

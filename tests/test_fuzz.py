@@ -1,6 +1,6 @@
 """Files that are almost right, at every door: read, or refused by one `FomkitError`, and nothing else.
 
-500 files here, always the same; ``python benchmarks/fuzz.py`` tries 20,000 from a new seed.
+300 files here, always the same; ``python benchmarks/fuzz.py`` tries 20,000 from a new seed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import pytest
 from fuzz_doors import DOORS, Case, attempt, furnish, limited, shares
 
 from fomkit.core.errors import FomkitError
+
+FILES = 300
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +33,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
     patch.undo()
 
 
-def test_five_hundred_files_come_to_all_doors() -> None:
-    assert sum(shares(500).values()) == pytest.approx(500, abs=10)
+def test_three_hundred_files_come_to_all_doors() -> None:
+    assert sum(shares(FILES).values()) == pytest.approx(FILES, abs=10)
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -56,7 +58,7 @@ def test_no_door_waits_for_a_pipe(folder: Path, door: str) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_changed_files_are_read_or_refused(folder: Path, door: str) -> None:
-    for number in range(shares(500)[door]):
+    for number in range(shares(FILES)[door]):
         case = Case(door, number, folder)
         try:
             case.run()

@@ -19,6 +19,7 @@ from fomkit.core.model import Transformer
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
+from fomkit.prediction.exchange import Network
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
@@ -199,6 +200,19 @@ def test_synchronous_norms_cost_time(machine):
     )
     # 53 norms, each waits for two collectives of about 20 µs.
     assert 53 * 20e-6 < synced.exposed_s.value - plain.exposed_s.value < 53 * 200e-6
+
+
+def test_synchronous_norms_gather_mean_variance_and_count_of_each_replica(machine, monkeypatch):
+    sent, exchange = set(), Network.exchange
+
+    def noted(network, operation, byte, *others):
+        sent.add((operation, byte))
+        return exchange(network, operation, byte, *others)
+
+    monkeypatch.setattr(Network, "exchange", noted)
+    stepper_of(load_model("resnet50"), machine, Layout(sync_norm=True), Options()).at(8, 512)
+    # The first norm has 64 channels: two numbers of each and how many images they are of, from 8 replicas.
+    assert {("all_gather", 4 * (2 * 64 + 1) * 8), ("all_reduce", 4 * 2 * 64)} <= sent
 
 
 def test_a_transformer_by_sizes(machine, tmp_path):

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
+from fomkit.output.accuracy import chapter
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.metrics import METRICS
@@ -29,9 +30,10 @@ from fomkit.validation.deepbench_scores import SheetScores, dense_layer_scores, 
 from fomkit.validation.framework import FORWARD, accumulate, backward, backward_alone
 from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped
 from fomkit.validation.labels import GraphRow, read_single_calls, read_whole_models
-from fomkit.validation.neusight import OWN, compare_labels, scored_calls
+from fomkit.validation.merits import NAME as MERITS
+from fomkit.validation.neusight import FACTS, OTHER, OWN, compare_labels, scored_calls
 from fomkit.validation.scores import Aim, Range, check_aims, make_cases, read_aims
-from fomkit.validation.validate import megatron_figures, megatron_scores, validate
+from fomkit.validation.validate import Validation, megatron_figures, megatron_scores, validate
 
 SHEET = "v100 fp32/vector"
 """One sheet stands for all: the whole takes minutes, and `fomkit validate` runs it."""
@@ -306,11 +308,28 @@ def sheets_are_scored_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def of_one_sheet(sheets_are_scored_once: None) -> Validation:  # noqa: ARG001 - the command's test finds it scored
+    """All comparisons with one sheet: 15 s."""
+    return validate(sheets=[SHEET])
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("sheets_are_scored_once")
-def test_figures_are_not_past_their_tolerance() -> None:
+@pytest.mark.parametrize("name", [OWN, OTHER, FACTS, MERITS])
+def test_whole_models_on_the_committed_page_are_what_the_command_writes(
+    name: str, of_one_sheet: Validation
+) -> None:
+    """What test_accuracy.py says of the other sets; write the page with: fomkit validate -o docs/accuracy.md."""
+    page = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    parts = list(chapter(name, of_one_sheet.content()))
+    assert parts
+    assert all(part in page for part in parts)
+
+
+@pytest.mark.slow
+def test_figures_are_not_past_their_tolerance(of_one_sheet: Validation) -> None:
     """A regression of one sheet, of labels or of ratios fails here; ``fomkit validate`` runs all sheets."""
-    found = validate(sheets=[SHEET])
+    found = of_one_sheet
     past = [
         f"{one.aim.machine} {one.aim.what} {one.aim.figure}: {one.value:.3g}"
         for one in found.verdicts

@@ -22,7 +22,7 @@ Trouble = Callable[[int, Mapping[str, Any]], dict[str, Any] | None]
 
 @cache
 def seconds(cells: tuple[tuple[str, str], ...]) -> float:
-    costs = add_costs(as_table([dict(cells)])).iloc[0]
+    costs = add_costs(as_table([dict(cells)]), checked=True).iloc[0]
     return float(max(costs["flop"] / 1e11, costs["byte"] / 1e10)) + 1e-6
 
 

@@ -13,6 +13,7 @@ from simple_machine import Simple
 from typer.testing import CliRunner
 
 import fomkit
+from fomkit.bench.design import design
 from fomkit.bench.journal import DESIGN, ENOUGH, WALL_FACTOR, Clocks, Verdict, clocks_of
 from fomkit.bench.run import Measured, MeasureSpec, measure
 from fomkit.cli.main import app
@@ -167,7 +168,11 @@ def test_a_wall_time_of_several_budgets_ends_it_and_says_so(tmp_path: Path) -> N
     assert any(note.startswith("not sufficient") for note in fomkit.machine(tmp_path / "here.yaml").notes)
 
 
-def test_too_few_timings_are_not_enough_and_the_command_that_goes_on_is_named(tmp_path: Path) -> None:
+def test_too_few_timings_are_not_enough_and_the_command_that_goes_on_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of an eighth of the design: each round of timings is fitted, which takes longer than all the rest.
+    monkeypatch.setattr("fomkit.bench.run.design", lambda *of: design(*of)[::8])
     timer = Simple()
     wanted = requested(tmp_path, models=(), budget_s=16.0, threads=1, name="it")
     found = measure(wanted, start=lambda _setup: timer, choose_clocks=by(timer, 1.0))

@@ -71,12 +71,18 @@ def test_left_out_recurrent_layers(v100, left_out):
 
 @pytest.fixture(scope="module")
 def fresh(p100):
-    return fit_timings(add_costs(p100.timings[p100.timings["kind"].isin(["gemm", "conv"])]))
+    return fit_timings(add_costs(some_of(p100, "gemm", "conv")))
+
+
+def some_of(machine, *kinds):
+    """Half of a machine's timings of some kinds: fits of all take four times as long, and obey the same laws."""
+    known = machine.timings[machine.timings["kind"].isin(kinds)]
+    return known[np.arange(len(known)) % 2 == 0]
 
 
 @pytest.mark.parametrize(("kind", "least"), [("conv", 4), ("gemm", 1)])
 def test_the_same_timings_give_the_same_fits_whatever_stands_beside_them(p100, fresh, kind, least):
-    some = fit_timings(add_costs(p100.timings[p100.timings["kind"] == kind]))
+    some = fit_timings(add_costs(some_of(p100, "gemm", "conv").query("kind == @kind")))
     families = {name for name in fresh if name.startswith(f"{kind}/")}
     assert len(families) >= least
     assert {name: some[name] for name in families} == {name: fresh[name] for name in families}

@@ -81,6 +81,7 @@ def only_long(path: Path, device: str, target: Path) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_a_table_without_short_rows_makes_them_no_worse(device, kernels_of, tmp_path) -> None:
     """Tables of devices that NeuSight did not train on are of this sort: host's work counted as kernels'."""
     name, machine, by_facts = device
