@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float64]
 
 MPT, VTRAIN = "MPT under FSDP", "vTrain's small layers"
+SETS = (MPT, VTRAIN, "Megatron-LM on JUWELS Booster", "Megatron-Bridge on H100")
 CHOSEN = (
     f"{MPT}: the rate of attention is stated, 30 % of the peak, which these rows showed; with model sizes left "
     "out the rows of the other sizes choose it, from 20 to 50 % in steps of half a percent. "
