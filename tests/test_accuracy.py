@@ -22,8 +22,8 @@ from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, rea
 
 VALIDATION = shipped_folder("validation")
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
-SETS = {*published_steps.SETS, ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME, OWN,
-        OTHER, FACTS, merits.NAME, validate.NAME, validate.POOLED}  # fmt: skip
+SETS = {*published_steps.SETS, ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME,
+        OWN, OTHER, FACTS, merits.NAME, validate.NAME, validate.POOLED}  # fmt: skip
 
 
 def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] = ()) -> dict[str, Any]:
