@@ -39,10 +39,16 @@ for values, targets in rows:
     nn.functional.cross_entropy(model(values), targets).backward()
     optimizer.step()
 """
-GROUP = "import torch.distributed as dist; dist.init_process_group('nccl')"
+GROUP = "import torch; import torch.distributed as dist; dist.init_process_group('nccl')"
 WAYS = {
     "copies": (f"{GROUP}; import os; os.environ['LOCAL_RANK']",
                "from torch.nn.parallel import DistributedDataParallel as DDP; model = DDP(model)"),
+    "copies on CUDA": (
+        f"import os; {GROUP}; here = int(os.environ['LOCAL_RANK']); torch.cuda.set_device(here)",
+        "from torch.nn.parallel import DistributedDataParallel as DDP; "
+        "model = DDP(model.to(here), device_ids=[here], output_device=here); "
+        "ones = torch.ones(2, device=f'cuda:{here}').cuda(); torch.cuda.synchronize()",
+    ),
     "shards": (GROUP, "from torch.distributed.fsdp import fully_shard; fully_shard(model[0]); fully_shard(model)"),
     "shards of before": (GROUP, "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP; "
                                 "model = FSDP(model); assert model[2].out_features == 10"),
@@ -85,7 +91,7 @@ def test_one_of_many_processes_gives_the_step_of_one_device(way: str, tmp_path: 
     assert (found.batch, found.data.train_samples) == (16, 512)
     assert found.parameters_total == 64 * 256 + 256 + 256 * 10 + 10
     (note,) = (note for note in found.caveats if note.startswith("the step of one of processes"))
-    assert ("--layout zero=3" in note) is (way != "copies")
+    assert ("--layout zero=3" in note) is way.startswith("shards")
     alone = profile_script(program(tmp_path))
     assert products(found) == products(alone)
     assert not any("processes" in note for note in alone.notes)

@@ -14,14 +14,8 @@ from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.run_length import RunLength
-from fomkit.frontends.script.torch_recorder import (
-    Fetched,
-    LoaderFacts,
-    loader_facts,
-    one_process,
-    parallel_notes,
-    shapes_in,
-)
+from fomkit.frontends.script.torch_processes import one_process, parallel_notes
+from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
 from fomkit.frontends.script.torch_steps import StepWatch, Taken, named_by_batch
 from fomkit.frontends.sizes import NoExpression
 from fomkit.frontends.step import Draft, count_rows

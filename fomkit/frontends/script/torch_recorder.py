@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.distributed import fsdp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import module as hooks
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import data
 from torch.utils.data import dataloader
 
-from fomkit.core.model import OF_ONE, LastBatch
+from fomkit.core.model import LastBatch
 from fomkit.frontends.drafting import replaced
 from fomkit.frontends.layers import LayerLog, Scope
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
@@ -119,75 +115,6 @@ def watch_compile(note: Callable[[str], None]) -> Iterator[None]:
 
     with replaced(torch, compile=compile_nothing):
         yield
-
-
-_ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-          "MASTER_PORT": "0"}  # fmt: skip
-_ASKS = re.compile(r"\b(?:LOCAL_RANK|WORLD_SIZE|init_process_group|init_device_mesh)\b")
-"""What a program's text has where it expects to be started as one of several processes."""
-
-
-class Whole(torch.nn.Module):
-    """Stands for FullyShardedDataParallel, which only accelerators run: one process holds all parameters."""
-
-    def __init__(self, module: torch.nn.Module, *_args: Any, **_kwargs: Any) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run what it wraps."""
-        return self.module(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        """Give its own attribute, else that of what it wraps."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
-
-    def __getitem__(self, place: Any) -> Any:
-        """Give a part of what it wraps."""
-        whole: Any = self.module
-        return whole[place]
-
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """Clip the gradients, all of which are here."""
-        return torch.nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
-
-
-@contextmanager
-def one_process(path: Path) -> Iterator[None]:
-    """Let a program that is started once for each device run as the only one, as ``torchrun`` with one would."""
-    if _ASKS.search(path.read_text(encoding="utf-8", errors="replace")):
-        os.environ.update(_ALONE)
-    if not torch.distributed.is_available():
-        yield
-        return
-    begin = torch.distributed.init_process_group
-
-    @wraps(begin)
-    def alone(*_args: Any, **kwargs: Any) -> Any:
-        os.environ.update(_ALONE)
-        kept = {name: value for name, value in kwargs.items() if name == "timeout"}
-        return begin("gloo", **kept)  # there is no accelerator here, whatever it asked for
-
-    with replaced(torch.distributed, init_process_group=alone), replaced(fsdp, FullyShardedDataParallel=Whole):
-        yield
-
-
-def parallel_notes(models: Iterable[torch.nn.Module]) -> list[str]:
-    """Say how a program's devices share the training, and what to ask for to have it on many."""
-    parts = [part for model in models for part in model.modules()]
-    ways: dict[str, tuple[str, Any]] = {
-        "copies of the model (DistributedDataParallel)": ("--nodes N", torch.nn.parallel.DistributedDataParallel),
-        "its parameters (FSDP)": ("--nodes N --layout zero=3", (Whole, getattr(fsdp, "FSDPModule", Whole))),
-    }
-    return [
-        f"{OF_ONE} of processes that share {what}: {words} of an estimate gives it on many devices, with the "
-        "batch of them all"
-        for what, (words, kind) in ways.items()
-        if any(isinstance(part, kind) for part in parts)
-    ]
 
 
 def length_of(values: Any) -> int | None:
