@@ -269,7 +269,7 @@ class Network:
             ways.append(self._tree(message_byte, group))
         if collective in ("all_reduce", "all_gather", "reduce_scatter") and group.inner > 1:
             ways.append(self._staged(collective, message_byte, group))
-        if collective == "all_to_all":
+        if collective == "all_to_all" and group.inner > 1:
             ways.append(self._both_tiers(message_byte, group))
         return min(ways)
 
