@@ -180,7 +180,7 @@ def test_hits_at_a_level_widen_the_interval_as_a_log_normal() -> None:
     assert hits_at(make_cases(cases.truth * 1.32, cases.value, cases.low, cases.high), 0.95)["95%"] == 0.0
 
 
-def test_the_shipped_pieces_are_what_the_converter_makes(shared: Path, root: Path) -> None:
+def test_the_shipped_pieces_and_steps_are_what_the_converter_makes(shared: Path, root: Path) -> None:
     import gzip
     import importlib.util
 
@@ -189,6 +189,10 @@ def test_the_shipped_pieces_are_what_the_converter_makes(shared: Path, root: Pat
     assert spec.loader is not None
     converter = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(converter)
-    known = (VALIDATION / "vidur" / "pieces.csv.gz").read_bytes()
-    assert gzip.decompress(known) == gzip.decompress(converter.vidur_table(shared))
-    assert len(known) < 1_000_000
+    for name, made in (
+        ("vidur/pieces.csv.gz", converter.vidur_table),
+        ("steps/steps.csv.gz", converter.step_table),
+    ):
+        known = (VALIDATION / name).read_bytes()
+        assert gzip.decompress(known) == gzip.decompress(made(shared)), name
+        assert len(known) < 1_000_000
