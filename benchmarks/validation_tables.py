@@ -1,9 +1,11 @@
-"""Make the tables of ``validation/neusight`` from NeuSight's own, ``validation/eie`` from EIE's, Vidur's pieces.
+"""Make the tables of ``validation/neusight`` from NeuSight's own, EIE's layers, Vidur's pieces, published steps.
 
 ``python benchmarks/validation_tables.py SHARED``. Of NeuSight nothing is computed and no row is left out: only
 columns that `fomkit validate` does not read are, and packed files carry no name or time. ``profiles.csv`` was
 written by hand. Of EIE the dense layers on machines that have a profile are kept, as BLAS products, in seconds. Of
 Vidur's layers, as they are imported, `VIDUR_ROWS` of each piece and file are, evenly by time from `VIDUR_LEAST_S`.
+Of steps on many devices every row is, as a user would ask for it, but those that `bridge_rows` leaves out by name;
+``models.csv`` and ``sets.csv`` beside them were written by hand.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ VIDUR_ROWS, VIDUR_LEAST_S = 20, 10e-6
 VIDUR_COLUMNS = ["machine", "model", "piece", "kind", "op", "dtype", "engine", "pass_name", "b", "m", "n", "k",
                  "trans_a", "trans_b", "numel", "row", "inputs", "read_byte", "write_byte", "time_s",
                  "source_file", "source_row"]  # fmt: skip
+STEP_COLUMNS = ["set", "model", "blocks", "seq", "devices", "batch", "precision", "layout", "step_s", "source_row"]
+BRIDGE_MODELS = {"LLAMA3_70B": "llama3-70b", "Qwen3_30B_a3B": "qwen3-30b-a3b"}
 UNREAD: Mapping[str, str] = {
     "opgraphs.csv.gz": "idx",
     "oplabels.csv.gz": "",
@@ -96,6 +100,74 @@ def vidur_table(shared: Path) -> bytes:
     return packed(format_rows(VIDUR_COLUMNS, vidur_rows(shared / "data" / "layer_kernels")))
 
 
+def _words(**of: str) -> str:
+    return ",".join(f"{name}={value}" for name, value in of.items() if value not in ("", "1", "1.0"))
+
+
+def mpt_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
+    """Give MPT's steps under FSDP."""
+    for number, line in enumerate(lines, 1):
+        layout = f"microbatch={line['MicroBatchSize']}"
+        layout += ",recompute=full" * (line["Activation Checkpointing"] == "True")
+        layout += ",gradient_byte=2" * (line["MP Mode"] == "PURE")
+        seq, batch = line["SeqLen (T)"], line["GlobalBatchSize"]
+        step_s = int(batch) * int(seq) / float(line["Throughput (T/s)"])
+        yield ["MPT under FSDP", f"mpt-{line['Model']}", "", seq, line["# GPUs"], batch, "bf16", layout,
+               f"{step_s:.6g}", str(number)]  # fmt: skip
+
+
+def vtrain_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
+    """Give vTrain's rows, which a formula composed of 31 measured settings."""
+    for line in lines:
+        layout = _words(tensor=line["tensor parallelism"], pipeline=line["pipeline parallelism"])
+        layout = ",".join(filter(None, [layout, f"microbatch={line['micro batch']}"]))
+        step_s = f"{float(line['iteration time (ms)']) / 1e3:.6g}"
+        yield ["vTrain's small layers", f"vtrain-{line['hidden size']}", line["layers"], line["sequence length"],
+               line["GPUs"], line["global batch"], "bf16", layout, step_s, line["row"]]  # fmt: skip
+
+
+def juwels_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
+    """Give the steps of GPT-175B on JUWELS Booster, four devices a node."""
+    for line in lines:
+        step_s = int(line["Batch_Size"]) * 2048 / float(line["Tokens/sec"])
+        yield ["Megatron-LM on JUWELS Booster", "gpt-175b", "", "2048", str(4 * int(line["Nodes"])),
+               line["Batch_Size"], "bf16", "", f"{step_s:.6g}", line["JobID"]]  # fmt: skip
+
+
+def bridge_rows(lines: list[dict[str, str]]) -> Iterator[list[str]]:
+    """Give Megatron-Bridge's pretraining steps of models of published sizes without windows of attention.
+
+    Left out: tuning (LoRA, and sequences packed to unknown lengths), GPT-OSS (windows), Nemotron (state spaces),
+    Llama 3.1 405B and Qwen3-235B (126 and 94 layers, which lie unevenly on 64 and 32 chunks of stages; the first
+    also splits sequences).
+    """
+    for number, line in enumerate(lines, 1):
+        if line["section"] != "Pre-Training Performance" or line["Model"] not in BRIDGE_MODELS:
+            continue
+        tensor = line["TP"]
+        layout = _words(
+            tensor=tensor, pipeline=line["PP"], interleave=line["VP"], expert=line["EP"].removesuffix(".0")
+        )
+        words = [layout, f"microbatch={line['MBS']}", *["sequence,tensor_overlap"] * (tensor != "1")]
+        seq, devices = line["Sequence Length"], line["#-GPUs"]
+        step_s = int(line["GBS"]) * int(seq) / (float(line["Tokens / sec / GPU"]) * int(devices))
+        yield ["Megatron-Bridge on H100", BRIDGE_MODELS[line["Model"]], "", seq, devices, line["GBS"],
+               line["Precision"].lower(), ",".join(filter(None, words)), f"{step_s:.6g}", str(number)]  # fmt: skip
+
+
+PUBLISHED_STEPS = {"mpt_fsdp_a100_80": mpt_rows, "vtrain_single_odd": vtrain_rows,
+                   "megatron_juwelsbooster_strong_scaling": juwels_rows,
+                   "megatron_bridge_h100": bridge_rows}  # fmt: skip
+"""Files of published steps, and how their rows are taken."""
+
+
+def step_table(shared: Path) -> bytes:
+    """Give the published steps on many devices, packed."""
+    rows = (row for name, taken in PUBLISHED_STEPS.items()
+            for row in taken(_read(shared / "data" / "steps" / f"{name}.csv")))  # fmt: skip
+    return packed(format_rows(STEP_COLUMNS, rows))
+
+
 def tables(shared: Path) -> dict[str, bytes]:
     """Give each table's name and content."""
     found = {name: thinned(shared / "data" / "neusight" / name) for name in UNREAD}
@@ -105,7 +177,8 @@ def tables(shared: Path) -> dict[str, bytes]:
 if __name__ == "__main__":
     made = {f"neusight/{name}": content for name, content in tables(Path(sys.argv[1])).items()}
     eie = format_rows(EIE_COLUMNS, eie_rows(Path(sys.argv[1]) / "data" / "eie"))
-    made |= {"eie/layers.csv": eie.encode("utf-8"), "vidur/pieces.csv.gz": vidur_table(Path(sys.argv[1]))}
+    made |= {"eie/layers.csv": eie.encode("utf-8"), "vidur/pieces.csv.gz": vidur_table(Path(sys.argv[1])),
+             "steps/steps.csv.gz": step_table(Path(sys.argv[1]))}  # fmt: skip
     for name, content in made.items():
         (VALIDATION / name).parent.mkdir(exist_ok=True)
         (VALIDATION / name).write_bytes(content)

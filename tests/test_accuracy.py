@@ -15,14 +15,14 @@ from fomkit.core.interval import Span
 from fomkit.output.docs import accuracy_page, chapter
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores as ops
-from fomkit.validation import merits, validate
+from fomkit.validation import merits, published_steps, validate
 from fomkit.validation.neusight import FACTS, OTHER, OWN, Outcome
 from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, read_aims, score
 
 VALIDATION = shipped_folder("validation")
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
-SETS = {ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME, OWN, OTHER, FACTS,
-        merits.NAME, validate.NAME, validate.POOLED}  # fmt: skip
+SETS = {*published_steps.SETS, ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME,
+        OWN, OTHER, FACTS, merits.NAME, validate.NAME, validate.POOLED}  # fmt: skip
 
 
 def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] = ()) -> dict[str, Any]:
@@ -52,6 +52,9 @@ def test_every_set_has_its_text_and_its_chapter() -> None:
         ({validate.NAME}, lambda: content_of((), tuple(validate.megatron_figures()))),
         ({ops.NAME}, lambda: content_of(ops.dense_layer_scores())),
         ({ops.BEFORE, ops.AFTER}, lambda: content_of(ops.piece_scores(0.8))),
+        pytest.param(
+            {*published_steps.SETS}, lambda: content_of(published_steps.step_scores()), marks=pytest.mark.slow
+        ),
         pytest.param({ops.TABLES}, lambda: content_of(ops.table_scores()), marks=pytest.mark.slow),
     ],
 )
@@ -171,7 +174,7 @@ def test_hits_at_a_level_widen_the_interval_as_a_log_normal() -> None:
     assert hits_at(make_cases(cases.truth * 1.32, cases.value, cases.low, cases.high), 0.95)["95%"] == 0.0
 
 
-def test_the_shipped_pieces_are_what_the_converter_makes(shared: Path, root: Path) -> None:
+def test_the_shipped_pieces_and_steps_are_what_the_converter_makes(shared: Path, root: Path) -> None:
     import gzip
     import importlib.util
 
@@ -180,6 +183,10 @@ def test_the_shipped_pieces_are_what_the_converter_makes(shared: Path, root: Pat
     assert spec.loader is not None
     converter = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(converter)
-    known = (VALIDATION / "vidur" / "pieces.csv.gz").read_bytes()
-    assert gzip.decompress(known) == gzip.decompress(converter.vidur_table(shared))
-    assert len(known) < 1_000_000
+    for name, made in (
+        ("vidur/pieces.csv.gz", converter.vidur_table),
+        ("steps/steps.csv.gz", converter.step_table),
+    ):
+        known = (VALIDATION / name).read_bytes()
+        assert gzip.decompress(known) == gzip.decompress(made(shared)), name
+        assert len(known) < 1_000_000

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -29,19 +26,13 @@ from fomkit.plan.transformer_plan import Timed, TransformerPlan
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.campaigns import load_campaign
-from fomkit.profiles.declared import load_layout, parse_layout, parse_link
+from fomkit.profiles.declared import parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.recipes import load_recipe, transformer_profile
 from fomkit.profiles.suites import load_suite
 
 LINKS = [parse_link("node, 5 us, 300 GB/s, each"), parse_link("system, 10 us, 25 GB/s, each")]
-MPT = {
-    "125m": (768, 12, 12), "350m": (1024, 16, 24), "760m": (1536, 12, 24), "1b": (2048, 16, 24),
-    "3b": (2560, 20, 32), "7b": (4096, 32, 32), "13b": (5120, 40, 40), "30b": (7168, 56, 48),
-    "70b": (8192, 64, 80),
-}  # fmt: skip
-"""Width, heads and blocks of the MPT models (llm-foundry's configurations)."""
 
 
 @pytest.fixture(scope="module")
@@ -294,60 +285,6 @@ def test_words_of_a_layout() -> None:
     assert found == check_layout(
         Layout(zero=3, prefetch="pre", scatter="last", gradient_byte=2, attention_peak_fraction=0.3)
     )
-
-
-def published(path: Path) -> Iterator[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
-
-
-def shares(predicted: list[tuple[float, float, float]], measured: list[float]) -> tuple[float, float]:
-    """Give the mean error and the share of intervals that hold what was measured."""
-    value, low, high = np.array(predicted).T
-    true = np.array(measured)
-    return float(np.abs(value / true - 1).mean()), float(((low <= true) & (true <= high)).mean())
-
-
-def test_published_steps_under_fsdp(root: Path, shared: Path) -> None:
-    """MPT of 125 million to 70 billion on 8 to 64 A100: none refused, one constant that the layout states."""
-    base, links = load_layout(root / "validation/megatron/hdr.layout.yaml")
-    machine, predicted, measured = with_links(load_machine("a100-sxm"), links), [], []
-    for row in published(shared / "data/steps/mpt_fsdp_a100_80.csv"):
-        hidden, heads, blocks = MPT[row["Model"]]
-        layout = replace(
-            base, tensor=1, zero=3, microbatch=int(row["MicroBatchSize"]), attention_peak_fraction=0.3,
-            recompute="full" if row["Activation Checkpointing"] == "True" else "none",
-            gradient_byte=2 if row["MP Mode"] == "PURE" else 4,
-        )  # fmt: skip
-        sizes = {"hidden": hidden, "heads": heads, "blocks": blocks, "seq": int(row["SeqLen (T)"])}
-        of = stepper(machine, layout, **sizes, vocabulary=50368, attention="fused")
-        assert of.shape.parameters == pytest.approx(int(row["NumParams"]), rel=0.005)
-        step = of.at(int(row["# GPUs"]), int(row["GlobalBatchSize"]))
-        assert step.memory_byte < 80 * 2**30 * 1.02  # all of them ran
-        predicted.append(step.wall_s.ends)
-        measured.append(int(row["GlobalBatchSize"]) * sizes["seq"] / float(row["Throughput (T/s)"]))
-    error, hits = shares(predicted, measured)
-    assert len(measured) == 61
-    assert error < 0.06
-    assert 0.7 <= hits <= 0.9
-
-
-def test_settings_of_small_layers(root: Path, shared: Path) -> None:
-    """Of vTrain's rows each twelfth: layers that wait for their host, by one constant of a launched op."""
-    base, links = load_layout(root / "validation/megatron/hdr.layout.yaml")
-    machine, predicted, measured = with_links(load_machine("a100-sxm"), links), [], []
-    for number, row in enumerate(published(shared / "data/steps/vtrain_single_odd.csv")):
-        _, devices, batch, micro, hidden, heads, blocks, seq, tensor, _, pipeline, ms = row.values()
-        if number % 12:
-            continue
-        layout = replace(base, tensor=int(tensor), pipeline=int(pipeline), microbatch=int(micro), recompute="full",
-                         overlap=False, clip=False, gradient_byte=2)  # fmt: skip
-        sizes = {"hidden": int(hidden), "heads": int(heads), "blocks": int(blocks), "seq": int(seq)}
-        predicted.append(stepper(machine, layout, **sizes).at(int(devices), int(batch)).wall_s.ends)
-        measured.append(float(ms) / 1e3)
-    error, hits = shares(predicted, measured)
-    assert error < 0.09
-    assert hits >= 0.7
 
 
 MACHINE = """schema: fomkit/machine/1

@@ -34,6 +34,8 @@ class Layout:
     `tensor`, `pipeline`, `interleave`: devices that share each layer; stages; model chunks of each stage (1 =
       plain 1F1B).
     `sequence`: what tensor parallelism leaves whole (norms, dropouts, residuals) is split along the sequence.
+    `tensor_overlap`: gathers and scatters of the tensor group run beside the products that need or make them
+      (Transformer Engine's userbuffers); with ``sequence``.
     `expert`: replicas that share the experts of a layer and send each other its tokens; it divides both.
     `microbatch`: samples of a replica that are worked on at once; None takes all of its share.
     `recompute`: activations made again in the backward pass: none, selective (attention's core), full.
@@ -62,6 +64,7 @@ class Layout:
     pipeline: int = 1
     interleave: int = 1
     sequence: bool = False
+    tensor_overlap: bool = False
     expert: int = 1
     microbatch: int | None = None
     recompute: Recompute = "none"

@@ -23,6 +23,8 @@ PARTIAL = "partial"
 """How a note begins that says that part of the step or of its source is missing."""
 DOUBTFUL = "doubtful"
 """How a note begins that says that a figure of the profile may be another: its batch, its work, its times."""
+OF_ONE = "the step of one"
+"""How a note begins that says that a program runs as several processes, of which the profile has one."""
 
 OF_A_RUN = ("train_samples", "validation_samples", "epochs")
 """Parameters of a model that are no sizes of its ops."""
@@ -219,6 +221,7 @@ class ModelProfile:
     `order`: an ORDER table of one step; None where nobody recorded the order.
     `transformer`: the sizes that the ops were made from by rule; None for a traced network.
     `unsupported`: ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
+    `bounded`: ops without a rule that are in ``ops`` with their traffic, by name.
     `missing`: work of the step that its source did not hold, such as ``loss``; it is missing from ``ops``.
     `excludes`: work of a unit that no step of this model holds, such as the ``prompt`` of decoded tokens.
     `derived`: passes whose rows follow from the forward pass by rule; nobody traced them.
@@ -239,6 +242,7 @@ class ModelProfile:
     unit: Unit = field(default_factory=Unit)
     optimizer: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()
+    bounded: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
@@ -254,7 +258,11 @@ class ModelProfile:
         """What every figure made of it must say: what is derived or missing, some of its notes."""
         derived = (f"derived by rule, not traced: {', '.join(self.derived)}",) if self.derived else ()
         missing = (f"not in the profile and not counted: {', '.join(self.missing)}",) if self.missing else ()
-        return (*derived, *missing, *(note for note in self.notes if note.startswith((PARTIAL, DOUBTFUL, STATED))))
+        return (
+            *derived,
+            *missing,
+            *(note for note in self.notes if note.startswith((PARTIAL, DOUBTFUL, STATED, OF_ONE))),
+        )
 
     @property
     def at_least(self) -> bool:

@@ -248,9 +248,10 @@ def make_draft(
         train_samples=None if infer else workload.train_samples,
         validation_samples=None if infer else workload.validation_samples,
         last_batch=workload.last_batch, epochs=None if infer else workload.epochs, optimizer=step.optimizer,
-        unsupported=step.listed_unsupported, order=order,
+        unsupported=step.listed_unsupported, bounded=sorted(step.bounded), order=order,
         missing=[] if infer or any(op.pass_name == UPDATE for op in ops) else [UPDATE],
-        notes=[step.shares, *notes, *unused_batch, *step.notes, *sized.fixed, *sized.notes, *workload.notes],
+        notes=[step.shares, *step.of_bounds, *notes, *unused_batch, *step.notes, *sized.fixed, *sized.notes,
+               *workload.notes],
     )  # fmt: skip
 
 

@@ -79,23 +79,31 @@ def _trees(path: Path) -> Iterator[ast.AST]:
 _TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "accelerate", "trl"})
 """Packages that have the loop of a training, or take part in it."""
 _MAKES_TRAINER = ("Trainer", "Accelerator", "Fabric")
+_MAKES_PROCESSES = frozenset(
+    {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "init_process_group"}
+)
+"""What a program of PyTorch names that is started once for each device."""
 _MODEL_FILE = frozenset({"workload", "inputs"})
 """What a file with a model gives besides, one or the other."""
 
 
 def is_trainer_program(path: Path) -> bool:
-    """Tell a program that trains by a library's trainer from a file that gives a model.
+    """Tell a program that trains by a library's trainer, or in several processes, from a file with a model.
 
-    It names a trainer (`transformers.Trainer` or one that ends so, Lightning's, accelerate's), and has neither
-    ``inputs`` nor ``workload`` at its top.
+    It names a trainer (`transformers.Trainer` or one that ends so, Lightning's, accelerate's) or a way of PyTorch
+    to share a training, and has neither ``inputs`` nor ``workload`` at its top.
     """
     tree = source_tree(path) if path.suffix == ".py" else None
-    if not isinstance(tree, ast.Module) or not _imported(tree) & _TRAINERS:
+    if not isinstance(tree, ast.Module):
         return False
     targets = [one for node in tree.body if isinstance(node, ast.Assign) for one in node.targets]
     own = {getattr(node, "name", getattr(node, "id", "")) for node in (*tree.body, *targets)}
-    names = (getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree))
-    return not own & _MODEL_FILE and any(name.endswith(_MAKES_TRAINER) for name in names)
+    if own & _MODEL_FILE:
+        return False
+    named = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree)}
+    named |= {node.name.rpartition(".")[2] for node in ast.walk(tree) if isinstance(node, ast.alias)}
+    by_trainer = bool(_imported(tree) & _TRAINERS) and any(name.endswith(_MAKES_TRAINER) for name in named)
+    return by_trainer or ("torch" in _imported(tree) and bool(named & _MAKES_PROCESSES))
 
 
 def _stated_backend(tree: ast.AST) -> str | None:

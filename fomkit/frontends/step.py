@@ -35,6 +35,7 @@ class Step:
 
     `ops`: the ops, and after them the layers of the forward pass, whose kind is ``layer``.
     `states`, `unsupported`: the framework's ops by priced, zero_work and unsupported, and the last ones by name.
+    `bounded`: ops without a rule that are among ``ops`` with their traffic, by name.
     `order`: the lines of the order, whose kind is ``order``; their ``row`` is a position in ``ops``. Empty where
       nobody watched what is made and freed.
     """
@@ -45,6 +46,7 @@ class Step:
     optimizer: dict[str, str]
     notes: list[str]
     order: list[TracedOp] = field(default_factory=list)
+    bounded: Counter[str] = field(default_factory=Counter)
 
     def add_update(self, update: Update) -> None:
         """Put the rows of an update behind the others, and what is to be said of it."""
@@ -69,6 +71,16 @@ class Step:
     def listed_unsupported(self) -> list[str]:
         """The ops without a rule, with their counts."""
         return [f"{name} ×{count}" if count > 1 else name for name, count in sorted(self.unsupported.items())]
+
+    @property
+    def of_bounds(self) -> list[str]:
+        """What is to be said of ops whose traffic stands for them."""
+        listed = ", ".join(
+            f"{name} ×{count}" if count > 1 else name for name, count in sorted(self.bounded.items())
+        )
+        return [f"without a rule, priced by what they read and write, the least they take: {listed}"] * bool(
+            listed
+        )
 
 
 Row = dict[str, Any]
@@ -147,6 +159,7 @@ class Draft:
     order: list[Row] | None = None
     missing: list[str] = field(default_factory=list)
     derived: list[str] = field(default_factory=list)
+    bounded: list[str] = field(default_factory=list)
 
     def profile(self, *notes: str) -> ModelProfile:
         """Make the profile, with further notes; raise where the model has a layer of nothing."""
@@ -160,7 +173,7 @@ class Draft:
             parameters_trainable=self.parameters_trainable,
             data=Data(self.train_samples, self.validation_samples, self.last_batch), run=Run(epochs=self.epochs),
             optimizer=self.optimizer, unsupported=tuple(self.unsupported), missing=tuple(self.missing),
-            derived=tuple(self.derived), notes=(*self.notes, *notes),
+            derived=tuple(self.derived), bounded=tuple(self.bounded), notes=(*self.notes, *notes),
         )  # fmt: skip
 
 

@@ -215,6 +215,8 @@ def _refusals(layout: Layout) -> list[str]:
                                                              "stage. Give pipeline 2 or more"),
             (layout.sequence and layout.tensor == 1, "sequence parallelism shares the tensor group, which is 1. "
                                                      "Give tensor 2 or more"),
+            (layout.tensor_overlap and not layout.sequence, "tensor_overlap hides gathers and scatters along the "
+                                                            "sequence. Add sequence"),
             (server and layout.zero > 0, "a parameter server and zero both share out the update. Choose one"),
             (server and layout.model_devices > 1, "a parameter server with tensor or pipeline parallelism is not "
                                                   "modelled. Choose another algorithm"),

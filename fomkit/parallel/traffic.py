@@ -39,21 +39,25 @@ class Sent(NamedTuple):
 ENDS = ("value", "low", "high")
 """Of a time's interval, at each of which a step is played."""
 HALVES = ("feed-forward in", "queries, keys, values")
+OUTS = ("feed-forward out", "projection")
+"""The products that a half of a block begins with, and those that it ends with."""
 
 
-def forward_sent(*, sequence: bool) -> list[Sent]:
-    """List what a block sends going forward."""
+def forward_sent(*, sequence: bool, overlap: bool = False) -> list[Sent]:
+    """List what a block sends going forward; with ``overlap`` beside the products that need or make it."""
     if not sequence:
         return [Sent("all_reduce", "")] * 2
+    if overlap:
+        return [*(Sent("all_gather", one) for one in HALVES), *(Sent("reduce_scatter", one) for one in OUTS)]
     return [Sent("all_gather", "")] * 2 + [Sent("reduce_scatter", "")] * 2
 
 
-def backward_sent(*, sequence: bool, experts: bool = False) -> list[Sent]:
+def backward_sent(*, sequence: bool, overlap: bool = False, experts: bool = False) -> list[Sent]:
     """List what a block sends going backward; nothing hides the sum of an input that comes back from experts."""
     beside = ["" if experts else f"{HALVES[0]}, by weight", f"{HALVES[1]}, by weight"]
     if not sequence:
         return [Sent("all_reduce", one) for one in beside]
-    gathered = [Sent("all_gather", "")] * 2
+    gathered = [Sent("all_gather", f"{out}, by input" if overlap else "") for out in OUTS]
     again = [Sent("all_gather", f"{half}, by input") for half in HALVES]
     return [*gathered, *again, *(Sent("reduce_scatter", one) for one in beside)]
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Transformer
+from fomkit.core.units import ITEM_BYTE
+from fomkit.ops.precision import BLOCKS
 from fomkit.ops.tables import column_names
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class Split(NamedTuple):
     """One microbatch as one device of a tensor group sees it.
 
     ``sequence``: norms, dropouts and residuals are split too; ``dtype``: of activations and products, 2 bytes;
-    ``expert``: replicas that share the experts.
+    ``expert``: replicas that share the experts; ``low``: number format of the linear layers of blocks, "" = dtype.
     """
 
     samples: float
@@ -41,6 +43,7 @@ class Split(NamedTuple):
     sequence: bool
     dtype: str
     expert: int = 1
+    low: str = ""
 
     def whole(self, shape: Transformer) -> float:
         """Count the elements of the stream between the halves of a block."""
@@ -58,19 +61,24 @@ BLOCK = "block"
 
 @dataclass
 class Rows:
-    """Ops under construction, in one number format."""
+    """Ops under construction, in one number format; ``low``: that of linear layers, "" = the same."""
 
     dtype: str
+    low: str = ""
     rows: list[Row] = field(default_factory=list)
+
+    def layer(self, width: float, reduced: float) -> str:
+        """Give the format of a linear layer of so many weights: low where blocks of scales fill them."""
+        return self.low if self.low and not (width % BLOCKS[self.low] or reduced % BLOCKS[self.low]) else ""
 
     def product(
         self, op: str, pass_name: str, size: tuple[float, float, float], module: str = BLOCK, *,
-        batches: float = 1.0, stored: tuple[int, int] = (0, 1),
+        batches: float = 1.0, stored: tuple[int, int] = (0, 1), dtype: str = "",
     ) -> None:  # fmt: skip
         """Add (m × k)·(k × n), given as (m, n, k); ``stored`` tells which factors lie transposed."""
         m, n, k = size
         self.rows.append(
-            {"op": op, "kind": "gemm", "dtype": self.dtype, "engine": "matrix", "pass_name": pass_name,
+            {"op": op, "kind": "gemm", "dtype": dtype or self.dtype, "engine": "matrix", "pass_name": pass_name,
              "b": batches, "m": m, "n": n, "k": k, "trans_a": stored[0], "trans_b": stored[1], "module": module}
         )  # fmt: skip
 
@@ -92,15 +100,17 @@ class Rows:
 
 def linear_backward(
     rows: Rows, op: str, tokens: float, width: float, reduced: float, module: str = BLOCK, *, batches: float = 1.0,
+    wide: bool = False,
 ) -> None:  # fmt: skip
     """Add both gradients of (tokens × reduced)·(reduced × width), and what the sum in fp32 adds to the second.
 
     The sum is read and written in 4 bytes where the timed product writes 2. ``batches``: as many such products,
-    each with weights of its own.
+    each with weights of its own; ``wide``: it takes no low format.
     """
-    way, numel = "backward", batches * width * reduced
-    rows.product(f"{op}, by input", way, (tokens, reduced, width), module, batches=batches, stored=(0, 0))
-    rows.product(f"{op}, by weight", way, (width, reduced, tokens), module, batches=batches, stored=(1, 0))
+    way, numel, dtype = "backward", batches * width * reduced, "" if wide else rows.layer(width, reduced)
+    by_input, by_weight = (tokens, reduced, width), (width, reduced, tokens)
+    rows.product(f"{op}, by input", way, by_input, module, batches=batches, stored=(0, 0), dtype=dtype)
+    rows.product(f"{op}, by weight", way, by_weight, module, batches=batches, stored=(1, 0), dtype=dtype)
     rows.stream(f"{op}, to the fp32 sum", way, "pointwise", numel, 4, 2, reduced, module, "fp32")
 
 
@@ -118,9 +128,10 @@ def _expert_sizes(shape: Transformer, split: Split) -> tuple[float, float, float
 def _wide_forward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0) -> None:
     """Add the products of a feed-forward layer and what is between them; ``batches``: as many such layers."""
     hidden, way, sides = shape.hidden, "forward", 1 + shape.gated
-    rows.product("feed-forward in", way, (tokens, sides * wide, hidden), batches=batches)
+    into, out = rows.layer(sides * wide, hidden), rows.layer(hidden, wide)
+    rows.product("feed-forward in", way, (tokens, sides * wide, hidden), batches=batches, dtype=into)
     rows.stream(_ACTIVATION[shape.style], way, "pointwise", batches * tokens * wide, 2 * sides, 2, wide)
-    rows.product("feed-forward out", way, (tokens, hidden, wide), batches=batches)
+    rows.product("feed-forward out", way, (tokens, hidden, wide), batches=batches, dtype=out)
 
 
 def _wide_backward(rows: Rows, shape: Transformer, tokens: float, wide: int, *, batches: float = 1.0) -> None:
@@ -157,7 +168,7 @@ def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
     _wide_backward(rows, shape, each, wide, batches=experts)
     rows.stream("tokens to experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
     rows.stream("router softmax", way, "softmax", scores, 2 * _SCORE_BYTE, 2, shape.experts)
-    linear_backward(rows, "router", tokens, shape.experts, hidden)
+    linear_backward(rows, "router", tokens, shape.experts, hidden, wide=True)
     rows.stream("router and experts, by input", way, "pointwise", tokens * hidden, 4, 2, hidden)
 
 
@@ -200,7 +211,7 @@ def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: i
     way, tokens, hidden = "forward", shape.seq * samples, shape.hidden
     split, three = shape.heads * shape.head_dim // tensor, shape.attention_width // tensor
     rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
-    rows.product("queries, keys, values", way, (tokens, three, hidden))
+    rows.product("queries, keys, values", way, (tokens, three, hidden), dtype=rows.layer(three, hidden))
     if shape.gated:
         _add_turning(rows, shape, tokens / tensor, way)
     else:
@@ -210,7 +221,7 @@ def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: i
     else:
         _core_forward(rows, shape, samples, tensor)
         rows.stream("context in rows", way, "copy", tokens * split, 2, 2, split)
-    rows.product("projection", way, (tokens, hidden, split))
+    rows.product("projection", way, (tokens, hidden, split), dtype=rows.layer(hidden, split))
     rows.residual(shape, "1", whole)
     rows.stream("norm 2", way, "norm", whole, 2, 2, hidden)
 
@@ -241,7 +252,7 @@ def _attention_backward(rows: Rows, shape: Transformer, samples: float, tensor: 
 
 def block_rows(shape: Transformer, split: Split) -> list[Row]:
     """List the ops of one block, forward and backward."""
-    rows, samples, tensor = Rows(split.dtype), split.samples, split.tensor
+    rows, samples, tensor = Rows(split.dtype, split.low), split.samples, split.tensor
     whole, hidden, sent = split.whole(shape), shape.hidden, split.slots(shape) * shape.hidden
     tokens, wide = shape.seq * samples, shape.feed_forward // tensor
     _attention_forward(rows, shape, samples, tensor, whole)
@@ -300,7 +311,7 @@ def head_rows(shape: Transformer, split: Split) -> list[Row]:
         rows.stream(op, "forward", kind, logits, read, write, words, HEAD, "fp32")
     rows.stream("loss", "backward", "pointwise", logits, 4, 4, words, HEAD, "fp32")
     rows.stream("logits from fp32", "backward", "copy", logits, 4, 2, words, HEAD, "fp32")
-    linear_backward(rows, "output", tokens, words, hidden, HEAD)
+    linear_backward(rows, "output", tokens, words, hidden, HEAD, wide=True)
     rows.stream("last norm", "backward", "norm", whole, 4, 2, hidden, HEAD)
     rows.stream("last norm, by weight", "backward", "reduction", whole, 4, 0, hidden, HEAD)
     return rows.rows
@@ -319,20 +330,23 @@ def embedding_rows(shape: Transformer, split: Split) -> list[Row]:
     return rows.rows
 
 
-def update_rows(parameters: float, tensors: float, *, clip: bool) -> list[Row]:
+def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "") -> list[Row]:
     """List the ops of Adam in mixed precision: gradients, moments and a copy of the parameters in fp32.
 
     Bytes are those of Megatron-LM's optimizer with apex kernels: unscale and check, norm and clip, fused Adam,
-    copy to the short format, zero the sums of gradients.
+    copy to the short format, zero the sums of gradients. ``low``: format that weights are quantised to once a
+    step, along rows and columns.
     """
     rows = Rows("fp32")
-    steps = [
+    steps: list[tuple[str, float, float]] = [
         ("gradient unscale, check", 4, 4),
         ("parameters to the short format", 4, 2),
         ("gradients to zero", 0, 4),
     ]
     if clip:
         steps += [("gradient norm", 4, 0), ("gradient clip", 4, 4)]
+    if low:
+        steps += [("weights quantised", 2, 2 * ITEM_BYTE[low])]
     for op, read, write in steps:
         kind = "reduction" if not write else "copy" if op.startswith("parameters") else "pointwise"
         rows.stream(op, "update", kind, parameters, read, write, parameters, UPDATE)

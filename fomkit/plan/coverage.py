@@ -94,6 +94,27 @@ def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str)
         raise FomkitError(where, f"the profile lists ops without a rule, which have no time: {listed}. {hint}")
 
 
+MOST_BOUNDED = 0.05
+"""Share of a step that ops may take which are priced by their traffic alone."""
+
+
+def check_bounded(timed: pd.DataFrame, bounded: tuple[str, ...], where: str) -> None:
+    """Raise where ops without a rule, of which the traffic stands for the time, are much of a step.
+
+    `timed`: with the columns op, time_s and count; `bounded`: their names.
+    """
+    spent = timed["time_s"] * timed["count"]
+    own = timed["op"].astype("str").isin(bounded)
+    share = float(spent[own].sum() / spent.sum())
+    if share > MOST_BOUNDED:
+        raise FomkitError(
+            where,
+            f"{share:.0%} of the step is ops without a rule ({', '.join(bounded)}), which take at least what "
+            f"they read and write, and may take more. Expected {MOST_BOUNDED:.0%} at most. Pass --allow-uncovered "
+            "to take that for their time.",
+        )
+
+
 class Spread(NamedTuple):
     """Standard deviations of ln(time) towards shorter and longer times."""
 

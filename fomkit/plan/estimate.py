@@ -25,7 +25,7 @@ from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precisi
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import TINY
-from fomkit.plan.coverage import UNPRICED, check_covered, check_work
+from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work
 from fomkit.plan.memory_of import Fit, fit_of, processor_notes, updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_at_once, runs_per_day
@@ -413,6 +413,8 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     machine = with_fresh_pages(with_host(machine, model), model, sizes)
     if not options.allow_uncovered and (model.unsupported or np.isnan(timed.time_s[0]).any()):
         check_covered(timed.table, model.unsupported, f"{model.name} on {machine.name}")
+    if model.bounded and not options.allow_uncovered:
+        check_bounded(timed.table, model.bounded, f"{model.name} on {machine.name}")
     step = roll_up_step(timed.rows, machine, options.interval)
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, sqrt
@@ -14,6 +14,7 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
+from fomkit.ops.precision import choose_formats
 from fomkit.parallel.job import check_layout, describe_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.parallel.traffic import Bucket, waited
@@ -28,7 +29,8 @@ Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
 SMALL_LOSS = 0.05
 """Share of the ideal rate whose loss is not called a limit."""
-_FORMATS = {None: "bf16", "bf16": "bf16", "mixed": "fp16"}
+_LOW = ("fp8", "mxfp8", "nvfp4")
+_FORMATS: Mapping[str | None, str] = {None: "bf16", "bf16": "bf16", "mixed": "fp16", **dict.fromkeys(_LOW, "bf16")}
 
 
 class Stepper(Protocol):
@@ -164,12 +166,16 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
         raise FomkitError(model.name, "has no batch norm. Leave sync_norm out.")
     if options.precision not in _FORMATS:
         raise FomkitError(
-            model.name, f"precision {options.precision} is not modelled for it. Take bf16, or mixed for fp16."
-        )
+            model.name, f"precision {options.precision} is not modelled for it. Take bf16, {', '.join(_LOW)}, or "
+            "mixed for fp16.",
+        )  # fmt: skip
+    low = options.precision if options.precision in _LOW else ""
+    if low:
+        choose_formats(low, "", machine)  # raises where the machine has no such arithmetic
     sizes = choose_sizes(model, options.sizes)
     shape = replace(model.transformer, seq=sizes.get("seq", model.transformer.seq))
     return TransformerStep(
-        replace(model, transformer=shape), machine, layout, network, _FORMATS[options.precision]
+        replace(model, transformer=shape), machine, layout, network, _FORMATS[options.precision], low
     )
 
 

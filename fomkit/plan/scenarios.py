@@ -16,7 +16,7 @@ from fomkit.core.model import OF_A_RUN
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
-from fomkit.plan.coverage import TABLES, Uses, check_covered, check_work, uses_of
+from fomkit.plan.coverage import TABLES, Uses, check_bounded, check_covered, check_work, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
@@ -377,7 +377,10 @@ def _check(study: Study, timed: Timed) -> None:
     lacking = np.isnan(timed.times[0]).any(0)
     at = int(lacking.argmax())
     priced = study.step.rows.assign(time_s=timed.times[0, :, at], count=timed.executions[:, at])
-    check_covered(priced, study.model.unsupported, f"{study.model.name} on {study.machine.name}")
+    where = f"{study.model.name} on {study.machine.name}"
+    check_covered(priced, study.model.unsupported, where)
+    if study.model.bounded:
+        check_bounded(priced, study.model.bounded, where)
 
 
 def columns_of(model: ModelProfile, machine: Machine) -> frozenset[str]:

@@ -173,13 +173,15 @@ def _once(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found
 class TransformerPlan:
     """What the layouts of a transformer on one machine share, whatever the number of its blocks.
 
-    `dtype`: of products and activations; `where`: as messages name it.
+    `dtype`: of products and activations; `low`: of linear layers in blocks, "" = the same; `where`: as messages
+    name it.
     """
 
     shape: Transformer
     network: Network
     dtype: str
     where: str
+    low: str = ""
     _pieces: dict[tuple[transformer.Split, float | None], Pieces] = field(default_factory=dict, repr=False)
     _stages: dict[tuple[object, ...], Stage] = field(default_factory=dict, repr=False)
     _updates: dict[tuple[float, float, bool], Timed] = field(default_factory=dict, repr=False)
@@ -198,13 +200,13 @@ class TransformerPlan:
     def _uses(self) -> Uses:
         return uses_of(self.machine)
 
-    def _timed(self, rows: list[transformer.Row], fraction: float | None = None) -> pd.DataFrame:
+    def _timed(self, rows: list[transformer.Row]) -> pd.DataFrame:
         timed = add_times(add_costs(transformer.as_table(rows)), self.machine, interval=self.network.level)
         check_covered(timed, (), self.where)
-        return timed if fraction is None else _stated_attention(timed, self.machine, fraction, self.network.level)
+        return timed
 
     def _split(self, layout: Layout, samples: int) -> transformer.Split:
-        return transformer.Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert)
+        return transformer.Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert, self.low)
 
     def pieces(self, layout: Layout, samples: int) -> Pieces:
         """Time a block and both ends for a microbatch of so many samples."""
@@ -216,13 +218,17 @@ class TransformerPlan:
                 transformer.embedding_rows(self.shape, split),
                 transformer.head_rows(self.shape, split),
             )
-            timed, ends = (
-                self._timed([row for own in rows for row in own], fraction),
-                np.cumsum([0, *map(len, rows)]),
-            )
+            timed, ends = self._timed([row for own in rows for row in own]), np.cumsum([0, *map(len, rows)])
             return Pieces(*(Work(timed.iloc[first:last]) for first, last in pairwise(ends.tolist())))
 
-        return _once(self._pieces, (split, fraction), timed)
+        def stated(plain: Pieces, fraction: float) -> Pieces:
+            block = _stated_attention(plain.block.table, self.machine, fraction, self.network.level)
+            return plain._replace(block=Work(block))
+
+        plain = _once(self._pieces, (split, None), timed)
+        if fraction is None:
+            return plain
+        return _once(self._pieces, (split, fraction), lambda: stated(plain, fraction))
 
     def _span(self, parts: Sequence[tuple[Work, Array]]) -> Span:
         value, low, high = device_times(_added(parts), self._uses, self.network.level)[:, 0].tolist()
@@ -246,7 +252,7 @@ class TransformerPlan:
     def stage(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
         """Time so many blocks of a stage, with the words, the head or both beside them."""
         key = (self._split(layout, samples), layout.attention_peak_fraction, layout.recompute, layout.launch,
-               blocks, ends)  # fmt: skip
+               layout.tensor_overlap, blocks, ends)  # fmt: skip
         return _once(self._stages, key, lambda: self._staged(layout, samples, blocks, ends))
 
     def _staged(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
@@ -279,7 +285,7 @@ class TransformerPlan:
         """Time the update of so many parameters [s], and give it by time source."""
 
         def timed() -> Timed:
-            work = Work(self._timed(transformer.update_rows(parameters, tensors, clip=clip)))
+            work = Work(self._timed(transformer.update_rows(parameters, tensors, clip=clip, low=self.low)))
             runs = work.runs("none")
             return self._span([(work, runs)]), work.by_source(runs)
 
@@ -287,11 +293,11 @@ class TransformerPlan:
 
     def block_sent(self, layout: Layout) -> list[Sent]:
         """List what a device sends in one block of a microbatch."""
-        sequence = layout.sequence
+        how = {"sequence": layout.sequence, "overlap": layout.tensor_overlap}
         experts = traffic.experts_sent() if self.shape.experts else []
-        going = [*traffic.forward_sent(sequence=sequence), *experts]
+        going = [*traffic.forward_sent(**how), *experts]
         going *= 2 if layout.recompute == "full" else 1
-        back = traffic.backward_sent(sequence=sequence, experts=bool(experts))
+        back = traffic.backward_sent(**how, experts=bool(experts))
         return [*going, *back, *experts]
 
     def stream_byte(self, samples: int) -> float:

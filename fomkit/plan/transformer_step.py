@@ -12,7 +12,7 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile, Transformer
 from fomkit.core.units import format_quantity
-from fomkit.ops.precision import Formats
+from fomkit.ops.precision import FORMATS, Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import job, step, traffic
 from fomkit.parallel.job import microbatches_of
@@ -39,7 +39,7 @@ class TransformerStep:
     """A layout of a transformer on a machine, at any number of devices and samples."""
 
     def __init__(
-        self, model: ModelProfile, machine: Machine, layout: Layout, network: Network, dtype: str
+        self, model: ModelProfile, machine: Machine, layout: Layout, network: Network, dtype: str, low: str = ""
     ) -> None:
         if model.transformer is None:
             raise FomkitError(model.name, "is no transformer by its sizes. Give it a 'transformer' block.")
@@ -48,12 +48,12 @@ class TransformerStep:
         where, one = f"{model.name} on {machine.name}", replace(self.shape, blocks=1)
         # Machines that differ share a table of timings: a changed device, other links.
         of_machine = (machine.device, machine.links, machine.node_devices, machine.host_op_s, machine.excluded)
-        name = f"transformer {one} {dtype} {network.level} {network.channel} {of_machine} {where}"
+        name = f"transformer {one} {dtype} {low} {network.level} {network.channel} {of_machine} {where}"
         known: dict[str, TransformerPlan] = cached(machine.timings, machine.fits, "plans of transformers", dict)
         if name not in known:
             while len(known) >= PLANS:
                 known.pop(next(iter(known)))
-            known[name] = TransformerPlan(one, network, dtype, where)
+            known[name] = TransformerPlan(one, network, dtype, where, low)
         self.plan = known[name]
         self.network = self.plan.network
         check_split(self.shape, layout.tensor, sequence=layout.sequence)
@@ -65,7 +65,7 @@ class TransformerStep:
             )  # fmt: skip
 
     def on(self, machine: Machine) -> TransformerStep:
-        """Give the same on a machine that differs in links only; what one device does is shared."""
+        """Give the same on a machine that differs in its links or its host; what one device does is shared."""
         found = copy(self)
         found.network = replace(self.network, machine=machine)
         found.plan = replace(self.plan, network=found.network, _stages={})
@@ -230,7 +230,7 @@ class TransformerStep:
             memory_byte=self.memory_byte(micro, count, replicas),
             coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES if beside.input_s is None else (),
-            precision=self.plan.dtype, notes=(*self.notes, *self._host_notes(stages[slowest])),
+            precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *self._host_notes(stages[slowest])),
         )  # fmt: skip
 
     def one_device(self, devices: int, samples: int) -> OneDevice:
@@ -238,7 +238,10 @@ class TransformerStep:
         micro, _ = self._schedule(samples, self.layout.replicas(devices))
         ends = (WORDS,) if self.layout.pipeline > 1 else (WORDS, HEAD)
         ops = self.plan.stage_ops(self.layout, micro, self.shape.blocks // self.layout.pipeline, ends)
-        return OneDevice(ops, Formats(self.plan.dtype, message=NARROW.format(self.plan.dtype)))
+        low, message = self.plan.low, NARROW.format(self.plan.dtype)
+        return OneDevice(
+            ops, Formats(low or self.plan.dtype, message=f"{FORMATS[low].message}; {message}" if low else message)
+        )
 
     def _host_notes(self, stage: Stage) -> list[str]:
         host = self.plan.host_op_s

@@ -255,6 +255,12 @@ class Network:
         found = links.total(outside, *(self._inside(stage, message_byte, group.inner) for stage in stages))
         return found._replace(way=f"in stages, {group.inner} inside each of {group.outer} nodes")
 
+    def _both_tiers(self, message_byte: float, group: Group) -> Taken:
+        """Give an exchange of all with all whose parts inside a node and between nodes go at the same time."""
+        outside = self._ring("system", "all_to_all", message_byte, group.outer)
+        inside = self._inside("all_to_all", message_byte / group.outer, group.inner)
+        return max(outside, inside)._replace(way=f"{group.inner} inside each of {group.outer} nodes, beside")
+
     def _best(self, collective: Collective, message_byte: float, group: Group) -> Taken:
         if group.outer == 1:
             return self._inside(collective, message_byte, group.ranks)
@@ -263,6 +269,8 @@ class Network:
             ways.append(self._tree(message_byte, group))
         if collective in ("all_reduce", "all_gather", "reduce_scatter") and group.inner > 1:
             ways.append(self._staged(collective, message_byte, group))
+        if collective == "all_to_all" and group.inner > 1:
+            ways.append(self._both_tiers(message_byte, group))
         return min(ways)
 
     def _in_stages(self, collective: Collective, message_byte: float, group: Group) -> Taken:

@@ -352,6 +352,7 @@ class ModelRecord(Record):
     transformer: TransformerRecord | None = None
     measured: MeasuredRecord | None = None
     unsupported: list[str] = []
+    bounded: list[str] = []
     missing: list[str] = []
     excludes: list[str] = []
     derived: list[PassGroup] = []

@@ -30,6 +30,7 @@ from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.merits import merit_notes, merit_scores
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
+from fomkit.validation.published_steps import CHOSEN, step_scores
 from fomkit.validation.scores import (
     Cases,
     Level,
@@ -321,6 +322,7 @@ def _data_notes(full: bool) -> tuple[str, ...]:
         f"{DENSE}: a layer is the BLAS product of its weights as they lie with the batch; the paper does not say "
         "how they lie. Of AlexNet's FC7 at batch 64 DeepBench's time on the same board is 1.15 times as long, and "
         "1.5 times where the weights are transposed: closer than two sources no prediction can be.",
+        CHOSEN,
         "The routing of mixtures of experts (getitem, setitem, count) depends on data and is not predicted.",
     )
 
@@ -369,7 +371,7 @@ def validate(
     apart = [*bare, *deepbench_scores.table_scores()] if sheets is None else []
     merits = [*merit_scores(found, folder, level)]
     layers = [*dense_layer_scores(level), *deepbench_scores.piece_scores(level)] if sheets is None else []
-    layers += vision_scores(level) if sheets is None else []
+    layers += [*vision_scores(level), *step_scores(level)] if sheets is None else []
     lines = (*scored.lines, *apart, *layers, *found.scores, *merits, *pooled)
     published = tuple(megatron_figures(level))
     scored_lines = (*lines, *megatron_scores([*published], level))

@@ -25,6 +25,7 @@ from fomkit.frontends.lowering.calls import (
     arrays_in,
     copy,
     each,
+    for_each,
     generate,
     on_rows,
     other,
@@ -133,6 +134,22 @@ def gemm_of(left: str, right: str) -> Rule:
     return rule
 
 
+def grouped(call: Call) -> list[Work]:
+    """Rule of products of groups of rows, whose ends depend on data: as many equal groups.
+
+    Two factors of two axes are summed over the rows of a group, which is the weights' gradient.
+    """
+    left, right = call.array("self"), call.array("mat2")
+    groups = (call.array("offs") if call.arguments.get("offs") else left).shape[0]
+    m, k = left.shape[-2:]
+    sizes: Dimensions = {"b": groups, "m": m, "n": right.shape[-1], "k": k}
+    rows = "k" if len(left.shape) == len(right.shape) == 2 else "m" if len(left.shape) == 2 else "n"
+    if not len(left.shape) == len(right.shape) == 3:
+        sizes[rows] = -(-int(sizes[rows]) // groups)
+    turned = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
+    return [Work("gemm", {**sizes, **turned}, left.dtype)]
+
+
 def _as_column(vector: Array) -> Array:
     (length,), (step,) = vector.shape, vector.stride
     return Array((length, 1), (step, 1), vector.dtype, vector.item_byte, vector.storage, vector.offset)
@@ -194,20 +211,6 @@ def trilinear(call: Call) -> list[Work]:
     between = [1 if axis in early else max(shapes[0][axis], shapes[1][axis]) for axis in range(axes)]
     products = (_contraction(shapes[0], shapes[1], early), _contraction(between, shapes[2], summed - early))
     return [Work("gemm", dimensions, arrays[0].dtype) for dimensions in products]
-
-
-def for_each(kind: str) -> Rule:
-    """Make the rule of an op on a list of tensors, which is one kernel for all of them."""
-
-    def rule(call: Call) -> list[Work]:
-        tensors = list(arrays_in([call.arguments["self"]]))
-        read = list(arrays_in(call.arguments.values()))
-        numel = sum(array.numel for array in tensors)
-        row = numel // len(tensors) if kind == "reduction" else 0
-        found = traffic(numel, read, tensors if call.op.endswith("_") else call.results, row=row)
-        return [Work(kind, {**found, "inputs": len(read) // len(tensors)}, tensors[0].dtype)]
-
-    return rule
 
 
 def copy_into(call: Call) -> list[Work]:
@@ -338,7 +341,7 @@ PRODUCTS: Mapping[str, Rule] = {
     "bmm": gemm_of("self", "mat2"), "baddbmm": gemm_of("batch1", "batch2"), "addbmm": gemm_of("batch1", "batch2"),
     "_scaled_mm": gemm_of("self", "mat2"), "_int_mm": gemm_of("self", "mat2"), "mv": matrix_vector_of("self"),
     "addmv": matrix_vector_of("mat"), "dot": dot, "vdot": dot, "linear": linear, "_trilinear": trilinear,
-    "convolution": convolution, "convolution_backward": convolution_backward,
+    "convolution": convolution, "convolution_backward": convolution_backward, "_grouped_mm": grouped,
 }  # fmt: skip
 """Matrix products and convolutions: their arguments tell the whole work, whatever the result."""
 
@@ -376,9 +379,9 @@ RULES: Mapping[str, Rule | None] = {
     **each(scatter, """index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill scatter
         scatter_add scatter_reduce"""),
     # reductions and losses
-    **each(reduction, """sum mean prod amax amin max min aminmax argmax argmin all any count_nonzero std std_mean
-        var var_mean norm linalg_vector_norm nansum logsumexp trace dist mse_loss smooth_l1_loss huber_loss
-        soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits multi_margin_loss
+    **each(reduction, """sum mean prod amax amin max min aminmax argmax argmin all any count_nonzero _is_all_true
+        std std_mean var var_mean norm linalg_vector_norm nansum logsumexp trace dist mse_loss smooth_l1_loss
+        huber_loss soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits multi_margin_loss
         multilabel_margin_loss_forward"""),
     "nll_loss_forward": picked_loss, "nll_loss2d_forward": picked_loss,
     "nll_loss_backward": picked_loss_backward, "nll_loss2d_backward": picked_loss_backward,
@@ -412,8 +415,9 @@ RULES: Mapping[str, Rule | None] = {
         cauchy_"""),
     # work with no formula of its own
     **each(other, """sort topk kthvalue median nanmedian mode cumsum cumprod cummax cummin logcumsumexp
-        searchsorted bucketize bincount histc multinomial grid_sampler_2d grid_sampler_2d_backward grid_sampler_3d
-        grid_sampler_3d_backward max_unpool2d max_unpool3d masked_scatter _amp_update_scale"""),
+        searchsorted bucketize nonzero _fft_r2c _fft_c2r _fft_c2c bincount histc multinomial grid_sampler_2d
+        grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward max_unpool2d max_unpool3d masked_scatter
+        _amp_update_scale"""),
     # no work: the tensor's description changes, or memory is set aside
     **each(None, """detach alias lift lift_fresh _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes
         unsafe_chunk t transpose squeeze unsqueeze as_strided set resize resize_as empty empty_like empty_strided
@@ -427,10 +431,16 @@ RULES: Mapping[str, Rule | None] = {
 def find_rule(op: str) -> tuple[bool, Rule | None]:
     """Look an op up: whether the table knows it, and its rule (None: it does no work).
 
-    >>> find_rule("aten::detach"), find_rule("aten::_fft_r2c")
-    ((True, None), (False, None))
+    What processes send each other is no work of a device: a layout prices it.
+
+    >>> find_rule("aten::detach"), find_rule("aten::_cholesky_solve_helper"), find_rule("c10d::allreduce_")
+    ((True, None), (False, None), (True, None))
     """
     library, _, name = op.partition("::")
+    if library in ("c10d", "_c10d_functional"):
+        return True, None
+    if library == "fsdp":
+        return True, copy
     if library != "aten":
         return False, None
     for spelling in (name, name.removesuffix("_")):

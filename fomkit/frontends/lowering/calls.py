@@ -316,6 +316,20 @@ upsample = _moving("pointwise", larger_side=True)
 """Rule of interpolation, forward and back: as many operations as elements on the larger side."""
 
 
+def for_each(kind: str) -> Rule:
+    """Make the rule of an op on a list of tensors, which is one kernel for all of them."""
+
+    def rule(call: Call) -> list[Work]:
+        tensors = list(arrays_in([call.arguments["self"]]))
+        read = list(arrays_in(call.arguments.values()))
+        numel = sum(array.numel for array in tensors)
+        row = numel // len(tensors) if kind == "reduction" else 0
+        found = traffic(numel, read, tensors if call.op.endswith("_") else call.results, row=row)
+        return [Work(kind, {**found, "inputs": len(read) // len(tensors)}, tensors[0].dtype)]
+
+    return rule
+
+
 def reduction(call: Call) -> list[Work]:
     """Rule of sums, means, extrema and losses: all elements in, few out."""
     numel, results = most_elements(call.read), most_elements(call.written)

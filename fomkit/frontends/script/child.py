@@ -55,6 +55,8 @@ class Watch(Protocol[T]):
 class FrameworkCapture(Generic[T]):
     """How one framework's programs are taken.
 
+    `around`: what a program of that path runs in.
+
     `watch`: the test tells the user's own source from libraries'.
     `draft`: the last one is "" where it did not.
     `trains`: what a program is expected to train by, for messages.
@@ -63,6 +65,7 @@ class FrameworkCapture(Generic[T]):
     watch: Callable[[Callable[[str], bool], Callable[..., None]], Watch[T]]
     draft: Callable[[T, dict[str, Any], str], Draft]
     trains: str
+    around: Callable[[Path], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
 
 
 def run_program(path: Path, arguments: Sequence[str]) -> None:
@@ -113,7 +116,7 @@ def _ended(
         explained = explain_exception(error, where, path, f", {when}")
         if isinstance(error, SyntaxError | FomkitError):
             return explained
-        wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip"))
+        wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip", "accelerator"))
         hint = " It is run on the CPU: let it take that where there is no accelerator." if wants else ""
         return FomkitError(explained.where, f"{explained.what.rstrip('.')}.{hint}")
     if watch.rounds:
@@ -147,7 +150,7 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
     """Run the program, and tell of one that was not stopped."""
     error, path = None, Path(request["path"])
     try:
-        with watch.watch():
+        with framework.around(path), watch.watch():
             run_program(path, request["arguments"])
     except BaseException as raised:  # the program may raise anything, SystemExit too; the parent tells it
         error = raised

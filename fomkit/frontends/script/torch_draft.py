@@ -14,6 +14,7 @@ from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.run_length import RunLength
+from fomkit.frontends.script.torch_processes import one_process, parallel_notes
 from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
 from fomkit.frontends.script.torch_steps import StepWatch, Taken, named_by_batch
 from fomkit.frontends.sizes import NoExpression
@@ -88,6 +89,7 @@ def _run_notes(taken: Taken, batch: int | None, read_from: str, ops: list[Traced
         yield f"batch {batch} ({read_from}); other sizes by the program's own steps at {why}"
     if batch is not None and (doubt := _doubt(taken)):
         yield doubt
+    yield from parallel_notes(taken.seen.models.values())
     yield from difference_notes(taken.works, taken.place)
     yield from _length_notes(taken)
     if _accumulates(taken):
@@ -169,11 +171,11 @@ def draft_script(taken: Taken, request: dict[str, Any], partial: str = "") -> Dr
         parameters_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         train_samples=length.train_samples, validation_samples=length.validation_samples,
         last_batch=facts.last_batch, epochs=length.epochs, optimizer=taken.step.optimizer,
-        unsupported=taken.step.listed_unsupported,
-        notes=[*([f"partial: {partial}"] if partial else []), taken.step.shares, *notes],
+        unsupported=taken.step.listed_unsupported, bounded=sorted(taken.step.bounded),
+        notes=[*([f"partial: {partial}"] if partial else []), taken.step.shares, *taken.step.of_bounds, *notes],
     )  # fmt: skip
 
 
 def main() -> None:
     """Run one request."""
-    run_script(FrameworkCapture(StepWatch, draft_script, "a torch.optim optimizer"))
+    run_script(FrameworkCapture(StepWatch, draft_script, "a torch.optim optimizer", one_process))

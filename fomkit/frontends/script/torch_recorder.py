@@ -23,10 +23,10 @@ from fomkit.frontends.drafting import replaced
 from fomkit.frontends.layers import LayerLog, Scope
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines
-from fomkit.frontends.step import Step
+from fomkit.frontends.step import Step, Update
 from fomkit.frontends.torch.calls import tensors_of
 from fomkit.frontends.torch.modes import CallWatcher, watch_modules, watch_sync_norms
-from fomkit.frontends.torch.order import layer_rows, trace_update, watch_layers
+from fomkit.frontends.torch.order import has_formula, layer_rows, trace_update, watch_layers
 from fomkit.frontends.torch.recorder import Recorder
 
 
@@ -315,8 +315,11 @@ class Recording:
         return before
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take note of a step that an optimizer just made."""
+        """Take note of a step that an optimizer just made; one without a formula was recorded as it ran."""
         update = trace_update(optimizer, {})
+        if not has_formula(optimizer):
+            name = type(optimizer).__name__
+            update = Update(notes=[f"optimizer: the update is what {name}'s own code ran, op by op"])
         line = self._code.of(sys._getframe(1))
         for row in update.rows if line else ():
             row.lines = {line: 1}

@@ -35,6 +35,7 @@ from fomkit.frontends.script.torch_recorder import (
 from fomkit.frontends.sizes import NoExpression, name_sizes
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
+from fomkit.frontends.torch.order import has_formula
 from fomkit.frontends.torch.profile import watch_backward
 
 _TRIES = 5
@@ -299,12 +300,12 @@ class StepWatch:
             self._now.close()
             self._now = self._record()
 
-    def _before(self, _optimizer: Any, args: Any, kwargs: Any) -> Any:
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         self._depth += 1
         if self._depth > 1 or self._now is None:
             return None
-        now = self._now
-        now.pause(True)
+        now, is_known = self._now, has_formula(optimizer)
+        now.pause(is_known)
 
         def watched(closure: Any) -> Any:
             def run(*given: Any, **named: Any) -> Any:
@@ -313,7 +314,7 @@ class StepWatch:
                 try:
                     return closure(*given, **named)
                 finally:
-                    now.pause(True)
+                    now.pause(is_known)
 
             return run if callable(closure) else closure
 

@@ -266,6 +266,11 @@ RULES: Mapping[type, Callable[[Group], str]] = {
 """Optimizers with a cost formula, by exact class: a subclass may do anything in its step."""
 
 
+def has_formula(optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether an update is known by its optimizer's class; another one is what its own code does."""
+    return type(optimizer) in RULES
+
+
 def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
     """Give the optimizer of the shape-only model: the one given, or what the given function makes."""
     if given is None:
@@ -355,7 +360,10 @@ def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int
     rule_of = RULES.get(type(optimizer))
     if rule_of is None:
         known = ", ".join(rule.__name__ for rule in RULES)
-        hint = f"the update of {name} is not counted: only torch.optim's own {known} have a formula"
+        hint = (
+            f"the update of {name} is not counted: only torch.optim's own {known} have a formula. A training "
+            "program that runs it (--script) shows its ops"
+        )
         return Update([], f"optimizer {name}", [hint])
     return _groups_rows(with_gradients(optimizer, stand_ins), rule_of, f"{name}.step")
 

@@ -20,7 +20,7 @@ from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.frontends.model_file import CodeLines
 from fomkit.frontends.step import Step, Update
-from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id, tensors_of
+from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, has_bound, storage_id, tensors_of
 from fomkit.frontends.torch.order import Line, OrderLog
 
 _KEYS = count()
@@ -162,7 +162,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     `ops`: in order; a row found at the call stands where its first op ran.
     `states`: ops seen, by state: priced, zero_work, unsupported.
-    `unsupported`: ops without a rule, by name.
+    `unsupported`, `bounded`: ops without a rule, by name; of the latter their traffic is recorded.
     `recomputed`: forward ops that ran again in the backward pass (activation checkpointing).
     `notes`: what the watchers of calls had to say, each once.
     `between`: the pass of what runs outside calls and outside the backward pass.
@@ -185,6 +185,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.ops: list[TracedOp] = []
         self.states: Counter[str] = Counter()
         self.unsupported: Counter[str] = Counter()
+        self.bounded: Counter[str] = Counter()
         self.recomputed = 0
         self.notes: list[str] = []
         self.in_backward = False
@@ -226,13 +227,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = func(*args, **kwargs)
-            self.states[facts.state] += 1
+            rule = calls.other if facts.state == "unsupported" and has_bound(facts.name) else facts.rule
+            self.states["priced" if rule else facts.state] += 1
             rows: list[TracedOp] = []
             if facts.state == "unsupported":
-                self.unsupported[facts.name] += 1
-            elif facts.rule is not None:
+                (self.bounded if rule else self.unsupported)[facts.name] += 1
+            if rule is not None:
                 call = describe_call(facts, args, kwargs, results)
-                rows = self._record(call, facts.rule)
+                rows = self._record(call, rule)
                 if self.layers is not None and len(running) > 1 and not self.in_backward:
                     self.layers.note_op(call, self.stack.top)
             self.order.note(rows, results, *self._where())
@@ -342,7 +344,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for op in self.ops:
             self.places[id(op)] = len(found)
             found += calls.split_gradients(op)
-        return Step(found, self.states, self.unsupported, {}, notes)
+        return Step(found, self.states, self.unsupported, {}, notes, bounded=self.bounded)
 
     def with_update(self, step: Step, update: Update, lines: Iterable[Line], layers: Iterable[TracedOp]) -> Step:
         """Put the update, and then the layers, behind the ops of a finished step; the lines are its order."""
