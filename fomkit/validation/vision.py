@@ -13,6 +13,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span
 from fomkit.ops.tables import column_names
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.step import roll_up_step
+from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.foreign import read_columns
@@ -69,7 +70,7 @@ def predicted_steps(level: float = DEFAULT_LEVEL) -> Iterator[tuple[str, Step]]:
                          ("model", "family", "machine"), ("seen", "step_s"))  # fmt: skip
     ops = _read_ops()
     for machine, rows in steps.groupby("machine", sort=False):
-        known = without_timings(load_machine(str(machine)))
+        known = with_fits(without_timings(load_machine(str(machine))))
         own = ops[ops["model"].isin(rows["model"])]
         timed = predict_ops(own.drop(columns="model"), known, interval=level).ops
         of_model = dict(iter(timed.groupby(own["model"], sort=False)))
