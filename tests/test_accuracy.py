@@ -14,7 +14,7 @@ from terminal import in_this_process
 from fomkit.core.interval import Span
 from fomkit.output.accuracy import accuracy_page, chapter
 from fomkit.profiles.locate import shipped_folder
-from fomkit.validation import deepbench_scores as ops
+from fomkit.validation import deepbench_scores as ops, vision
 from fomkit.validation import merits, validate
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.neusight import FACTS, OTHER, OWN, Outcome, compare_labels
@@ -23,7 +23,7 @@ from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, rea
 VALIDATION = shipped_folder("validation")
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
 SETS = {ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME, OWN, OTHER, FACTS,
-        merits.NAME, validate.NAME, validate.POOLED}  # fmt: skip
+        merits.NAME, validate.NAME, validate.POOLED, vision.NAME}  # fmt: skip
 
 
 def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] = ()) -> dict[str, Any]:
@@ -59,6 +59,7 @@ def test_every_set_has_its_text_and_its_chapter() -> None:
     [
         ({validate.NAME}, lambda: content_of((), tuple(validate.megatron_figures()))),
         ({ops.NAME}, lambda: content_of(ops.dense_layer_scores())),
+        ({vision.NAME}, lambda: content_of(vision.vision_scores())),
         ({ops.BEFORE, ops.AFTER}, lambda: content_of(ops.piece_scores(0.8))),
         pytest.param({OWN, OTHER, FACTS, merits.NAME}, lambda: content_of(label_lines()), marks=pytest.mark.slow),
         pytest.param({ops.TABLES}, lambda: content_of(ops.table_scores()), marks=pytest.mark.slow),
