@@ -14,8 +14,8 @@ from terminal import in_this_process
 from fomkit.core.interval import Span
 from fomkit.output.accuracy import accuracy_page, chapter
 from fomkit.profiles.locate import shipped_folder
-from fomkit.validation import deepbench_scores as ops, vision
-from fomkit.validation import merits, validate
+from fomkit.validation import deepbench_scores as ops
+from fomkit.validation import merits, validate, vision
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.neusight import FACTS, OTHER, OWN, Outcome, compare_labels
 from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, read_aims, score
