@@ -15,14 +15,14 @@ from fomkit.core.interval import Span
 from fomkit.output.docs import accuracy_page, chapter
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores as ops
-from fomkit.validation import merits, published_steps, validate
+from fomkit.validation import merits, published_steps, validate, vision
 from fomkit.validation.neusight import FACTS, OTHER, OWN, Outcome
 from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, read_aims, score
 
 VALIDATION = shipped_folder("validation")
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
 SETS = {*published_steps.SETS, ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME,
-        OWN, OTHER, FACTS, merits.NAME, validate.NAME, validate.POOLED}  # fmt: skip
+        OWN, OTHER, FACTS, merits.NAME, validate.NAME, validate.POOLED, vision.NAME}  # fmt: skip
 
 
 def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] = ()) -> dict[str, Any]:
@@ -51,6 +51,7 @@ def test_every_set_has_its_text_and_its_chapter() -> None:
     [
         ({validate.NAME}, lambda: content_of((), tuple(validate.megatron_figures()))),
         ({ops.NAME}, lambda: content_of(ops.dense_layer_scores())),
+        ({vision.NAME}, lambda: content_of(vision.vision_scores())),
         ({ops.BEFORE, ops.AFTER}, lambda: content_of(ops.piece_scores(0.8))),
         pytest.param(
             {*published_steps.SETS}, lambda: content_of(published_steps.step_scores()), marks=pytest.mark.slow

@@ -42,7 +42,7 @@ def seconds(board: Machine, *rows: dict[str, Any]) -> np.ndarray:
 
 
 def image_byte(row: dict[str, Any]) -> float:
-    return 2 * row["batch"] * row["height"] * row["width"] * (row["in_channels"] + row["out_channels"])
+    return float(2 * row["batch"] * row["height"] * row["width"] * (row["in_channels"] + row["out_channels"]))
 
 
 def test_a_large_convolution_reaches_the_peak_of_an_engine_that_is_held_back(board: Machine) -> None:
