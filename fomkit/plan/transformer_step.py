@@ -238,7 +238,8 @@ class TransformerStep:
         micro, _ = self._schedule(samples, self.layout.replicas(devices))
         ends = (WORDS,) if self.layout.pipeline > 1 else (WORDS, HEAD)
         ops = self.plan.stage_ops(self.layout, micro, self.shape.blocks // self.layout.pipeline, ends)
-        return OneDevice(ops, Formats(self.plan.dtype, message=NARROW.format(self.plan.dtype)))
+        formats = Formats(self.plan.dtype, message=NARROW.format(self.plan.dtype))
+        return OneDevice(ops, formats, self.plan.machine)
 
     def _host_notes(self, stage: Stage) -> list[str]:
         host = self.plan.host_op_s
