@@ -287,5 +287,11 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
         step_time=step,
         run_time=run,
         unit_per_day=estimated_per_day(model, machine, run, estimate.scope, estimate.runs_at_once),
-        detail=Detail(ops=ops, coverage=partial(coverage, ops), deviations=deviations, fit=UNKNOWN_FIT),
+        detail=Detail(
+            fitted=estimate.fitted,
+            ops=ops,
+            coverage=partial(coverage, ops),
+            deviations=deviations,
+            fit=UNKNOWN_FIT,
+        ),
     )

@@ -37,7 +37,7 @@ from fomkit.prediction.donors import original
 from fomkit.prediction.estimates import cached, repeated
 from fomkit.prediction.exact import is_measured
 from fomkit.prediction.monotone import SIDES
-from fomkit.profiles.evidence import with_fits
+from fomkit.profiles.evidence import with_fits, without_implausible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +150,7 @@ class Estimate(Shown):
 
     `step_time`, `run_time`: the roll-up, term by term.
     `unit_per_day`: None where the profile does not say what a run is.
-    `detail`: what the properties ``ops``, ``coverage``, ``deviations`` and ``fit`` give.
+    `detail`: what the properties ``fitted``, ``ops``, ``coverage``, ``deviations`` and ``fit`` give.
     `job`: the step of a run on several devices, whose ops are those of one microbatch on one; None on one device.
     """
 
@@ -171,6 +171,11 @@ class Estimate(Shown):
         """The ops as arrays, of an estimate that `estimate` made."""
         timed: TimedStep = self.detail["timed"]
         return timed
+
+    @property
+    def fitted(self) -> Machine:
+        """The machine with the fits of its timings, by which its ops were priced."""
+        return cast("Machine", self.detail["fitted"])
 
     @property
     def ops(self) -> pd.DataFrame:
@@ -400,7 +405,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
 
     Raises FomkitError when work has no time, the batch cannot be had, or the scope is not stated.
     """
-    machine = with_fits(machine)
+    machine = without_implausible(machine)
     sizes = choose_sizes(model, options.wanted_sizes)
     framework, dtypes = model.traced_with.get("framework", ""), [peak.dtype for peak in machine.device.peaks]
     formats = cached(machine.timings, model.ops, f"formats {options.precision} {framework} {dtypes}",
@@ -408,7 +413,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     scope = choose_scope([machine], options.scope)
     at_once = runs_at_once(model, machine, scope)
     traced, model = model, updated_as_there(model, machine)
-    fitted = machine
+    fitted = with_fits(machine)
     timed = _timed(model, fitted, sizes, formats, options.interval)
     machine = with_fresh_pages(with_host(machine, model), model, sizes)
     if not options.allow_uncovered and (model.unsupported or np.isnan(timed.time_s[0]).any()):
@@ -418,20 +423,10 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     step = roll_up_step(timed.rows, machine, options.interval)
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
-    detail = Detail(timed=timed, ops=partial(getattr, timed, "table"), coverage=timed.coverage,
+    detail = Detail(timed=timed, fitted=fitted, ops=partial(getattr, timed, "table"), coverage=timed.coverage,
                     fit=partial(fit_of, model, machine, sizes, formats))  # fmt: skip
-    found = Estimate(
-        model=model,
-        machine=machine,
-        sizes=sizes,
-        scope=scope,
-        runs_at_once=at_once,
-        step_time=step,
-        run_time=run,
-        unit_per_day=estimated_per_day(model, machine, run, scope, at_once),
-        formats=formats,
-        detail=detail,
-    )
+    per_day = estimated_per_day(model, machine, run, scope, at_once)
+    found = Estimate(model, machine, sizes, scope, at_once, step, run, per_day, formats, detail)
     detail.made["deviations"] = partial(_all_deviations, found, traced, fitted, options)
     return found
 

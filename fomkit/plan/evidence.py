@@ -132,7 +132,7 @@ def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float
 
 def _longest(estimated: Estimate, top: int) -> tuple[list[ExplainedOp], Rest, list[Untimed]]:
     """Give the entries of the longest ops, the sum of the others, and the ops without a time."""
-    machine = estimated.machine
+    machine = estimated.fitted
     ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), machine)[0])
     device_s = estimated.step_time.device_s.value
     known = ops[ops["time_s"].notna()]
@@ -227,7 +227,7 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
     """
     import pandas as pd
 
-    ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), estimated.machine)[0])
+    ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), estimated.fitted)[0])
     count = ops["count"].to_numpy(np.float64)
     amounts = {
         name: ops[name].to_numpy(np.float64) * count for name in ("time_s", "low_s", "high_s", "flop", "byte")
@@ -259,7 +259,7 @@ def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    machine, rows = estimated.machine, []
+    machine, rows = estimated.fitted, []
     busy = ops[ops["flop"] > 0]
     for dtype, engine in busy[["dtype", "engine"]].drop_duplicates().itertuples(index=False):
         known = rates(machine, str(dtype), str(engine))

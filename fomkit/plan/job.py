@@ -263,5 +263,5 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     return Estimate(
         model, machine, sizes, scope, at_once, time, run,
         estimated_per_day(model, machine, run, scope, at_once), alone.formats,
-        Detail(ops=alone.ops, coverage=step.coverage, deviations=deviations, fit=fit), step,
+        Detail(fitted=alone.machine, ops=alone.ops, coverage=step.coverage, deviations=deviations, fit=fit), step,
     )  # fmt: skip

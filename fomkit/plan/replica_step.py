@@ -57,10 +57,14 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
 
 
 class OneDevice(NamedTuple):
-    """What a device runs of one microbatch, its number formats, and whether it is known not to hold that."""
+    """What a device runs of one microbatch, its number formats, and whether it is known not to hold that.
+
+    `machine`: with the fits of its timings.
+    """
 
     ops: pd.DataFrame
     formats: Formats
+    machine: Machine
     fit: Fit = UNKNOWN_FIT
 
 
@@ -263,7 +267,7 @@ class ReplicaStep:
         """Give what a device runs of one microbatch, with the update."""
         one = self.estimate(microbatches_of(samples, devices, self.layout.microbatch)[0])
         too_much = one.fit.fits is False and not self._holds_less
-        return OneDevice(one.ops, one.formats, one.fit if too_much else UNKNOWN_FIT)
+        return OneDevice(one.ops, one.formats, one.fitted, one.fit if too_much else UNKNOWN_FIT)
 
     def _coverage(self, estimated: Estimate, microbatches: int, update_share: float) -> dict[str, float]:
         """Give the shares of the work by time source: each pass as often as it runs, the update's share once."""

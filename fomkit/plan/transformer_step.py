@@ -239,9 +239,8 @@ class TransformerStep:
         ends = (WORDS,) if self.layout.pipeline > 1 else (WORDS, HEAD)
         ops = self.plan.stage_ops(self.layout, micro, self.shape.blocks // self.layout.pipeline, ends)
         low, message = self.plan.low, NARROW.format(self.plan.dtype)
-        return OneDevice(
-            ops, Formats(low or self.plan.dtype, message=f"{FORMATS[low].message}; {message}" if low else message)
-        )
+        formats = Formats(low or self.plan.dtype, message=f"{FORMATS[low].message}; {message}" if low else message)
+        return OneDevice(ops, formats, self.plan.machine)
 
     def _host_notes(self, stage: Stage) -> list[str]:
         host = self.plan.host_op_s
