@@ -63,3 +63,8 @@ def test_what_power_may_cost_is_in_the_interval_of_products_alone() -> None:
         exact = table([1.0, 2.0], kind).assign(low_s=[1.0, 2.0], high_s=[1.0, 2.0])
         span = device_time(exact, 0.8, uses)
         assert (span.value, span.low, span.high) == pytest.approx((3.0, 3.0, 3.0 * math.exp(more)))
+
+
+def test_no_op_takes_no_time() -> None:
+    span = device_time(table([1.0]).iloc[:0], 0.8, USES)
+    assert (span.value, span.low, span.high) == (0.0, 0.0, 0.0)
