@@ -71,3 +71,8 @@ def test_a_board_short_of_power_may_be_slower_than_the_peaks_of_its_matrix_engin
                 assert rate.rate.low == pytest.approx(min(stated.rate.low, stated.rate.value * short))
             elif stated.dtype == "fp32":
                 assert rate.rate.value == pytest.approx(stated.rate.value * short)
+
+
+def test_no_op_takes_no_time() -> None:
+    span = device_time(table([1.0]).iloc[:0], 0.8, USES)
+    assert (span.value, span.low, span.high) == (0.0, 0.0, 0.0)

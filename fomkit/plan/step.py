@@ -157,12 +157,16 @@ def step_rows(timed: pd.DataFrame) -> StepRows:
     return StepRows(ops_of(timed), passes, timed["bound"].tolist(), starts)
 
 
-def _sums_by(numbers: NDArray[np.intp], many: int, values: Array) -> Array:
-    """Add up rows (n, s) of one number each, or of one in each variant; gives an array (numbers, s)."""
+def _cells(numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
+    """Give rows (n, 1) or (n, s) of a number each, variant by variant, the number of their cell in a sum."""
+    return np.asarray((numbers * width + np.arange(width)).ravel(), np.intp)
+
+
+def _squared_sums(cells: NDArray[np.intp], many: int, values: Array) -> Array:
+    """Add up rows (n, s) of one number, and then the squares of these sums; gives an array (s,)."""
     width = values.shape[1]
-    numbers = np.broadcast_to(numbers.reshape(len(values), -1), values.shape)
-    cells = numbers * width + np.arange(width)
-    return np.asarray(np.bincount(cells.ravel(), values.ravel(), many * width).reshape(many, width), np.float64)
+    sums = np.bincount(cells, values.ravel(), many * width).reshape(many, width)
+    return np.asarray(np.einsum("ns,ns->s", sums, sums), np.float64)
 
 
 def device_times(ops: Ops, uses: Uses, level: float) -> Array:
@@ -177,13 +181,14 @@ def device_times(ops: Ops, uses: Uses, level: float) -> Array:
     """
     number = {kind: at for at, kind in enumerate(dict.fromkeys(ops.kinds))}
     kinds = np.array([number[kind] for kind in ops.kinds], np.intp)
-    families, many = kinds[:, None] * len(SOURCES) + ops.sources, len(number) * len(SOURCES)
-    seconds = ops.seconds
-    value, squares, distinct = seconds[0].sum(0), [], int(ops.same.max(initial=-1)) + 1
+    seconds, many, distinct = ops.seconds, len(number) * len(SOURCES), int(ops.same.max(initial=-1)) + 1
+    width = seconds.shape[2]
+    families = _cells(kinds[:, None] * len(SOURCES) + ops.sources, width)
+    same = _cells(ops.same[:, None], width) if distinct < len(ops.same) else None
+    value, squares = seconds[0].sum(0), []
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
-        own = sides if distinct == len(sides) else _sums_by(ops.same, distinct, sides)
-        common = _sums_by(families, many, sides)
-        squares.append(COMMON * (common**2).sum(0) + (1 - COMMON) * (own**2).sum(0))
+        own = np.einsum("ns,ns->s", sides, sides) if same is None else _squared_sums(same, distinct, sides)
+        squares.append(COMMON * _squared_sums(families, many, sides) + (1 - COMMON) * own)
     below, above = squares
     for less, more in ops.use_widths(uses, level):
         below += less**2
