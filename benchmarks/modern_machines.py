@@ -36,7 +36,7 @@ from fomkit.readers.tables.registry import read_timings
 FOLDER = Path(__file__).parent.parent / "machine_profiles"
 MOST = {
     "gemm": 2000,
-    "attention": 2000,
+    "attention": 3000,
     "experts": 2000,
     "conv": 2000,
     "pointwise": 120,

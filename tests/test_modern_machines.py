@@ -41,7 +41,7 @@ LINKS = {
 }  # fmt: skip
 DEVICES = dict.fromkeys(LINKS, 8) | {"gb200": 4}
 ROWS = {
-    "a100-sxm": 8504, "h200-sxm": 15952, "h100-sxm": 16504, "b200-sxm": 19952, "gb200": 20337, "l40s": 15298,
+    "a100-sxm": 10504, "h200-sxm": 19952, "h100-sxm": 21400, "b200-sxm": 23952, "gb200": 25233, "l40s": 18298,
     "a100-pcie-40gb": 8765, "v100-pcie-32gb": 9050, "p100-pcie-16gb": 10767, "t4": 10774, "p4": 7132,
 }  # fmt: skip
 
