@@ -64,7 +64,7 @@ from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, S
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.aiconfigurator import HARNESS
 
-MOST = {"gemm": 150, "tiles": 150, "twins": 440, "conv": 48, "pointwise": 30, "matvec": 12}
+MOST = {"gemm": 150, "tiles": 150, "twins": 1000, "conv": 48, "pointwise": 30, "matvec": 12}
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe", "sglang_flashinfer_cutedsl_nvfp4")
@@ -228,7 +228,7 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
 def entry(work: str, found: list[Table]) -> Iterator[tuple[list[object], np.ndarray]]:
     """The cells of each surface, from the work on, and the whole numbers of its ops."""
     spread = np.concatenate([table.features[spaced(table.features, SAMPLE_ROWS)] for table in found]).std(0)
-    length = np.where(spread > 0, REACH * spread, 1e6).round(3)
+    length = np.where(spread > 1e-9, REACH * spread, 1e6).round(3)  # a mean of equal numbers rounds
     plain = [surface(table, work, length) for table in found]
     for table, one in zip(found, plain, strict=True):
         balance = "" if np.isnan(one.balance) else one.balance

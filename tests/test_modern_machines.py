@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import math
 
+import pandas as pd
 import pytest
 
 import fomkit
@@ -40,7 +41,7 @@ LINKS = {
 }  # fmt: skip
 DEVICES = dict.fromkeys(LINKS, 8) | {"gb200": 4}
 ROWS = {
-    "a100-sxm": 8504, "h200-sxm": 14504, "h100-sxm": 14504, "b200-sxm": 18504, "gb200": 18337, "l40s": 14136,
+    "a100-sxm": 10504, "h200-sxm": 19952, "h100-sxm": 21400, "b200-sxm": 23952, "gb200": 25233, "l40s": 18298,
     "a100-pcie-40gb": 8765, "v100-pcie-32gb": 9050, "p100-pcie-16gb": 10767, "t4": 10774, "p4": 7132,
 }  # fmt: skip
 
@@ -95,9 +96,9 @@ def test_every_op_of_a_framework_alone_stays_out(machines):
 
 
 LIBRARIES = {
-    "h100-sxm": {"": "fa3", "decode": "fa3", "full": "flash_attention_v3"},
-    "l40s": {"": "flashinfer", "decode": "flashinfer", "full": "triton"},
-    "b200-sxm": {"": "trtllm_mha", "decode": "trtllm_mha", "full": "flash_attention_v4"},
+    "h100-sxm": {"": "fa3", "decode": "fa3", "full": "flash_attention_v3", "latent": "flash_attention"},
+    "l40s": {"": "flashinfer", "decode": "flashinfer", "full": "triton", "latent": "triton"},
+    "b200-sxm": {"": "trtllm_mha", "decode": "trtllm_mha", "full": "flash_attention_v4", "latent": "trtllm_mla"},
 }
 
 
@@ -126,6 +127,37 @@ DECODE = {
     "kind": "attention", "dtype": "bf16", "engine": "matrix", "pass_name": "forward", "batch": 8.0, "heads": 32.0,
     "kv_heads": 8.0, "q_len": 1.0, "kv_len": 1025.0, "head_dim": 128.0, "causal": 0.0,
 }  # fmt: skip
+
+
+LATENT = {
+    **DECODE,
+    "op": "",
+    "count": 1.0,
+    "heads": 24.0,
+    "kv_heads": 1.0,
+    "head_dim": 544.0,
+    "shared_dim": 512.0,
+    "kv_len": 4096.0,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in LINKS if name != "a100-sxm"])
+def test_one_token_over_a_latent_cache_is_told_by_latent_caches(machines, name):
+    """24 heads were timed nowhere: between 16 and 32, and far from what a cache of keys and values would take."""
+    machine = with_fits(machines[name])
+    ops = add_costs(pd.DataFrame([{**LATENT, "heads": heads} for heads in (16.0, 24.0, 32.0)]))
+    found = add_times(ops, machine)
+    assert found["time_source"].tolist() == ["measured", "interpolated", "measured"]
+    assert "head_dim 544" in found["evidence"][1]
+    less, between, more = found["time_s"]
+    assert 0.85 * less < between < 1.15 * more
+
+
+def test_a_board_that_timed_no_latent_cache_hears_those_that_did(machines):
+    """Its own decoding runs by another kernel: on L40S that is 2.4 times as fast."""
+    found = add_times(add_costs(pd.DataFrame([LATENT])), with_fits(machines["a100-sxm"]))
+    assert found["time_source"].tolist() == ["roofline"]
+    assert "usual for latent/matrix" in found["evidence"][0]
 
 
 @pytest.mark.parametrize("name", LINKS)

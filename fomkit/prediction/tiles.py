@@ -276,10 +276,15 @@ def _logs(rows: Table, *names: str) -> list[Matrix]:
     return [np.log2(numbers(rows, name, 1.0)) for name in names]
 
 
+LATENT, DECODE = "latent", "decode"
+"""One query over a cache that is keys and values at once, for all heads, and over one of both."""
+
+
 def attention_parts(rows: Table) -> Texts:
     """Name decoding, one query over a cache, which waits for memory, and attention without a mask."""
     decodes = (numbers(rows, "q_len") == 1) & (numbers(rows, "kv_len") > 1)
-    return np.where(decodes, "decode", np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
+    one_query = np.where(numbers(rows, "shared_dim", 0.0) > 0, LATENT, DECODE)
+    return np.where(decodes, one_query, np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
 
 
 def attention_features(rows: Table) -> Matrix:

@@ -129,7 +129,7 @@ def _bytes_alone(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
     "gemm": _gemm, "matvec": _matvec, "sparse_gemm": _sparse, "conv": _conv, "rnn": _rnn, "attention": _attention,
-    "decode": _attention, "full": _attention, "experts": _experts,
+    "decode": _attention, "latent": _attention, "full": _attention, "experts": _experts,
     "norm": _traffic, "softmax": _traffic, "pointwise": _bytes_alone, "traffic": _bytes_alone,
 }  # fmt: skip
 """COSTED rows of a kind, the peak [flop/s] of each and the bandwidth [byte/s] to features (n × p)."""
@@ -137,6 +137,7 @@ FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
 
 WORK: Mapping[str, str] = {**{kind: kind for kind in FEATURES if kind != "traffic"}, "optimizer": "pointwise"}
 """Kinds with timings of their own; the others move data, as all timed kinds that do together."""
+_LIKE = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  # to the table that serves it, else
 MOVING = "traffic"
 MATVEC = "matvec"
 """Products with a side of 1: what they reach of the bandwidth is told by such products alone, on any engine."""
@@ -165,7 +166,7 @@ _GROUP = ("kind", "dtype", "engine", "pass_name")
 def by_parts(rows: Table) -> Words:
     """Give the kinds of rows; attention that runs by kernels of its own has their name (`View.parts`)."""
     kinds, parts = as_rows(rows).text("kind"), tiles.attention_parts(rows)
-    for part in ("decode", "full"):
+    for part in (tiles.DECODE, tiles.LATENT, "full"):
         if len(at := np.flatnonzero(parts == part)):
             kinds = kinds.replaced(at, one_word(part, len(at)))
     return kinds
@@ -199,8 +200,8 @@ def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
     else:
         passes = dict.fromkeys((pass_name, f"{pass_name}_input", "forward"))
         yield from (f"{work}/{name}/{word}" for word in passes for name in engines)
-    if work == "sparse_gemm":
-        yield "gemm/vector"
+    if work in _LIKE:
+        yield _LIKE[work]
 
 
 def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:

@@ -80,7 +80,7 @@ class Reader(Format):
 READERS: Mapping[str, Reader] = {
     "deepbench": Reader("DeepBench result workbook (.xlsx)", recognise_deepbench, read_deepbench),
     "aiconfigurator": Reader(
-        "aiconfigurator table of products, attention, experts or collectives (.csv)",
+        "aiconfigurator table of products, attention (latent too), experts or collectives (.csv)",
         recognise_aiconfigurator,
         read_aiconfigurator,
     ),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fomkit.core.errors import FomkitError
+from fomkit.ops.pricing import add_costs
 from fomkit.readers.registry import read_timings
 from fomkit.readers.tables.aiconfigurator import recognise_aiconfigurator
 
@@ -178,9 +179,25 @@ def test_the_serving_librarys_own_all_reduce_counts_items(made, shared):
     assert (large["time_s_x"] / large["time_s_y"] - 1).abs().max() < 0.03
 
 
+LATENT = "framework,version,device,kernel_source,mla_dtype,kv_cache_dtype,num_heads,batch_size,isl,step,time_ms"
+
+
+def test_one_token_over_a_latent_cache_reads_it_once_for_all_heads(made):
+    row = "SGLang,0.5.14,Some GPU,trtllm_mla,bfloat16,{},16,8,{},{},0.03"
+    cells = (("bfloat16", 1, 1023), ("fp8", 1, 1023), ("bfloat16", 4, 0))
+    read = read_timings(made(LATENT, *(row.format(*one) for one in cells))).timings
+    token = read.iloc[0]
+    # 512 numbers are key and value, 64 are key alone; the mean of 576 and 512 is the width of a head.
+    assert token[["heads", "kv_heads", "q_len", "kv_len"]].tolist() == [16, 1, 1, 1024]
+    assert token[["head_dim", "shared_dim", "causal"]].tolist() == [544, 512, 0]
+    assert add_costs(read[:1])["byte"].tolist() == [2 * 8 * (1024 * 576 + 2 * 16 * 544)]
+    assert read["op"].tolist() == ["", "attention_fp8_kv_cache", "latent_attention_prompt"]
+    assert read.iloc[2][["kv_heads", "kv_len", "head_dim", "shared_dim", "causal"]].tolist() == [16, 4, 160, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("column", "named"),
-    [("mla_dtype", "latent attention"), ("head_k_dim", "linear attention"), ("d_state", "state-space layers")],
+    [("head_k_dim", "linear attention"), ("d_state", "state-space layers")],
 )
 def test_ops_without_a_kind_are_refused_by_name(made, column, named):
     path = made(f"framework,version,device,kernel_source,{column},time_ms", "SGLang,0.5,Some GPU,some,1,0.5")
@@ -195,6 +212,8 @@ SECOND = {
         "encoder_attention": (7679, 0),
         "moe": (86751, 70767),
         "custom_allreduce": (138, 69),
+        "context_mla": (3520, 3520),
+        "generation_mla": (5792, 2896),
         "generation_attention": (40468, None),
     },
     "b200_sxm": {

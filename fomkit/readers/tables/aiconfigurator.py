@@ -1,9 +1,9 @@
 """Op tables of the serving performance model aiconfigurator (NVIDIA, 2025-2026) as TIMINGS.
 
-Five layouts, told apart by their headers: products, attention, experts, collectives of two libraries. Times are
-milliseconds of one op inside a replayed CUDA graph (nccl-tests for collectives), means over the replays: no host
-time is in them, so nothing is subtracted. What the collectors run was read in their sources (``collector/`` of
-that project):
+Six layouts, told apart by their headers: products, attention, latent attention, experts, collectives of two
+libraries. Times are milliseconds of one op inside a replayed CUDA graph (nccl-tests for collectives), means over
+the replays: no host time is in them, so nothing is subtracted. What the collectors run was read in their sources
+(``collector/`` of that project):
 
 - A product is ``F.linear``: the weights are stored n×k (``trans_b`` 1). Six sets of factors take turns, so
   weights come from device memory unless six of them fit the cache. ``fp8``, ``fp8_block`` and ``nvfp4`` quantise
@@ -13,6 +13,11 @@ that project):
   values in the cache on the way; decoding has ``step`` keys in the cache before its one query (``isl`` 1), which
   sees all of them; an encoder's has as many keys as query heads and no mask. The same tensors every time: small
   ones come from the L2 cache. bf16 attention over an fp8 cache and attention over a window are ops of their own.
+- Latent attention (DeepSeek-V2, arXiv:2405.04434) has the sizes of DeepSeek's models, which no row states: `RANK`
+  numbers of the cache are keys and values of all heads, `ROTARY` more are keys alone. One token over ``step``
+  before it reads just that. A prompt is met so by some libraries, and with keys and values of each head by others:
+  Hopper's rows imply 617 TFLOP/s by the first and 181 by the second, Blackwell's twice the peak by the first. No
+  row says which, so a prompt is an op of its own.
 - Experts are those of one device: ``num_tokens`` are all tokens that are routed, ``num_experts`` / ``moe_ep_size``
   experts lie here, each ``inter_size`` / ``moe_tp_size`` wide. A router that prefers some is an op of its own.
 - The size of a collective is nccl-tests' size divided by the item: all ranks' output of an all-gather, all
@@ -46,10 +51,13 @@ DTYPES: Mapping[str, str] = {
 BLOCK_SCALED = "fp8_block_gemm"
 FP8_CACHE = "attention_fp8_kv_cache"
 WINDOW = "attention_window_{:g}"
+LATENT_PROMPT = "latent_attention_prompt"
+RANK, ROTARY, PLAIN = 512.0, 64.0, 128.0
+"""Numbers of DeepSeek's compressed cache, of its rotated keys, and of a head's other keys and of its values."""
 ROUTED = "experts_{}"
 EAGER = "all_reduce_with_launches"
 NO_KIND: Mapping[str, str] = {
-    "mla_dtype": "latent attention", "head_k_dim": "linear attention (gated delta rule)",
+    "head_k_dim": "linear attention (gated delta rule)",
     "d_state": "state-space layers (Mamba 2)",
 }  # fmt: skip
 """Columns by which tables of ops are known for which there is no kind, and the ops."""
@@ -63,7 +71,8 @@ NOTES: Mapping[str, str] = {
     "the op fp8_block_gemm scale blocks of 128 and stand for that op only.",
     "attention": "aiconfigurator's attention is causal prefill, one new token over a cache, or an encoder's, by "
     "the backend of SGLang that a row names, in a replayed CUDA graph: but for an encoder's it also writes keys "
-    "and values to the cache, and small tensors stay in the L2 cache.",
+    "and values to the cache, and small tensors stay in the L2 cache. Latent attention is that of DeepSeek's "
+    "sizes; a prompt's stands for itself, as the table does not say what the cache is made into first.",
     "experts": "aiconfigurator's experts are those of one device, gate, up, down and what joins them, inside a "
     "replayed CUDA graph: m counts the tokens of all devices, b the experts that are here.",
     "collective": "Collectives are nccl-tests, out of place, one process for all devices of a node. message_byte "
@@ -101,6 +110,11 @@ def _gemm_columns(rows: pd.DataFrame) -> dict[str, object]:
     return {**_origin(rows), "kind": "gemm", "pass_name": "", **sizes, **stored, **marked}
 
 
+def _held_before(rows: pd.DataFrame) -> pd.Series:
+    """Give the keys that the cache holds: a decoding step has one new token, and so many before it."""
+    return rows["step"].fillna(0.0) if "step" in rows.columns else 0.0 * rows["isl"]
+
+
 def _attention_columns(rows: pd.DataFrame) -> dict[str, object]:
     cached = "kv_cache_dtype" in rows.columns
     op = (rows["kv_cache_dtype" if cached else "attn_dtype"] != rows["attn_dtype"]).map(
@@ -109,8 +123,7 @@ def _attention_columns(rows: pd.DataFrame) -> dict[str, object]:
     if "window_size" in rows.columns:
         seen = rows["window_size"] > 0
         op = op.mask(seen, rows["window_size"].map(WINDOW.format))
-    # A decoding step has one new token, and a cache of so many before it.
-    before = rows["step"].fillna(0.0) if "step" in rows.columns else 0.0 * rows["isl"]
+    before = _held_before(rows)
     sizes = {
         "batch": rows["batch_size"], "heads": rows["num_heads"],
         "kv_heads": rows["num_key_value_heads" if cached else "num_heads"],
@@ -119,6 +132,22 @@ def _attention_columns(rows: pd.DataFrame) -> dict[str, object]:
     }  # fmt: skip
     fixed = {"kind": "attention", "engine": "matrix", "accumulate_dtype": "fp32"}
     return {**_origin(rows), **fixed, "op": op, **sizes}
+
+
+def _latent_columns(rows: pd.DataFrame) -> dict[str, object]:
+    before = _held_before(rows)
+    token = before > 0
+    op = (rows["kv_cache_dtype"] != rows["mla_dtype"]).map({True: FP8_CACHE, False: ""})
+    # Of a head's keys and values the mean counts (`fomkit.ops.families.products.attention`).
+    of_head = PLAIN + ROTARY / 2
+    sizes = {
+        "batch": rows["batch_size"], "heads": rows["num_heads"], "kv_heads": rows["num_heads"].mask(token, 1.0),
+        "q_len": rows["isl"], "kv_len": rows["isl"] + before,
+        "head_dim": token.map({True: RANK + ROTARY / 2, False: of_head}),
+        "shared_dim": token.map({True: RANK, False: 0.0}), "causal": (~token).astype("float64"),
+    }  # fmt: skip
+    fixed = {"kind": "attention", "engine": "matrix", "accumulate_dtype": "fp32"}
+    return {**_origin(rows), **fixed, "op": op.where(token, LATENT_PROMPT), **sizes}
 
 
 def _experts(rows: pd.DataFrame) -> dict[str, object]:
@@ -164,6 +193,13 @@ LAYOUTS: Mapping[str, Layout] = {
         ("num_key_value_heads", "kv_cache_dtype", "step", "window_size"),
         "attn_dtype",
         _attention_columns,
+    ),
+    "latent attention": Layout(
+        (*_ORIGIN, "mla_dtype", "kv_cache_dtype"),
+        ("batch_size", "isl", "num_heads", "step", "time_ms"),
+        ("step",),
+        "mla_dtype",
+        _latent_columns,
     ),
     "experts": Layout(
         (*_ORIGIN, "moe_dtype", "distribution"),
@@ -213,7 +249,7 @@ def recognise_aiconfigurator(path: Path) -> bool:
 
 
 def read_aiconfigurator(path: Path) -> ImportedTimings:
-    """Read a table of products, attention, experts or collectives.
+    """Read a table of products, attention, latent attention, experts or collectives.
 
     `path`: a CSV file, packed by gzip or not. Gives an ImportedTimings: times in seconds. Rows with an ``op``
     stand for that op only. Raises FomkitError for ops that fomkit has no kind of, by their name.
