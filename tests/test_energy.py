@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, Fact, FlopEnergy
 from fomkit.core.units import parse_quantity
 from fomkit.merit.footprint import Sample, counted, integrate
-from fomkit.plan.energy import Workload, add_energy, choose_method, figures_for, price_work, spend
+from fomkit.plan.energy import Workload, _workload, add_energy, choose_method, figures_for, price_work, spend
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 
@@ -232,6 +233,12 @@ def test_a_device_that_never_waits_needs_no_idle_power() -> None:
     assert busy is not None
     assert (busy.name, busy.power_w.value) == ("power_of_ops", 80.0)
     assert waiting is None
+
+
+def test_a_device_is_busy_for_its_own_share_of_a_step() -> None:
+    found = fomkit.estimate("candle/p1b3", "v100")
+    waiting = replace(found, step_time=replace(found.step_time, wall_s=found.step_time.device_s.scaled(4.0)))
+    assert _workload(waiting).busy_share == pytest.approx(0.25)
 
 
 def test_work_without_traffic_needs_no_energy_of_a_byte() -> None:

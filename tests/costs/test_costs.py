@@ -18,6 +18,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.families import products as attention_formulas
 from fomkit.ops.families import products as gemm_formulas
 from fomkit.ops.families.formula import DEFAULTS, Row, Variant, arguments, ceil, floor, log2
+from fomkit.ops.families.products import mixture
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import FORMULAS, add_costs, print_cost
 from fomkit.ops.tables import COSTS, PASSES
@@ -299,3 +300,11 @@ def test_formulas_print_in_the_columns_names() -> None:
 def test_a_missing_dimension_is_named() -> None:
     with pytest.raises(ManyFomkitError, match="'k' is missing"):
         add_costs(table(gemm(2, 2, 2)).drop(columns="k"))
+
+
+def test_a_mixture_whose_tokens_choose_two_experts_each_by_hand() -> None:
+    """Half of 8 experts are here: half of 3 tokens · 2 choices come, and 4 · (1 − (7/8)⁶) experts are read."""
+    found = mixture(b=4, m=3, n=10, k=100, experts=8, top_k=2, item_byte=2)
+    sent, chosen = 3.0, 4 * (1 - (7 / 8) ** 6)
+    assert found.flop == pytest.approx(2 * 3 * sent * 10 * 100)
+    assert found.byte == pytest.approx(2 * (3 * chosen * 10 * 100 + 2 * sent * 100))

@@ -23,6 +23,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.scenarios import prepare_study, scenarios
 from fomkit.plan.shapes import step_ops, times_at
 from fomkit.prediction import interpolate, monotone, prior
+from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.profiles.evidence import with_fits
 
@@ -199,3 +200,10 @@ def test_products_of_two_number_formats_take_what_each_takes_alone() -> None:
         wanted = alone if rows[0] is plain else alone[::-1]
         np.testing.assert_allclose(together, np.stack(wanted, 1), rtol=1e-12)
     assert alone[0][0] > alone[1][0]
+
+
+def test_a_power_of_two_and_a_size_inside_its_octave_have_ladders_of_their_own():
+    board = with_fits(fomkit.machine("v100"))
+    power, inside = (add_costs(table(gemm(m, 1_003, 1_009))) for m in (1024, 1500))
+    first, then = (float(add_times(one, board)["time_s"].iloc[0]) for one in (power, inside))
+    assert then > 1.2 * first > 0
