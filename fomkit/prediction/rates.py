@@ -112,13 +112,11 @@ def held(machine: Machine) -> Machine:
         if (peak.dtype, peak.engine) == ("fp32", "vector"):
             rate = stated.value * math.exp(-short)
             ends = (rate / HELD_SPREAD, min(rate * HELD_SPREAD, stated.high))
-            return replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} of {whole(stated)}"))
+            whole = format_quantity(stated.value, "flop_per_s")
+            return replace(peak, rate=Fact(rate, *ends, "estimated", f"{HELD} {power} of {whole}"))
         if peak.engine == "matrix":
             return replace(peak, rate=replace(stated, low=min(stated.low, stated.value * math.exp(-short))))
         return peak
-
-    def whole(stated: Fact) -> str:
-        return format_quantity(stated.value, "flop_per_s")
 
     power = format_quantity(machine.energy.limit_w.value, "power_w")
     return replace(machine, device=replace(machine.device, peaks=tuple(map(limited, machine.device.peaks))))

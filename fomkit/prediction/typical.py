@@ -24,15 +24,7 @@ from fomkit.ops.columns import Words, one_word
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import tiles
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts
-from fomkit.prediction.families import (
-    PRODUCT_TILE,
-    aligned,
-    fill,
-    flag,
-    log_product,
-    log_sizes,
-    winograd,
-)
+from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import (
     EXPONENTIAL,
     Flags,
