@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.output.accuracy import chapter
+from fomkit.output.docs import chapter
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.metrics import METRICS

@@ -259,7 +259,8 @@ class Network:
         """Give an exchange of all with all whose parts inside a node and between nodes go at the same time."""
         outside = self._ring("system", "all_to_all", message_byte, group.outer)
         inside = self._inside("all_to_all", message_byte / group.outer, group.inner)
-        return max(outside, inside)._replace(way=f"{group.inner} inside each of {group.outer} nodes, beside")
+        way = f"between nodes and inside them at once, {group.inner} in each of {group.outer}"
+        return max(outside, inside)._replace(way=way)
 
     def _best(self, collective: Collective, message_byte: float, group: Group) -> Taken:
         if group.outer == 1:

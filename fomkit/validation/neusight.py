@@ -21,7 +21,14 @@ from fomkit.profiles.machines import load_machine
 from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_call, per_pass, predict_graphs, without_timings
 from fomkit.validation.labels import PEERS
 from fomkit.validation.scores import (
-    Cases, Errors, Score, cases_of_spans, cases_of_table, constant_band, errors_of, score,
+    Cases,
+    Errors,
+    Score,
+    cases_of_spans,
+    cases_of_table,
+    constant_band,
+    errors_of,
+    score,
 )  # fmt: skip
 
 if TYPE_CHECKING:

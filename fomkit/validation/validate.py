@@ -32,7 +32,15 @@ from fomkit.validation.merits import merit_notes, merit_scores
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
 from fomkit.validation.published_steps import CHOSEN, step_scores
 from fomkit.validation.scores import (
-    Cases, Level, Score, Verdict, cases_of_spans, check_aims, join_cases, mixed, score,
+    Cases,
+    Level,
+    Score,
+    Verdict,
+    cases_of_spans,
+    check_aims,
+    join_cases,
+    mixed,
+    score,
 )  # fmt: skip
 from fomkit.validation.vision import NOTE as VISION
 from fomkit.validation.vision import vision_scores

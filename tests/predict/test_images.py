@@ -86,7 +86,8 @@ def norm(row: float, pass_name: str = "forward") -> dict[str, Any]:
     numel = 2.0**26
     read = 2 * numel * (1 if pass_name == "forward" else 2)
     return {
-        "op": "norm", "kind": "norm", "dtype": "fp16", "engine": "vector", "pass_name": pass_name, "count": 1.0,
+        "op": "aten::native_batch_norm", "kind": "norm", "dtype": "fp16", "engine": "vector", "count": 1.0,
+        "pass_name": pass_name,
         "numel": numel, "row": row, "inputs": 1.0, "read_byte": read, "write_byte": 2 * numel,
     }  # fmt: skip
 

@@ -181,7 +181,8 @@ def test_a_collective_has_one_price_in_op_tables_and_in_scaling(links, collectiv
         assert found[column].tolist() == pytest.approx([getattr(one, name) for one in same], rel=1e-12)
     ways = {text.split(" ranks ")[1].split(",")[0] for text in found["evidence"]}
     staged = {"in stages"} if collective in ("all_reduce", "all_gather", "reduce_scatter") else set()
-    assert ways == {"around a ring", *staged, *({"in two trees"} if collective == "all_reduce" else ())}
+    own = {"all_reduce": {"in two trees"}, "all_to_all": {"between nodes and inside them at once"}}
+    assert ways == {"around a ring", *staged, *own.get(collective, ())}
 
 
 def test_the_gradients_of_two_nodes_cost_in_a_table_what_they_cost_in_scaling(root):
