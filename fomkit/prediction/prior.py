@@ -383,12 +383,13 @@ def _least(rows: Rows, found: Bounds, answers: Answers) -> Matrix:
 
     0 where nothing bounds it: what was timed itself, kinds with short cuts, and traffic that a cache may hold. The
     arithmetic of a masked half may be skipped. Nothing makes memory faster than its rate; a machine that was not
-    timed is not believed to come nearer to it than `REACHED`.
+    timed is not believed to come nearer to it than `REACHED`. Experts that a table tells of may be fewer.
     """
     attention = are(rows, "kind", "attention")
+    experts = are(rows, "kind", "experts") & answers.source.are("roofline")
     skipped = np.where(attention & found.compute & (numbers(rows, "causal", 0.0) > 0), 2.0, 1.0)
     cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
-    bounded = (are(rows, "kind", "gemm") | attention) & ~answers.source.are("measured") & ~cached
+    bounded = (are(rows, "kind", "gemm") | attention | experts) & ~answers.source.are("measured") & ~cached
     bounded &= ~np.isnan(found.floor_s) & ~found.fitted
     by_facts = ~found.compute & answers.source.are("roofline")
     least_s = np.repeat(found.floor_s[None] / found.high / np.where(by_facts, 1.0, BOOST) / skipped, 3, 0)

@@ -215,9 +215,15 @@ def digit_bytes(rows: Table) -> Matrix:
 
 
 def fills_vectors(products: Table) -> Flags:
-    """Tell which products' stored rows are read 16 bytes at a time: no table in tiles timed others."""
+    """Tell which products' stored rows are read 16 bytes at a time: no table in tiles timed others.
+
+    A row of the first operand holds k numbers, and m where it is stored transposed; one of the second n, or k; one
+    of the result n.
+    """
     items = np.maximum(16.0 / digit_bytes(products), 1.0)
-    return np.asarray((numbers(products, "n") % items == 0) & (numbers(products, "k") % items == 0))
+    m, n, k = (numbers(products, name) % items == 0 for name in ("m", "n", "k"))
+    turned = [numbers(products, name, 0.0) > 0 for name in ("trans_a", "trans_b")]
+    return np.asarray(np.where(turned[0], m, k) & np.where(turned[1], k, n) & n)
 
 
 def of_width(known: Sequence[Surface], dtype: str) -> list[Surface]:

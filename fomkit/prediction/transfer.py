@@ -25,7 +25,7 @@ from fomkit.ops.tables import PASSES
 from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix, alike
-from fomkit.prediction.prior import utilisation_of
+from fomkit.prediction.prior import VECTOR, utilisation_of
 from fomkit.prediction.rates import Bounds, bounds, held
 from fomkit.prediction.typical import TypicalUtilisations
 
@@ -219,6 +219,20 @@ def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
     return found[number]
 
 
+DEEP = 256
+"""Depth of a product from which a few numbers more are nothing to its time."""
+
+
+def _read_across(products: Rows) -> Matrix:
+    """Give the depth that products are taken to have, so that the table's order reads it in whole vectors.
+
+    Where neither operand's rows hold the depth, as in gradients of weights, any depth is read as well as another.
+    """
+    depth = numbers(products, "k")
+    across = (numbers(products, "trans_a", 0.0) > 0) & ~(numbers(products, "trans_b", 0.0) > 0) & (depth >= DEEP)
+    return np.where(across, np.ceil(depth / VECTOR) * VECTOR, depth)
+
+
 @estimates.opened_by(
     lambda rows, machine: (
         are(rows, "kind", *{"gemm"} & estimates.timed_kinds(machine.timings))
@@ -235,12 +249,16 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     if not lacking.any():
         return estimates.join_answers([])
     chosen, orders = products.take(lacking), orders[lacking]
-    stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2)
+    depth = _read_across(chosen)
+    longer = depth / numbers(chosen, "k")
+    flop, byte = (numbers(chosen, name) * longer for name in ("flop", "byte"))
+    stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2, k=depth, flop=flop, byte=byte)
     broad = np.minimum(numbers(chosen, "m"), numbers(chosen, "n")) >= BROAD
     spread = np.exp(half_width(interval) * np.where(broad, BROAD_ORDER_SPREAD, ORDER_SPREAD))
     known = table(stored, machine, interval)
     times = _less_of_mirrored(products.take(lacking), stored, known, table(_mirrored(stored), machine, interval))
     places = places_of(known.index, stored.index)
+    times /= longer[places]
     order, spread = orders[places], spread[places]
 
     def evidence(place: int) -> str:

@@ -385,7 +385,8 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     )
     value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
     if name == f"gemm/{tiles.TILED.partition('/')[2]}":
-        source = f"{source}; processors and cache are not stated, so not by tiles"
+        why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
+        source = f"{source}; {why}, so not by tiles"
     longer, *apart = narrower(rows, work, [one.dtype for one in found.known], dtype)
     faster, slower = (half_width(interval) / half_width(0.8) * one for one in apart)  # they are told at 80 %
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
