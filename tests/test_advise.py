@@ -162,7 +162,8 @@ def test_a_table_without_such_products_hears_what_others_paid_for_them() -> None
     net = model(op(GEMM, 4, "bf16", engine="matrix", m=4096.0, n=50257.0, k=768.0))
     (found,) = of(fomkit.advise(net, "a100-sxm"), "misaligned", "advice")
     time_s = found["stake"]["time_s"]
-    assert time_s["low"] < 0 < time_s["value"] < time_s["high"]
+    assert time_s["low"] < time_s["value"] < time_s["high"]
+    assert time_s["high"] - time_s["low"] > time_s["value"] / 2
     even = fomkit.estimate(model(op(GEMM, 4, "bf16", engine="matrix", m=4096.0, n=50304.0, k=768.0)), "a100-sxm")
     assert fomkit.estimate(net, "a100-sxm").step.value > even.step.value
 

@@ -238,7 +238,8 @@ def test_scenarios_of_recurrent_layers_are_a_loop_of_estimates(name: str, precis
         )
         assert one.unit_per_day is not None
         wanted = [*one.step.ends, *one.step.per(one.sizes["batch"]).ends, *one.unit_per_day.ends]
-        np.testing.assert_allclose(found.loc[at, list(RESULTS)].to_numpy(np.float64), wanted, rtol=1e-12)
+        # Ends of intervals hang on distances, which come from products of matrices of other sizes.
+        np.testing.assert_allclose(found.loc[at, list(RESULTS)].to_numpy(np.float64), wanted, rtol=1e-11)
 
 
 def test_a_launch_cost_varies_on_a_machine_of_whose_rates_nobody_knows_any() -> None:

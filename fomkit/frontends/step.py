@@ -256,5 +256,5 @@ def profile_by_routes(trace: Callable[[Route], Draft | FomkitError], where: str)
     raise FomkitError(
         where,
         "cannot be run without data. Values of tensors must not decide what the step does: no .item(), no numpy, "
-        f"no branch on a tensor.\n{reasons}",
+        f"no branch on a tensor. A program that trains by itself is profiled with --script.\n{reasons}",
     )

@@ -20,21 +20,13 @@ from fomkit.prediction.rates import power_shortfall
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_call, per_pass, predict_graphs, without_timings
 from fomkit.validation.labels import PEERS
-from fomkit.validation.scores import (
-    Cases,
-    Errors,
-    Score,
-    cases_of_spans,
-    cases_of_table,
-    constant_band,
-    errors_of,
-    score,
-)  # fmt: skip
+from fomkit.validation.scores import Cases, Score, cases_of_spans, cases_of_table, constant_band, errors_of, score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fomkit.core.machine import Machine
+    from fomkit.validation.scores import Errors
 
     Vector = NDArray[np.float64]
 

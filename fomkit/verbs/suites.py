@@ -292,7 +292,7 @@ def campaign(
     Examples
     --------
     >>> [round(one["days"]["value"]) for one in campaign("candle-example", ["a"]).content["machines"]]
-    [402]
+    [393]
     """
     from fomkit.merit.campaign import run_campaign
     from fomkit.merit.footprint import check_grid

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from costs.op_tables import conv, rnn, table
 from predict.machines import as_answers, device, fact, loaded, machine, timings
@@ -17,6 +18,8 @@ from fomkit.prediction.cascade import add_times
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.transfer import without_pass
 from fomkit.prediction.typical import typical_utilisation
+from fomkit.profiles.evidence import with_fits
+from fomkit.profiles.machines import load_machine
 
 TRAINED = ["v100", "p100", "m40", "titan-x", "titan-x-pascal", "gtx-1080-ti", "mi25", "vega-fe", "knl-7250"]
 GRADIENTS = ("backward_input", "backward_weight")
@@ -105,3 +108,16 @@ def test_on_the_nine_training_tables(root, word):
         {"backward_input": 0.19, "backward_weight": 0.30}[word], abs=0.04
     )
     assert 0.75 <= np.mean(hits) <= 0.95
+
+
+@pytest.mark.parametrize("tokens", [50_035.0, 50_048.0, 50_049.0, 50_235.0, 50_432.0])
+def test_a_gradient_of_weights_takes_as_long_by_any_number_of_tokens(tokens: float) -> None:
+    """Neither operand's rows hold the tokens: one more or less is read as well. It doubled the time."""
+    known = with_fits(load_machine("a100-sxm"))
+    product = {
+        "op": "aten::mm", "kind": "gemm", "dtype": "bf16", "engine": "matrix", "pass_name": "backward",
+        "count": 1.0, "b": 1.0, "m": 3072.0, "n": 768.0, "trans_a": 1.0, "trans_b": 0.0,
+    }  # fmt: skip
+    costed = add_costs(pd.DataFrame([{**product, "k": tokens}, {**product, "k": 50_176.0}]))
+    own, whole = add_times(costed, known)["time_s"] / costed["flop"]
+    assert own == pytest.approx(whole, rel=0.02)

@@ -164,3 +164,15 @@ def test_no_elements_no_work() -> None:
     rule = RULES["clone"]
     assert rule is not None
     assert works_of(Call("aten::clone", {"self": array(0, 3)}, (array(0, 3),)), rule) == []
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("train", "norm"), ("infer", "pointwise")])
+def test_a_batch_norm_of_stored_statistics_adds_nothing_up(mode: str, kind: str) -> None:
+    """It was priced as one that reads its input for mean and spread first."""
+    import torch
+
+    import fomkit
+
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
+    ops = fomkit.profile(module, inputs=torch.zeros(2, 3, 8, 8), mode=mode).ops
+    assert ops.loc[ops["op"].eq("aten::native_batch_norm"), "kind"].tolist() == [kind]

@@ -15,24 +15,19 @@ from typing import Any
 
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import (
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
     Array,
     Call,
     Dimensions,
     Rule,
     Work,
-    arrays_in,
     copy,
     each,
     for_each,
-    generate,
     on_rows,
     other,
     pointwise,
     reduction,
     traffic,
-    upsample,
 )
 
 
@@ -89,9 +84,9 @@ def convolution_backward(call: Call) -> list[Work]:
     to_input, to_weight, to_bias = call.arguments["output_mask"]
     works = []
     if to_input:
-        works.append(Work("conv", dimensions, values.dtype, INPUT_GRADIENT))
+        works.append(Work("conv", dimensions, values.dtype, calls.INPUT_GRADIENT))
     if to_weight:
-        works.append(Work("conv", dict(dimensions), values.dtype, WEIGHT_GRADIENT))
+        works.append(Work("conv", dict(dimensions), values.dtype, calls.WEIGHT_GRADIENT))
     if to_bias:
         channels = gradient.shape[1]
         traffic: Dimensions = {"numel": gradient.numel, "row": gradient.numel // max(channels, 1), "inputs": 1}
@@ -231,8 +226,10 @@ def softmax_along(name: str) -> Rule:
 
 
 def batch_norm(call: Call) -> list[Work]:
-    """Rule of batch normalisation, forward or back: a row is all values of one channel."""
+    """Rule of batch normalisation: a row is all values of a channel; by stored statistics a scale and a shift."""
     values = call.array("input")
+    if call.arguments.get("training") is False or call.op.endswith("no_training"):
+        return calls.pointwise(call)
     return calls.per_channel(call, values, values.shape[1] if len(values.shape) > 1 else 1)
 
 
@@ -305,7 +302,10 @@ def embedding_bag_backward(call: Call) -> list[Work]:
     """Rule of that sum's gradient: each row looked up gets its bag's gradient; of maxima, each element its own."""
     gradient, largest = call.array("grad"), int(call.arguments["mode"]) == 2
     names = {0: "indices offset2bag per_sample_weights", 1: "indices offset2bag bag_size", 2: "maximum_indices"}
-    read = [gradient, *arrays_in(call.arguments.get(name) for name in names[int(call.arguments["mode"])].split())]
+    read = [
+        gradient,
+        *calls.arrays_in(call.arguments.get(name) for name in names[int(call.arguments["mode"])].split()),
+    ]
     width = gradient.shape[-1]
     numel = gradient.numel if largest else call.array("indices").numel * width
     return [Work("embedding", traffic(numel, read, call.written, row=width), gradient.dtype)]
@@ -363,7 +363,7 @@ RULES: Mapping[str, Rule | None] = {
     **each(adaptive_pool, """_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
         _adaptive_avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d
         adaptive_max_pool3d_backward"""),
-    **each(upsample, """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d
+    **each(calls.upsample, """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d
         upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d upsample_nearest1d_backward
         upsample_nearest2d_backward upsample_nearest3d_backward upsample_linear1d_backward
         upsample_bilinear2d_backward upsample_bicubic2d_backward upsample_trilinear3d_backward
@@ -409,10 +409,10 @@ RULES: Mapping[str, Rule | None] = {
         reflection_pad3d_backward replication_pad1d replication_pad2d replication_pad3d replication_pad1d_backward
         replication_pad2d_backward replication_pad3d_backward"""),
     "copy_": copy_into,
-    **each(generate, """fill_ zero_ zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full
-        scalar_tensor eye arange linspace logspace tril_indices triu_indices rand rand_like randn randn_like
-        randint randint_like randperm bernoulli_ uniform_ normal_ random_ exponential_ log_normal_ geometric_
-        cauchy_"""),
+    **each(calls.generate, """fill_ zero_ zeros zeros_like ones ones_like full full_like new_zeros new_ones
+        new_full scalar_tensor eye arange linspace logspace tril_indices triu_indices rand rand_like randn
+        randn_like randint randint_like randperm bernoulli_ uniform_ normal_ random_ exponential_ log_normal_
+        geometric_ cauchy_"""),
     # work with no formula of its own
     **each(other, """sort topk kthvalue median nanmedian mode cumsum cumprod cummax cummin logcumsumexp
         searchsorted bucketize nonzero _fft_r2c _fft_c2r _fft_c2c bincount histc multinomial grid_sampler_2d
