@@ -277,10 +277,8 @@ def test_published_steps_that_move_are_a_regression() -> None:
     assert len(now) == 4
     assert all(one.kept and one.met for one in now)
     slower = [one._replace(projected=one.projected.scaled(1.1)) if one.unit == "s" else one for one in figures]
-    assert [one.aim.what for one in check_aims(megatron_scores(slower), aims) if not one.kept] == [
-        "steps",
-        "worst step",
-    ]
+    missed = [one.aim for one in check_aims(megatron_scores(slower), aims) if not one.kept]
+    assert [aim.what for aim in missed if aim.figure == "mean"] == ["steps", "worst step"]
 
 
 def test_every_aim_is_of_a_line_that_exists_and_no_tolerance_is_closer_than_its_target_needs() -> None:

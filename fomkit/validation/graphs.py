@@ -85,9 +85,6 @@ _POWER = ("tdp_w", "node_nm")
 """Limit of a board's power and process of its chip; the list may lack them."""
 
 
-_POWER = ("Limit_W", "Year")
-
-
 class Profiles(NamedTuple):
     """Which profiles stand for a device.
 
