@@ -208,11 +208,6 @@ def _uses_of(timings: pd.DataFrame) -> Uses:
     return USES if of_benchmarks else {}
 
 
-def group_of(kind: str, *, of_table: bool) -> str:
-    """Name the group of a kind's ops in `Uses`; "" where their time rests on no table, or there is none."""
-    return GROUPS.get(kind, "") if of_table else ""
-
-
 def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
     """Name the group of each row; "" where its time does not rest on a table."""
     groups = timed["kind"].astype("str").map(GROUPS).fillna("")
@@ -226,8 +221,7 @@ def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
     """
     low, high = timed["low_s"].to_numpy(np.float64, copy=True), timed["high_s"].to_numpy(np.float64, copy=True)
     value = timed["time_s"].to_numpy(np.float64)
-    for at, (kind, source) in enumerate(zip(timed["kind"], timed["time_source"], strict=True)):
-        group = group_of(str(kind), of_table=source in TABLES)
+    for at, group in enumerate(groups_of(timed)):
         if group in uses and value[at] > 0:
             low[at], high[at] = uses[group].call.widen(value[at], low[at], high[at], level)
     return timed.assign(low_s=low, high_s=high)
@@ -244,7 +238,7 @@ def use_widths(
     together; 0 where it is unknown; `of_table` (n, s): true where the time rests on timings of single kernels
     (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays (s,).
     """
-    groups, widths = [group_of(kind, of_table=True) for kind in kinds], []
+    groups, widths = [GROUPS.get(kind, "") for kind in kinds], []
     for group in dict.fromkeys(group for group in groups if group in uses):
         at = [place for place, other in enumerate(groups) if other == group]
         total = (seconds[at] * of_table[at]).sum(0)

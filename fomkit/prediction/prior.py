@@ -74,7 +74,7 @@ GRADIENT_SLOWER = 1.15
 """How much longer gradients take that read both images once."""
 BLOCKS = 8.0
 """Blocks of threads on a processor that are needed to keep memory busy."""
-HELD = 16_384
+HELD_NUMBERS = 16_384
 """Numbers of a row that a processor holds: 1024 threads of 16 registers each."""
 PASSES = {True: 3 / 2, False: 5 / 3}
 """Bytes moved over the least, forward (reads twice, writes) and back (reads two tensors twice, writes)."""
@@ -178,7 +178,7 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
 
 def long_norms(rows: Table) -> Flags:
     """Tell which norms have rows that no processor holds."""
-    return np.asarray(are(rows, "kind", "norm") & (numbers(rows, "row", 1.0) > HELD))
+    return np.asarray(are(rows, "kind", "norm") & (numbers(rows, "row", 1.0) > HELD_NUMBERS))
 
 
 def _read_twice(rows: Rows, machine: Machine, interval: float) -> TypicalUtilisations:

@@ -8,7 +8,7 @@ from math import sqrt
 
 from fomkit.core.interval import Span
 from fomkit.core.units import DAY_S
-from fomkit.plan.coverage import TABLES, group_of
+from fomkit.plan.coverage import GROUPS, TABLES
 from fomkit.plan.step import COMMON, INPUT, overhead_span
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import USE, MachineCells, state_of_value
@@ -69,9 +69,7 @@ def _in_use(
     case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, ...]
 ) -> list[Value] | None:
     """Widen the sum of a group: a row that adds nothing to the value, and its width in quadrature."""
-    rows = [
-        index for index, (kind, source) in enumerate(sums) if group_of(kind, of_table=source in TABLES) == group
-    ]
+    rows = [index for index, (kind, source) in enumerate(sums) if source in TABLES and GROUPS.get(kind) == group]
     if not rows:
         return None
     row: list[Value] = [*case.key, f"use in a step: {group}", "tables"]
