@@ -156,14 +156,34 @@ def _unpacked(path: Path, content: bytes) -> bytes:
     return text
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a table's file under the size cap, unpacked where it is gzip."""
+def _packed_bytes(path: Path, byte: int) -> bytes:
+    """Read the first bytes of a file as they stand on the disk."""
     try:
         with read_errors_reported(path), open_file(path) as stream:
-            content = stream.read(MAX_BYTE + 1)
+            content = stream.read(byte)
     except ValueError as error:
         raise FomkitError(str(path), f"cannot be read ({error}). Check the path.") from error
     note_read(path)
+    return content
+
+
+def read_start(path: Path, byte: int = 100_000) -> bytes:
+    """Read the first bytes of a file, unpacked where it is gzip: enough to recognise it.
+
+    Whether the rest can be read, its reader says.
+    """
+    content = _packed_bytes(path, byte)
+    if content[:2] != GZIP:
+        return content
+    try:
+        return zlib.decompressobj(wbits=31).decompress(content, byte)
+    except zlib.error as error:
+        raise FomkitError(str(path), f"is damaged ({error}). Pack it with gzip again.") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a table's file under the size cap, unpacked where it is gzip."""
+    content = _packed_bytes(path, MAX_BYTE + 1)
     if len(content) <= MAX_BYTE and content[:2] == GZIP:
         content = _unpacked(path, content)
     if len(content) > MAX_BYTE:
@@ -192,7 +212,7 @@ def read_header(path: Path) -> tuple[str, ...]:
 
     Recognition only; nothing is refused here, so that the reader can say what is wrong.
     """
-    content = read_bytes(path)[:100_000]
+    content = read_start(path)
     text = content.decode("utf-16" if content[:2] in _UTF16 else "utf-8-sig", errors="replace")
     return tuple(word.strip(" '\"\r") for word in re.split(r"[,;\t|]", text.lstrip().partition("\n")[0]))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.csv import read_bytes
+from fomkit.files.csv import read_bytes, read_start
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, INPUT_GRADIENT, UPDATE, WEIGHT_GRADIENT, TracedOp
 from fomkit.readers.profilers.kineto import trace_table
 from fomkit.readers.profilers.kineto_rows import Row
@@ -49,7 +49,7 @@ class _Shaped(NamedTuple):
 
 def recognise_tfprof(path: Path) -> bool:
     """Tell whether a file is what tfprof prints: by the line that names its columns."""
-    return _HEADER.search(read_bytes(path)[:100_000].decode("utf-8", errors="replace")) is not None
+    return _HEADER.search(read_start(path).decode("utf-8", errors="replace")) is not None
 
 
 def _shapes(text: str) -> tuple[tuple[int, ...], ...]:

@@ -20,7 +20,7 @@ import numpy as np
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Link, Tier
-from fomkit.files.csv import read_bytes
+from fomkit.files.csv import read_bytes, read_start
 from fomkit.harness.torch.network import SEND, op_of
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, make_timings
 
@@ -228,7 +228,7 @@ def read_lines(path: Path) -> list[LogLine]:
 
 def begin_of(path: Path) -> str:
     """Give the first bytes of a file as text, for recognising it."""
-    return read_bytes(path)[:200_000].decode("utf-8", errors="replace")
+    return read_start(path, 200_000).decode("utf-8", errors="replace")
 
 
 def numbers_of(text: str) -> list[float | None]:
