@@ -152,7 +152,7 @@ def job_content(estimate: Estimate) -> OfJob | None:
     step = estimate.job
     if step is None:
         return None
-    from fomkit.parallel.job import describe_layout  # most work has none
+    from fomkit.parallel.layout import describe_layout  # most work has none
 
     return {
         "devices": step.devices, "nodes": estimate.machine.nodes_of(step.devices) or None,

@@ -15,7 +15,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import BINARY
 from fomkit.files.csv import read_rows
-from fomkit.parallel.job import activation_byte
+from fomkit.parallel.step import activation_byte
 from fomkit.plan.content import Ends, span_content
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
