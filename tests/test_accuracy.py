@@ -15,20 +15,21 @@ from fomkit.core.interval import Span
 from fomkit.output.docs import accuracy_page, chapter
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores as ops
-from fomkit.validation import merits, published_steps, validate, vision
+from fomkit.validation import merits, published_steps, validate
 from fomkit.validation.neusight import FACTS, OTHER, OWN, Outcome
 from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, read_aims, score
 
 VALIDATION = shipped_folder("validation")
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
 SETS = {*published_steps.SETS, ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME,
-        OWN, OTHER, FACTS, merits.NAME, validate.NAME, validate.POOLED, vision.NAME}  # fmt: skip
+        OWN, OTHER, FACTS, merits.NAME, published_steps.MEGATRON, validate.POOLED,
+        published_steps.VISION}  # fmt: skip
 
 
-def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] = ()) -> dict[str, Any]:
+def content_of(lines: Iterable[Score], published: tuple[published_steps.Compared, ...] = ()) -> dict[str, Any]:
     """Give the content of a run that had these lines only."""
     found = tuple(lines)
-    verdicts = check_aims((*found, *(validate.megatron_scores([*published]) if published else ())),
+    verdicts = check_aims((*found, *(published_steps.megatron_scores([*published]) if published else ())),
                           read_aims(VALIDATION / "aims.csv"))  # fmt: skip
     return validate.Validation(found, tuple(verdicts), published, (), (), 0.8, full=False).content()
 
@@ -38,20 +39,20 @@ def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] 
 
 def test_every_set_has_its_text_and_its_chapter() -> None:
     texts = validate.read_sets(VALIDATION / "sets.md")
-    assert {one.set for one in texts if one.set} == SETS
-    assert texts[0].title == ""
+    assert {one["set"] for one in texts if one["set"]} == SETS
+    assert texts[0]["title"] == ""
     for one in texts:
-        assert one.text in PAGE
-        assert len(one.text) > 80
-        assert not one.title or f"\n## {one.title}\n" in PAGE
+        assert one["text"] in PAGE
+        assert len(one["text"]) > 80
+        assert not one["title"] or f"\n## {one['title']}\n" in PAGE
 
 
 @pytest.mark.parametrize(
     ("sets", "content"),
     [
-        ({validate.NAME}, lambda: content_of((), tuple(validate.megatron_figures()))),
+        ({published_steps.MEGATRON}, lambda: content_of((), tuple(published_steps.megatron_figures()))),
         ({ops.NAME}, lambda: content_of(ops.dense_layer_scores())),
-        ({vision.NAME}, lambda: content_of(vision.vision_scores())),
+        ({published_steps.VISION}, lambda: content_of(published_steps.vision_scores())),
         ({ops.BEFORE, ops.AFTER}, lambda: content_of(ops.piece_scores(0.8))),
         pytest.param(
             {*published_steps.SETS}, lambda: content_of(published_steps.step_scores()), marks=pytest.mark.slow
@@ -73,7 +74,7 @@ def test_the_committed_page_is_what_the_command_writes(sets: set[str], content: 
 
 
 def test_the_short_answer_and_history_name_the_same_figures() -> None:
-    headlines = validate._lines(VALIDATION / "headlines.csv")
+    headlines = published_steps.read_texts(VALIDATION / "headlines.csv")
     header = (VALIDATION / "history.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert header == ["date", "version", *(row["name"] for row in headlines)]
     first = PAGE.index("\n## ")
