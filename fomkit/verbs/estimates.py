@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -200,26 +199,22 @@ def estimate_all(
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     check_counts(epochs=epochs, samples=samples)
     spread = (nodes, layout, links, node_devices)
-    load = partial(_loaded, of_step=(mode, fusion, batch, sizes), of_run=(epochs, samples, unit))
-    return _compare_all(models, machines, baseline, measurements, options, spread, load)
-
-
-def _loaded(
-    model: str | Path | ModelProfile, of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str]
-) -> ModelProfile:
-    """Take a model as `in_mode` does, with what was stated of its run."""
-    from fomkit.plan.run import stated_run
-
-    return stated_run(in_mode(model, *of_step), *of_run)
+    of_step = (mode, fusion, batch, sizes)
+    of_run = (epochs, samples, unit)
+    return _compare_all(models, machines, baseline, measurements, options, spread, of_step, of_run)
 
 
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options,
     spread: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
-    loaded: Callable[[str | Path | ModelProfile], ModelProfile],
+    of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str],
 ) -> Comparison:  # fmt: skip
-    """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
+    """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs.
+
+    A model is taken as `in_mode` takes it (``of_step``), with what was stated of its run (``of_run``).
+    """
+    from fomkit.plan.run import stated_run
     from fomkit.profiles.locate import locate
     from fomkit.verbs.compare import compare, spread_as
 
@@ -242,7 +237,7 @@ def _compare_all(
     done = parts(len(named) * (len(machines) + (baseline is not None)))
     targets = [as_machine(machine) for machine in machines]
     base = None if baseline is None else as_machine(baseline, "baseline")
-    profiles = [loaded(model) for model in named]
+    profiles = [stated_run(in_mode(model, *of_step), *of_run) for model in named]
     found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
                     measured=known, spread=spread_as(*spread))  # fmt: skip
     if measurements is None:

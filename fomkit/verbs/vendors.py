@@ -104,11 +104,9 @@ def accept(
     """
     from fomkit.merit.suites import accept as _accept
     from fomkit.output.suites import format_acceptance
-    from fomkit.profiles.locate import locate
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import read_measurements
-    from fomkit.verbs.profiles import as_machine
     from fomkit.verbs.suite_content import acceptance_content
 
     options = options_of(interval=interval)
@@ -166,7 +164,6 @@ def pack(
     """
     from fomkit.files.write import write_whole
     from fomkit.plan.estimate import estimate
-    from fomkit.verbs.profiles import as_machine, as_model
     from fomkit.workbook.vendor import make_pack
 
     check_lists(models=models)
@@ -220,18 +217,6 @@ def _check_names(
         for name in given:
             if name not in known:
                 raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}.")
-
-
-def _rows_of(table: str) -> Sequence[Measurement]:
-    from fomkit.readers.measurements import read_measurements  # with pandas, for which no help waits
-
-    return read_measurements(locate(table, "measurements"))
-
-
-def _once_each(rows: Sequence[Measurement]) -> tuple[Sequence[Measurement], Sequence[str]]:
-    from fomkit.validation.cells import counted_once
-
-    return counted_once(rows)
 
 
 def _sheet(found: Answer) -> bytes:
@@ -299,8 +284,11 @@ def compare(
     FomkitError
         When the table, a model or a machine is unknown, or a limit is no time.
     """
+    from fomkit.readers.measurements import read_measurements  # with pandas, for which no help waits
+    from fomkit.validation.cells import counted_once
+
     check_lists(models=models, machines=machines)
-    rows = _rows_of(table := str(measured))
+    rows = read_measurements(locate(table := str(measured), "measurements"))
     model = _Named((row.model for row in rows), as_model)
     machine = _Named((row.machine for row in rows), as_machine)
     named, base = [*map(model.name, models or ())], machine.name(baseline)
@@ -310,7 +298,7 @@ def compare(
     if not grid:
         _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
     chosen = [row for row in rows if not named or row.model in (*named, like)]
-    found = _once_each([row for row in chosen if not targets or row.machine in (*targets, base, host)])
+    found = counted_once([row for row in chosen if not targets or row.machine in (*targets, base, host)])
     options = options_of(interval=interval, precision=precision)
     if grid:
         return _rates_within(*found, options, model, machine, named, targets, latency)
