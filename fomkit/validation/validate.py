@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
+
+import numpy as np
 
 from fomkit import __version__
-from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.interval import DEFAULT_LEVEL, Span, probability_above
+from fomkit.core.units import DAY_S
+from fomkit.merit.fom import MEAN, Rates, figure_of_merit, take_mean
+from fomkit.plan.run import unit_per_day
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores, scores
 from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN, SEEDS, read_sheets
 from fomkit.validation.deepbench_scores import FEW, GROUPED, HELD_OUT, MOST, choose_sheets, dense_layer_scores
 from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.graphs import LabelFolder, shipped
-from fomkit.validation.merits import merit_notes, merit_scores
-from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
+from fomkit.validation.neusight import FACTS, OWN, Found, Outcome, compare_labels, counted_devices, label_cases
 from fomkit.validation.published_steps import (
     CHOSEN,
     MEGATRON,
@@ -35,6 +41,7 @@ from fomkit.validation.scores import (
     Level,
     Score,
     Verdict,
+    cases_of_spans,
     check_aims,
     join_cases,
     mixed,
@@ -211,6 +218,126 @@ def _pooled(
     ]
     known = [(level_of, name, join_cases(cases)) for level_of, name, cases in groups if cases]
     return [score(cases, POOLED, level_of, "all", name, interval=level) for level_of, name, cases in known]
+
+
+MERITS = "figures of merit"
+BOTH_PREDICTED, BASELINE_MEASURED = "both machines predicted", "baseline measured"
+SUITE_SIZES = (3, 4, 5)
+SUITE_DRAWS = 12
+"""Suites of each pair of machines at most, drawn without putting back."""
+THRESHOLDS = (0.8, 0.9, 0.95, 1.05, 1.1, 1.25)
+"""Thresholds, over the measured figure of merit."""
+
+
+class Rated(NamedTuple):
+    """One suite on two machines: the measured figure of merit, and the predicted one.
+
+    The product's own answer, not only its parts: does the interval of a figure of merit hold the measured one as
+    often as it says, and does the probability of reaching a threshold come true? A suite is three to five models
+    that were measured on both machines, one unit of work each, by the mean that ``fomkit fom`` takes. The draws
+    are fixed. Suites of one pair of machines share models, and so their errors: the pairs count for more than the
+    suites.
+    """
+
+    truth: float
+    span: Span
+
+
+class _Step(NamedTuple):
+    """A model on one machine: its step as measured and as predicted [s]."""
+
+    measured: float
+    predicted: Span
+
+
+def _steps_by_model(found: Sequence[Outcome]) -> dict[str, _Step]:
+    return {
+        f"{one.label['graph']} {one.label['option']}": _Step(one.seconds("step"), span)
+        for one in found
+        if (span := one.spans["step"]) is not None
+    }
+
+
+def _drawn_suites(names: Sequence[str], pair: str) -> list[tuple[str, ...]]:
+    """Draw the suites of a pair of machines; always the same."""
+    known = [suite for lines in SUITE_SIZES for suite in combinations(names, lines)]
+    return random.Random(pair).sample(known, min(SUITE_DRAWS, len(known)))  # noqa: S311
+
+
+def _rate_suite(
+    suite: Sequence[str], baseline: Mapping[str, _Step], target: Mapping[str, _Step], what: str
+) -> Rated:
+    level = target[suite[0]].predicted.level
+    exact = {name: Span.exact(baseline[name].measured, level) for name in suite}
+    old = exact if what == BASELINE_MEASURED else {name: baseline[name].predicted for name in suite}
+    rates = [
+        Rates(word, "device", {name: unit_per_day(span, 1) for name, span in spans.items()})
+        for word, spans in (("baseline", old), ("target", {name: target[name].predicted for name in suite}))
+    ]
+    sides = ([DAY_S / side[name].measured for name in suite] for side in (target, baseline))
+    return Rated(take_mean(MEAN, *sides), figure_of_merit(rates[0], rates[1]).value)
+
+
+def rated_suites(machines: Mapping[str, Sequence[Outcome]], what: str) -> Iterator[Rated]:
+    """Rate all suites of every pair of machines; of a measured baseline each pair both ways.
+
+    `machines`: the scored labels of each; `what`: `BOTH_PREDICTED` or `BASELINE_MEASURED`.
+    """
+    known = {device: _steps_by_model(found) for device, found in machines.items()}
+    for one, other in (combinations if what == BOTH_PREDICTED else permutations)(known, 2):
+        common = [name for name in known[one] if name in known[other]]
+        for suite in _drawn_suites(common, f"{one} / {other}"):
+            yield _rate_suite(suite, known[one], known[other], what)
+
+
+def brier_scores(rated: Sequence[Rated]) -> tuple[dict[str, float], dict[str, float]]:
+    """Give, by threshold, the Brier score of the probabilities, and how often the value alone says what is wrong.
+
+    >>> brier, wrong = brier_scores([Rated(1.0, Span(1.0, 0.5, 2.0))])
+    >>> round(brier["1.25"], 3), wrong["1.25"]
+    (0.116, 0.0)
+    """
+    brier, wrong = dict[str, float](), dict[str, float]()
+    for ratio in THRESHOLDS:
+        came_true = float(ratio <= 1)
+        chances = [probability_above(one.span, one.truth * ratio) for one in rated]
+        verdicts = [float(one.span.value >= one.truth * ratio) for one in rated]
+        brier[f"{ratio:g}"] = float(np.mean((np.array(chances) - came_true) ** 2))
+        wrong[f"{ratio:g}"] = float(np.mean(np.array(verdicts) != came_true))
+    return brier, wrong
+
+
+def _suites_score(rated: Sequence[Rated], known: str, what: str, level: float) -> Score:
+    cases = cases_of_spans([one.truth for one in rated], [one.span for one in rated])
+    brier, wrong = brier_scores(rated)
+    return replace(score(cases, MERITS, "ratio", known, what, interval=level), brier=brier, wrong_verdicts=wrong)
+
+
+def merit_scores(found: Found, folder: LabelFolder, level: float) -> Iterator[Score]:
+    """Score the suites of machines that are known by facts only, and by their own tables.
+
+    Of each: all suites together, of both machines predicted and of a measured baseline, then pair by pair.
+    """
+    for known in (FACTS, OWN):
+        machines = counted_devices(found.outcomes.get(known, {}), folder)
+        for what in (BOTH_PREDICTED, BASELINE_MEASURED):
+            if rated := list(rated_suites(machines, what)):
+                yield _suites_score(rated, known, what, level)
+        for pair in combinations(machines, 2):
+            if rated := list(rated_suites({device: machines[device] for device in pair}, BOTH_PREDICTED)):
+                yield _suites_score(rated, known, " / ".join(pair), level)
+
+
+def merit_notes(lines: Sequence[Score]) -> Iterator[str]:
+    """Say how many suites and pairs of machines the lines of `merit_scores` are of."""
+    told = [f"{line.cases} {line.machine}" for line in lines if line.what == BOTH_PREDICTED]
+    pairs = sum(" / " in line.what for line in lines)
+    if told:
+        yield (
+            f"{MERITS}: {' and '.join(told)}, suites of {SUITE_SIZES[0]} to {SUITE_SIZES[-1]} models, one unit of "
+            f"each, drawn once for all, {SUITE_DRAWS} of each of {pairs} pairs of machines at most. Suites of a "
+            "pair share models: as evidence they count little more than one."
+        )
 
 
 def validate(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fomkit.plan.estimate import Estimate
     from fomkit.plan.op_tables import Prediction
     from fomkit.verbs.compare import Comparison
-    from fomkit.whatif.advice.advise import Advice
+    from fomkit.whatif.advise import Advice
 
 
 def estimate(
@@ -198,10 +198,8 @@ def estimate_all(
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     check_counts(epochs=epochs, samples=samples)
-    spread = (nodes, layout, links, node_devices)
-    of_step = (mode, fusion, batch, sizes)
-    of_run = (epochs, samples, unit)
-    return _compare_all(models, machines, baseline, measurements, options, spread, of_step, of_run)
+    return _compare_all(models, machines, baseline, measurements, options, (nodes, layout, links, node_devices),
+                        (mode, fusion, batch, sizes), (epochs, samples, unit))  # fmt: skip
 
 
 def _compare_all(
@@ -292,7 +290,7 @@ def advise(
     >>> advice.findings[0]["rule"], round(advice.findings[0]["stake"]["share"]["value"], 1)
     ('faster engine', 0.6)
     """
-    from fomkit.whatif.advice.advise import advise as _advise
+    from fomkit.whatif.advise import advise as _advise
 
     options = options_of(batch, interval, sizes=sizes, precision=precision)
     return _advise(as_model(model), as_machine(machine), options)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fomkit.plan.estimate import Estimate
     from fomkit.plan.op_tables import Prediction
     from fomkit.verbs.cost import Cost
-    from fomkit.whatif.advice.advise import Advice
+    from fomkit.whatif.advise import Advice
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.workbook.review import Review
 

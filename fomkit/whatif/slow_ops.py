@@ -25,7 +25,7 @@ from fomkit.plan.evidence import Near, distinct_ops, neighbour_content
 from fomkit.prediction.cascade import add_times, nearest_timings
 from fomkit.prediction.estimates import Record, records
 from fomkit.prediction.exact import row_major
-from fomkit.whatif.advice.case import WORTH, Case, Finding, changed_rows, does_not_apply, saving
+from fomkit.whatif.advice_case import WORTH, Case, Finding, changed_rows, does_not_apply, saving
 
 REMEDIES: Mapping[str, str] = {
     "conv": "let the library search its algorithms (torch.backends.cudnn.benchmark = True), store images "

@@ -25,9 +25,9 @@ from fomkit.plan.memory_of import in_formats
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import rates
-from fomkit.whatif.advice.case import WORTH, Amount, Case, Finding, State, beats_its_floor, one_at_a_time
-from fomkit.whatif.advice.rules import RULES, Rule
-from fomkit.whatif.advice.slow_ops import SlowOp
+from fomkit.whatif.advice_case import WORTH, Amount, Case, Finding, State, beats_its_floor, one_at_a_time
+from fomkit.whatif.advice_rules import RULES, Rule
+from fomkit.whatif.slow_ops import SlowOp
 
 WELL, POORLY = 0.462, 0.213
 """Shares of the peak in large trainings at the ends of a published table: PaLM 46.2 %, GPT-3 21.3 % (Chowdhery et
