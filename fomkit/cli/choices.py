@@ -83,16 +83,6 @@ def option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, **more)
 
 
-def argument(text: str, metavar: str, **more: Any) -> Any:
-    """Declare an argument, likewise."""
-    return typer.Argument(metavar=metavar, help=text, **more)
-
-
-def output_option(text: str) -> Any:
-    """Declare the option ``-o``."""
-    return option(text, "--output", "-o")
-
-
 DELAY_S = 1.0
 """Work that ends sooner shows no progress."""
 
@@ -228,7 +218,7 @@ SHARED: Mapping[str, Any] = {
                                             "--to-wall", metavar="'FACTOR, SOURCE'")],
     "pue": Annotated[str | None, option("Energy of the building over that of its machines.",
                                         metavar="'FACTOR, SOURCE'")],
-    "output": Annotated[Path, output_option("The file to write.")], "force": Force,
+    "output": Annotated[Path, option("The file to write.", "--output", "-o")], "force": Force,
 }  # fmt: skip
 """Options that are said alike wherever they stand, by the parameter."""
 COMPLETED: Mapping[str, Callable[[str], list[str]]] = {

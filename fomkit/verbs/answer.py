@@ -105,7 +105,6 @@ class Command:
     """How a verb is asked on the command line.
 
     `doing`: what its progress says.
-    `examples`: lines that may be typed.
     `arguments`: parameters that are written without an option's name, by what the help calls them.
     `spelled`: the names of options that are not those of their parameters.
     `metavar`: what the help writes for the value of an option.
@@ -127,7 +126,6 @@ class Command:
     """
 
     doing: str
-    examples: tuple[str, ...] = ()
     arguments: Mapping[str, str] = field(default_factory=lambda: {"model": "MODEL"})
     spelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     metavar: Mapping[str, str] = field(default_factory=dict)

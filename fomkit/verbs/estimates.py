@@ -126,20 +126,6 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
     before=_check_page,
     workbook=True,
     writes={".html": _page},
-    examples=(
-        "fomkit estimate --target v100",
-        "fomkit estimate resnet50 gpt2 --target v100 --baseline p100",
-        "fomkit estimate candle --target v100",
-        "fomkit estimate resnet50 --target v100 --baseline p100 --from measured.csv",
-        "fomkit estimate gpt2 --target v100 --batch 8 --set seq=512 --precision mixed",
-        "fomkit estimate p1b3 --target v100 --baseline p100 --for v100 -o v100.xlsx",
-        "fomkit estimate resnet50 --target v100 -o report.html",
-        "fomkit estimate p1b3-lecture --target v100 --baseline x86-lecture --explain",
-        "fomkit estimate gpt-22b -t a100-sxm --nodes 1 --batch 2 --layout tensor=8",
-        "fomkit estimate candle/p3b3 -t v100 --samples 10000",
-        "fomkit estimate llama3-8b -t h100-sxm --mode decode --set cache=4096",
-        "fomkit estimate resnet50 -t h100-sxm --precision bf16 --fusion compiled",
-    ),
 )
 def estimate_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
@@ -250,10 +236,6 @@ def _compare_all(
 @command(
     "trying changes",
     shows={"tried": ("--all", "List too what was tried and rejected, and what does not apply.")},
-    examples=(
-        "fomkit advise resnet50 --target v100",
-        "fomkit advise gpt2 --target a100-sxm --precision bf16 --batch 8 --all",
-    ),
 )
 def advise(
     model: str | Path | ModelProfile,
@@ -326,10 +308,6 @@ def _frame_of_ops(table: object) -> DataFrame:
     keeps=True,
     unanswered=lambda content: bool(content["unpriced"]),
     excuse=("--allow-uncovered", "Exit with 0 even where rows have no time."),
-    examples=(
-        "fomkit predict ops.csv --target v100 -o timed.csv",
-        "fomkit predict resnet50.ops.csv -t p100 --set batch=64 > timed64.csv",
-    ),
 )
 def predict(
     table: str | Path | DataFrame,

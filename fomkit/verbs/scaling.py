@@ -323,10 +323,6 @@ _TIMES = dict.fromkeys(("checkpoint", "restart", "device_mtbf", "checkpoint_ever
     "scaling",
     judges_fit=True,
     metavar={"nodes": "N,N|N..N", "once": "NAME=SHARE|TIME", **_TIMES},
-    examples=(
-        "fomkit scaling p1b3 -t a100-sxm --nodes 1..64 --link system,5us,25GB/s,each",
-        "fomkit scaling gpt2 --target a100-sxm --nodes 1 --layout zero=1,clip",
-    ),
 )
 def scaling(
     model: str | Path | ModelProfile, machine: str | Path | Machine, *, nodes: str | Sequence[int] = "1..4096",

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     arguments={"workbook": "WORKBOOK"},
     kept=Kept("machine", "Keep the changed machine as a profile (.yaml) whose party is vendor."),
     unanswered=lambda content: bool(content["findings"]),
-    examples=(
-        "fomkit review vendor.xlsx --issued sent.xlsx",
-        "fomkit review vendor.xlsx --issued sent.xlsx -o round3.yaml",
-    ),
 )
 def review(workbook: str | Path, issued: str | Path) -> Review:
     """Show what a vendor changed in a workbook, cell by cell, and what each change does.
@@ -65,7 +61,6 @@ def review(workbook: str | Path, issued: str | Path) -> Review:
     arguments={"suite": "SUITE"},
     metavar={"committed": "MACHINE", "measured": "FILE.csv", "measured_on": "NAME"},
     unanswered=lambda content: any(one["required"] and one["verdict"] != "met" for one in content["lines"]),
-    examples=("fomkit accept suite.yaml --committed round2.yaml --measured m.csv",),
 )
 def accept(
     suite: str | Path,
@@ -121,7 +116,6 @@ def accept(
     arguments={"models": "MODEL..."},
     metavar={"output": "FOLDER"},
     plain=True,
-    examples=("fomkit pack resnet50 gpt2 --target v100 -o for-vendor",),
 )
 def pack(
     models: Sequence[str | Path | ModelProfile],
@@ -243,14 +237,6 @@ def _sheet(found: Answer) -> bytes:
     metavar={"measured": "TABLE", "calibrate_on": "MODEL", "host_from": "MACHINE", "latency": "TIME"},
     shows={"cells": ("--all", "Each cell: times, intervals, what it may claim and what it waits for.")},
     writes={".xlsx": _sheet},
-    examples=(
-        "fomkit compare",
-        "fomkit compare --all",
-        "fomkit compare tc1 nt3 --calibrate-on tc1",
-        "fomkit compare --host-from p100 -o candle.csv",
-        "fomkit compare tc1 p1b3 --grid --target v100",
-        "fomkit compare nt3 nt3-keras --grid --target tpu-v5e --precision bf16",
-    ),
 )
 def compare(
     models: Sequence[str | Path | ModelProfile] | None = None, *,

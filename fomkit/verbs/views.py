@@ -239,15 +239,7 @@ VIEWS: Mapping[str, View] = {
 """By the name of a class that derives from `fomkit.core.errors.Shown`; a test finds one that is missing."""
 
 
-@command(
-    "reading",
-    arguments={"name": "NAME"},
-    examples=(
-        "fomkit schema estimate",
-        "fomkit schema machine > machine.schema.json",
-        "fomkit schema fom -o fom.csv",
-    ),
-)
+@command("reading", arguments={"name": "NAME"})
 def schema(name: str) -> Answer:
     """Print the JSON Schema of what a verb prints by --json, or of a YAML file, for programs and editors to check.
 
