@@ -188,14 +188,6 @@ class _Harmless(json.JSONEncoder):
         return super().encode(o).replace("<", "\\u003c")
 
 
-def check_drawable(where: str) -> None:
-    """Raise when the libraries that draw are not installed.
-
-    Raises FomkitError with the command that installs them.
-    """
-    check_plotting(where, "vl_convert")
-
-
 def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:
     """Give the content of a chart's file: HTML that needs no network, PNG or SVG."""
     text, picture = io.StringIO(), io.BytesIO()

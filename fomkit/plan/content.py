@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from math import isnan
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, overload
 
 import numpy as np
@@ -90,6 +91,11 @@ INTERVAL_MEANING = (
     "repeats on the stated machine with the stated software; not other software, batch, precision or problem, "
     "nor excluded terms"
 )
+
+
+def known_number(value: float) -> float | None:
+    """Give a number as JSON has it; None where it is unknown, NaN in tables."""
+    return None if isnan(value) else float(value)
 
 
 @overload

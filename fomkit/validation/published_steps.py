@@ -112,13 +112,9 @@ def _sizes_of_models(path: Path) -> dict[str, Transformer]:
     return found
 
 
-def published_steps(folder: Path | None = None, level: float = DEFAULT_LEVEL) -> Iterator[PublishedStep]:
-    """Read the rows of all sets.
-
-    `folder`: with ``steps.csv.gz``, ``models.csv`` and ``sets.csv``; default: the shipped one; `level`: of the
-    intervals.
-    """
-    folder = folder or shipped_folder("validation") / "steps"
+def published_steps(level: float = DEFAULT_LEVEL) -> Iterator[PublishedStep]:
+    """Read the rows of all sets; `level`: of the intervals."""
+    folder = shipped_folder("validation") / "steps"
     shapes = _sizes_of_models(folder / "models.csv")
     sets = read_columns(folder / "sets.csv", ("set", "machine", "link", "layout"), ("node_devices",))
     common = {row["set"]: row for row in sets.to_dict("records")}
