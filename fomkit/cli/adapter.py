@@ -243,7 +243,7 @@ def _deliver(result: Any, command: Command, delivery: _Delivery) -> Answer:
         print(line, file=sys.stderr)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         choices.write_answer(content, write, delivery.as_json)
-    if path is not None and command.keeps and not delivery.as_json:
+    if path is not None and command.prints and not delivery.as_json:
         print(f"Written: {path}")
     return answer
 

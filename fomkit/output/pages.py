@@ -176,7 +176,6 @@ def check_plotting(where: str, *more: str) -> None:
         raise FomkitError(where, f"needs {', '.join(absent)}, not installed here. Run: {install_hint('report')}")
 
 
-ENDINGS = (".html", ".png", ".svg")
 SCALE = 2.0
 """Points of a PNG for each of the drawing."""
 

@@ -118,9 +118,9 @@ class Command:
     `workbook`: true where -o FILE.xlsx writes a workbook that computes, of which --for keeps one target.
     `writes`: makes other files of a result, by ending.
     `streams`: endings of files that the function itself writes, as its parameter ``output``.
-    `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other.
+    `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other. A
+      file that it names is told.
     `files`: parameters that name another file to write.
-    `keeps`: true where what was written is told.
     `kept`: how -o keeps the result itself.
     `plain`: true where there is a text alone, no JSON.
     """
@@ -141,7 +141,6 @@ class Command:
     streams: tuple[str, ...] = ()
     prints: str = ""
     files: tuple[str, ...] = ()
-    keeps: bool = False
     kept: Kept | None = None
     plain: bool = False
 

@@ -305,7 +305,6 @@ def _frame_of_ops(table: object) -> DataFrame:
     arguments={"table": "OPS.csv"},
     writes={".csv": _timed_csv},
     prints=".csv",
-    keeps=True,
     unanswered=lambda content: bool(content["unpriced"]),
     excuse=("--allow-uncovered", "Exit with 0 even where rows have no time."),
 )
