@@ -1,11 +1,4 @@
-"""Options that several verbs take, in one wording: what is learnt at one verb holds at the others.
-
-``--set NAME=NUMBER``: named sizes as they stand on the command line.
-
-Names of profiles, completed by the shell.
-
-What the user sees while waiting, and how wide and colourful the answer may be.
-"""
+"""Options that several verbs take, in one wording; names completed by the shell; what is seen while waiting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A report as plain records, and as one HTML file that needs nothing else: every name stays text.
-
-A chart as a file of its own.
-"""
+"""A report as plain records, as one HTML file that needs nothing else, a chart as a file; names stay text."""
 
 from __future__ import annotations
 

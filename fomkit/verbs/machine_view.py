@@ -1,7 +1,4 @@
-"""A machine looked at: facts, ridge points, tables and what they cover, as plain content (``fomkit/show/1``).
-
-The memory of a model's step as plain content (``fomkit/memory/1``).
-"""
+"""A machine looked at (``fomkit/show/1``), and a step in memory (``fomkit/memory/1``), as plain content."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A model looked at by groups of its ops, as plain content (``fomkit/show/1``).
-
-The layers of a model by type, for one sample, as plain content.
-
-The work of a step as formulas of its named sizes, printed by sympy (``fomkit/formulas/1``).
-"""
+"""A model looked at by groups of its ops, by its layers, and by formulas of its sizes, as plain content."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""What the words of an estimate mean, for a reader who meets them for the first time.
-
-Charts and tables as records of a report.
-
-The answer, first: a figure, its unit and its interval; and beside it what the answer is made of.
-
-What an estimate assumes, and what it leaves out.
-"""
+"""The answer first, what it assumes and leaves out, what words mean; tables and charts as records of a report."""
 
 from __future__ import annotations
 
