@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fomkit.output.comparisons import add_published
 from fomkit.output.screen import PLAIN, Page
-from fomkit.validation.validate import megatron_figures
+from fomkit.validation.published_steps import megatron_figures
 
 if __name__ == "__main__":
     page = Page(PLAIN)

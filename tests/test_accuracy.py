@@ -15,20 +15,21 @@ from fomkit.core.interval import Span
 from fomkit.output.docs import accuracy_page, chapter
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores as ops
-from fomkit.validation import merits, published_steps, validate, vision
+from fomkit.validation import published_steps, validate
 from fomkit.validation.neusight import FACTS, OTHER, OWN, Outcome
 from fomkit.validation.scores import Score, check_aims, hits_at, make_cases, read_aims, score
 
 VALIDATION = shipped_folder("validation")
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "accuracy.md").read_text(encoding="utf-8")
 SETS = {*published_steps.SETS, ops.GROUPED, ops.FEW, ops.HELD_OUT, ops.TABLES, ops.BEFORE, ops.AFTER, ops.NAME,
-        OWN, OTHER, FACTS, merits.NAME, validate.NAME, validate.POOLED, vision.NAME}  # fmt: skip
+        OWN, OTHER, FACTS, validate.MERITS, published_steps.MEGATRON, validate.POOLED,
+        published_steps.VISION}  # fmt: skip
 
 
-def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] = ()) -> dict[str, Any]:
+def content_of(lines: Iterable[Score], published: tuple[published_steps.Compared, ...] = ()) -> dict[str, Any]:
     """Give the content of a run that had these lines only."""
     found = tuple(lines)
-    verdicts = check_aims((*found, *(validate.megatron_scores([*published]) if published else ())),
+    verdicts = check_aims((*found, *(published_steps.megatron_scores([*published]) if published else ())),
                           read_aims(VALIDATION / "aims.csv"))  # fmt: skip
     return validate.Validation(found, tuple(verdicts), published, (), (), 0.8, full=False).content()
 
@@ -38,20 +39,20 @@ def content_of(lines: Iterable[Score], published: tuple[validate.Compared, ...] 
 
 def test_every_set_has_its_text_and_its_chapter() -> None:
     texts = validate.read_sets(VALIDATION / "sets.md")
-    assert {one.set for one in texts if one.set} == SETS
-    assert texts[0].title == ""
+    assert {one["set"] for one in texts if one["set"]} == SETS
+    assert texts[0]["title"] == ""
     for one in texts:
-        assert one.text in PAGE
-        assert len(one.text) > 80
-        assert not one.title or f"\n## {one.title}\n" in PAGE
+        assert one["text"] in PAGE
+        assert len(one["text"]) > 80
+        assert not one["title"] or f"\n## {one['title']}\n" in PAGE
 
 
 @pytest.mark.parametrize(
     ("sets", "content"),
     [
-        ({validate.NAME}, lambda: content_of((), tuple(validate.megatron_figures()))),
+        ({published_steps.MEGATRON}, lambda: content_of((), tuple(published_steps.megatron_figures()))),
         ({ops.NAME}, lambda: content_of(ops.dense_layer_scores())),
-        ({vision.NAME}, lambda: content_of(vision.vision_scores())),
+        ({published_steps.VISION}, lambda: content_of(published_steps.vision_scores())),
         ({ops.BEFORE, ops.AFTER}, lambda: content_of(ops.piece_scores(0.8))),
         pytest.param(
             {*published_steps.SETS}, lambda: content_of(published_steps.step_scores()), marks=pytest.mark.slow
@@ -73,7 +74,7 @@ def test_the_committed_page_is_what_the_command_writes(sets: set[str], content: 
 
 
 def test_the_short_answer_and_history_name_the_same_figures() -> None:
-    headlines = validate._lines(VALIDATION / "headlines.csv")
+    headlines = published_steps.read_texts(VALIDATION / "headlines.csv")
     header = (VALIDATION / "history.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert header == ["date", "version", *(row["name"] for row in headlines)]
     first = PAGE.index("\n## ")
@@ -116,38 +117,40 @@ def outcomes(factor: float, spread: float, *, predicted: float = 1.0) -> list[Ou
 
 
 def test_suites_are_three_to_five_lines_and_always_the_same() -> None:
-    drawn = merits._drawn_suites([f"g{size}" for size in range(9)], "a / b")
-    assert drawn == merits._drawn_suites([f"g{size}" for size in range(9)], "a / b")
-    assert drawn != merits._drawn_suites([f"g{size}" for size in range(9)], "b / a")
-    assert len(set(drawn)) == merits.DRAWS
+    drawn = validate._drawn_suites([f"g{size}" for size in range(9)], "a / b")
+    assert drawn == validate._drawn_suites([f"g{size}" for size in range(9)], "a / b")
+    assert drawn != validate._drawn_suites([f"g{size}" for size in range(9)], "b / a")
+    assert len(set(drawn)) == validate.SUITE_DRAWS
     assert {len(set(suite)) for suite in drawn} <= {3, 4, 5}
-    assert merits._drawn_suites(["g1", "g2"], "a / b") == []
+    assert validate._drawn_suites(["g1", "g2"], "a / b") == []
 
 
 def test_the_measured_figure_of_merit_is_hit_where_the_prediction_is_right_and_missed_where_it_is_not() -> None:
     """The target takes half the time: 2; twice too long a prediction makes 1, with an interval of 1.5 times."""
-    right = list(merits.rated_suites({"a": outcomes(1.0, 1.5), "b": outcomes(0.5, 1.5)}, merits.BOTH))
-    assert [round(one.truth, 9) for one in right] == [2.0] * merits.DRAWS
+    right = list(
+        validate.rated_suites({"a": outcomes(1.0, 1.5), "b": outcomes(0.5, 1.5)}, validate.BOTH_PREDICTED)
+    )
+    assert [round(one.truth, 9) for one in right] == [2.0] * validate.SUITE_DRAWS
     assert all(one.span.value == pytest.approx(2.0) for one in right)
     # Lines go together on a machine, the two machines do not.
     assert right[0].span.high / 2 == pytest.approx(math.exp(math.hypot(math.log(1.5), math.log(1.5))))
     wrong = {"a": outcomes(1.0, 1.5), "b": outcomes(0.5, 1.5, predicted=2.0)}
-    both = list(merits.rated_suites(wrong, merits.TARGET_ALONE))
-    assert len(both) == 2 * merits.DRAWS
-    missed, held = both[: merits.DRAWS], both[merits.DRAWS :]
+    both = list(validate.rated_suites(wrong, validate.BASELINE_MEASURED))
+    assert len(both) == 2 * validate.SUITE_DRAWS
+    missed, held = both[: validate.SUITE_DRAWS], both[validate.SUITE_DRAWS :]
     assert all(one.span.value == pytest.approx(1.0) for one in missed)
     assert all(one.span.high == pytest.approx(1.5) for one in missed)
     assert all(one.span.value == pytest.approx(one.truth) for one in held)
 
 
 def test_brier_scores_punish_a_sure_wrong_verdict() -> None:
-    sure = [merits.Rated(1.0, Span(2.0, 1.99, 2.01))]
-    unsure = [merits.Rated(1.0, Span(2.0, 0.5, 8.0))]
+    sure = [validate.Rated(1.0, Span(2.0, 1.99, 2.01))]
+    unsure = [validate.Rated(1.0, Span(2.0, 0.5, 8.0))]
     for ratio in ("1.05", "1.25"):
-        assert merits.brier_scores(sure)[0][ratio] == pytest.approx(1.0)
-        assert merits.brier_scores(unsure)[0][ratio] < merits.brier_scores(sure)[0][ratio]
-        assert merits.brier_scores(sure)[1][ratio] == 1.0
-    assert merits.brier_scores(sure)[0]["0.8"] == pytest.approx(0.0)
+        assert validate.brier_scores(sure)[0][ratio] == pytest.approx(1.0)
+        assert validate.brier_scores(unsure)[0][ratio] < validate.brier_scores(sure)[0][ratio]
+        assert validate.brier_scores(sure)[1][ratio] == 1.0
+    assert validate.brier_scores(sure)[0]["0.8"] == pytest.approx(0.0)
 
 
 # --- pieces and tables -------------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ from fomkit.plan.options import Options
 from fomkit.plan.timeline import timeline_content
 from fomkit.verbs.machine_view import memory_content
 from fomkit.verbs.model_view import View, show_model
-from fomkit.whatif.advice.advise import Advice, advise, structure
-from fomkit.whatif.advice.case import WORTH, one_at_a_time
-from fomkit.whatif.advice.rules import ROOM, RULES
+from fomkit.whatif.advice_case import WORTH, one_at_a_time
+from fomkit.whatif.advice_rules import ROOM, RULES
+from fomkit.whatif.advise import Advice, advise, structure
 
 GEMM = {"op": "mm", "kind": "gemm", "b": 1.0, "trans_a": 0.0, "trans_b": 0.0}
 RELU = {"op": "relu", "kind": "pointwise", "inputs": 1.0}

@@ -16,17 +16,9 @@ from fomkit.core.job import Layout
 from fomkit.core.machine import Device, Link, Machine
 from fomkit.core.model import Transformer
 from fomkit.files.op_csv import empty_table
-from fomkit.parallel.job import (
-    activation_byte,
-    amortised_share,
-    check_layout,
-    daly_s,
-    microbatches_of,
-    state_byte,
-    useful_share,
-    young_s,
-)
-from fomkit.parallel.step import check_schedule, pipeline_s, step_coverage
+from fomkit.merit.stack import amortised_share
+from fomkit.parallel.layout import check_layout, check_schedule, microbatches_of
+from fomkit.parallel.step import activation_byte, pipeline_s, state_byte, step_coverage
 from fomkit.parallel.traffic import (
     Bucket,
     Traffic,
@@ -34,6 +26,7 @@ from fomkit.parallel.traffic import (
     replica_traffic,
 )
 from fomkit.parallel.transformer import Rows, Split, experts_backward, experts_forward
+from fomkit.plan.job import daly_s, useful_share, young_s
 from fomkit.plan.options import change_machine
 from fomkit.plan.scaling import QUICKEST, least_rate
 from fomkit.prediction.exchange import MEASURED, Group, Network, table_time

@@ -24,7 +24,7 @@ from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.recipes import load_recipe, transformer_profile
-from fomkit.validation.validate import megatron_activations, megatron_steps
+from fomkit.validation.published_steps import megatron_activations, megatron_steps
 from fomkit.verbs.scaling import parse_nodes, scaling_content
 
 SYSTEM = "system, 10 us, 25 GB/s, each"

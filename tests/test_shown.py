@@ -15,7 +15,7 @@ from fomkit.plan.op_tables import Prediction
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.cost import Cost
 from fomkit.verbs.views import VIEWS
-from fomkit.whatif.advice.advise import Advice
+from fomkit.whatif.advise import Advice
 from fomkit.whatif.sensitivity import Sensitivity
 from fomkit.whatif.solve import Solution
 from fomkit.whatif.sweep_result import Swept
@@ -64,7 +64,7 @@ def test_what_a_public_function_gives_is_shown_in_a_process_that_imported_nothin
 
 
 def test_what_calculates_imports_no_view() -> None:
-    rooms = "plan.estimate merit.suites whatif.sensitivity whatif.solve whatif.advice.advise"
+    rooms = "plan.estimate merit.suites whatif.sensitivity whatif.solve whatif.advise"
     names = ", ".join(f"fomkit.{room}" for room in rooms.split())
     loaded = _new_process(f"import sys, {names}; print(*sys.modules)").split()
     assert not [name for name in loaded if name.startswith(("fomkit.output", "fomkit.verbs", "altair"))]

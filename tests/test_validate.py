@@ -30,10 +30,10 @@ from fomkit.validation.deepbench_scores import SheetScores, dense_layer_scores, 
 from fomkit.validation.framework import FORWARD, accumulate, backward, backward_alone
 from fomkit.validation.graphs import LabelFolder, predict_graphs, shipped
 from fomkit.validation.labels import GraphRow, read_single_calls, read_whole_models
-from fomkit.validation.merits import NAME as MERITS
 from fomkit.validation.neusight import FACTS, OTHER, OWN, compare_labels, scored_calls
+from fomkit.validation.published_steps import megatron_figures, megatron_scores
 from fomkit.validation.scores import Aim, Range, check_aims, make_cases, read_aims
-from fomkit.validation.validate import Validation, megatron_figures, megatron_scores, validate
+from fomkit.validation.validate import MERITS, Validation, validate
 
 SHEET = "v100 fp32/vector"
 """One sheet stands for all: the whole takes minutes, and `fomkit validate` runs it."""

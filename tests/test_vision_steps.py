@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from fomkit.profiles.locate import shipped_folder
-from fomkit.validation.vision import LATER, parts_of, vision_scores
+from fomkit.validation.published_steps import LATER, parts_of, vision_scores
 
 FOLDER = shipped_folder("validation") / "vision"
 

@@ -80,7 +80,7 @@ def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: C
         kind = list[str] if any(get_origin(one) is Sequence for one in _union_types(annotation)) else str
         return Annotated[
             kind | None if optional else kind,
-            choices.argument(text, command.arguments[name], autocompletion=completed),
+            typer.Argument(help=text, metavar=command.arguments[name], autocompletion=completed),
         ]
     if name in choices.SHARED and name not in command.spelled:
         kind, known = get_args(choices.SHARED[name])
@@ -101,15 +101,13 @@ def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
     return parameter.default if is_plain and parameter.default != "" else None
 
 
-def _help_text(command: Command, said: Help) -> str:
+def _help_text(command: Command, said: Help, examples: Sequence[str]) -> str:
     fits = "Exit code 1 where a device's memory does not hold a step (--allow-oversize)."
     said_of_it = said.about.replace("`", "")
     about = (
         f"{said_of_it}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in said_of_it else said_of_it
     )
-    return "\n\n".join(
-        [about, *(["Examples:"] if command.examples else []), *(f"  {one}" for one in command.examples)]
-    )
+    return "\n\n".join([about, *(["Examples:"] if examples else []), *(f"  {one}" for one in examples)])
 
 
 def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> Any:
@@ -139,9 +137,9 @@ def _check_file(path: Path | None, verb: str, command: Command, only: str | None
     if path.suffix not in (*others, last):
         raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use {', '.join(others)} or {last}.")
     if command.draw is not None and path.suffix not in (".json", ".csv"):
-        from fomkit.output.pages import check_drawable
+        from fomkit.output.pages import check_plotting
 
-        check_drawable(str(path))
+        check_plotting(str(path), "vl_convert")
 
 
 def _check_absent(arguments: Mapping[str, Any], output: Path | None, command: Command, force: bool) -> None:
@@ -245,7 +243,7 @@ def _deliver(result: Any, command: Command, delivery: _Delivery) -> Answer:
         print(line, file=sys.stderr)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         choices.write_answer(content, write, delivery.as_json)
-    if path is not None and command.keeps and not delivery.as_json:
+    if path is not None and command.prints and not delivery.as_json:
         print(f"Written: {path}")
     return answer
 
@@ -267,7 +265,7 @@ def _common_options(command: Command) -> Iterator[inspect.Parameter]:
     computes = {".xlsx": "a workbook that computes (.xlsx)"} if command.workbook else {}
     *others, last = (computes.get(ending, ending) for ending in _endings(command))
     written = command.kept.text if command.kept else f"Write {', '.join(others)} or {last} as well."
-    yield _parameter("output", Annotated[Path | None, choices.output_option(written)], None)
+    yield _parameter("output", Annotated[Path | None, choices.option(written, "--output", "-o")], None)
     yield _parameter("force", choices.Force, False)
     yield _parameter("quiet", choices.Quiet, False)
 
@@ -279,7 +277,7 @@ class _Names(dict[str, Any]):
         return vars(builtins).get(name, Any)
 
 
-def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]:
+def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str] = ()) -> Callable[..., None]:
     """Give the function whose signature is a verb's command line."""
     command, said = command_of(function), help_of(function)
     signature = inspect.signature(function).parameters
@@ -333,7 +331,7 @@ def command_line(verb: str, function: Callable[..., Any]) -> Callable[..., None]
         with _reads_noted(adds="add" in parameters):
             answered(given)
 
-    run.__doc__ = _help_text(command, said)
+    run.__doc__ = _help_text(command, said, examples)
     run.__signature__ = inspect.Signature(sorted(options, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in options}
     run.__name__ = verb

@@ -1,11 +1,4 @@
-"""Options that several verbs take, in one wording: what is learnt at one verb holds at the others.
-
-``--set NAME=NUMBER``: named sizes as they stand on the command line.
-
-Names of profiles, completed by the shell.
-
-What the user sees while waiting, and how wide and colourful the answer may be.
-"""
+"""Options that several verbs take, in one wording; names completed by the shell; what is seen while waiting."""
 
 from __future__ import annotations
 
@@ -81,16 +74,6 @@ complete_machine, complete_model, complete_suite, complete_campaign = map(
 def option(text: str, *names: str, **more: Any) -> Any:
     """Declare an option: what it says, its names where they are not the parameter's, and what else typer takes."""
     return typer.Option(*names, help=text, **more)
-
-
-def argument(text: str, metavar: str, **more: Any) -> Any:
-    """Declare an argument, likewise."""
-    return typer.Argument(metavar=metavar, help=text, **more)
-
-
-def output_option(text: str) -> Any:
-    """Declare the option ``-o``."""
-    return option(text, "--output", "-o")
 
 
 DELAY_S = 1.0
@@ -228,7 +211,7 @@ SHARED: Mapping[str, Any] = {
                                             "--to-wall", metavar="'FACTOR, SOURCE'")],
     "pue": Annotated[str | None, option("Energy of the building over that of its machines.",
                                         metavar="'FACTOR, SOURCE'")],
-    "output": Annotated[Path, output_option("The file to write.")], "force": Force,
+    "output": Annotated[Path, option("The file to write.", "--output", "-o")], "force": Force,
 }  # fmt: skip
 """Options that are said alike wherever they stand, by the parameter."""
 COMPLETED: Mapping[str, Callable[[str], list[str]]] = {

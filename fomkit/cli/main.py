@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
-from typing import Annotated, Any, get_args
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
 import typer.main
@@ -23,49 +25,37 @@ from typer.core import TyperCommand, TyperGroup
 from fomkit.cli.choices import complain
 from fomkit.core.errors import FomkitError, nearest_names
 
-GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "Estimate": {
-        "estimate": (
-            "fomkit.verbs.estimates:estimate_all",
-            "Estimate steps, runs and units of work a day, with intervals.",
-        ),
-        "predict": ("fomkit.verbs.estimates", "Predict the time of every op of a table on a machine."),
-    },
-    "Look closer": {
-        "explain": ("fomkit.verbs.looks", "Explain what the longest ops' times rest on, and what to time first."),
-        "show": ("fomkit.verbs.looks", "Show what a model is made of, what is known of a machine, or all names."),
-        "memory": ("fomkit.verbs.looks", "Follow what a step keeps in memory, and find the largest batch."),
-        "advise": ("fomkit.verbs.estimates", "Advise what to change in a training, and for how much time."),
-        "schema": ("fomkit.verbs.views", "Print the JSON Schema of a verb's JSON, or of a YAML file."),
-    },
-    "Decide": {
-        "cost": ("fomkit.verbs.decisions", "Tell what a training and its inference cost, in money and carbon."),
-        "campaign": ("fomkit.verbs.suites", "Tell how long the phases of a workflow take, and what they cost."),
-        "scaling": ("fomkit.verbs.scaling", "Tell what more nodes bring, and what limits them."),
-        "sweep": ("fomkit.verbs.decisions", "Estimate a training at many points: sizes, rates, nodes, prices."),
-        "sensitivity": ("fomkit.verbs.decisions", "Tell what a result hangs on, and what to measure."),
-        "solve": ("fomkit.verbs.decisions", "Find the smallest change that reaches a target."),
-    },
-    "Suites and vendors": {
-        "fom": ("fomkit.verbs.suites", "Rate a machine over a baseline on a suite: its figure of merit."),
-        "compare": ("fomkit.verbs.vendors", "Put projections beside what somebody measured, cell by cell."),
-        "pack": ("fomkit.verbs.vendors", "Ask a vendor to time exactly the ops that carry the time."),
-        "review": ("fomkit.verbs.vendors", "Show what a vendor changed in a workbook, and what it does."),
-        "accept": ("fomkit.verbs.vendors", "Say whether a delivered machine does what was committed."),
-    },
-    "Profile and measure": {
-        "profile": ("fomkit.verbs.profiling", "Trace a model of PyTorch, Keras or ONNX into a table of ops."),
-        "measure": ("fomkit.verbs.measuring", "Time ops on this machine, and write it as a machine profile."),
-        "import": ("fomkit.verbs.foreign:import_file", "Import timings, a trace, a record or a log as a profile."),
-        "export": ("fomkit.verbs.foreign", "Write measurements as records of the modular benchmarker."),
-        "validate": ("fomkit.verbs.measuring", "Hold predictions against measurements that nobody fitted."),
-    },
-}
-"""The verbs as the help lists them: where its function is, after a colon that of another name, and what it does.
 
-A verb is loaded when it is asked for.
-"""
-VERBS: Mapping[str, str] = {name: where for group in GROUPS.values() for name, (where, _) in group.items()}
+class Listed(NamedTuple):
+    """A verb of ``verbs.txt``.
+
+    `group`: the heading that the help lists it under.
+    `where`: the module of its function, after a colon the function's name where that is another.
+    `says`: what it does.
+    `examples`: lines that may be typed.
+    """
+
+    group: str
+    where: str
+    says: str
+    examples: tuple[str, ...]
+
+
+def _read_verbs() -> Iterator[tuple[str, Listed]]:
+    """Read the verbs in the order of the help: a paragraph each, and one of a single line for each heading."""
+    group = ""
+    for paragraph in Path(__file__).with_name("verbs.txt").read_text(encoding="utf-8").split("\n\n"):
+        head, *lines = (line.strip() for line in paragraph.strip().splitlines())
+        if lines:
+            name, where = head.split()
+            yield name, Listed(group, where, lines[0], tuple(lines[1:]))
+        else:
+            group = head
+
+
+LISTED = dict(_read_verbs())
+VERBS: Mapping[str, str] = {name: one.where for name, one in LISTED.items()}
+"""Where the function of each verb is, which is loaded when it is asked for."""
 
 
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -232,7 +222,7 @@ def verb_command(name: str) -> Any:
     from fomkit.cli.adapter import command_line  # a list of the verbs needs none
 
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command(name, cls=Verb)(command_line(name, verb_function(name)))
+    alone.command(name, cls=Verb)(command_line(name, verb_function(name), LISTED[name].examples))
     return typer.main.get_command(alone)
 
 
@@ -245,9 +235,9 @@ class Verbs(Taking, TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - its parser gives it
         """Write what each verb does, by group, without loading any."""
-        for title, verbs in GROUPS.items():
+        for title, verbs in groupby(LISTED.items(), lambda verb: verb[1].group):
             with formatter.section(title):
-                formatter.write_dl([(name, said) for name, (_, said) in verbs.items()])
+                formatter.write_dl([(name, one.says) for name, one in verbs])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as above
         """Give a verb; of an unknown name nothing, but all verbs are then known, for the nearest to be told."""

@@ -39,7 +39,7 @@ from fomkit.verbs.from_measurements import MeasuredWays
 WIDTH = 110
 RETURNED = (
     "fomkit.plan.estimate.Estimate", "fomkit.verbs.compare.Comparison", "fomkit.merit.suites.SuiteResult",
-    "fomkit.plan.op_tables.Prediction", "fomkit.whatif.advice.advise.Advice", "fomkit.verbs.answer.Answer",
+    "fomkit.plan.op_tables.Prediction", "fomkit.whatif.advise.Advice", "fomkit.verbs.answer.Answer",
     "fomkit.workbook.review.Review", "fomkit.verbs.cost.Cost",
     "fomkit.readers.measurements.ImportedMeasurements", "fomkit.bench.run.Measured",
     "fomkit.bench.network.NetworkMeasured", "fomkit.bench.input_rate.InputMeasured", "fomkit.core.interval.Span",
@@ -146,7 +146,7 @@ OF_VERB = {"campaign-cost": "campaign", "here": "validate", "grid": "compare", "
 """The verb whose figures they are, where the JSON has another name."""
 CONTENTS: Mapping[str, str] = {
     "accept": "verbs.suite_content:AcceptContent",
-    "advise": "whatif.advice.advise:AdviceContent",
+    "advise": "whatif.advise:AdviceContent",
     "campaign-cost": "verbs.suite_content:CampaignsContent",
     "compare": "validation.grid:ComparedContent",
     "convolutions": "verbs.convolutions:Convolutions",

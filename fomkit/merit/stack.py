@@ -15,7 +15,6 @@ from fomkit.core.interval import Span, add_common, add_known, divide_independent
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import Data
 from fomkit.core.units import UNITS, parse_quantity
-from fomkit.parallel.job import SMALL_SHARE, amortised_share, times_for_share, work_for_share
 from fomkit.plan.content import Ends, span_content
 from fomkit.plan.coverage import coverage
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
@@ -25,6 +24,39 @@ from fomkit.plan.step import INPUT, overhead_span, roll_up_step
 
 LONGER = (1, 10, 100)
 STATED = "stated by the user"
+SMALL_SHARE = 0.01
+"""Share of a job below which what is paid once hardly counts."""
+
+
+def amortised_share(shares: Sequence[float], times_longer: float) -> float:
+    """Give the share of one-off overheads once the job's own work is so many times as long.
+
+    `shares`: shares of the time of the job as it is.
+
+    >>> round(amortised_share([0.155, 0.181], 10), 3)
+    0.048
+    """
+    once = sum(shares)
+    return once / (once + (1 - once) * times_longer)
+
+
+def times_for_share(shares: Sequence[float], share: float) -> float:
+    """Give how many times as long the work must be for one-off overheads to be a given share.
+
+    >>> round(times_for_share([0.155, 0.181], 0.048165), 2)
+    10.0
+    """
+    once = sum(shares)
+    return once * (1 - share) / (share * (1 - once))
+
+
+def work_for_share(once_s: Span) -> Span:
+    """Give the work [s] beside which a time that is paid once is `SMALL_SHARE` of the job.
+
+    >>> round(work_for_share(Span.exact(40.0)).value, 9)
+    3960.0
+    """
+    return once_s.scaled((1 - SMALL_SHARE) / SMALL_SHARE)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from fomkit.output.screen import PLAIN, Entry, Page, Screen, named_sizes
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
-    from fomkit.whatif.advice import advise
-    from fomkit.whatif.advice.slow_ops import SlowOp
+    from fomkit.whatif import advise
+    from fomkit.whatif.slow_ops import SlowOp
 
 WIDTH = 80
 """Columns that sentences are broken at; a narrower terminal breaks them earlier."""

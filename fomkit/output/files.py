@@ -1,7 +1,4 @@
-"""Results as files and for notebooks: JSON, CSV, a plain sheet, an HTML table, a timeline; names stay text.
-
-The points of a sweep as CSV or Parquet, and its stretches while it is under way.
-"""
+"""Results as JSON, CSV, a plain sheet, HTML, a timeline, and the points of a sweep as files; names stay text."""
 
 from __future__ import annotations
 

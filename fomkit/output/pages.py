@@ -1,7 +1,4 @@
-"""A report as plain records, and as one HTML file that needs nothing else: every name stays text.
-
-A chart as a file of its own.
-"""
+"""A report as plain records, as one HTML file that needs nothing else, a chart as a file; names stay text."""
 
 from __future__ import annotations
 
@@ -176,7 +173,6 @@ def check_plotting(where: str, *more: str) -> None:
         raise FomkitError(where, f"needs {', '.join(absent)}, not installed here. Run: {install_hint('report')}")
 
 
-ENDINGS = (".html", ".png", ".svg")
 SCALE = 2.0
 """Points of a PNG for each of the drawing."""
 
@@ -186,14 +182,6 @@ class _Harmless(json.JSONEncoder):
 
     def encode(self, o: object) -> str:
         return super().encode(o).replace("<", "\\u003c")
-
-
-def check_drawable(where: str) -> None:
-    """Raise when the libraries that draw are not installed.
-
-    Raises FomkitError with the command that installs them.
-    """
-    check_plotting(where, "vl_convert")
 
 
 def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:

@@ -1,4 +1,9 @@
-"""One step of a parallel training: what devices do, wait for, send and hold; and the schedule of a pipeline."""
+"""One step of a parallel training: what devices do, wait for, send and hold; and the schedule of a pipeline.
+
+What they hold is that of the first stage, per device: Korthikanti et al., arXiv 2205.05198, equations 1 to 6
+(activations), section 4.2.3 (pipeline). Activations are those kept for the backward pass, 2 bytes each, masks of
+dropouts 1 byte.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,8 @@ from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common
-from fomkit.core.job import Layout
+from fomkit.core.job import LAYOUT, Layout
+from fomkit.core.model import Transformer
 from fomkit.parallel.traffic import Sent, Traffic
 from fomkit.prediction.exchange import Exchange
 
@@ -152,26 +158,6 @@ def waits_for(
     return add_waits(found)
 
 
-def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> None:
-    """Raise where the schedule cannot be made.
-
-    Raises FomkitError when blocks do not divide into chunks, or an interleaved schedule lacks full groups of
-    microbatches.
-    """
-    if blocks % (stages * chunks):
-        raise FomkitError(
-            "layout",
-            f"{blocks} blocks do not divide into pipeline {stages} × interleave {chunks} = {stages * chunks} "
-            "chunks. Choose divisors.",
-        )
-    if chunks > 1 and microbatches % stages:
-        raise FomkitError(
-            "layout",
-            f"an interleaved pipeline needs microbatches in multiples of its {stages} stages, and there are "
-            f"{microbatches}. Change batch, microbatch or interleave.",
-        )
-
-
 def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> float:
     """Give the time of forward and backward of all microbatches under 1F1B [s].
 
@@ -186,3 +172,91 @@ def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> 
     """
     slowest = max(stage_s)
     return microbatches * slowest + (sum(stage_s) - slowest) / chunks
+
+
+PARAMETER_BYTE = 2
+GRADIENT_BYTE = 4
+STATE_BYTE = 12
+"""Of mixed precision with Adam: parameters in 2 bytes, sums of gradients in 4, fp32 copy and two moments."""
+
+_SPLIT, _WIDE = 24, 16
+"""Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context
+2, wide activations before and after GELU 16."""
+_WHOLE = 10
+"""Bytes that it leaves whole: inputs of two norms 4, of two products 4, masks of two dropouts 2."""
+_GATED_WHOLE = 8
+"""Bytes that a block of Llama's style leaves whole: inputs of two norms 4, of two products 4."""
+_PLACE = 4
+"""Bytes of each element of an expert's places: its tokens, and what it gives."""
+_SHARE = 4
+"""Bytes of each token's share in each expert."""
+_SCORES = 5
+"""Bytes of each attention score: before and after its dropout 4, the mask 1."""
+
+
+def _experts_byte(shape: Transformer, tensor: int) -> float:
+    """Give what the experts keep in place of the feed-forward layer's wide activations, per element of the stream.
+
+    This is not in the paper: it is the tensors that the backward ops of `fomkit.parallel.transformer` read. A
+    tensor group splits the wide activations only.
+    """
+    places = shape.experts * shape.expert_slots / shape.seq
+    wide = (6 if shape.gated else 4) * shape.feed_forward / shape.hidden
+    return places * (_PLACE + wide / tensor) + _SHARE * shape.experts / shape.hidden
+
+
+def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> float:
+    """Give what one block keeps for its backward pass, per device [byte].
+
+    Of the style of GPT by the equations of arXiv 2205.05198, which hold for a feed-forward width of four times the
+    hidden size; of Llama's, and of experts, it is the tensors that the backward ops of
+    `fomkit.parallel.transformer` read.
+
+    Raises FomkitError for a GPT of another width.
+
+    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
+    >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
+    59.25
+    """
+    if shape.feed_forward != 4 * shape.hidden and not (shape.experts or shape.gated):
+        raise FomkitError(LAYOUT, f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
+    stream = shape.seq * samples * shape.hidden
+    if layout.recompute == "full":
+        return 2.0 * stream / (layout.tensor if layout.sequence else 1)
+    saves_scores = layout.recompute == "none" and shape.attention == "unfused"
+    scores = _SCORES * shape.heads * shape.seq / shape.hidden if saves_scores else 0.0
+    whole = (_GATED_WHOLE if shape.gated else _WHOLE) / (layout.tensor if layout.sequence else 1)
+    attention, wide = float(_SPLIT - _WIDE), float(_WIDE)
+    if shape.gated:  # queries, keys, values and context; gate and up, and what they make, 2 bytes each
+        attention = 2 * (shape.attention_width + shape.heads * shape.head_dim) / shape.hidden
+        wide = 6 * shape.feed_forward / shape.hidden
+    if not shape.experts:
+        return stream * (whole + (attention + wide + scores) / layout.tensor)
+    split = (attention + scores) / layout.tensor
+    return stream * (whole + split + _experts_byte(shape, layout.tensor))
+
+
+def activation_byte(shape: Transformer, samples: int, layout: Layout, microbatches: int) -> float:
+    """Give the activations that the first stage holds at most, per device [byte].
+
+    It holds those of ``p`` microbatches in flight, each of ``blocks/p`` blocks, and with interleaving
+    ``1 + (p - 1)/(p·v)`` times as many; fewer where the step has fewer microbatches.
+    """
+    stages, chunks = layout.pipeline, layout.interleave
+    in_flight = shape.blocks * (1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1.0)
+    if microbatches < stages:
+        in_flight = min(in_flight, shape.blocks / stages * microbatches)
+    return block_activation_byte(shape, samples, layout) * in_flight
+
+
+def state_byte(parameters: float, layout: Layout, replicas: int) -> float:
+    """Give parameters, gradients and the optimizer's state per device, shared out as zero says [byte].
+
+    Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
+
+    >>> state_byte(7.5e9, Layout(zero=1), 64) / 1e9
+    46.40625
+    """
+    shared = [1 if layout.zero < stage else replicas for stage in (3, 2, 1)]
+    each = (PARAMETER_BYTE, GRADIENT_BYTE, STATE_BYTE)
+    return parameters / layout.model_devices * sum(byte / by for byte, by in zip(each, shared, strict=True))

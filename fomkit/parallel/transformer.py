@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fomkit.core.errors import FomkitError
 from fomkit.core.model import Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.precision import BLOCKS
@@ -276,24 +275,6 @@ def block_rows(shape: Transformer, split: Split) -> list[Row]:
 
 
 HEAD, EMBEDDING, UPDATE = "head", "embedding", "update"
-
-
-def check_split(shape: Transformer, tensor: int, *, sequence: bool) -> None:
-    """Raise where a transformer does not divide among the devices of a tensor group."""
-    pieces = {"heads": shape.heads, **({"kv_heads": shape.kv_heads} if shape.kv_heads != shape.heads else {}),
-              "hidden": shape.hidden, "feed_forward": shape.feed_forward,
-              **({"seq": shape.seq} if sequence else {})}  # fmt: skip
-    for name, size in pieces.items():
-        if size % tensor:
-            raise FomkitError("layout", f"{name} {size} does not divide by tensor {tensor}. Choose a divisor.")
-
-
-def check_experts(name: str, shape: Transformer, expert: int) -> None:
-    """Raise where replicas cannot share the experts of a transformer."""
-    if expert > 1 and not shape.experts:
-        raise FomkitError(name, f"has no experts, which expert {expert} would share. Leave 'expert' at 1.")
-    if shape.experts % expert:
-        raise FomkitError("layout", f"experts {shape.experts} do not divide by expert {expert}. Choose a divisor.")
 
 
 def head_rows(shape: Transformer, split: Split) -> list[Row]:

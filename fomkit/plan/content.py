@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from math import isnan
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, overload
 
 import numpy as np
@@ -92,6 +93,11 @@ INTERVAL_MEANING = (
 )
 
 
+def known_number(value: float) -> float | None:
+    """Give a number as JSON has it; None where it is unknown, NaN in tables."""
+    return None if isnan(value) else float(value)
+
+
 @overload
 def span_content(span: Span) -> Ends: ...
 @overload
@@ -152,7 +158,7 @@ def job_content(estimate: Estimate) -> OfJob | None:
     step = estimate.job
     if step is None:
         return None
-    from fomkit.parallel.job import describe_layout  # most work has none
+    from fomkit.parallel.layout import describe_layout  # most work has none
 
     return {
         "devices": step.devices, "nodes": estimate.machine.nodes_of(step.devices) or None,

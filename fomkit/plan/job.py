@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import exp, expm1, sqrt
 from typing import NotRequired, TypedDict
 
 from fomkit.core.errors import FomkitError
@@ -12,7 +13,6 @@ from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import parse_quantity
-from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import Condition, Ends, conditions_content, span_content
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
@@ -21,6 +21,39 @@ from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_per_day, steps
 from fomkit.plan.scaling import Stepper, step_fit, stepper_of
 from fomkit.plan.step import StepTime, step_rows
 from fomkit.prediction.exchange import Network
+
+
+def young_s(checkpoint_s: float, mtbf_s: float) -> float:
+    """Give the first-order best interval between checkpoints (Young, CACM 17(9), 1974) [s].
+
+    >>> young_s(60.0, 12_000.0)
+    1200.0
+    """
+    return sqrt(2 * checkpoint_s * mtbf_s)
+
+
+def daly_s(checkpoint_s: float, mtbf_s: float) -> float:
+    """Give the higher-order best interval (Daly, FGCS 22(3), 2006, equation 37) [s].
+
+    >>> round(daly_s(60.0, 12_000.0), 1)
+    1160.3
+    """
+    if checkpoint_s >= 2 * mtbf_s:
+        return mtbf_s
+    ratio = sqrt(checkpoint_s / (2 * mtbf_s))
+    return young_s(checkpoint_s, mtbf_s) * (1 + ratio / 3 + ratio * ratio / 9) - checkpoint_s
+
+
+def useful_share(checkpoint_s: float, restart_s: float, mtbf_s: float, interval_s: float) -> float:
+    """Give the share of the time that is work and stays done (Daly 2006, equation 20).
+
+    Failures come at random, at one rate; after each the work since the last checkpoint is done again.
+
+    >>> round(useful_share(60.0, 60.0, 12_000.0, 1160.3), 4)
+    0.8988
+    """
+    wall = mtbf_s * exp(restart_s / mtbf_s) * expm1((interval_s + checkpoint_s) / mtbf_s)
+    return interval_s / wall
 
 
 @dataclass(frozen=True)
@@ -76,7 +109,7 @@ def _check(service: Service) -> None:
 def _useful(service: Service, devices: int) -> Useful:
     if service.device_mtbf_s is None:
         return {"useful_share": 1.0}
-    mtbf = system_mtbf_s(service.device_mtbf_s, devices)
+    mtbf = service.device_mtbf_s / devices  # any of them ends the job
     every = service.interval_s or daly_s(service.checkpoint_s, mtbf)
     share = useful_share(service.checkpoint_s, service.restart_s, mtbf, every)
     return {"useful_share": share, "mtbf_s": mtbf, "checkpoint_interval_s": every}

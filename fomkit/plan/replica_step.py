@@ -17,7 +17,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import Data, ModelProfile
 from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops
-from fomkit.parallel.job import microbatches_of
+from fomkit.parallel.layout import microbatches_of
 from fomkit.parallel.step import Notes, ParallelStep, Waits, add_waits, bare, of_traffic, step_coverage
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
 from fomkit.plan.estimate import Estimate, estimate

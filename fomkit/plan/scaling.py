@@ -15,7 +15,7 @@ from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
 from fomkit.ops.precision import choose_formats
-from fomkit.parallel.job import check_layout, describe_layout
+from fomkit.parallel.layout import check_layout, describe_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import Ends, span_content

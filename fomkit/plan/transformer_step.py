@@ -14,9 +14,9 @@ from fomkit.core.model import ModelProfile, Transformer
 from fomkit.core.units import format_quantity
 from fomkit.ops.precision import FORMATS, Formats
 from fomkit.ops.tables import TIME_SOURCES
-from fomkit.parallel import job, step, traffic
-from fomkit.parallel.job import microbatches_of
-from fomkit.parallel.transformer import check_experts, check_split, tensors_of
+from fomkit.parallel import step, traffic
+from fomkit.parallel.layout import check_experts, check_schedule, check_split, microbatches_of
+from fomkit.parallel.transformer import tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
 from fomkit.plan.replica_step import OneDevice
@@ -190,7 +190,7 @@ class TransformerStep:
     def _schedule(self, samples: int, replicas: int) -> tuple[int, int]:
         """Give samples of a microbatch and microbatches of a step."""
         micro, count = microbatches_of(samples, replicas, self.layout.microbatch)
-        step.check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
+        check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
         return micro, count
 
     def at(self, devices: int, samples: int) -> step.ParallelStep:
@@ -273,11 +273,11 @@ class TransformerStep:
         """Give what the first stage holds per device: parameters, gradients, state and activations [byte]."""
         layout, (held, shared) = self.layout, self._device_parameters()
         copies = layout.model_devices
-        standing = job.state_byte((held - shared) * copies, layout, replicas)
-        standing += job.state_byte(shared * copies, layout, replicas // layout.expert)
+        standing = step.state_byte((held - shared) * copies, layout, replicas)
+        standing += step.state_byte(shared * copies, layout, replicas // layout.expert)
         if layout.zero > 1 and replicas > 1:
             standing += self._shared(replicas).held_byte(layout, count)
-        return standing + job.activation_byte(self.shape, samples, layout, count)
+        return standing + step.activation_byte(self.shape, samples, layout, count)
 
 
 def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: str) -> dict[str, float]:

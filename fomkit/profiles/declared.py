@@ -25,7 +25,7 @@ from fomkit.files.csv import is_number
 from fomkit.files.yaml import load_document
 from fomkit.merit.footprint import Grid
 from fomkit.merit.stack import STATED
-from fomkit.parallel.job import check_layout
+from fomkit.parallel.layout import check_layout
 from fomkit.profiles.facts import check_day, check_price
 from fomkit.profiles.machine_record import LinkRecord, check_rates, link_of
 from fomkit.profiles.records import Record, check_record, check_schema

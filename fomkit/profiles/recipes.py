@@ -11,7 +11,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.model import Data, ModelProfile, Run, Transformer
 from fomkit.files.op_csv import empty_table
 from fomkit.files.yaml import load_document
-from fomkit.parallel.transformer import check_split, profile_table
+from fomkit.parallel.layout import check_split
+from fomkit.parallel.transformer import profile_table
 from fomkit.plan.transformer_step import NARROW
 from fomkit.profiles.records import Record, TransformerRecord, check_record, check_schema
 

@@ -17,7 +17,7 @@ from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.validation.cells import MEASURED, conflict_notes
-from fomkit.validation.verdicts import CellVerdict, ExtendedProjection, summarise
+from fomkit.validation.verdicts import CellVerdict, ExtendedProjection, Summary, summarise
 
 Mode = Literal["train", "infer"]
 LATENCY_S = 7e-3
@@ -182,10 +182,9 @@ Judged = TypedDict("Judged", {
     "agrees": str | None, "cause": str, "holds": str | None, "calibrated": Told | None,
     "with_host_term": Told | None, "sources": list[str], "rows": list[str],
 })  # fmt: skip
-Summed = TypedDict("Summed", {"count": int, "mean_factor": float, "mean_error": float, "inside": int})
 OfMachine = TypedDict("OfMachine", {"target": str, "count": int, "measured": float, "projected": Ends})
-Summaries = TypedDict("Summaries", {"absolute": Summed | None, "ratio": Summed | None,
-                                    "calibrated": Summed | None, "with_host_term": Summed | None})  # fmt: skip
+Summaries = TypedDict("Summaries", {"absolute": Summary | None, "ratio": Summary | None,
+                                    "calibrated": Summary | None, "with_host_term": Summary | None})  # fmt: skip
 ComparedContent = TypedDict("ComparedContent", {
     "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "baseline": str | None,
     "foms": list[OfMachine], "cells": list[Judged], "notes": list[str], "summary": Summaries,
@@ -229,21 +228,13 @@ def _row(
     }  # fmt: skip
 
 
-def _summary(pairs: list[tuple[float, Span]]) -> Summed | None:
-    found = summarise(pairs)
-    if found is None:
-        return None
-    return {"count": found.count, "mean_factor": found.mean_factor, "mean_error": found.mean_error,
-            "inside": found.inside}  # fmt: skip
-
-
 def _extended_summary(
     extended: Sequence[ExtendedProjection], all_verdicts: Sequence[CellVerdict]
-) -> Summed | None:
+) -> Summary | None:
     """Summarise what was carried to cells of which a device model, or a host term, may claim something."""
     unexplained = {id(one.cell) for one in all_verdicts if one.claim == "unexplained"}
     counted = [one for one in extended if id(one.cell) not in unexplained]
-    return _summary([(one.cell.measured.value, one.projected) for one in counted])
+    return summarise([(one.cell.measured.value, one.projected) for one in counted])
 
 
 def _claimed_ratios(all_verdicts: Sequence[CellVerdict]) -> list[tuple[str, float, Span]]:
@@ -291,7 +282,7 @@ def compare_content(
         "cells": [_row(one, calibrated, hosted) for one in all_verdicts],
         "notes": [*notes, *conflict_notes([one.cell for one in all_verdicts])],
         "summary": {
-            "absolute": _summary(absolute), "ratio": _summary(ratios),
+            "absolute": summarise(absolute), "ratio": summarise(ratios),
             "calibrated": _extended_summary(calibrated, all_verdicts),
             "with_host_term": _extended_summary(hosted, all_verdicts),
         },

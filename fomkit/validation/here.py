@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean
@@ -218,12 +218,6 @@ def _over_narrow(
     return []
 
 
-def _no_energy(runs: Iterable[MeasuredRun]) -> str:
-    """Say why the steps have no energy."""
-    messages = [note for run in runs for note in run.notes if note.startswith(NO_ENERGY)]
-    return messages[0].removeprefix(NO_ENERGY) if messages else ""
-
-
 def _prove(proving: _Proving, names: Sequence[str]) -> Proof:
     begun = time.monotonic()
     traced = here_scores.trace_models(names, proving.folder, proving.tell, proving.tools.trace)
@@ -237,8 +231,9 @@ def _prove(proving: _Proving, names: Sequence[str]) -> Proof:
     timed = {name: geometric_mean([first[name], last[name]]) for name in first if name in last}
     ratios = (*_over_threads(proving, traced, exact, timed), *_over_narrow(proving, traced, exact, timed))
     energy = {name: run.energy for name, run in before.items() if run.energy is not None}
-    if not energy and (why := _no_energy(before.values())):
-        proving.skipped.append(("energy", why))
+    why = [note for run in before.values() for note in run.notes if note.startswith(NO_ENERGY)]
+    if why and not energy:
+        proving.skipped.append(("energy", why[0].removeprefix(NO_ENERGY)))
     return Proof(
         exact=_compared(traced, exact, timed, unseen=False),
         unseen=_compared(traced, unseen, timed, unseen=True),

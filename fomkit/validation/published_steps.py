@@ -1,17 +1,22 @@
-"""Published steps on many devices beside projected ones: each row is asked for as a user would ask.
+"""Whole training steps that others measured, beside projected ones: each is asked for as a user would ask.
 
-Rows, their models and what the rows of a set have in common are tables in ``validation/steps``. A constant was
-read off two of the sets (the rate of MPT's attention, the host of vTrain's machine): these are scored with the
-constant as it is stated or shipped, and with it chosen on other rows alone.
+Steps on many devices, their models and what the rows of a set have in common are tables in ``validation/steps``. A
+constant was read off two of the sets (the rate of MPT's attention, the host of vTrain's machine): these are scored
+with the constant as it is stated or shipped, and with it chosen on other rows alone. Megatron-LM's own table has
+activations, too.
+
+Steps of image networks are on a board known by its facts alone. Their ops are those of our own sources of the
+same networks (``benchmarks/vision_steps.py``), under autocast as the steps were measured. They are priced as any
+table of ops and added up as any step; nothing is fitted to a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 import numpy as np
 
@@ -19,18 +24,28 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span, add_common
 from fomkit.core.job import Layout
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile, Transformer
+from fomkit.core.units import BINARY
+from fomkit.files.csv import read_rows
+from fomkit.ops.tables import column_names
+from fomkit.parallel.step import activation_byte
+from fomkit.plan.content import Ends, span_content
+from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
-from fomkit.plan.step import HOST_OP_S
+from fomkit.plan.step import HOST_OP_S, roll_up_step
 from fomkit.plan.transformer_step import TransformerStep
-from fomkit.profiles.declared import parse_layout, parse_link
+from fomkit.profiles.declared import load_layout, parse_layout, parse_link
+from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
 from fomkit.profiles.recipes import transformer_profile
 from fomkit.readers.tables.foreign import read_columns
+from fomkit.validation.graphs import without_timings
 from fomkit.validation.scores import Cases, Score, cases_of_spans, make_cases, score
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
     Vector = NDArray[np.float64]
@@ -97,13 +112,9 @@ def _sizes_of_models(path: Path) -> dict[str, Transformer]:
     return found
 
 
-def published_steps(folder: Path | None = None, level: float = DEFAULT_LEVEL) -> Iterator[PublishedStep]:
-    """Read the rows of all sets.
-
-    `folder`: with ``steps.csv.gz``, ``models.csv`` and ``sets.csv``; default: the shipped one; `level`: of the
-    intervals.
-    """
-    folder = folder or shipped_folder("validation") / "steps"
+def published_steps(level: float = DEFAULT_LEVEL) -> Iterator[PublishedStep]:
+    """Read the rows of all sets; `level`: of the intervals."""
+    folder = shipped_folder("validation") / "steps"
     shapes = _sizes_of_models(folder / "models.csv")
     sets = read_columns(folder / "sets.csv", ("set", "machine", "link", "layout"), ("node_devices",))
     common = {row["set"]: row for row in sets.to_dict("records")}
@@ -194,3 +205,202 @@ def step_scores(level: float = DEFAULT_LEVEL) -> Iterator[Score]:
             found["hidden 2,048, host by 1,024"] = host_by_others(narrow, wide)
         for what, cases in found.items():
             yield score(cases, name, "model", machine, what, interval=level)
+
+
+TARGET = "a100-sxm"
+TECHNIQUES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "sequence": {"sequence": True},
+    "selective": {"recompute": "selective"},
+    "seqsel": {"sequence": True, "recompute": "selective"},
+    "full": {"recompute": "full"},
+}
+MEGATRON = "Megatron-LM as published"
+_TABLE_LAYOUT = {"tensor", "pipeline", "interleave", "microbatch"}
+
+
+class Compared(NamedTuple):
+    """One published figure beside the projected one.
+
+    ``unit`` is s of a step, of activations byte, or share of those without a technique.
+    """
+
+    model: str
+    technique: str
+    published: float
+    projected: Span
+    unit: str
+    source: str
+
+    @property
+    def error(self) -> float:
+        """Projected over published, less 1."""
+        return self.projected.value / self.published - 1
+
+    def content(self) -> Published:
+        """Give it as plain content."""
+        found = {**self._asdict(), "projected": span_content(self.projected), "error": self.error}
+        return cast("Published", found)
+
+
+Published = TypedDict("Published", {
+    "model": str, "technique": str, "published": float, "projected": Ends, "unit": str, "source": str,
+    "error": float,
+})  # fmt: skip
+
+
+def read_texts(path: Path) -> list[dict[str, str]]:
+    """Read the rows of a table as they stand, by the heads of their columns."""
+    rows = read_rows(path)
+    _, header = next(rows)
+    return [dict(zip(header, row, strict=True)) for _, row in rows]
+
+
+def _table_layout(base: Layout, line: dict[str, str]) -> Layout:
+    sizes: dict[str, Any] = {name: int(value) for name, value in line.items() if name in _TABLE_LAYOUT}
+    return replace(base, **sizes, **TECHNIQUES[line["technique"]])
+
+
+def megatron_steps(folder: Path, machine: Machine | None = None, level: float = DEFAULT_LEVEL) -> list[Compared]:
+    """Project the published steps.
+
+    `folder`: with ``steps.csv`` and ``hdr.layout.yaml``; `machine`: default: the shipped a100-sxm; `level`: of the
+    intervals.
+    """
+    base, links = load_layout(folder / "hdr.layout.yaml")
+    target = with_links(machine or load_machine(TARGET), links)
+    found, options = [], Options(interval=level)
+    for line in read_texts(folder / "steps.csv"):
+        stepper = stepper_of(load_model(line["model"]), target, _table_layout(base, line), options)
+        step = stepper.at(int(line["devices"]), int(line["batch"]))
+        published = float(line["published_step_s"])
+        found.append(Compared(line["model"], line["technique"], published, step.wall_s, "s", line["source"]))
+    return found
+
+
+def _activations(model: ModelProfile, sizes: dict[str, str], technique: str) -> float:
+    if model.transformer is None:
+        return float("nan")
+    layout = _table_layout(Layout(), {**sizes, "technique": technique})
+    micro = int(sizes["microbatch"])
+    return activation_byte(model.transformer, micro, layout, int(sizes["batch"]) // micro)
+
+
+def megatron_activations(folder: Path) -> list[Compared]:
+    """Give the published activations of the first stage beside those of the equations.
+
+    `folder`: with ``steps.csv`` and ``activations.csv``.
+    """
+    sizes = {line["model"]: line for line in read_texts(folder / "steps.csv")}
+    found = []
+    for line in read_texts(folder / "activations.csv"):
+        model, of = load_model(line["model"]), sizes[line["model"]]
+        byte = _activations(model, of, line["technique"])
+        whole = _activations(model, of, "none")
+        in_shares = line["unit"] == "%"
+        value, unit, scale = (byte / whole, "share", 0.01) if in_shares else (byte, "byte", BINARY["Gi"])
+        published = float(line["published"]) * scale
+        found.append(
+            Compared(line["model"], line["technique"], published, Span.exact(value), unit, line["source"])
+        )
+    return found
+
+
+def megatron_figures(level: float = DEFAULT_LEVEL) -> list[Compared]:
+    """Give all of what is published in the tables that come with fomkit, steps first."""
+    folder = shipped_folder("validation") / "megatron"
+    return [*megatron_steps(folder, level=level), *megatron_activations(folder)]
+
+
+def megatron_scores(figures: list[Compared], level: float = DEFAULT_LEVEL) -> list[Score]:
+    """Score them for the aims: the steps, the worst of these, and the activations, which have no interval."""
+    steps = [figure for figure in figures if figure.unit == "s"]
+    worst = max(steps, key=lambda step: abs(step.error))
+    others = [figure for figure in figures if figure.unit != "s"]
+    named = (("steps", steps), ("worst step", [worst]), ("activations", others))
+    cases = {what: cases_of_spans([one.published for one in some], [one.projected for one in some])
+             for what, some in named}  # fmt: skip
+    return [score(own, MEGATRON, "model", TARGET, what, interval=level) for what, own in cases.items()]
+
+
+VISION = "vision steps by facts"
+LATER, EARLIER = "networks that chose no rule", "networks seen when rules were chosen"
+VISION_NOTE = (
+    f"{VISION}: networks of our own sources with as many parameters as the measured ones, at their batch and size "
+    "of image; no step is fitted, and networks by which no rule was chosen are scored apart."
+)
+FEWEST_ALIKE = 4
+"""Networks of a family, and steps of which one part takes most, from which they have a line of their own."""
+SHARE = 0.5
+"""Share of a step's predicted time from which it counts as one part's."""
+
+
+class ImageStep(NamedTuple):
+    """A measured step [s], what was predicted, and the share of each part in the prediction."""
+
+    model: str
+    family: str
+    seen: bool
+    measured_s: float
+    predicted: Span
+    shares: Mapping[str, float]
+
+    @property
+    def part(self) -> str:
+        """The part that takes most of the step; "" where none takes `SHARE`."""
+        most = max(self.shares, key=lambda name: self.shares[name])
+        return f"mostly {most}" if self.shares[most] >= SHARE else "no part above half"
+
+
+def parts_of(ops: pd.DataFrame) -> pd.Series[str]:
+    """Name the part of a step that each op belongs to."""
+    names = {"gemm": "products", "norm": "norms", "conv": "convolutions"}
+    return ops["kind"].map(names).fillna("traffic").mask(ops["groups"] > 1, "grouped convolutions")
+
+
+def _read_ops() -> pd.DataFrame:
+    numbers, texts = ({*column_names("OPS", kind)} for kind in ("number", "text"))
+    path = shipped_folder("validation") / "vision" / "ops.csv.gz"
+    return read_columns(path, {"model", *texts}, numbers, optional=numbers | texts).reset_index(drop=True)
+
+
+def predicted_steps(level: float = DEFAULT_LEVEL) -> Iterator[tuple[str, ImageStep]]:
+    """Predict every step, machine by machine; give the machine with it."""
+    steps = read_columns(shipped_folder("validation") / "vision" / "steps.csv",
+                         ("model", "family", "machine"), ("seen", "step_s"))  # fmt: skip
+    ops = _read_ops()
+    for machine, rows in steps.groupby("machine", sort=False):
+        known = with_fits(without_timings(load_machine(str(machine))))
+        own = ops[ops["model"].isin(rows["model"])]
+        timed = predict_ops(own.drop(columns="model"), known, interval=level).ops
+        of_model = dict(iter(timed.groupby(own["model"], sort=False)))
+        for row in rows.to_dict("records"):
+            its = of_model[row["model"]]
+            spent = (its["time_s"] * its["count"]).groupby(parts_of(its)).sum()
+            span = roll_up_step(its, known, level).wall_s
+            shares = {str(name): float(share) for name, share in (spent / spent.sum()).items()}
+            of, seen, measured_s = (row["model"], row["family"]), row["seen"] > 0, row["step_s"]
+            yield str(machine), ImageStep(*of, seen, measured_s, span, shares)
+
+
+def _alike(steps: list[ImageStep]) -> Iterator[tuple[str, list[ImageStep]]]:
+    yield "all", steps
+    yield LATER, [one for one in steps if not one.seen]
+    yield EARLIER, [one for one in steps if one.seen]
+    for attribute in ("part", "family"):
+        for name in sorted({getattr(one, attribute) for one in steps}):
+            some = [one for one in steps if getattr(one, attribute) == name]
+            if len(some) >= FEWEST_ALIKE:
+                yield name, some
+
+
+def vision_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
+    """Score the steps: all, those of networks that no rule was chosen by, by their largest part, and by family."""
+    machines: dict[str, list[ImageStep]] = {}
+    for machine, step in predicted_steps(level):
+        machines.setdefault(machine, []).append(step)
+    return [
+        score(cases_of_spans([one.measured_s for one in some], [one.predicted for one in some]), VISION, "model",
+              machine, what, interval=level)
+        for machine, steps in machines.items() for what, some in _alike(steps) if some
+    ]  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
+from fomkit.plan.content import known_number
 from fomkit.readers.tables.foreign import read_columns
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Score:
     def content(self) -> ScoreContent:
         """Give the line as plain content; unknown is None."""
         known = {
-            name: None if isinstance(value, float) and np.isnan(value) else value
+            name: known_number(value) if isinstance(value, float) else value
             for name, value in asdict(self).items()
         }
         return cast("ScoreContent", known)
@@ -304,7 +305,7 @@ class Verdict(NamedTuple):
 
     def content(self) -> AimContent:
         """Give it as plain content; an unknown figure is None."""
-        value = None if np.isnan(self.value) else self.value
+        value = known_number(self.value)
         return cast("AimContent", {**self.aim._asdict(), "value": value, "met": self.met, "kept": self.kept})
 
     @property

@@ -1,36 +1,41 @@
-"""The comparisons one after the other; published steps of Megatron-LM beside what is projected."""
+"""The comparisons one after the other, and what all of them together say (``fomkit/validate/1``)."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, permutations
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import NamedTuple, TypedDict
+
+import numpy as np
 
 from fomkit import __version__
-from fomkit.core.interval import DEFAULT_LEVEL, Span
-from fomkit.core.job import Layout
-from fomkit.core.machine import Machine
-from fomkit.core.model import ModelProfile
-from fomkit.core.units import BINARY
-from fomkit.files.csv import read_rows
-from fomkit.parallel.job import activation_byte
-from fomkit.plan.content import Ends, span_content
-from fomkit.plan.options import Options
-from fomkit.plan.scaling import stepper_of, with_links
-from fomkit.profiles.declared import load_layout
+from fomkit.core.interval import DEFAULT_LEVEL, Span, probability_above
+from fomkit.core.units import DAY_S
+from fomkit.merit.fom import MEAN, Rates, figure_of_merit, take_mean
+from fomkit.plan.run import unit_per_day
 from fomkit.profiles.locate import shipped_folder
-from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model
 from fomkit.validation import deepbench_scores, scores
 from fomkit.validation.deepbench_folds import FOLDS, GROUPS, KNOWN, SEEDS, read_sheets
 from fomkit.validation.deepbench_scores import FEW, GROUPED, HELD_OUT, MOST, choose_sheets, dense_layer_scores
 from fomkit.validation.deepbench_scores import NAME as DENSE
 from fomkit.validation.graphs import LabelFolder, shipped
-from fomkit.validation.merits import merit_notes, merit_scores
-from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
-from fomkit.validation.published_steps import CHOSEN, step_scores
+from fomkit.validation.neusight import FACTS, OWN, Found, Outcome, compare_labels, counted_devices, label_cases
+from fomkit.validation.published_steps import (
+    CHOSEN,
+    MEGATRON,
+    VISION_NOTE,
+    Compared,
+    Published,
+    megatron_figures,
+    megatron_scores,
+    read_texts,
+    step_scores,
+    vision_scores,
+)  # fmt: skip
 from fomkit.validation.scores import (
     Cases,
     Level,
@@ -42,133 +47,13 @@ from fomkit.validation.scores import (
     mixed,
     score,
 )  # fmt: skip
-from fomkit.validation.vision import NOTE as VISION
-from fomkit.validation.vision import vision_scores
-
-TARGET = "a100-sxm"
-TECHNIQUES: dict[str, dict[str, Any]] = {
-    "none": {},
-    "sequence": {"sequence": True},
-    "selective": {"recompute": "selective"},
-    "seqsel": {"sequence": True, "recompute": "selective"},
-    "full": {"recompute": "full"},
-}
-NAME = "Megatron-LM as published"
-_TABLE_LAYOUT = {"tensor", "pipeline", "interleave", "microbatch"}
-
-
-class Compared(NamedTuple):
-    """One published figure beside the projected one.
-
-    ``unit`` is s of a step, of activations byte, or share of those without a technique.
-    """
-
-    model: str
-    technique: str
-    published: float
-    projected: Span
-    unit: str
-    source: str
-
-    @property
-    def error(self) -> float:
-        """Projected over published, less 1."""
-        return self.projected.value / self.published - 1
-
-    def content(self) -> Published:
-        """Give it as plain content."""
-        return {
-            "model": self.model, "technique": self.technique, "published": self.published,
-            "projected": span_content(self.projected), "unit": self.unit, "source": self.source,
-            "error": self.error,
-        }  # fmt: skip
-
-
-Published = TypedDict("Published", {
-    "model": str, "technique": str, "published": float, "projected": Ends, "unit": str, "source": str,
-    "error": float,
-})  # fmt: skip
-
-
-def _lines(path: Path) -> list[dict[str, str]]:
-    rows = read_rows(path)
-    _, header = next(rows)
-    return [dict(zip(header, row, strict=True)) for _, row in rows]
-
-
-def _layout(base: Layout, line: dict[str, str]) -> Layout:
-    sizes: dict[str, Any] = {name: int(value) for name, value in line.items() if name in _TABLE_LAYOUT}
-    return replace(base, **sizes, **TECHNIQUES[line["technique"]])
-
-
-def megatron_steps(folder: Path, machine: Machine | None = None, level: float = DEFAULT_LEVEL) -> list[Compared]:
-    """Project the published steps.
-
-    `folder`: with ``steps.csv`` and ``hdr.layout.yaml``; `machine`: default: the shipped a100-sxm; `level`: of the
-    intervals.
-    """
-    base, links = load_layout(folder / "hdr.layout.yaml")
-    target = with_links(machine or load_machine(TARGET), links)
-    found, options = [], Options(interval=level)
-    for line in _lines(folder / "steps.csv"):
-        stepper = stepper_of(load_model(line["model"]), target, _layout(base, line), options)
-        step = stepper.at(int(line["devices"]), int(line["batch"]))
-        published = float(line["published_step_s"])
-        found.append(Compared(line["model"], line["technique"], published, step.wall_s, "s", line["source"]))
-    return found
-
-
-def _activations(model: ModelProfile, sizes: dict[str, str], technique: str) -> float:
-    if model.transformer is None:
-        return float("nan")
-    layout = _layout(Layout(), {**sizes, "technique": technique})
-    micro = int(sizes["microbatch"])
-    return activation_byte(model.transformer, micro, layout, int(sizes["batch"]) // micro)
-
-
-def megatron_activations(folder: Path) -> list[Compared]:
-    """Give the published activations of the first stage beside those of the equations.
-
-    `folder`: with ``steps.csv`` and ``activations.csv``.
-    """
-    sizes = {line["model"]: line for line in _lines(folder / "steps.csv")}
-    found = []
-    for line in _lines(folder / "activations.csv"):
-        model, of = load_model(line["model"]), sizes[line["model"]]
-        byte = _activations(model, of, line["technique"])
-        whole = _activations(model, of, "none")
-        in_shares = line["unit"] == "%"
-        value, unit, scale = (byte / whole, "share", 0.01) if in_shares else (byte, "byte", BINARY["Gi"])
-        published = float(line["published"]) * scale
-        found.append(
-            Compared(line["model"], line["technique"], published, Span.exact(value), unit, line["source"])
-        )
-    return found
-
-
-def megatron_figures(level: float = DEFAULT_LEVEL) -> list[Compared]:
-    """Give all of what is published in the tables that come with fomkit, steps first."""
-    folder = shipped_folder("validation") / "megatron"
-    return [*megatron_steps(folder, level=level), *megatron_activations(folder)]
-
-
-def megatron_scores(figures: list[Compared], level: float = DEFAULT_LEVEL) -> list[Score]:
-    """Score them for the aims: the steps, the worst of these, and the activations, which have no interval."""
-    steps = [figure for figure in figures if figure.unit == "s"]
-    worst = max(steps, key=lambda step: abs(step.error))
-    others = [figure for figure in figures if figure.unit != "s"]
-    named = (("steps", steps), ("worst step", [worst]), ("activations", others))
-    cases = {what: cases_of_spans([one.published for one in some], [one.projected for one in some])
-             for what, some in named}  # fmt: skip
-    return [score(own, NAME, "model", TARGET, what, interval=level) for what, own in cases.items()]
-
 
 SCHEMA = "fomkit/validate/1"
 POOLED = "pooled"
 _HEADING = re.compile(r"^## (.+?)(?: <!-- (.+) -->)?$", re.MULTILINE)
 
 
-class SetText(NamedTuple):
+class SetText(TypedDict):
     """What is said of a set of comparisons: its title, the comparison that it is of, the text.
 
     ``title`` is "" of what stands before all; ``set`` is "" of a chapter that no comparison is behind.
@@ -183,10 +68,11 @@ def read_sets(path: Path) -> list[SetText]:
     """Read the texts of the sets: a heading each, with the name of the comparison in a comment behind it."""
     first, *others = _HEADING.split(path.read_text(encoding="utf-8"))
     rest = zip(others[::3], others[1::3], others[2::3], strict=True)
-    return [SetText("", "", first.strip()), *(SetText(title, of or "", text.strip()) for title, of, text in rest)]
+    found = (("", "", first), *rest)
+    return [{"title": title, "set": of or "", "text": text.strip()} for title, of, text in found]
 
 
-class Headline(NamedTuple):
+class Headline(TypedDict):
     """A figure of the short answer: which it is, in words, and what was found.
 
     `name`: its column in ``history.csv``; `target`: None where no aim is of it; `peers`: errors of other tools.
@@ -197,35 +83,26 @@ class Headline(NamedTuple):
     figure: str
     value: float
     cases: int
-    target: scores.Range | None
-    peers: Mapping[str, float]
-
-    def content(self) -> HeadlineContent:
-        """Give it as plain content."""
-        return cast("HeadlineContent", {**self._asdict(), "peers": dict(self.peers)})
-
-
-HeadlineContent = TypedDict("HeadlineContent", {
-    "name": str, "words": str, "figure": str, "value": float, "cases": int, "target": tuple[float, float] | None,
-    "peers": dict[str, float],
-})  # fmt: skip
+    target: tuple[float, float] | None
+    peers: dict[str, float]
 
 
 def _short_answer(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
     """Find the figures of the short answer; those whose line did not run are left out."""
     known = {(line.comparison, str(line.level), line.machine, line.what): line for line in lines}
     targets = {aim[:5]: aim.target for aim in aims}
-    for row in _lines(shipped_folder("validation") / "headlines.csv"):
+    for row in read_texts(shipped_folder("validation") / "headlines.csv"):
         key = (row["comparison"], row["level"], row["machine"], row["what"])
         if (line := known.get(key)) is not None:
             figure = row["figure"]
             peers = {
                 name: getattr(errors, figure) for name, errors in line.peers.items() if figure in errors._fields
             }
-            value = scores.figure_of(line, figure)
-            yield Headline(
-                row["name"], row["words"], figure, value, line.cases, targets.get((*key, figure)), peers
-            )
+            yield {
+                "name": row["name"], "words": row["words"], "figure": figure,
+                "value": scores.figure_of(line, figure), "cases": line.cases,
+                "target": targets.get((*key, figure)), "peers": peers,
+            }  # fmt: skip
 
 
 class Earlier(TypedDict):
@@ -241,7 +118,7 @@ def read_history(path: Path) -> list[Earlier]:
     return [
         {"date": row.pop("date"), "version": row.pop("version"),
          "figures": {name: float(cell) for name, cell in row.items() if cell}}
-        for row in _lines(path)
+        for row in read_texts(path)
     ]  # fmt: skip
 
 
@@ -282,22 +159,18 @@ class Validation:
             "published": [one.content() for one in self.published],
             "aims": [verdict.content() for verdict in self.verdicts],
             "not_scored": [{"what": what, "count": count, "reason": why} for what, count, why in self.not_scored],
-            "published_as": NAME,
-            "sets": [
-                {"title": told.title, "set": told.set, "text": told.text}
-                for told in read_sets(shipped_folder("validation") / "sets.md")
-            ],
-            "headlines": [one.content() for one in self.headlines],
+            "published_as": MEGATRON,
+            "sets": read_sets(shipped_folder("validation") / "sets.md"),
+            "headlines": list(self.headlines),
             "history": read_history(shipped_folder("validation") / "history.csv"),
         }
 
 
 NotScored = TypedDict("NotScored", {"what": str, "count": int, "reason": str})
-Told = TypedDict("Told", {"title": str, "set": str, "text": str})
 ValidationContent = TypedDict("ValidationContent", {
     "schema": str, "fomkit": str, "interval": float, "full": bool, "regressed": bool, "said": list[str],
     "lines": list[scores.ScoreContent], "published": list[Published], "aims": list[scores.AimContent],
-    "not_scored": list[NotScored], "published_as": str, "sets": list[Told], "headlines": list[HeadlineContent],
+    "not_scored": list[NotScored], "published_as": str, "sets": list[SetText], "headlines": list[Headline],
     "history": list[Earlier],
 })  # fmt: skip
 
@@ -347,6 +220,126 @@ def _pooled(
     return [score(cases, POOLED, level_of, "all", name, interval=level) for level_of, name, cases in known]
 
 
+MERITS = "figures of merit"
+BOTH_PREDICTED, BASELINE_MEASURED = "both machines predicted", "baseline measured"
+SUITE_SIZES = (3, 4, 5)
+SUITE_DRAWS = 12
+"""Suites of each pair of machines at most, drawn without putting back."""
+THRESHOLDS = (0.8, 0.9, 0.95, 1.05, 1.1, 1.25)
+"""Thresholds, over the measured figure of merit."""
+
+
+class Rated(NamedTuple):
+    """One suite on two machines: the measured figure of merit, and the predicted one.
+
+    The product's own answer, not only its parts: does the interval of a figure of merit hold the measured one as
+    often as it says, and does the probability of reaching a threshold come true? A suite is three to five models
+    that were measured on both machines, one unit of work each, by the mean that ``fomkit fom`` takes. The draws
+    are fixed. Suites of one pair of machines share models, and so their errors: the pairs count for more than the
+    suites.
+    """
+
+    truth: float
+    span: Span
+
+
+class _Step(NamedTuple):
+    """A model on one machine: its step as measured and as predicted [s]."""
+
+    measured: float
+    predicted: Span
+
+
+def _steps_by_model(found: Sequence[Outcome]) -> dict[str, _Step]:
+    return {
+        f"{one.label['graph']} {one.label['option']}": _Step(one.seconds("step"), span)
+        for one in found
+        if (span := one.spans["step"]) is not None
+    }
+
+
+def _drawn_suites(names: Sequence[str], pair: str) -> list[tuple[str, ...]]:
+    """Draw the suites of a pair of machines; always the same."""
+    known = [suite for lines in SUITE_SIZES for suite in combinations(names, lines)]
+    return random.Random(pair).sample(known, min(SUITE_DRAWS, len(known)))  # noqa: S311
+
+
+def _rate_suite(
+    suite: Sequence[str], baseline: Mapping[str, _Step], target: Mapping[str, _Step], what: str
+) -> Rated:
+    level = target[suite[0]].predicted.level
+    exact = {name: Span.exact(baseline[name].measured, level) for name in suite}
+    old = exact if what == BASELINE_MEASURED else {name: baseline[name].predicted for name in suite}
+    rates = [
+        Rates(word, "device", {name: unit_per_day(span, 1) for name, span in spans.items()})
+        for word, spans in (("baseline", old), ("target", {name: target[name].predicted for name in suite}))
+    ]
+    sides = ([DAY_S / side[name].measured for name in suite] for side in (target, baseline))
+    return Rated(take_mean(MEAN, *sides), figure_of_merit(rates[0], rates[1]).value)
+
+
+def rated_suites(machines: Mapping[str, Sequence[Outcome]], what: str) -> Iterator[Rated]:
+    """Rate all suites of every pair of machines; of a measured baseline each pair both ways.
+
+    `machines`: the scored labels of each; `what`: `BOTH_PREDICTED` or `BASELINE_MEASURED`.
+    """
+    known = {device: _steps_by_model(found) for device, found in machines.items()}
+    for one, other in (combinations if what == BOTH_PREDICTED else permutations)(known, 2):
+        common = [name for name in known[one] if name in known[other]]
+        for suite in _drawn_suites(common, f"{one} / {other}"):
+            yield _rate_suite(suite, known[one], known[other], what)
+
+
+def brier_scores(rated: Sequence[Rated]) -> tuple[dict[str, float], dict[str, float]]:
+    """Give, by threshold, the Brier score of the probabilities, and how often the value alone says what is wrong.
+
+    >>> brier, wrong = brier_scores([Rated(1.0, Span(1.0, 0.5, 2.0))])
+    >>> round(brier["1.25"], 3), wrong["1.25"]
+    (0.116, 0.0)
+    """
+    brier, wrong = dict[str, float](), dict[str, float]()
+    for ratio in THRESHOLDS:
+        came_true = float(ratio <= 1)
+        chances = [probability_above(one.span, one.truth * ratio) for one in rated]
+        verdicts = [float(one.span.value >= one.truth * ratio) for one in rated]
+        brier[f"{ratio:g}"] = float(np.mean((np.array(chances) - came_true) ** 2))
+        wrong[f"{ratio:g}"] = float(np.mean(np.array(verdicts) != came_true))
+    return brier, wrong
+
+
+def _suites_score(rated: Sequence[Rated], known: str, what: str, level: float) -> Score:
+    cases = cases_of_spans([one.truth for one in rated], [one.span for one in rated])
+    brier, wrong = brier_scores(rated)
+    return replace(score(cases, MERITS, "ratio", known, what, interval=level), brier=brier, wrong_verdicts=wrong)
+
+
+def merit_scores(found: Found, folder: LabelFolder, level: float) -> Iterator[Score]:
+    """Score the suites of machines that are known by facts only, and by their own tables.
+
+    Of each: all suites together, of both machines predicted and of a measured baseline, then pair by pair.
+    """
+    for known in (FACTS, OWN):
+        machines = counted_devices(found.outcomes.get(known, {}), folder)
+        for what in (BOTH_PREDICTED, BASELINE_MEASURED):
+            if rated := list(rated_suites(machines, what)):
+                yield _suites_score(rated, known, what, level)
+        for pair in combinations(machines, 2):
+            if rated := list(rated_suites({device: machines[device] for device in pair}, BOTH_PREDICTED)):
+                yield _suites_score(rated, known, " / ".join(pair), level)
+
+
+def merit_notes(lines: Sequence[Score]) -> Iterator[str]:
+    """Say how many suites and pairs of machines the lines of `merit_scores` are of."""
+    told = [f"{line.cases} {line.machine}" for line in lines if line.what == BOTH_PREDICTED]
+    pairs = sum(" / " in line.what for line in lines)
+    if told:
+        yield (
+            f"{MERITS}: {' and '.join(told)}, suites of {SUITE_SIZES[0]} to {SUITE_SIZES[-1]} models, one unit of "
+            f"each, drawn once for all, {SUITE_DRAWS} of each of {pairs} pairs of machines at most. Suites of a "
+            "pair share models: as evidence they count little more than one."
+        )
+
+
 def validate(
     data: Path | None = None,
     *,
@@ -377,6 +370,6 @@ def validate(
     scored_lines = (*lines, *megatron_scores([*published], level))
     aims = scores.read_aims(tables / "aims.csv")
     verdicts = tuple(check_aims(scored_lines, aims))
-    notes = (*_data_notes(full), VISION, *merit_notes(merits), *found.notes)
+    notes = (*_data_notes(full), VISION_NOTE, *merit_notes(merits), *found.notes)
     headlines = tuple(_short_answer(scored_lines, aims))
     return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full, headlines)

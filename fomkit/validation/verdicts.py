@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, at_level, divide_independent, half_width
@@ -164,9 +164,8 @@ def cell_verdicts(cells: Sequence[Cell], baseline: str | None) -> tuple[CellVerd
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """How far off the cells of one claim are; None where there are none.
+class Summary(TypedDict):
+    """How far off the cells of one claim are.
 
     `mean_factor`: geometric mean of measured over projected, times or ratios.
     `mean_error`: mean of |projected / measured - 1|.
@@ -186,8 +185,8 @@ def summarise(pairs: Sequence[tuple[float, Span]]) -> Summary | None:
     logs = [math.log(measured / projected.value) for measured, projected in pairs]
     errors = [abs(projected.value / measured - 1) for measured, projected in pairs]
     inside = sum(projected.low <= measured <= projected.high for measured, projected in pairs)
-    count = len(pairs)
-    return Summary(count, math.exp(math.fsum(logs) / count), math.fsum(errors) / count, inside)
+    factor, error = math.exp(math.fsum(logs) / len(pairs)), math.fsum(errors) / len(pairs)
+    return {"count": len(pairs), "mean_factor": factor, "mean_error": error, "inside": inside}
 
 
 FEWEST = 3

@@ -105,7 +105,6 @@ class Command:
     """How a verb is asked on the command line.
 
     `doing`: what its progress says.
-    `examples`: lines that may be typed.
     `arguments`: parameters that are written without an option's name, by what the help calls them.
     `spelled`: the names of options that are not those of their parameters.
     `metavar`: what the help writes for the value of an option.
@@ -119,15 +118,14 @@ class Command:
     `workbook`: true where -o FILE.xlsx writes a workbook that computes, of which --for keeps one target.
     `writes`: makes other files of a result, by ending.
     `streams`: endings of files that the function itself writes, as its parameter ``output``.
-    `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other.
+    `prints`: the ending of what stands on standard output where -o names no file; the text goes to the other. A
+      file that it names is told.
     `files`: parameters that name another file to write.
-    `keeps`: true where what was written is told.
     `kept`: how -o keeps the result itself.
     `plain`: true where there is a text alone, no JSON.
     """
 
     doing: str
-    examples: tuple[str, ...] = ()
     arguments: Mapping[str, str] = field(default_factory=lambda: {"model": "MODEL"})
     spelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     metavar: Mapping[str, str] = field(default_factory=dict)
@@ -143,7 +141,6 @@ class Command:
     streams: tuple[str, ...] = ()
     prints: str = ""
     files: tuple[str, ...] = ()
-    keeps: bool = False
     kept: Kept | None = None
     plain: bool = False
 

@@ -17,7 +17,7 @@ from fomkit.ops.conv_methods import METHODS, method_costs
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.plan.content import Condition, Ends, conditions_content, span_content
+from fomkit.plan.content import Condition, Ends, conditions_content, known_number, span_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
@@ -162,10 +162,6 @@ Convolutions = TypedDict("Convolutions", {
 })  # fmt: skip
 
 
-def _number(value: float) -> float | None:
-    return None if isnan(value) else float(value)
-
-
 def _ops(
     model: ModelProfile, machine: Machine | None, options: Options
 ) -> tuple[pd.DataFrame, tuple[str, ...], dict[str, Condition] | None]:
@@ -194,7 +190,7 @@ def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
 def _methods(rows: pd.DataFrame) -> Iterator[MethodFigures]:
     timed = "floor_s" in rows.columns
     for row in rows[rows["absent"] == ""].to_dict("records"):
-        figures = {name: _number(row[name]) for name in (*_WORK, *(_TIMES if timed else ()))}
+        figures = {name: known_number(row[name]) for name in (*_WORK, *(_TIMES if timed else ()))}
         bound = {"bound": row["bound"] or None} if timed else {}
         yield cast("MethodFigures", {"method": row["method"], "title": _TITLES[row["method"]], **figures, **bound})
 
@@ -255,8 +251,8 @@ def _total(rows: pd.DataFrame, layers: list[ConvLayer], machine: Machine, level:
     timed = rows[rows["time_s"].notna()]
     span = device_time(timed, level, uses_of(machine)) if len(timed) else None
     return {
-        "direct_s": _number(sums["direct"]),
-        "best_s": _number(sums["best"]),
+        "direct_s": known_number(sums["direct"]),
+        "best_s": known_number(sums["best"]),
         "time_s": span_content(span),
         "time_sources": {name: share for name, share in coverage(timed).items() if share > 0 and len(timed)},
         "without_time": int(len(rows) - len(timed)),

@@ -1,7 +1,4 @@
-"""What a training and its inference cost: time paid once, money, carbon, and all of it to a target accuracy.
-
-Cost as plain content (``fomkit/cost/1``).
-"""
+"""What a training and its inference cost: time paid once, money, carbon, all to a target (``fomkit/cost/1``)."""
 
 from __future__ import annotations
 

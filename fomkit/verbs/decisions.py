@@ -84,11 +84,6 @@ def _tornado(found: Sensitivity) -> object:
     "varying parameters",
     judges_fit=True,
     draw=_tornado,
-    examples=(
-        "fomkit sensitivity resnet50 --target v100 -o tornado.html",
-        "fomkit sensitivity --suite candle --target v100",
-        "fomkit sensitivity p1b3 -t a100-sxm --nodes 4 --link system,5us,25GB/s,each",
-    ),
 )
 def sensitivity(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, *, suite: str | Path | None = None,
@@ -145,12 +140,6 @@ def sensitivity(
     judges_fit=True,
     spelled={"unit_per_day": ("--units-per-day", "--unit-per-day")},
     metavar={"step": "TIME", "change": "NAME", "frontier": "NAME,NAME,…"},
-    examples=(
-        "fomkit solve resnet50 --target v100 --units-per-day 0.5 --probability 0.9",
-        "fomkit solve p1b3 -t v100 --step 1.5ms --frontier byte_per_s,launch_s",
-        "fomkit solve --suite candle --target v100 --fom 2 --change byte_per_s",
-        "fomkit solve --suite kpp --target summit --fom 50",
-    ),
 )
 def solve(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, *, unit_per_day: float | None = None,
@@ -304,11 +293,6 @@ def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume
     metavar={"vary": "NAME=VALUES", "scheduler": "ADDRESS"},
     alone={"keep": False},
     streams=(".csv", ".parquet"),
-    examples=(
-        "fomkit sweep vgg16 -t v100 --vary batch=16,32,64 -o points.csv",
-        "fomkit sweep p1b3 -t v100 --vary 'byte_per_s=0.5 TB/s..4 TB/s:8:log'",
-        "fomkit sweep gpt2 -t v100 --vary batch=1..8 --way sobol --points 8",
-    ),
 )
 def sweep(
     model: str | Path | ModelProfile, machine: str | Path | Machine, vary: Sequence[str] | Mapping[str, Given], *,
@@ -376,12 +360,6 @@ def sweep(
     "working out",
     judges_fit=True,
     metavar={"once": "NAME=TIME|SHARE", "claimed": "NAME=FACTOR"},
-    examples=(
-        "fomkit cost resnet50 -t v100 --price '3.06 USD/h per device, 2018-04-01'",
-        "fomkit cost resnet50 -t v100 --once 'compile=40 s' --infer-batch 1",
-        "fomkit cost resnet50 -t a100-sxm --batch 256 --to-accuracy epochs.csv",
-        "fomkit cost gpt2 -t a100-sxm --nodes 1 --batch 64 --once 'compile=40 s'",
-    ),
 )
 def cost(
     model: str | Path | ModelProfile, machine: str | Path | Machine, *,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from fomkit.plan.estimate import Estimate
     from fomkit.plan.op_tables import Prediction
     from fomkit.verbs.compare import Comparison
-    from fomkit.whatif.advice.advise import Advice
+    from fomkit.whatif.advise import Advice
 
 
 def estimate(
@@ -127,20 +126,6 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
     before=_check_page,
     workbook=True,
     writes={".html": _page},
-    examples=(
-        "fomkit estimate --target v100",
-        "fomkit estimate resnet50 gpt2 --target v100 --baseline p100",
-        "fomkit estimate candle --target v100",
-        "fomkit estimate resnet50 --target v100 --baseline p100 --from measured.csv",
-        "fomkit estimate gpt2 --target v100 --batch 8 --set seq=512 --precision mixed",
-        "fomkit estimate p1b3 --target v100 --baseline p100 --for v100 -o v100.xlsx",
-        "fomkit estimate resnet50 --target v100 -o report.html",
-        "fomkit estimate p1b3-lecture --target v100 --baseline x86-lecture --explain",
-        "fomkit estimate gpt-22b -t a100-sxm --nodes 1 --batch 2 --layout tensor=8",
-        "fomkit estimate candle/p3b3 -t v100 --samples 10000",
-        "fomkit estimate llama3-8b -t h100-sxm --mode decode --set cache=4096",
-        "fomkit estimate resnet50 -t h100-sxm --precision bf16 --fusion compiled",
-    ),
 )
 def estimate_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
@@ -199,27 +184,21 @@ def estimate_all(
     """
     options = options_of(batch, interval, scope, last_batch, allow_uncovered, sizes, precision)
     check_counts(epochs=epochs, samples=samples)
-    spread = (nodes, layout, links, node_devices)
-    load = partial(_loaded, of_step=(mode, fusion, batch, sizes), of_run=(epochs, samples, unit))
-    return _compare_all(models, machines, baseline, measurements, options, spread, load)
-
-
-def _loaded(
-    model: str | Path | ModelProfile, of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str]
-) -> ModelProfile:
-    """Take a model as `in_mode` does, with what was stated of its run."""
-    from fomkit.plan.run import stated_run
-
-    return stated_run(in_mode(model, *of_step), *of_run)
+    return _compare_all(models, machines, baseline, measurements, options, (nodes, layout, links, node_devices),
+                        (mode, fusion, batch, sizes), (epochs, samples, unit))  # fmt: skip
 
 
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options,
     spread: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
-    loaded: Callable[[str | Path | ModelProfile], ModelProfile],
+    of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str],
 ) -> Comparison:  # fmt: skip
-    """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs."""
+    """Load what is named, estimate each model on each machine, and hold figures of merit against measured runs.
+
+    A model is taken as `in_mode` takes it (``of_step``), with what was stated of its run (``of_run``).
+    """
+    from fomkit.plan.run import stated_run
     from fomkit.profiles.locate import locate
     from fomkit.verbs.compare import compare, spread_as
 
@@ -242,7 +221,7 @@ def _compare_all(
     done = parts(len(named) * (len(machines) + (baseline is not None)))
     targets = [as_machine(machine) for machine in machines]
     base = None if baseline is None else as_machine(baseline, "baseline")
-    profiles = [loaded(model) for model in named]
+    profiles = [stated_run(in_mode(model, *of_step), *of_run) for model in named]
     found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
                     measured=known, spread=spread_as(*spread))  # fmt: skip
     if measurements is None:
@@ -257,10 +236,6 @@ def _compare_all(
 @command(
     "trying changes",
     shows={"tried": ("--all", "List too what was tried and rejected, and what does not apply.")},
-    examples=(
-        "fomkit advise resnet50 --target v100",
-        "fomkit advise gpt2 --target a100-sxm --precision bf16 --batch 8 --all",
-    ),
 )
 def advise(
     model: str | Path | ModelProfile,
@@ -297,7 +272,7 @@ def advise(
     >>> advice.findings[0]["rule"], round(advice.findings[0]["stake"]["share"]["value"], 1)
     ('faster engine', 0.6)
     """
-    from fomkit.whatif.advice.advise import advise as _advise
+    from fomkit.whatif.advise import advise as _advise
 
     options = options_of(batch, interval, sizes=sizes, precision=precision)
     return _advise(as_model(model), as_machine(machine), options)
@@ -330,13 +305,8 @@ def _frame_of_ops(table: object) -> DataFrame:
     arguments={"table": "OPS.csv"},
     writes={".csv": _timed_csv},
     prints=".csv",
-    keeps=True,
     unanswered=lambda content: bool(content["unpriced"]),
     excuse=("--allow-uncovered", "Exit with 0 even where rows have no time."),
-    examples=(
-        "fomkit predict ops.csv --target v100 -o timed.csv",
-        "fomkit predict resnet50.ops.csv -t p100 --set batch=64 > timed64.csv",
-    ),
 )
 def predict(
     table: str | Path | DataFrame,

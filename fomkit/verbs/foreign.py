@@ -38,17 +38,6 @@ _HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no ti
         "machine": "NAME", "graph": "MODEL.py", "start": "TIME", "end": "TIME", "optimizer": "RULE",
     },
     plain=True,
-    examples=(
-        "fomkit import DeepBench_NV_M40.xlsx -o machine_profiles/m40.yaml",
-        "fomkit import vendor-timings.csv --facts datasheet.yaml -o mine.yaml",
-        "fomkit import vendor-ops.csv --set batch=64 --epochs 90 -o theirs.yaml",
-        "fomkit import trace.json.gz --set batch=64 -o traced.yaml",
-        "fomkit import run.xplane.pb -o recorded.yaml",
-        "fomkit import report.sqlite --set batch=64 -o reported.yaml",
-        "fomkit import model.onnx --set batch=64 --optimizer adam -o network.yaml",
-        "fomkit import record.json --model resnet50 --machine v100 -o run.csv",
-        "fomkit import meter.csv --model resnet50 --machine v100 -o energy.csv",
-    ),
 )  # fmt: skip
 def import_file(
     source: str | Path, output: str | Path, *,
@@ -381,10 +370,6 @@ def import_measurements(
     spelled={"machine": ("--machine",), "file_format": ("--format",)},
     metavar={"machine": "NAME"},
     plain=True,
-    examples=(
-        "fomkit export measured.csv -o measured.json",
-        "fomkit export timed.yaml --machine knl-7250 -o step.csv",
-    ),
 )
 def export(
     source: str | Path | ModelProfile,

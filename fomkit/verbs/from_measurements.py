@@ -1,7 +1,4 @@
-"""Measured baseline × predicted ratio, beside the absolute prediction, and whether the two ways agree.
-
-What was made of measurements as plain content: the block ``from_measurements`` of ``fomkit/estimate/1``.
-"""
+"""Measured baseline × predicted ratio beside the absolute prediction, and whether both agree, as plain content."""
 
 from __future__ import annotations
 

@@ -23,14 +23,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.model_view import Measure, View
 
 
-@command(
-    "explaining",
-    examples=(
-        "fomkit explain resnet50 --target v100 --top 5",
-        "fomkit explain gpt2 --target a100-sxm --set seq=512 --precision bf16",
-        "fomkit explain p1b3-lecture --target x86-lecture --json",
-    ),
-)
+@command("explaining")
 def explain(
     model: str | Path | ModelProfile,
     machine: str | Path | Machine,
@@ -79,14 +72,7 @@ def explain(
     return Answer(content, measurement_rows(content), format_evidence)
 
 
-@command(
-    "following the memory",
-    examples=(
-        "fomkit memory resnet50 --batch 64 --target v100",
-        "fomkit memory gpt2 --set seq=512 --json",
-        "fomkit memory llama3-70b-decode --target h200-sxm --precision fp8",
-    ),
-)
+@command("following the memory")
 def memory(
     model: str | Path | ModelProfile,
     machine: str | Path | Machine | None = None,
@@ -146,16 +132,6 @@ LEVELS = 2
     spelled={"having": ("--with",)},
     metavar={"top": "SHARE", "workspace": "SIZE", "having": "WORDS"},
     files=("timeline",),
-    examples=(
-        "fomkit show machines --with 'bf16 hopper'",
-        "fomkit show p1b3-lecture --by op --top 95%",
-        "fomkit show gpt2 --by module --depth 3 --target v100",
-        "fomkit show gpt2 --target v100 --timeline gpt2.trace.json",
-        "fomkit show resnet50 --convolutions --target v100 --workspace 256MiB",
-        "fomkit show gpt2 --formula",
-        "fomkit show v100",
-        "fomkit show --metrics",
-    ),
 )
 def show(
     profile: str | Path | ModelProfile | Machine | None = None, *,

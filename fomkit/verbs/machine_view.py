@@ -1,13 +1,9 @@
-"""A machine looked at: facts, ridge points, tables and what they cover, as plain content (``fomkit/show/1``).
-
-The memory of a model's step as plain content (``fomkit/memory/1``).
-"""
+"""A machine looked at (``fomkit/show/1``), and a step in memory (``fomkit/memory/1``), as plain content."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import isnan
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from fomkit import __version__
@@ -20,7 +16,7 @@ from fomkit.ops.precision import BLOCKS, FORMATS
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES
-from fomkit.plan.content import Priced, Stated, evidence_of, fact_content, price_content
+from fomkit.plan.content import Priced, Stated, evidence_of, fact_content, known_number, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import BATCH, in_formats, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
@@ -336,7 +332,7 @@ def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> Followed:
             "says nothing of memory: it has no order of its ops, no update and no parameters in one format. "
             "Profile the model anew with 'fomkit profile FILE.py'.",
         )
-    totals = {role: None if isnan(byte) else byte for role, byte in standing._asdict().items()}
+    totals = {role: known_number(byte) for role, byte in standing._asdict().items()}
     return {"totals": totals, "peak": None, "passes": {}, "modules": [], "live": []}
 
 

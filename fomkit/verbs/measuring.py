@@ -50,13 +50,6 @@ def _output(path: str | Path, plan: str, force: bool) -> Path:
         "output": "FILE", "models": "MODEL", "backends": "gloo|nccl|mpi", "slurm": "FILE", "input_file": "FILE.py"
     },
     unanswered=lambda content: content.get("sufficient") is False,
-    examples=(
-        "fomkit measure --quick -o here.yaml",
-        "fomkit measure --for resnet50 --batch 8 -o here.yaml --force",
-        "fomkit measure --library tensorflow --quick -o here_tensorflow.yaml",
-        "fomkit measure --network --ranks 2 --quick -o ranks.yaml",
-        "fomkit measure --input loader.py -o here.yaml --add",
-    ),
 )  # fmt: skip
 def measure(
     output: str | Path, *, quick: bool = False, full: bool = False, models: Sequence[str] = (),
@@ -385,13 +378,6 @@ def _check_page(asked: Mapping[str, Any], output: Path | None) -> None:
     unanswered=lambda content: bool(content["regressed"]),
     before=_check_page,
     writes={".md": _page},
-    examples=(
-        "fomkit validate",
-        "fomkit validate -o accuracy.md",
-        "fomkit validate --data ../shared/data/neusight --json -o validation.json",
-        "fomkit validate --sheet 'v100 fp32/vector'",
-        "fomkit validate --here --quick",
-    ),
 )
 def validate(
     data: str | Path | None = None, *, full: bool = False, sheets: Sequence[str] = (), here: bool = False,

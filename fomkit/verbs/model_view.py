@@ -1,9 +1,4 @@
-"""A model looked at by groups of its ops, as plain content (``fomkit/show/1``).
-
-The layers of a model by type, for one sample, as plain content.
-
-The work of a step as formulas of its named sizes, printed by sympy (``fomkit/formulas/1``).
-"""
+"""A model looked at by groups of its ops, by its layers, and by formulas of its sizes, as plain content."""
 
 from __future__ import annotations
 
@@ -24,7 +19,7 @@ from fomkit.ops.groups import GROUPINGS, Grouping, Sums, add_up, fewest, group_l
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, resize_ops, sizes_used
 from fomkit.ops.views import SEPARATORS, TYPE_COLUMNS, has_lines, layer_census, split_by_line, tree_labels
-from fomkit.plan.content import Condition, Ends, MaybeEnds, conditions_content, span_content
+from fomkit.plan.content import Condition, Ends, MaybeEnds, conditions_content, known_number, span_content
 from fomkit.plan.coverage import Uses, coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
@@ -200,10 +195,6 @@ ModelContent = TypedDict("ModelContent", {
 })  # fmt: skip
 
 
-def _maybe(value: float) -> float | None:
-    return None if isnan(value) else value
-
-
 def _share_of(part: float, whole: float) -> float | None:
     return None if isnan(part) or isnan(whole) or whole <= 0 else part / whole
 
@@ -212,8 +203,9 @@ def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
     """Put the sums of some ops in the form of an entry of ``rows``."""
     sums = add_up(ops, step.distinct)
     content: OpSums = {
-        "count": sums.count, "distinct_ops": sums.distinct, "flop": _maybe(sums.flop), "byte": _maybe(sums.byte),
-        "intensity": _maybe(sums.intensity), "flop_share": _share_of(sums.flop, step.total.flop),
+        "count": sums.count, "distinct_ops": sums.distinct, "flop": known_number(sums.flop),
+        "byte": known_number(sums.byte), "intensity": known_number(sums.intensity),
+        "flop_share": _share_of(sums.flop, step.total.flop),
         "byte_share": _share_of(sums.byte, step.total.byte),
         "missing": {"flop": sums.flop_missing, "byte": sums.byte_missing},
     }  # fmt: skip
@@ -221,7 +213,7 @@ def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
         return content
     if step.beside:
         content["missing"]["traced"] = sums.traced_missing
-        content["traced_s"] = _maybe(sums.traced_s)
+        content["traced_s"] = known_number(sums.traced_s)
         content["traced_share"] = _share_of(sums.traced_s, step.total.traced_s)
     content["missing"]["time"] = sums.time_missing
     content["time_share"] = _share_of(sums.time_s, step.total.time_s)

@@ -90,14 +90,6 @@ _WITHOUT_DATA = {
         _estimate_next,
     ),
     plain=True,
-    examples=(
-        "fomkit profile model.py",
-        "fomkit profile model.py --mode infer --batch 1 -o served.yaml",
-        "fomkit profile model.py --measure ops --threads 1 -o measured.yaml",
-        "fomkit profile --script train.py -o trained.yaml -- --batch-size 32",
-        "fomkit profile config.json --batch 8 --set seq=8192 -o transformer.yaml",
-        "fomkit profile model.onnx --batch 32 --optimizer adam -o exported.yaml",
-    ),
 )
 def profile(
     source: str | Path | Workload | Any, *, arguments: Sequence[str] | None = None, script: bool = False,

@@ -16,7 +16,7 @@ from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.merit.stack import Once, Stack, parse_once, stack_content, times_of, with_once
 from fomkit.output.sweeps import format_scaling
-from fomkit.parallel.job import describe_layout
+from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, curve_content, span_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.options import check_counts, options_of
@@ -323,10 +323,6 @@ _TIMES = dict.fromkeys(("checkpoint", "restart", "device_mtbf", "checkpoint_ever
     "scaling",
     judges_fit=True,
     metavar={"nodes": "N,N|N..N", "once": "NAME=SHARE|TIME", **_TIMES},
-    examples=(
-        "fomkit scaling p1b3 -t a100-sxm --nodes 1..64 --link system,5us,25GB/s,each",
-        "fomkit scaling gpt2 --target a100-sxm --nodes 1 --layout zero=1,clip",
-    ),
 )
 def scaling(
     model: str | Path | ModelProfile, machine: str | Path | Machine, *, nodes: str | Sequence[int] = "1..4096",

@@ -1,9 +1,4 @@
-"""A suite's result as plain content, ``fomkit/fom/1``.
-
-Accepted lines as plain content, ``fomkit/accept/1``.
-
-Campaigns as plain content (``fomkit/campaign-cost/1``).
-"""
+"""A suite's result, accepted lines and campaigns as plain content."""
 
 from __future__ import annotations
 

@@ -121,12 +121,6 @@ def _without_verdict(content: Mapping[str, Any]) -> bool:
     before=_check_freeze,
     files=("freeze",),
     workbook=True,
-    examples=(
-        "fomkit fom lecture",
-        "fomkit fom lecture.suite.yaml --baseline a --target titan --json",
-        "fomkit fom lecture --for a -o vendor.xlsx",
-        "fomkit fom candle --target v100 --from candle-lecture",
-    ),
 )
 def fom(
     suite: str | Path, target: str | Path | Machine | None = None, *,
@@ -253,10 +247,6 @@ def sheet_model_of(result: Comparison | SuiteResult) -> SheetModel:
     arguments={"campaign": "CAMPAIGN"},
     judges_fit=True,
     unanswered=lambda content: any(machine["days"] is None for machine in content["machines"]),
-    examples=(
-        "fomkit campaign candle-example -t titan -t a",
-        "fomkit campaign candle-example -t a --price '1 USD/h per node, 2018-04-01'",
-    ),
 )
 def campaign(
     campaign: str | Path, machines: Sequence[str | Path | Machine], *, scope: Scope = "system",

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     arguments={"workbook": "WORKBOOK"},
     kept=Kept("machine", "Keep the changed machine as a profile (.yaml) whose party is vendor."),
     unanswered=lambda content: bool(content["findings"]),
-    examples=(
-        "fomkit review vendor.xlsx --issued sent.xlsx",
-        "fomkit review vendor.xlsx --issued sent.xlsx -o round3.yaml",
-    ),
 )
 def review(workbook: str | Path, issued: str | Path) -> Review:
     """Show what a vendor changed in a workbook, cell by cell, and what each change does.
@@ -65,7 +61,6 @@ def review(workbook: str | Path, issued: str | Path) -> Review:
     arguments={"suite": "SUITE"},
     metavar={"committed": "MACHINE", "measured": "FILE.csv", "measured_on": "NAME"},
     unanswered=lambda content: any(one["required"] and one["verdict"] != "met" for one in content["lines"]),
-    examples=("fomkit accept suite.yaml --committed round2.yaml --measured m.csv",),
 )
 def accept(
     suite: str | Path,
@@ -104,11 +99,9 @@ def accept(
     """
     from fomkit.merit.suites import accept as _accept
     from fomkit.output.suites import format_acceptance
-    from fomkit.profiles.locate import locate
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import read_measurements
-    from fomkit.verbs.profiles import as_machine
     from fomkit.verbs.suite_content import acceptance_content
 
     options = options_of(interval=interval)
@@ -123,7 +116,6 @@ def accept(
     arguments={"models": "MODEL..."},
     metavar={"output": "FOLDER"},
     plain=True,
-    examples=("fomkit pack resnet50 gpt2 --target v100 -o for-vendor",),
 )
 def pack(
     models: Sequence[str | Path | ModelProfile],
@@ -166,7 +158,6 @@ def pack(
     """
     from fomkit.files.write import write_whole
     from fomkit.plan.estimate import estimate
-    from fomkit.verbs.profiles import as_machine, as_model
     from fomkit.workbook.vendor import make_pack
 
     check_lists(models=models)
@@ -246,14 +237,6 @@ def _sheet(found: Answer) -> bytes:
     metavar={"measured": "TABLE", "calibrate_on": "MODEL", "host_from": "MACHINE", "latency": "TIME"},
     shows={"cells": ("--all", "Each cell: times, intervals, what it may claim and what it waits for.")},
     writes={".xlsx": _sheet},
-    examples=(
-        "fomkit compare",
-        "fomkit compare --all",
-        "fomkit compare tc1 nt3 --calibrate-on tc1",
-        "fomkit compare --host-from p100 -o candle.csv",
-        "fomkit compare tc1 p1b3 --grid --target v100",
-        "fomkit compare nt3 nt3-keras --grid --target tpu-v5e --precision bf16",
-    ),
 )
 def compare(
     models: Sequence[str | Path | ModelProfile] | None = None, *,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fomkit.plan.estimate import Estimate
     from fomkit.plan.op_tables import Prediction
     from fomkit.verbs.cost import Cost
-    from fomkit.whatif.advice.advise import Advice
+    from fomkit.whatif.advise import Advice
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.workbook.review import Review
 
@@ -205,11 +205,6 @@ def answer_of(result: object) -> Answer:
     return result if isinstance(result, Answer) else ANSWERS[type(result).__name__](result)
 
 
-def _result_text(result: object, **shows: Any) -> str:
-    answer = answer_of(result)
-    return answer.write(dict(answer.content), **shows)
-
-
 def _comparison_page(found: Comparison) -> str:
     from fomkit.output.files import estimates_html
 
@@ -226,29 +221,25 @@ def tornado_of(found: Sensitivity) -> alt.LayerChart:
     return tornado(found.table(), middle, title_line(found.content), title_of(found.figure))
 
 
+def _text(result: object, **shows: bool) -> str:
+    return answer_of(result).summary(**shows)
+
+
 VIEWS: Mapping[str, View] = {
-    **dict.fromkeys(("Advice", "Cost", "Review", "Solution", "SuiteResult", "Swept"), View(_result_text)),
-    "Comparison": View(_result_text, html=_comparison_page),
+    **dict.fromkeys(("Advice", "Cost", "Review", "Solution", "SuiteResult", "Swept"), View(_text)),
+    "Comparison": View(_text, html=_comparison_page),
     "Estimate": View(
         lambda one: Comparison((one,), (), ()).summary(),
         html=lambda one: Comparison((one,), (), ())._repr_html_(),
         figure=Plots,
     ),
-    "Prediction": View(lambda found: "".join(f"{line}\n" for line in found.said) + _result_text(found)),
-    "Sensitivity": View(_result_text, figure=tornado_of),
+    "Prediction": View(lambda found: "".join(f"{line}\n" for line in found.said) + _text(found)),
+    "Sensitivity": View(_text, figure=tornado_of),
 }
 """By the name of a class that derives from `fomkit.core.errors.Shown`; a test finds one that is missing."""
 
 
-@command(
-    "reading",
-    arguments={"name": "NAME"},
-    examples=(
-        "fomkit schema estimate",
-        "fomkit schema machine > machine.schema.json",
-        "fomkit schema fom -o fom.csv",
-    ),
-)
+@command("reading", arguments={"name": "NAME"})
 def schema(name: str) -> Answer:
     """Print the JSON Schema of what a verb prints by --json, or of a YAML file, for programs and editors to check.
 

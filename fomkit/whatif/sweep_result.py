@@ -172,15 +172,10 @@ ASSUMED = {
 }
 
 
-def _json_value(value: object) -> object:
-    """Give a cell as JSON has it: unknown is null."""
-    return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
-
-
 def points_content(points: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Give points with their results."""
+    """Give points with their results; what is unknown is None."""
     for row in points.to_dict("records"):
-        yield {str(name): _json_value(value) for name, value in row.items()}
+        yield {str(name): None if pd.isna(value) else value for name, value in row.items()}
 
 
 AxisContent = TypedDict("AxisContent", {"name": str, "unit": str, "least": float, "most": float,

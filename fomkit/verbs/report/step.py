@@ -1,9 +1,4 @@
-"""Where the time of a step goes: passes in parts, the longest ops, the roofline, and every op in a table.
-
-Projected against measured: what somebody measured of this model, beside what fomkit says of the same.
-
-What a step keeps in memory, and when.
-"""
+"""Where the time of a step goes, what somebody measured of the same model, and what stands in memory and when."""
 
 from __future__ import annotations
 

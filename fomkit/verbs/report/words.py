@@ -1,15 +1,10 @@
-"""What the words of an estimate mean, for a reader who meets them for the first time.
-
-Charts and tables as records of a report.
-
-The answer, first: a figure, its unit and its interval; and beside it what the answer is made of.
-
-What an estimate assumes, and what it leaves out.
-"""
+"""The answer first, what it assumes and leaves out, what words mean; tables and charts as records of a report."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.interval import Span
@@ -27,35 +22,16 @@ if TYPE_CHECKING:
     from fomkit.plan.content import Estimated
 
 
-SOURCES: Mapping[str, str] = {
-    "measured": "this very op was timed on this machine",
-    "interpolated": "from timed ops near it",
-    "extrapolated": "from timed ops farther off, with a wider interval",
-    "transferred": "another form of the op was timed here, and the interval is wider",
-    "roofline": "no such op was timed here: peak, bandwidth and launch cost, as far as timed machines use them",
-    "alpha_beta": "start-up time and bandwidth of a link",
-    "assumed": "somebody's assumption, marked as such",
-    "unpriced": "without any time; a share of op executions, and no part of the result",
-}  # fmt: skip
+def _read_words() -> dict[str, dict[str, str]]:
+    """Read what names mean, by what they are names of."""
+    found: dict[str, dict[str, str]] = {}
+    with Path(__file__).with_name("words.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault(row["of"], {})[row["name"]] = row["means"]
+    return found
 
-EXCLUDED_TERMS: Mapping[str, str] = {
-    "input": "input: loading the data of a step; nobody stated how long it takes",
-    "validation": "validation: nobody stated how many samples are validated after an epoch",
-    "start_up": "start-up: importing, reading data and weights, once a run; nobody stated how long it takes",
-    "host_launch": "host launch: what the host needs to start the kernels; the machine's profile does not say",
-    "unpriced": "ops without a time",
-    "prompt": "prompt: reading what the tokens answer; --mode prefill estimates it, a request for each prompt",
-    "loss": "loss: the source of the profile did not hold it",
-}
 
-BOUND: Mapping[str, str] = {
-    "compute": "the device's arithmetic",
-    "memory": "the device's memory traffic",
-    "launch": "the host, which starts the kernels",
-    "input": "the input",
-    "network": "the network",
-    "measured": "the device, as it was measured",
-}
+_WORDS = _read_words()
 
 
 def _figure_in_words(value: float, dimension: str | None) -> str:
@@ -185,7 +161,7 @@ _SCOPES = {"device": "one device", "node": "one node", "system": "the whole syst
 def _excluded(estimate: Estimate) -> str:
     if estimate.fit.message:
         return f"Nobody can have it: the step {estimate.fit.message.removesuffix(' (fomkit memory)')}."
-    terms = [EXCLUDED_TERMS.get(term, term).partition(":")[0] for term in estimate.excludes]
+    terms = [_WORDS["left out"].get(term, term).partition(":")[0] for term in estimate.excludes]
     if not terms:
         return "Nothing is left out that the profiles name."
     return f"{upper_bounds(terms, 'Units/day')}."
@@ -220,7 +196,7 @@ def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
         Tile("one run", amount(run.run_s), interval(run.run_s) or "the profile does not say what a run is"),
         Tile("batch", "unknown" if batch is None else f"{batch:,}", more),
         Tile("number format", estimate.precision, estimate.formats.message),
-        Tile("waits for", BOUND.get(bound, bound)),
+        Tile("waits for", _WORDS["bound"].get(bound, bound)),
     ]  # fmt: skip
     ratio = content.get("ratio")
     if ratio is not None:
@@ -236,23 +212,12 @@ def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
 def evidence_of_time(estimate: Estimate) -> tuple[Share, ...]:
     """Tell what the predicted time rests on, the largest share first; empty shares are left out."""
     shares = sorted(estimate.coverage.items(), key=lambda pair: -pair[1])
-    return tuple(Share(name, part, SOURCES[name]) for name, part in shares if part > 0)
-
-
-_WORDS = (
-    "op: one operation of the network, such as a product or a convolution; kind: what sort of work it is",
-    "FLOP: one addition or multiplication; a fused multiply-add is two",
-    "arithmetic intensity: FLOP for each byte that an op must read from and write to the device's memory",
-    "pass: forward, backward (input: gradient of the op's input; weight: of its parameters), update (optimizer)",
-    "sizes: of a product (gemm) rows × columns × reduction length, Aᵀ and Bᵀ stored transposed; of a convolution "
-    "(conv) batch × channels in→out, height×width, k kernel, s stride, p padding, d dilation, g groups",
-    "vector and matrix: general arithmetic units, and units for products (tensor cores and the like)",
-)
+    return tuple(Share(name, part, _WORDS["time source"][name]) for name, part in shares if part > 0)
 
 
 def limits(estimate: Estimate, key: str) -> Section:
     """Tell what is assumed and left out, and what the page's words mean."""
-    excluded = tuple(EXCLUDED_TERMS.get(term, term) for term in estimate.excludes)
+    excluded = tuple(_WORDS["left out"].get(term, term) for term in estimate.excludes)
     assumed = (
         f"number formats: {estimate.formats.message or estimate.precision}",
         f"intervals ({estimate.step.level:.0%}) cover {INTERVAL_MEANING}",
@@ -268,8 +233,7 @@ def limits(estimate: Estimate, key: str) -> Section:
                          ("Notes of the machine", estimate.machine.notes)):  # fmt: skip
         if lines:
             lists.append(Listing(title, tuple(lines)))
-    sources = tuple(
-        f"{name}: {meaning}" for name, meaning in SOURCES.items() if estimate.coverage.get(name, 0) > 0
-    )
-    lists.append(Listing("Words of this page", (*_WORDS, *sources)))
+    sources = (pair for pair in _WORDS["time source"].items() if estimate.coverage.get(pair[0], 0) > 0)
+    words = tuple(f"{name}: {meaning}" for name, meaning in (*_WORDS["page"].items(), *sources))
+    lists.append(Listing("Words of this page", words))
     return Section(f"{key}-limits", "What it assumes and leaves out", lists=tuple(lists))

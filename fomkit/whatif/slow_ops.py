@@ -20,12 +20,13 @@ from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.precision import choose_formats
 from fomkit.ops.tables import TIMES
+from fomkit.plan.content import known_number
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import Near, distinct_ops, neighbour_content
 from fomkit.prediction.cascade import add_times, nearest_timings
 from fomkit.prediction.estimates import Record, records
 from fomkit.prediction.exact import row_major
-from fomkit.whatif.advice.case import WORTH, Case, Finding, changed_rows, does_not_apply, saving
+from fomkit.whatif.advice_case import WORTH, Case, Finding, changed_rows, does_not_apply, saving
 
 REMEDIES: Mapping[str, str] = {
     "conv": "let the library search its algorithms (torch.backends.cudnn.benchmark = True), store images "
@@ -74,8 +75,7 @@ def _op_label(row: Record) -> str:
 
 def _known_sum(seconds: pd.Series[float]) -> float | None:
     """Add up; None where a term is unknown."""
-    total = float(seconds.sum(skipna=False))
-    return None if isnan(total) else total
+    return known_number(seconds.sum(skipna=False))
 
 
 SlowOp = TypedDict("SlowOp", {

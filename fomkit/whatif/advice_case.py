@@ -29,7 +29,7 @@ from fomkit.prediction.rates import bounds
 from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
-    from fomkit.whatif.advice.slow_ops import SlowOp
+    from fomkit.whatif.slow_ops import SlowOp
 
 
 ROUNDING = 1e-6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isnan
 from typing import Any, TypedDict
 
 import numpy as np
@@ -25,9 +24,9 @@ from fomkit.plan.memory_of import in_formats
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import rates
-from fomkit.whatif.advice.case import WORTH, Amount, Case, Finding, State, beats_its_floor, one_at_a_time
-from fomkit.whatif.advice.rules import RULES, Rule
-from fomkit.whatif.advice.slow_ops import SlowOp
+from fomkit.whatif.advice_case import WORTH, Amount, Case, Finding, State, beats_its_floor, one_at_a_time
+from fomkit.whatif.advice_rules import RULES, Rule
+from fomkit.whatif.slow_ops import SlowOp
 
 WELL, POORLY = 0.462, 0.213
 """Shares of the peak in large trainings at the ends of a published table: PaLM 46.2 %, GPT-3 21.3 % (Chowdhery et
@@ -105,10 +104,10 @@ def _bounds(case: Case) -> dict[str, Ends]:
     return dict(sorted(shares.items(), key=lambda item: -item[1]["value"]))
 
 
-def _use_verdict(share: float) -> str:
-    if isnan(share):
+def _use_verdict(share: Span | None) -> str:
+    if share is None:
         return "unknown"
-    return "well" if share >= WELL else "poorly" if share < POORLY else "partly"
+    return "well" if share.value >= WELL else "poorly" if share.value < POORLY else "partly"
 
 
 def _why_above_peak(case: Case) -> str:
@@ -128,7 +127,7 @@ def use_content(case: Case) -> Use:
     flop = sum(engine["flop"] for engine in engines)
     of_fastest = None if fastest is None or share is None else step.per(flop / fastest.rate.value)
     return {
-        "verdict": _use_verdict(float("nan") if share is None else share.value),
+        "verdict": _use_verdict(share),
         "at_peak_s": None if share is None else at_peak_s, "peak_fraction": span_content(share),
         "above_peak": None if share is None or share.value <= 1 else _why_above_peak(case), "engines": engines,
         "fastest": None if fastest is None else {

@@ -12,8 +12,8 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.memory_of import BATCH, largest_batch
 from fomkit.plan.options import change_machine
 from fomkit.plan.step import INPUT
-from fomkit.whatif.advice.case import Case, Finding, changed_rows, does_not_apply, saving
-from fomkit.whatif.advice.slow_ops import (
+from fomkit.whatif.advice_case import Case, Finding, changed_rows, does_not_apply, saving
+from fomkit.whatif.slow_ops import (
     evidence,
     expensive_ops,
     faster_engine,

@@ -1,1 +1,0 @@
-"""What to change in a training, and what it would save."""
