@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fomkit.bench import journal as journals
 from fomkit.bench import libraries
@@ -29,10 +30,6 @@ from fomkit.profiles.evidence import with_fits, write_fits
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SQUARES = (512, 1024, 2048)
 """Sides of the products that show the peak; larger ones where they take little time."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import Cells, Child, Wanted, as_table, key_of
@@ -19,11 +20,9 @@ from fomkit.prediction.cascade import add_times
 from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from fomkit.core.machine import Machine
 
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
 OVERHEAD_S = 0.05

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import default_engine
 from fomkit.ops.tables import column_names
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _NUMBERS = frozenset(column_names("TIMED", "number"))
 _PLAIN: Mapping[str, Mapping[str, float]] = {
@@ -37,8 +34,6 @@ class _Filling:
 
     def fill(self, column: str, rows: pd.Series, values: object, meaning: str) -> None:
         """Put values into the empty cells of a column, or into a new column, where ``rows`` is true."""
-        import pandas as pd
-
         cells = self.data.get(column, pd.Series(None, self.data.index, dtype=object)).astype(object)
         empty = rows & (cells.isna() | (cells == ""))
         if not empty.any():
@@ -95,8 +90,6 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
     >>> said[-1]
     'count: not given in any row; taken as 1.'
     """
-    import pandas as pd
-
     for name in ("kind", "dtype"):
         if name not in ops.columns:
             raise FomkitError(

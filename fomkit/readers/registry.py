@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names, printable
 from fomkit.core.machine import Device, Machine
@@ -52,9 +54,6 @@ from fomkit.readers.tables.foreign import (
 from fomkit.readers.tables.links import read_deepbench_log, recognise_deepbench_log
 from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
 from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_vidur, recognise_vtrain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)

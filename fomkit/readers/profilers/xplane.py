@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.measurement import Unjoined
@@ -25,10 +26,6 @@ from fomkit.readers.profilers import xplane_times
 from fomkit.readers.profilers.joined_times import NO_ROW, NO_WORK
 from fomkit.readers.profilers.kineto import bare_model, batch_note
 from fomkit.readers.profilers.xplane_times import NodeTime, PlaneTimes, in_loop, op_of_kernel, plane_notes
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 NO_RULE, NO_NODE = "no rule", "no node of the model's graph"
 _GRADIENT = "gradient_tape/"

@@ -13,9 +13,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -24,10 +26,7 @@ from fomkit.files.csv import read_bytes
 from fomkit.harness.torch.network import SEND, op_of
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, make_timings
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float64]
+Vector = NDArray[np.float64]
 
 
 KIB = 2.0**10
@@ -273,8 +272,6 @@ def imported(
     path: Path, rows: Sequence[LogRow], run: Run, counts: Sequence[SectionCount], remarks: Sequence[str]
 ) -> ImportedTimings:
     """Make timings of a log's rows, and links of its messages from rank to rank."""
-    import pandas as pd
-
     if not rows:
         reasons = "; ".join(count.reason for count in counts if count.reason) or "it ends before its first result"
         raise FomkitError(str(path), f"has no timing that can be read: {reasons}. Check that the log is whole.")
