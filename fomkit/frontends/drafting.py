@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,28 @@ def replaced(owner: Any, **others: Any) -> Iterator[None]:
             setattr(owner, name, own)
 
 
-@contextmanager
-def watch_made(kind: Any, note: Callable[[Any, str], object]) -> Iterator[None]:
-    """Note each object of a kind that is made inside the block, with the line of the user's that makes it."""
-    make, code = kind.__init__, CodeLines()
+def watched(owner: Any, **others: Callable[..., Any]) -> AbstractContextManager[None]:
+    """Let functions be other ones inside the block, each of which is handed first the one that it stands for."""
 
-    def made(one: Any, *args: Any, **kwargs: Any) -> None:
+    def handed(own: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(own)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return other(own, *args, **kwargs)
+
+        return called
+
+    return replaced(owner, **{name: handed(getattr(owner, name), other) for name, other in others.items()})
+
+
+def watch_made(kind: Any, note: Callable[[Any, str], object]) -> AbstractContextManager[None]:
+    """Note each object of a kind that is made inside the block, with the line of the user's that makes it."""
+    code = CodeLines()
+
+    def made(make: Any, one: Any, *args: Any, **kwargs: Any) -> None:
         make(one, *args, **kwargs)
         note(one, code.of(sys._getframe(1)))
 
-    with replaced(kind, __init__=made):
-        yield
+    return watched(kind, __init__=made)
 
 
 class Refused(NoExpression):

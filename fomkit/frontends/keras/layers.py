@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from fomkit.core.units import item_byte
-from fomkit.frontends.drafting import replaced, watch_made
+from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.keras.calls import Graph, Place, Ran, ShapeUnknown, as_array, dtype_name
 from fomkit.frontends.layers import LayerLog, RowOwner, Scope, Weight
 from fomkit.frontends.lowering.calls import FORWARD, Array, Call, TracedOp
@@ -128,19 +128,16 @@ OpWatch = AbstractContextManager[Callable[[Any], None]]
 """A context whose value is called with the result of what runs in it."""
 
 
-@contextmanager
-def watch_calls(around: Callable[[Any, Any, Any], OpWatch]) -> Iterator[None]:
+def watch_calls(around: Callable[[Any, Any, Any], OpWatch]) -> AbstractContextManager[None]:
     """Run every call of a layer inside a context of one's own, inside the block."""
-    call = keras.Layer.__call__
 
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with around(self, args, kwargs) as gave:
-            output = call(self, *args, **kwargs)
+    def called(call: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
+        with around(layer, args, kwargs) as gave:
+            output = call(layer, *args, **kwargs)
             gave(output)
             return output
 
-    with replaced(keras.Layer, __call__=called):
-        yield
+    return watched(keras.Layer, __call__=called)
 
 
 BACKWARD_SCOPE = "gradient_tape/"
@@ -215,14 +212,12 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
     import tensorflow as tf
     from keras.src.backend.tensorflow import core
 
-    enter: Any = core.name_scope.__enter__
-
-    def entered(self: Any) -> Any:
-        result = enter(self)
-        if self._pop_on_exit and not tf.executing_eagerly():
-            if isinstance(self.caller, keras.optimizers.Optimizer):
+    def entered(enter: Any, scope: Any) -> Any:
+        result = enter(scope)
+        if scope._pop_on_exit and not tf.executing_eagerly():
+            if isinstance(scope.caller, keras.optimizers.Optimizer):
                 scopes.add(Scope("", is_update=True))
-            elif isinstance(self.caller, keras.Layer):
+            elif isinstance(scope.caller, keras.Layer):
                 # The layer's own call has begun already, and knows whether it is a row.
                 scopes.add(scopes.running[-1])
         return result
@@ -239,7 +234,7 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
         finally:
             scopes.running.pop()
 
-    with replaced(core.name_scope, __enter__=entered), watch_calls(around):
+    with watched(core.name_scope, __enter__=entered), watch_calls(around):
         yield
 
 

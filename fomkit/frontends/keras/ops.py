@@ -14,7 +14,7 @@ import keras
 from keras.src.backend import nn as functions
 from keras.src.layers.attention.grouped_query_attention import GroupedQueryAttention
 
-from fomkit.frontends.drafting import replaced
+from fomkit.frontends.drafting import watched
 from fomkit.frontends.keras import calls as graphs
 from fomkit.frontends.keras.calls import CALLS, LOOPS, Graph, Operation, Place, Ran, Tensor, dtype_name
 from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes
@@ -115,25 +115,22 @@ def attention_row(path: str, query: Any, key: Any, value: Any, causal: bool) -> 
 def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]:
     """Run attention inside contexts of one's own: in Keras's layers, and where a model calls the function."""
 
-    def watched(given: Any, first: int) -> Any:
-        def attend(*args: Any, **kwargs: Any) -> Any:
-            named = dict(zip(("query", "key", "value"), args[first:], strict=False)) | kwargs
-            query, key, value = (named[name] for name in ("query", "key", "value"))
-            if len(query.shape) != 4:
-                return given(*args, **kwargs)
-            causal = bool(kwargs.get("is_causal") or kwargs.get("use_causal_mask"))
-            with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as gave:
-                output = given(*args, **kwargs)
-                gave(output)
-                return output
+    def attend(given: Any, *args: Any, **kwargs: Any) -> Any:
+        factors = args[1:] if args and isinstance(args[0], keras.Layer) else args
+        named = dict(zip(("query", "key", "value"), factors, strict=False)) | kwargs
+        query, key, value = (named[name] for name in ("query", "key", "value"))
+        if len(query.shape) != 4:
+            return given(*args, **kwargs)
+        causal = bool(kwargs.get("is_causal") or kwargs.get("use_causal_mask"))
+        with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as gave:
+            output = given(*args, **kwargs)
+            gave(output)
+            return output
 
-        return attend
-
-    many, grouped = keras.layers.MultiHeadAttention, GroupedQueryAttention
     with (
-        replaced(functions, dot_product_attention=watched(functions.dot_product_attention, 0)),
-        replaced(many, _compute_attention=watched(many._compute_attention, 1)),
-        replaced(grouped, _compute_attention=watched(grouped._compute_attention, 1)),
+        watched(functions, dot_product_attention=attend),
+        watched(keras.layers.MultiHeadAttention, _compute_attention=attend),
+        watched(GroupedQueryAttention, _compute_attention=attend),
     ):
         yield
 

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 from fomkit.core.model import OF_ONE
-from fomkit.frontends.drafting import replaced
+from fomkit.frontends.drafting import replaced, watched
 
 _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
           "MASTER_PORT": "0"}  # fmt: skip
@@ -87,26 +86,21 @@ class StayOnCpu(TorchFunctionMode):
 @contextmanager
 def without_cuda() -> Iterator[None]:
     """Let a program take its CUDA device for granted inside the block, where there is none."""
-    wrap, move = DistributedDataParallel.__init__, torch.nn.Module.to
 
-    @wraps(move)
-    def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def moved(move: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         named = {name: _on_cpu(one) if name == "device" else one for name, one in kwargs.items()}
-        return move(self, *map(_on_cpu, args), **named)
+        return move(module, *map(_on_cpu, args), **named)
 
-    def wrapped(self: Any, module: torch.nn.Module, *_devices: Any, **kwargs: Any) -> None:
-        wrap(
-            self,
-            module,
-            **{name: one for name, one in kwargs.items() if name not in ("device_ids", "output_device")},
-        )
+    def wrapped(wrap: Any, whole: Any, module: torch.nn.Module, *_devices: Any, **kwargs: Any) -> None:
+        devices = ("device_ids", "output_device")
+        wrap(whole, module, **{name: one for name, one in kwargs.items() if name not in devices})
 
     with ExitStack() as stack:
         # PyTorch's compiler wants each of its functions to be an object of its own.
         stack.enter_context(replaced(torch.cuda, set_device=lambda *_: None, synchronize=lambda *_: None))
         stack.enter_context(replaced(torch.cuda, current_device=lambda: 0, device_count=lambda: 1))
-        stack.enter_context(replaced(DistributedDataParallel, __init__=wrapped))
-        stack.enter_context(replaced(torch.nn.Module, to=moved))
+        stack.enter_context(watched(DistributedDataParallel, __init__=wrapped))
+        stack.enter_context(watched(torch.nn.Module, to=moved))
         stack.enter_context(StayOnCpu())
         yield
 
@@ -120,16 +114,14 @@ def one_process(path: Path) -> Iterator[None]:
     if not torch.distributed.is_available():
         yield
         return
-    begin = torch.distributed.init_process_group
 
-    @wraps(begin)
-    def alone(*_args: Any, **kwargs: Any) -> Any:
+    def alone(begin: Any, *_args: Any, **kwargs: Any) -> Any:
         os.environ.update(_ALONE)
         kept = {name: value for name, value in kwargs.items() if name == "timeout"}
         return begin("gloo", **kept)  # there is no accelerator here, whatever it asked for
 
     with ExitStack() as stack:
-        stack.enter_context(replaced(torch.distributed, init_process_group=alone))
+        stack.enter_context(watched(torch.distributed, init_process_group=alone))
         stack.enter_context(replaced(fsdp, FullyShardedDataParallel=Whole))
         if asks and not torch.cuda.is_available():
             stack.enter_context(without_cuda())

@@ -10,7 +10,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +19,7 @@ from weakref import WeakSet
 import torch
 from torch.optim import optimizer as hooks
 
-from fomkit.frontends.drafting import replaced, watch_made
+from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
@@ -396,16 +396,12 @@ class StepWatch:
         )  # fmt: skip
 
 
-@contextmanager
-def _skipped_steps(on_skip: Callable[[], None]) -> Iterator[None]:
+def _skipped_steps(on_skip: Callable[[], None]) -> AbstractContextManager[None]:
     """Tell of steps that loss scaling leaves out, because a gradient overflowed, inside the block."""
-    kind: Any = torch.amp.GradScaler
-    step = kind._maybe_opt_step
 
-    def watched(self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+    def may_step(step: Any, scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         if any(float(found) for found in state["found_inf_per_device"].values()):
             on_skip()
-        return step(self, optimizer, state, *args, **kwargs)
+        return step(scaler, optimizer, state, *args, **kwargs)
 
-    with replaced(kind, _maybe_opt_step=watched):
-        yield
+    return watched(torch.amp.GradScaler, _maybe_opt_step=may_step)
