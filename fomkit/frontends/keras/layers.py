@@ -144,6 +144,17 @@ BACKWARD_SCOPE = "gradient_tape/"
 """What TensorFlow writes before the names of gradients; the name of the op they are of follows."""
 
 
+def scopes_around(name: str, mark: str = "/") -> Iterator[str]:
+    """Give a name and those of the scopes that it lies in, from the inside out.
+
+    >>> list(scopes_around("model/dense/MatMul"))
+    ['model/dense/MatMul', 'model/dense', 'model']
+    """
+    while name:
+        yield name
+        name = name.rpartition(mark)[0]
+
+
 @dataclass(frozen=True)
 class LayerMoment:
     """The begin or end of a layer's call: its values, and how many ops its graph had by then."""
@@ -177,10 +188,8 @@ class Scopes:
 
     def find(self, name: str) -> Scope | None:
         """Find the innermost scope that the name of an op lies in."""
-        name = name.removeprefix(BACKWARD_SCOPE)
-        while name and name not in self.known:
-            name = name.rpartition("/")[0]
-        return self.known.get(name) if name else None
+        around = scopes_around(name.removeprefix(BACKWARD_SCOPE))
+        return next((self.known[one] for one in around if one in self.known), None)
 
     def note(self, layer: Any, path: str, values: Any, *, is_end: bool) -> None:
         """Note that a call of a layer begins or ends, and where in the graph."""
@@ -322,15 +331,11 @@ class GraphLines:
             # A gradient may be named after the scope only: …/dense/ReluGrad for …/dense/Relu.
             self._of_names.setdefault((graph, name.rpartition("/")[0]), line)
         else:
-            line = self._of_forward(graph, name.removeprefix(BACKWARD_SCOPE)) or self._of_layer(scope.path)
+            around = scopes_around(name.removeprefix(BACKWARD_SCOPE))
+            line = next((self._of_names[graph, one] for one in around if (graph, one) in self._of_names), "")
+            line = line or self._of_layer(scope.path)
         return {line: ran.count} if line else {}
 
-    def _of_forward(self, graph: int, name: str) -> str:
-        while name and (graph, name) not in self._of_names:
-            name = name.rpartition("/")[0]
-        return self._of_names.get((graph, name), "")
-
     def _of_layer(self, path: str) -> str:
-        while path and not self._made.get(path):
-            path = path.rpartition(".")[0]
-        return self._made.get(path, "") if path else ""  # the model itself has the loss in it too
+        # Not of the model itself, which has the loss in it too.
+        return next((line for one in scopes_around(path, ".") if (line := self._made.get(one, ""))), "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
@@ -17,8 +17,8 @@ from keras.src.layers.attention.grouped_query_attention import GroupedQueryAtten
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.keras import calls as graphs
 from fomkit.frontends.keras.calls import CALLS, LOOPS, Graph, Operation, Place, Ran, Tensor, dtype_name
-from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes
-from fomkit.frontends.layers import RowOwner, Scope
+from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes, scopes_around
+from fomkit.frontends.layers import RowOwner
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, TracedOp
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
@@ -31,12 +31,9 @@ def forward_type(op: Operation, graph: Graph) -> str:
     """Give the type of the op that a gradient is of, by its name; "" where the name does not say."""
     if not op.name.startswith(BACKWARD_SCOPE):
         return ""
-    name = op.name.removeprefix(BACKWARD_SCOPE).rpartition("/")[0]
-    while name:
-        try:
+    for name in scopes_around(op.name.removeprefix(BACKWARD_SCOPE).rpartition("/")[0]):
+        with suppress(KeyError, ValueError):
             return str(graph.get_operation_by_name(name).type)
-        except (KeyError, ValueError):
-            name = name.rpartition("/")[0]
     return ""
 
 
@@ -171,11 +168,6 @@ def _names_around(ran: Ran) -> list[str]:
     return [ran.op.name, *(caller.name for caller in ran.place.callers)]
 
 
-def _scope(ran: Ran, scopes: Scopes) -> Scope:
-    found = (scopes.find(name) for name in _names_around(ran))
-    return next((scope for scope in found if scope is not None), scopes.running[0])
-
-
 def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
     """Give the pass of each op: by its name, else backward once a gradient goes into it."""
     backward: set[Operation] = set()
@@ -215,7 +207,8 @@ def trace_ops(
     owners, lines = list[RowOwner](), GraphLines(scopes.paths)
     for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
         call = _call_with_work(one, pass_name, folded, graph, found)
-        scope = _scope(one, scopes)
+        around = (found for name in _names_around(one) if (found := scopes.find(name)) is not None)
+        scope = next(around, scopes.running[0])
         placed = Placed(one, pass_name, [], None if pass_name == UPDATE else scope.owner)
         found.placed.append(placed)
         if call is None:

@@ -145,17 +145,6 @@ def _function(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
     return _own_step(prepared, seen)
 
 
-def _seen_anew(step: Callable[[Values], Any], seen: Handed) -> Callable[[Values], Any]:
-    """Forget what earlier traces saw: one that makes variables is traced twice, and the last graph counts."""
-
-    def traced(data: Values) -> Any:
-        seen.gradients.clear()
-        seen.variables.clear()
-        return step(data)
-
-    return traced
-
-
 @dataclass(frozen=True)
 class WholeStep:
     """A step as a function of its data, what its ops came to, what the optimizer was handed, and its layers."""
@@ -177,13 +166,21 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
     """Trace one step to a graph and walk it, with the optimizer's own ops in it unless told otherwise."""
     import tensorflow as tf
 
-    scopes = Scopes(layer_paths(prepared.model))
+    scopes, seen = Scopes(layer_paths(prepared.model)), Handed()
+    step = _function(prepared, seen)
+
+    def run(data: Values) -> Any:
+        # One that makes variables is traced twice, and the last graph counts.
+        seen.gradients.clear()
+        seen.variables.clear()
+        return step(data)
+
     with (
-        watch_update(prepared.optimizer, run=update) as seen,
+        watch_update(prepared.optimizer, seen, run=update),
         watch_scopes(scopes, row_of_layer),
         watch_attention(scopes.row),
     ):
-        traced = tf.function(_seen_anew(_function(prepared, seen), seen), jit_compile=False, autograph=False)
+        traced = tf.function(run, jit_compile=False, autograph=False)
         function = traced.get_concrete_function(specs_of(prepared, sizes))
     graph = function.graph
     ran = list(walk(Place(graph), range(len(graph.outputs)), also=tensors_of(seen.gradients)))

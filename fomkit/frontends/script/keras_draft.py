@@ -120,13 +120,6 @@ def _unbatched_samples(dataset: Any) -> int | None:
     return exact.samples if exact else None
 
 
-def _given_parts(batch: Any) -> Any:
-    """Leave out the targets and weights that a batch does not have."""
-    while isinstance(batch, tuple | list) and len(batch) > 1 and batch[-1] is None:
-        batch = batch[:-1]
-    return batch
-
-
 def _epochs(training: Training) -> int | None:
     arguments = training.arguments
     return int(arguments["epochs"]) - int(arguments["initial_epoch"] or 0) if training.way == FIT else None
@@ -152,7 +145,7 @@ def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
     if training.way == FIT:
         epochs = _epochs(training)
         yield f"{epochs} epoch{'s' * (epochs != 1)}, as fit is asked for"
-        yield from _of_fit(training)
+        yield from _of_fit(training.arguments)
     else:
         yield f"samples and epochs are not known: {training.way} is called in a loop of the program's own"
     steps = training.model.steps_per_execution
@@ -166,8 +159,7 @@ def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
         yield f"{Path(training.file).name} calls fit at line {lines} too, which is no part of this profile"
 
 
-def _of_fit(training: Training) -> Iterator[str]:
-    arguments = training.arguments
+def _of_fit(arguments: Mapping[str, Any]) -> Iterator[str]:
     callbacks = arguments["callbacks"] or ()
     callbacks = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
     if any(isinstance(callback, keras.callbacks.EarlyStopping) for callback in callbacks):
@@ -177,8 +169,10 @@ def _of_fit(training: Training) -> Iterator[str]:
 
 
 def _prepared(training: Training, batch: int) -> Prepared:
-    own, model = training.own, training.model
-    given = specs(_given_parts(training.batch) if own is None else own.tensors(training.batch))
+    own, model, parts = training.own, training.model, training.batch
+    while own is None and isinstance(parts, tuple | list) and len(parts) > 1 and parts[-1] is None:
+        parts = parts[:-1]  # targets and weights that a batch does not have
+    given = specs(parts if own is None else own.tensors(parts))
     inputs = lambda sizes: batched(given, batch, sizes["batch"])  # noqa: E731
     if own is None:
         return Prepared(model, inputs, None, model.optimizer, "train")

@@ -227,7 +227,6 @@ class Recording:
         self.is_clean = True
         self._trained = {id(parameter) for parameter in trained}
         self._recorder = PausingRecorder(trained, on_meta=False)
-        self.note = self._recorder.note
         self._watcher = CallWatcher(self._recorder)
         self._code = CodeLines()
         self._open = ExitStack()
@@ -255,6 +254,10 @@ class Recording:
         enter(sdpa_kernel(SDPBackend.MATH))
         enter(self._recorder)
         enter(self._watcher)
+
+    def note(self, text: str) -> None:
+        """Keep a remark for the profile."""
+        self._recorder.note(text)
 
     def forget(self) -> None:
         """Leave out what ran so far, unless the training step has begun: an evaluation, or the end of an epoch."""
