@@ -120,7 +120,7 @@ def _noted(run: MeasuredRun, text: str) -> MeasuredRun:
 
 
 def _timed_by_child(result: Mapping[str, Any]) -> Timed:
-    """Read what a child leaves: a `TimedStep` in plain values."""
+    """Read what a child leaves (`timed_step`)."""
     conditions = dict(result["conditions"])
     notes = tuple(conditions.pop("notes"))
     # The clock that others disturb least; threads that wait for each other use their processors' time.
@@ -314,19 +314,11 @@ class ProfiledOps:
     rows: Sequence[Sequence[str]] = ()
 
 
-@dataclass(frozen=True)
-class TimedStep:
-    """What a child tells of a step: the conditions it ran under, samples and moments of `TimedSteps`, its ops."""
-
-    conditions: Mapping[str, Any]
-    plain: list[Sample]
-    moments: list[tuple[float, float]]
-    ops: ProfiledOps | None
-
-
-def timed_step(timed: TimedSteps, ops: ProfiledOps | None, **conditions: Any) -> TimedStep:
-    """Put what was timed, what a profiler saw and the conditions together."""
-    return TimedStep({**conditions, "load_end": load(), "warm_up": WARM_UP}, timed.plain, timed.moments, ops)
+def timed_step(timed: TimedSteps, ops: ProfiledOps | None, **conditions: Any) -> Mapping[str, object]:
+    """Give what a child tells of a step: the conditions it ran under, samples and moments, what a profiler saw."""
+    told = {**conditions, "load_end": load(), "warm_up": WARM_UP}
+    seen = None if ops is None else asdict(ops)
+    return {"conditions": told, "plain": timed.plain, "moments": timed.moments, "ops": seen}
 
 
 @dataclass(frozen=True)
@@ -337,7 +329,7 @@ class FrameworkTimer:
     `lacks_memory`: tells whether the step did not fit into memory.
     """
 
-    timed: Callable[..., TimedStep]
+    timed: Callable[..., Mapping[str, object]]
     lacks_memory: Callable[[BaseException], bool]
 
 
@@ -345,7 +337,7 @@ def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options
     """Time a file's model; what keeps it from being timed is told in the result."""
     try:
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
-            return {"timed": asdict(timer.timed(path, request, folder=folder, **options))}
+            return {"timed": timer.timed(path, request, folder=folder, **options)}
     except ManyFomkitError as errors:
         return {"errors": [[error.where, error.what] for error in errors.errors]}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it

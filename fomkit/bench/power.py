@@ -285,9 +285,7 @@ def start_watching(
                 raise CannotReadError(f"{meter.source}: did not move in {IDLE_S:g} s")
             _mark(journal, "idle", reading, meter)
     except (CannotReadError, FomkitError) as reason:
-        said = f"energy: not measured, {reason}"
-        if said not in [one["said"] for one in journal.marked("said")]:
-            journal.mark("said", said=said)
+        journal.say(f"energy: not measured, {reason}")
         return lambda run: run()
     return watching(meter, journal)
 

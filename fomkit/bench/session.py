@@ -113,10 +113,15 @@ PLANS: Mapping[str, Plan] = {
 }
 """The plans by name; ``quick`` takes 2 minutes, ``default`` 10, where nobody else uses the machine."""
 
-REFERENCE: Cells = {
-    "kind": "gemm", "dtype": "fp32", "engine": "vector", "b": "1", "m": "512", "n": "512", "k": "512",
-    "trans_a": "0", "trans_b": "0",
-}  # fmt: skip
+
+def square(side: int, dtype: str, engine: str) -> Cells:
+    """Give the cells of a product of two squares."""
+    size = str(side)
+    return {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", "m": size, "n": size, "k": size,
+            "trans_a": "0", "trans_b": "0"}  # fmt: skip
+
+
+REFERENCE = square(512, "fp32", "vector")
 """An op that is timed again and again: what it takes must stay the same."""
 EVERY_S = 20.0
 """Time [s] between two looks at the reference, the load and throttling."""
@@ -187,7 +192,7 @@ class Session:
         if not self.journal.marked("host"):
             answer = self.timer.time_op({}, 60.0)
             if "reason" in answer:
-                self.journal.mark("said", said=f"launch cost: not timed, {answer['reason']}")
+                self.journal.say(f"launch cost: not timed, {answer['reason']}")
             else:
                 self.journal.mark("host", **answer)
 

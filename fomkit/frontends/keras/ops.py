@@ -207,7 +207,7 @@ def trace_ops(
     owners, lines = list[RowOwner](), GraphLines(scopes.paths)
     for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
         call = _call_with_work(one, pass_name, folded, graph, found)
-        around = (found for name in _names_around(one) if (found := scopes.find(name)) is not None)
+        around = filter(None, map(scopes.find, _names_around(one)))
         scope = next(around, scopes.running[0])
         placed = Placed(one, pass_name, [], None if pass_name == UPDATE else scope.owner)
         found.placed.append(placed)
