@@ -42,7 +42,12 @@ from fomkit.readers.profilers.xplane_file import recognise_xplane
 from fomkit.readers.records import IMPORTERS
 from fomkit.readers.tables.aiconfigurator import read_aiconfigurator, recognise_aiconfigurator
 from fomkit.readers.tables.collectives import read_nccl_tests, read_osu, recognise_nccl_tests, recognise_osu
-from fomkit.readers.tables.deepbench import read_deepbench, recognise_deepbench
+from fomkit.readers.tables.deepbench import (
+    read_deepbench,
+    read_deepbench_log,
+    recognise_deepbench,
+    recognise_deepbench_log,
+)
 from fomkit.readers.tables.foreign import (
     ImportedTimings,
     SectionCount,
@@ -51,7 +56,6 @@ from fomkit.readers.tables.foreign import (
     read_timings_table,
     recognise_timings_table,
 )
-from fomkit.readers.tables.links import read_deepbench_log, recognise_deepbench_log
 from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
 from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_vidur, recognise_vtrain
 
