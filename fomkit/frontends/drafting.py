@@ -52,13 +52,14 @@ def watched(owner: Any, **others: Callable[..., Any]) -> AbstractContextManager[
 
 def watch_made(kind: Any, note: Callable[[Any, str], object]) -> AbstractContextManager[None]:
     """Note each object of a kind that is made inside the block, with the line of the user's that makes it."""
-    code = CodeLines()
+    make, code = kind.__init__, CodeLines()
 
-    def made(make: Any, one: Any, *args: Any, **kwargs: Any) -> None:
+    # Keras asks a constructor for its arguments' names and takes the first: `watched` would show none.
+    def made(one: Any, *args: Any, **kwargs: Any) -> None:
         make(one, *args, **kwargs)
         note(one, code.of(sys._getframe(1)))
 
-    return watched(kind, __init__=made)
+    return replaced(kind, __init__=made)
 
 
 class Refused(NoExpression):
