@@ -21,8 +21,7 @@ from fomkit.files.op_csv import read_numbered_table
 from fomkit.frontends.onnx.file import recognise_onnx
 from fomkit.frontends.profile import profile_onnx
 from fomkit.frontends.step_spread import sum_notes
-from fomkit.ops.check import check_table
-from fomkit.ops.defaults import fill_defaults
+from fomkit.ops.check import check_table, fill_defaults
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, TIMES

@@ -14,8 +14,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link
 from fomkit.files.csv import parse_number, read_header, read_rows
 from fomkit.files.op_csv import read_numbered_table
-from fomkit.ops.check import check_table
-from fomkit.ops.defaults import fill_dimensions
+from fomkit.ops.check import check_table, fill_dimensions
 from fomkit.ops.tables import HUGE, LINE, TIMINGS
 
 Cell = str | float
