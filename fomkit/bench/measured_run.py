@@ -41,12 +41,6 @@ def run_content(run: MeasuredRun) -> Mapping[str, object]:
     }
 
 
-def _format_of(model: ModelProfile) -> str:
-    """Name the number format of most of the arithmetic, as an estimate does."""
-    ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
-    return str((ops["flop"] * ops["count"]).groupby(ops["dtype"]).sum().idxmax())
-
-
 def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement:
     """Give a measured profile's step as a row of a table of measurements.
 
@@ -61,12 +55,15 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
     if step is None:
         raise FomkitError(where, f"has no times by the clock {clock!r}. Measure it again.")
     notes = [_conditions_text(run, clock), *_machine_notes(run, machine, where)]
+    if not (precision := run.precision):  # the number format of most of the arithmetic, as an estimate names it
+        ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
+        precision = str((ops["flop"] * ops["count"]).groupby(ops["dtype"]).sum().idxmax())
     low, high = (step.median_s if end is None else end for end in (step.p10_s, step.p90_s))
     framework = model.traced_with.get("framework", "")
     return Measurement(
         where, model.name, machine, "step_s", step.median_s, low, high,
         spread_stated=step.p10_s is not None, basis="measured", repeats=run.step.repeats, batch=model.batch,
-        precision=run.precision or _format_of(model), devices=1, scope="device", party="lab", framework=framework,
+        precision=precision, devices=1, scope="device", party="lab", framework=framework,
         framework_version=run.software.get(framework, ""), date=run.date,
         source=f"fomkit profile --measure {'step' if run.ops is None else 'ops'}, {where}", note="; ".join(notes),
     )  # fmt: skip
@@ -107,7 +104,12 @@ def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
 
     Raises FomkitError when it ran on a processor and the machine is a GPU, or the other way around.
     """
-    kind = _kind_of(machine)
+    try:
+        locate(machine, "machine_profiles")
+    except FomkitError:  # a name that only the table of measurements has
+        kind: DeviceKind = ""
+    else:
+        kind = device_kind(load_machine(machine))
     if not kind:
         return [f"whether {machine} has a CPU or a GPU is not known, it ran on a {run.device.upper()}"]
     if kind != run.device:
@@ -117,14 +119,6 @@ def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
             f"{kind.upper()}. Name the profile of the machine that it ran on.",
         )
     return []
-
-
-def _kind_of(machine: str) -> DeviceKind:
-    try:
-        locate(machine, "machine_profiles")
-    except FomkitError:
-        return ""  # a name that only the table of measurements has
-    return device_kind(load_machine(machine))
 
 
 def _conditions_text(run: MeasuredRun, clock: Clock) -> str:

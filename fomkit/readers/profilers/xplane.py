@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -84,22 +84,14 @@ class JoinedNodes:
         return self.joined_s / self.whole_s if self.whole_s else 0.0
 
 
-@dataclass
-class _Loose:
-    """Unjoined executions by op, pass and reason."""
-
-    count: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    time_s: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-
-    def add(self, key: tuple[str, str, str], count: int, time_s: float) -> None:
-        self.count[key] += max(count, 1)
-        self.time_s[key] += time_s  # type: ignore[assignment]
-
-    def listed(self) -> tuple[Unjoined, ...]:
-        return tuple(
-            Unjoined(op, pass_name, self.count[op, pass_name, why], float(time_s), why)
-            for (op, pass_name, why), time_s in self.time_s.most_common()
-        )
+def _summed(loose: Iterable[Unjoined]) -> tuple[Unjoined, ...]:
+    """Sum what has the same op, pass and reason, the longest first."""
+    sums: dict[tuple[str, str, str], Unjoined] = {}
+    for one in loose:
+        known = sums.setdefault((one.op, one.pass_name, one.why), replace(one, count=0, time_s=0.0))
+        both = replace(one, count=known.count + one.count, time_s=known.time_s + one.time_s)
+        sums[one.op, one.pass_name, one.why] = both
+    return tuple(sorted(sums.values(), key=lambda one: -one.time_s))
 
 
 def _count_steps(times: PlaneTimes, nodes: Nodes) -> int:
@@ -137,7 +129,7 @@ class _Join:
         self._steps = xplane_times.steps_of(times, _count_steps(times, nodes))
         notes = tuple(xplane_times.step_notes(self._steps, times.timer, times.nodes.values()))
         self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, notes=notes)
-        self.loose = _Loose()
+        self.loose: list[Unjoined] = []
 
     def _of_a_step(self, time: NodeTime, node: GraphNode | None) -> float:
         """Give a node's time in a step [s].
@@ -166,7 +158,8 @@ class _Join:
             why = _why_no_row(node)
             op = node.op if node is not None else op_of_kernel(time.kernel)
             pass_name = node.pass_name if node is not None else BACKWARD if name.startswith(_GRADIENT) else ""
-            self.loose.add((op, pass_name, why), round(time.count / self.found.steps), time_s)
+            count = max(round(time.count / self.found.steps), 1)
+            self.loose.append(Unjoined(op, pass_name, count, time_s, why))
 
 
 def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
@@ -177,7 +170,7 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
     join = _Join(times, nodes, rows)
     for name, time in times.nodes.items():
         join.add(name, time)
-    join.found.unjoined = join.loose.listed()
+    join.found.unjoined = _summed(join.loose)
     join.found.unseen = sum(
         node.count
         for name, node in nodes.items()
