@@ -212,12 +212,12 @@ def gpu_meter(gpu: Gpu) -> Meter:
     )
 
 
-def find_meter(device: str, root: Path = Path("/")) -> Meter:
+def find_meter(device: str) -> Meter:
     """Find the instrument of a device, ``cpu`` or ``cuda``.
 
     Raises CannotReadError when there is none, or no permission to read it.
     """
-    return gpu_meter(find_gpu()) if device == "cuda" else rapl_meter(root)
+    return gpu_meter(find_gpu()) if device == "cuda" else rapl_meter()
 
 
 Around = Callable[[Callable[[], Answer]], Answer]

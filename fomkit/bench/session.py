@@ -132,6 +132,8 @@ PATIENCE = 10.0
 ROUND = 0.5
 """Predictions are made anew when the timings have grown by this share: a fit takes seconds."""
 FEWEST_A_ROUND = 8
+FLUSH_S = 0.01
+"""Time [s] that it is taken to need to make the caches cold."""
 
 
 @dataclass
@@ -141,7 +143,6 @@ class Session:
     `ends`: moment of `clock`, the one that times the ops, after which no op begins.
     `seed`: of the random order.
     `advance`: told before each op, for whoever watches.
-    `flush_s`: time [s] that it takes to make the caches cold.
     `around`: runs the timing of an op, and may watch it (`fomkit.bench.power`).
     `wall`, `gives_up`: the clock on the wall, and its moment after which no op begins however little of the budget
       is spent.
@@ -156,7 +157,6 @@ class Session:
     seed: int = 0
     advance: Callable[[str], None] = lambda _text: None
     clock: Callable[[], float] = time.monotonic
-    flush_s: float = 0.01
     around: Callable[[Callable[[], Answer]], Answer] = lambda run: run()
     wall: Callable[[], float] = time.monotonic
     gives_up: float = np.inf
@@ -257,7 +257,7 @@ class Session:
         while (waiting := self.pending(ops)) and self.left_s() > 0:
             waiting, outlook = self._fitting(waiting)
             times = np.nan_to_num(outlook.time_s, nan=1e-3)
-            costs = cost_s(times, self.plan.limit_s, self.plan.most, self.flush_s)
+            costs = cost_s(times, self.plan.limit_s, self.plan.most, FLUSH_S)
             order = best_first(gains(waiting, outlook), costs)
             known = sum("reason" not in answer for _, answer in self.journal.answers.values())
             many = max(FEWEST_A_ROUND, round(ROUND * known))
