@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from fomkit.core.errors import FomkitError, printable
-from fomkit.core.measurement import Unjoined
+from fomkit.core.measurement import NO_ROW, NO_WORK, Unjoined
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import default_engine
 from fomkit.files.op_csv import table_of_rows
@@ -23,7 +23,6 @@ from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table
 from fomkit.ops.resize import resize_ops
 from fomkit.readers.profilers import xplane_times
-from fomkit.readers.profilers.joined_times import NO_ROW, NO_WORK
 from fomkit.readers.profilers.kineto import bare_model, batch_note
 from fomkit.readers.profilers.xplane_times import NodeTime, PlaneTimes, in_loop, op_of_kernel, plane_notes
 
