@@ -29,7 +29,7 @@ from fomkit.frontends.lowering.onnx_gradients import WITHOUT_GRADIENT, Derived, 
 from fomkit.frontends.onnx.file import RULE, Weights, find_weights, in_running_order, read_graph, read_inputs
 from fomkit.frontends.onnx.shapes import NotAtTheseSizes, Walker, module_of
 from fomkit.frontends.sizes import Sizes
-from fomkit.frontends.step import Draft, Step, lines_of_op, order_line
+from fomkit.frontends.step import Draft, Piece, Step, lines_of_op, order_line
 
 
 @dataclass
@@ -150,7 +150,7 @@ def order_of(
         firsts.append(number)
         number += max(len(step.rows), 1)
     executed = number - 1
-    end_of_forward = firsts[len(forward)] - 1 if len(forward) < len(steps) else executed
+    end_of_forward = firsts[len(forward)] - 1 if backward.steps else 0
     last: dict[int, int] = {}
     for first, step in zip(firsts, steps, strict=True):
         for array in (*step.written, *step.read):
@@ -165,11 +165,12 @@ def order_of(
     row = 0
     for first, step in zip(firsts, steps, strict=True):
         made = {array.storage: array for array in step.written if array.byte}.values()
-        pieces = [(one.byte, *((None, "gradient") if one.storage in stays else (last[one.storage], "")))
-                  for one in made]  # fmt: skip
+        pieces: list[Piece] = [
+            (one.byte, None, "gradient") if one.storage in stays else (one.byte, last[one.storage], "")
+            for one in made
+        ]
         # What runs and has no row is the loss, which hands its gradients in.
-        places = range(row, row + len(step.rows))
-        lines += lines_of_op(first, places, pieces, end_of_forward if backward.steps else 0, BACKWARD)
+        lines += lines_of_op(first, range(row, row + len(step.rows)), pieces, end_of_forward, BACKWARD)
         row += len(step.rows)
     return [*lines, *_update_lines(memory, backward, update, executed, row)]
 
