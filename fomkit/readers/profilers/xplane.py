@@ -122,43 +122,14 @@ def _why_no_row(node: GraphNode | None) -> str:
     return NO_WORK if RULES[node.op] is None else NO_ROW
 
 
-class _Join:
-    def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
-        self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
-        self._steps = xplane_times.steps_of(times, _count_steps(times, nodes))
-        notes = tuple(xplane_times.step_notes(self._steps, times.timer, times.nodes.values()))
-        self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, notes=notes)
-        self.loose: list[Unjoined] = []
-
-    def _of_a_step(self, time: NodeTime, node: GraphNode | None) -> float:
-        """Give a node's time in a step [s].
-
-        TensorFlow stops recording ops that turned out cheap, so that of a host the mean counts where some lack.
-        """
-        if node is None or self._times.device:
-            return self._steps.mean_s(time)
-        self.found.seen += time.count
-        self.found.expected += node.count * self.found.steps
-        return self._steps.mean_s(time, node.count)
-
-    def add(self, name: str, time: NodeTime) -> None:
-        node = self._nodes.get(name)
-        time_s = self._of_a_step(time, node)
-        # What is no node of the graph may keep a loop running, as its condition does, whose rows it then has.
-        around = (name.partition(mark)[0] for mark in _LOOP_MARKS)
-        rows = node.rows if node else next((self._loops[loop] for loop in around if loop in self._loops), [])
-        if node is not None and node.product and "Fused" in time.kernel and node.product not in self._times.nodes:
-            rows = self._nodes[node.product].rows
-            self.found.fused += 1
-        for row in rows:
-            known = self.found.row_s[row]
-            self.found.row_s[row] = time_s / len(rows) + (0.0 if math.isnan(known) else known)
-        if not rows:
-            why = _why_no_row(node)
-            op = node.op if node is not None else op_of_kernel(time.kernel)
-            pass_name = node.pass_name if node is not None else BACKWARD if name.startswith(_GRADIENT) else ""
-            count = max(round(time.count / self.found.steps), 1)
-            self.loose.append(Unjoined(op, pass_name, count, time_s, why))
+def _rows_of(name: str, nodes: Nodes, fused: bool, loops: Mapping[str, list[int]]) -> list[int]:
+    """Give the rows that have a node's time; `fused`: with those of the product before it."""
+    node = nodes.get(name)
+    if node is not None:
+        return nodes[node.product].rows if fused else node.rows
+    # What is no node of the graph may keep a loop running, as its condition does, whose rows it then has.
+    around = (name.partition(mark)[0] for mark in _LOOP_MARKS)
+    return next((loops[loop] for loop in around if loop in loops), [])
 
 
 def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
@@ -166,17 +137,36 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
 
     `nodes`: of the same model's graph; `rows`: rows of its op table.
     """
-    join = _Join(times, nodes, rows)
+    steps, loops = xplane_times.steps_of(times, _count_steps(times, nodes)), _loops(nodes)
+    notes = tuple(xplane_times.step_notes(steps, times.timer, times.nodes.values()))
+    found, loose = JoinedNodes([math.nan] * rows, steps=steps.steps, notes=notes), list[Unjoined]()
     for name, time in times.nodes.items():
-        join.add(name, time)
-    join.found.unjoined = _summed(join.loose)
-    join.found.unseen = sum(
+        node, expected = nodes.get(name), 0
+        if node is not None and not times.device:
+            # TensorFlow stops recording ops that turned out cheap: of a host the mean counts where some lack.
+            expected = node.count
+            found.seen += time.count
+            found.expected += expected * steps.steps
+        time_s = steps.mean_s(time, expected)
+        fused = bool(node and node.product and "Fused" in time.kernel and node.product not in times.nodes)
+        found.fused += fused
+        taken = _rows_of(name, nodes, fused, loops)
+        for row in taken:
+            known = found.row_s[row]
+            found.row_s[row] = time_s / len(taken) + (0.0 if math.isnan(known) else known)
+        if not taken:
+            op = node.op if node is not None else op_of_kernel(time.kernel)
+            pass_name = node.pass_name if node is not None else BACKWARD if name.startswith(_GRADIENT) else ""
+            count = max(round(time.count / steps.steps), 1)
+            loose.append(Unjoined(op, pass_name, count, time_s, _why_no_row(node)))
+    found.unjoined = _summed(loose)
+    found.unseen = sum(
         node.count
         for name, node in nodes.items()
         if in_loop(name) and node.rows and name not in times.nodes and RULES.get(node.op) is not None
     )
-    join.found.products, join.found.missed = _count_products(times, nodes)
-    return join.found
+    found.products, found.missed = _count_products(times, nodes)
+    return found
 
 
 def _count_products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
