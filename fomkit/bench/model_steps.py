@@ -17,9 +17,9 @@ from typing import Any
 
 from fomkit.bench.power import ReadEnergy
 from fomkit.bench.record import load
-from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepTimes, Unjoined
-from fomkit.files.child_process import MEASURED, MEASURED_KERAS, run_child
+from fomkit.files.child_process import MEASURED, MEASURED_KERAS, error_in, run_child, told_error
 from fomkit.frontends.drafting import Request, run_file_request
 from fomkit.frontends.model_file import Framework, explain_exception, framework_of_file
 from fomkit.frontends.step_spread import Spent
@@ -197,8 +197,7 @@ def time_file(
                "ops": ops, "threads": threads, "precision": precision}  # fmt: skip
     result = run_child(request, where, time_limit_s, memory_limit_byte, program)
     if "timed" not in result:
-        errors = [FomkitError(*error) for error in result["errors"]]
-        raise errors[0] if len(errors) == 1 else ManyFomkitError(errors)
+        raise error_in(result)
     timed = _timed_by_child(result["timed"])
     return timed if energy is None else _with_energy(timed, result["timed"], energy)
 
@@ -338,12 +337,12 @@ def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options
     try:
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
             return {"timed": timer.timed(path, request, folder=folder, **options)}
-    except ManyFomkitError as errors:
-        return {"errors": [[error.where, error.what] for error in errors.errors]}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        explained = explain_exception(error, request.where, path)
-        large = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
-        return {"errors": [[explained.where, large if timer.lacks_memory(error) else explained.what]]}
+        told = explain_exception(error, request.where, path)
+        if told is not error and timer.lacks_memory(error):
+            what = f"does not fit into the memory here ({told.what}). Measure a smaller step with --batch."
+            told = FomkitError(told.where, what)
+        return told_error(told)
 
 
 def run_timing(timer: FrameworkTimer) -> None:

@@ -11,9 +11,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
-from fomkit.files.child_process import take_request
+from fomkit.files.child_process import take_request, told_error
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines, explain_exception
@@ -298,10 +298,7 @@ def run_file_request(
     request = Request(**{one.name: message.pop(one.name) for one in fields(Request) if one.name in message})
     try:
         result = profile(path, request, **message)
-    except ManyFomkitError as errors:
-        result = {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        explained = explain_exception(error, request.where, path)
-        result = {"errors": [[explained.where, explained.what]], "final": is_final(error)}
+        result = {**told_error(explain_exception(error, request.where, path)), "final": is_final(error)}
     answer.leave(result)
     os._exit(0)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
+from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import STATE_TENSORS, ModelProfile, Workload
 from fomkit.files import child_process as children
-from fomkit.files.child_process import Program, run_child
+from fomkit.files.child_process import Program, error_in, run_child
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.model_file import Framework, check_installed, framework_of_file, framework_of_model
 from fomkit.frontends.step import Draft, profile_by_routes
@@ -120,11 +120,9 @@ def _draft_or_error(result: Mapping[str, Any]) -> Draft | FomkitError:
     """Read a child's result; an error that no other route would mend is raised."""
     if "draft" in result:
         return Draft(**result["draft"])
-    errors = [FomkitError(*error) for error in result["errors"]]
-    error = errors[0] if len(errors) == 1 else ManyFomkitError(errors)
     if result["final"]:
-        raise error
-    return error
+        raise error_in(result)
+    return error_in(result)
 
 
 def _profile_or_raise(outcome: Draft | FomkitError) -> ModelProfile:
@@ -159,8 +157,8 @@ def profile_script(
     request = {**_about(path, name), "arguments": list(arguments)}
     result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
     if "draft" not in result:
-        place, what = result["error"]
-        raise FomkitError(place, what + (result["printed"] if result["quotes"] else ""))
+        error = error_in(result)
+        raise FomkitError(error.where, error.what + (result["printed"] if result["quotes"] else ""))
     profile = Draft(**result["draft"]).profile()
     return replace(profile, title=_first_sentence(path) or profile.title)
 

@@ -55,7 +55,7 @@ def _unbatched(dataset: Any, batch: int) -> Epoch | None:
     samples, size = _cardinality(at._input_dataset), int(at._batch_size)
     if samples is None or size != batch:
         return None
-    last = "drop" if bool(at._drop_remainder) else "keep"
+    last: LastBatch = "drop" if bool(at._drop_remainder) else "keep"
     return Epoch(samples, last, "has the samples that the dataset batches")
 
 
