@@ -14,7 +14,7 @@ from fomkit.files import child_process as children
 from fomkit.files.child_process import Program, error_in, run_child
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.model_file import Framework, check_installed, framework_of_file, framework_of_model
-from fomkit.frontends.step import Draft, profile_by_routes
+from fomkit.frontends.step import Draft, Route, profile_by_routes
 
 Mode = Literal["train", "infer"]
 TIME_LIMIT_S = 300.0
@@ -89,13 +89,17 @@ def profile_file(
 
     request = {**_about(path, name), "mode": mode, "sizes": wanted}
 
-    def run(program: Program, **more: Any) -> Draft | FomkitError:
-        return _draft_or_error(run_child({**request, **more}, where, time_limit_s, memory_limit_byte, program))
+    def run(program: Program, **more: Any) -> Mapping[str, Any]:
+        return run_child({**request, **more}, where, time_limit_s, memory_limit_byte, program)
+
+    def trace(route: Route) -> Draft | FomkitError:
+        result = run(children.MODEL_FILE, route=route)
+        return _draft_in(result) if result.get("final", True) else error_in(result)
 
     if framework == "torch":
-        profile = profile_by_routes(lambda route: run(children.MODEL_FILE, route=route), where)
+        profile = profile_by_routes(trace, where)
     else:
-        profile = _profile_or_raise(run(_KERAS_FILES[framework]))
+        profile = _draft_in(run(_KERAS_FILES[framework])).profile()
     return replace(profile, title=_first_sentence(path) or profile.title)
 
 
@@ -112,23 +116,15 @@ def profile_graph(path: Path, *, sizes: Mapping[str, int] | None = None) -> tupl
     wanted = _wanted_sizes(where, None, sizes)
     request = {**_about(path), "mode": "train", "nodes": True, "sizes": wanted}
     result = run_child(request, where, TIME_LIMIT_S, MEMORY_LIMIT_BYTE, children.KERAS_FILE)
-    profile = _profile_or_raise(_draft_or_error(result))
+    profile = _draft_in(result).profile()
     return profile, {name: GraphNode(**node) for name, node in result["nodes"].items()}
 
 
-def _draft_or_error(result: Mapping[str, Any]) -> Draft | FomkitError:
-    """Read a child's result; an error that no other route would mend is raised."""
-    if "draft" in result:
-        return Draft(**result["draft"])
-    if result["final"]:
+def _draft_in(result: Mapping[str, Any]) -> Draft:
+    """Read a child's draft; its error is raised."""
+    if "draft" not in result:
         raise error_in(result)
-    return error_in(result)
-
-
-def _profile_or_raise(outcome: Draft | FomkitError) -> ModelProfile:
-    if isinstance(outcome, FomkitError):
-        raise outcome
-    return outcome.profile()
+    return Draft(**result["draft"])
 
 
 def profile_script(
@@ -200,7 +196,7 @@ def profile_onnx(
     request["sizes"] = _wanted_sizes(where, batch, sizes)
     request["run"] = {"train_samples": train_samples, "epochs": epochs}
     result = run_child(request, where, time_limit_s, memory_limit_byte, children.ONNX_FILE)
-    return _profile_or_raise(_draft_or_error(result))
+    return _draft_in(result).profile()
 
 
 def _first_sentence(path: Path) -> str:
