@@ -214,7 +214,7 @@ def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
     timed: Counter[object] = Counter()
     occupied: dict[object, list[float]] = {}
     for row in rows:
-        key = (row.op.identity, tuple(row.op.dimensions.items()))
+        key = row.op.key
         (entry,), _ = count_rows([row.op])
         if key in joined:
             joined[key]["count"] += row.op.count
