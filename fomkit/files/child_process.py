@@ -323,7 +323,7 @@ class Answer:
         unfinished.replace(self.path)
 
 
-def told_error(error: FomkitError) -> dict[str, Any]:
+def told_error(error: FomkitError) -> dict[str, object]:
     """Put an error in plain values, as a child leaves it; `error_in` reads it."""
     errors = error.errors if isinstance(error, ManyFomkitError) else (error,)
     return {"errors": [[one.where, one.what] for one in errors]}

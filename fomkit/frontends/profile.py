@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import STATE_TENSORS, ModelProfile, Workload
 from fomkit.files import child_process as children
-from fomkit.files.child_process import Program, error_in, run_child
+from fomkit.files.child_process import error_in, run_child
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.model_file import Framework, check_installed, framework_of_file, framework_of_model
 from fomkit.frontends.step import Draft, Route, profile_by_routes
@@ -89,17 +89,16 @@ def profile_file(
 
     request = {**_about(path, name), "mode": mode, "sizes": wanted}
 
-    def run(program: Program, **more: Any) -> Mapping[str, Any]:
-        return run_child({**request, **more}, where, time_limit_s, memory_limit_byte, program)
+    limits = time_limit_s, memory_limit_byte
 
     def trace(route: Route) -> Draft | FomkitError:
-        result = run(children.MODEL_FILE, route=route)
+        result = run_child({**request, "route": route}, where, *limits, children.MODEL_FILE)
         return _draft_in(result) if result.get("final", True) else error_in(result)
 
     if framework == "torch":
         profile = profile_by_routes(trace, where)
     else:
-        profile = _draft_in(run(_KERAS_FILES[framework])).profile()
+        profile = _draft_in(run_child(request, where, *limits, _KERAS_FILES[framework])).profile()
     return replace(profile, title=_first_sentence(path) or profile.title)
 
 

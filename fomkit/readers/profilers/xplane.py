@@ -83,7 +83,7 @@ class JoinedNodes:
         return self.joined_s / self.whole_s if self.whole_s else 0.0
 
 
-def _summed(loose: Iterable[Unjoined]) -> tuple[Unjoined, ...]:
+def _sum_alike(loose: Iterable[Unjoined]) -> tuple[Unjoined, ...]:
     """Sum what has the same op, pass and reason, the longest first."""
     sums: dict[tuple[str, str, str], Unjoined] = {}
     for one in loose:
@@ -122,7 +122,7 @@ def _why_no_row(node: GraphNode | None) -> str:
     return NO_WORK if RULES[node.op] is None else NO_ROW
 
 
-def _rows_of(name: str, nodes: Nodes, fused: bool, loops: Mapping[str, list[int]]) -> list[int]:
+def _rows_with_time(name: str, nodes: Nodes, fused: bool, loops: Mapping[str, list[int]]) -> list[int]:
     """Give the rows that have a node's time; `fused`: with those of the product before it."""
     node = nodes.get(name)
     if node is not None:
@@ -150,7 +150,7 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
         time_s = steps.mean_s(time, expected)
         fused = bool(node and node.product and "Fused" in time.kernel and node.product not in times.nodes)
         found.fused += fused
-        taken = _rows_of(name, nodes, fused, loops)
+        taken = _rows_with_time(name, nodes, fused, loops)
         for row in taken:
             known = found.row_s[row]
             found.row_s[row] = time_s / len(taken) + (0.0 if math.isnan(known) else known)
@@ -159,7 +159,7 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
             pass_name = node.pass_name if node is not None else BACKWARD if name.startswith(_GRADIENT) else ""
             count = max(round(time.count / steps.steps), 1)
             loose.append(Unjoined(op, pass_name, count, time_s, _why_no_row(node)))
-    found.unjoined = _summed(loose)
+    found.unjoined = _sum_alike(loose)
     found.unseen = sum(
         node.count
         for name, node in nodes.items()
