@@ -20,7 +20,7 @@ from fomkit.prediction.calibration import FORM_ROWS, fit_form
 from fomkit.prediction.families import fill
 from fomkit.prediction.tiles import Chip, chips_of, tile_seconds, tiled, waves
 from fomkit.profiles.machines import load_machine
-from fomkit.readers.tables.registry import read_timings
+from fomkit.readers.registry import read_timings
 
 BOARDS = ("a100-sxm", "h100-sxm", "h200-sxm", "l40s", "b200-sxm", "gb200")
 LEFT_OUT, TREES, LEAVES = 3000, 400, 63

@@ -19,7 +19,7 @@ from terminal import in_this_process
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.files.op_csv import read_numbered_table
-from fomkit.ops.defaults import fill_defaults
+from fomkit.ops.check import fill_defaults
 from fomkit.ops.tables import COSTS, TIMES
 from fomkit.plan.op_tables import predict_ops
 from fomkit.profiles.evidence import with_fits

@@ -19,7 +19,7 @@ from fomkit.bench.record import begun_machine, read_facts, read_moment, write_ma
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.machine import Fact, Machine, Overhead
-from fomkit.files.child_process import Program, run_child, take_request
+from fomkit.files.child_process import Program, error_in, run_child, take_request, told_error
 from fomkit.frontends.model_file import explain_exception, run_file
 from fomkit.harness.torch.cases import MEDIAN_LEVEL, CannotTimeError, Summary, summarise
 from fomkit.plan.step import INPUT
@@ -289,8 +289,8 @@ def _read_in_child(spec: InputSpec) -> ReadBatches:
         "batch": spec.batch, "limit_s": limit_s, "target": TARGET,
     }  # fmt: skip
     result = run_child(request, str(spec.file), limit_s + START_S, memory or float("inf"), INPUT_FILE)
-    if "error" in result:
-        raise FomkitError(*result["error"])
+    if "errors" in result:
+        raise error_in(result)
     return ReadBatches(**result["read"])
 
 
@@ -347,8 +347,7 @@ def main() -> None:
     try:
         result: dict[str, object] = {"read": read_batches(path, request)._asdict()}
     except CannotTimeError as reason:
-        result = {"error": [request["where"], f"{reason}."]}
+        result = told_error(FomkitError(request["where"], f"{reason}."))
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        explained = explain_exception(error, request["where"], path)
-        result = {"error": [explained.where, explained.what]}
+        result = told_error(explain_exception(error, request["where"], path))
     answer.leave(result)

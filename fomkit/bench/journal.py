@@ -106,6 +106,12 @@ class Journal:
         """Add something else that was seen, under a name."""
         self._add({"mark": name, **values})
 
+    def say(self, *lines: str) -> None:
+        """Add lines to the profile's notes, each once, also when a run goes on."""
+        for line in filter(None, lines):
+            if line not in [one["said"] for one in self.marked("said")]:
+                self.mark("said", said=line)
+
     def _add(self, entry: dict[str, Any]) -> None:
         self._take(entry)
         self._write(entry)

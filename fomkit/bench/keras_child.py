@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from fomkit.bench import model_steps
-from fomkit.bench.model_steps import ProfiledOps, Sample, TimedStep
+from fomkit.bench.model_steps import ProfiledOps, Sample
 from fomkit.bench.record import conditions_before
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.drafting import Request
@@ -100,7 +100,7 @@ def _check_finite(result: Any, where: str) -> None:
 
 def _time_keras(
     path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
-) -> TimedStep:
+) -> Mapping[str, object]:
     if threads is not None:  # set before anything runs
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)

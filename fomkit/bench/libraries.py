@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.harness.tensorflow import worker as tensorflow
@@ -22,10 +24,6 @@ from fomkit.harness.torch import makers
 from fomkit.harness.torch.worker import Answer
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import DIMENSIONS, column_names
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Cells = Mapping[str, str]
 IDENTITY = ("kind", "op", "dtype", "engine", "pass_name", *(column.name for column in DIMENSIONS))
@@ -92,8 +90,6 @@ def distinct(ops: Iterable[Wanted]) -> list[Wanted]:
 
 def as_table(ops: Sequence[Cells]) -> pd.DataFrame:
     """Make a table of ops, each run once, of their cells."""
-    import pandas as pd
-
     columns: dict[str, list[object]] = {}
     for name in (*_TEXTS, *(name for name in IDENTITY if name not in _TEXTS)):
         texts = [one.get(name, "") for one in ops]

@@ -1,20 +1,38 @@
-"""What was measured of a profile, as plain content and as a row of a table of measurements.
+"""What was measured of a profile: a profiler's times joined to its op table, plain content, a row of a table.
 
-A model profile with what was measured of it: its step, and the times of its ops in the op table.
+The op table stays as it is but for times. A table traced by shapes and a run under a profiler name some ops
+differently, and a device may run others. Times are joined in rounds, the strictest first; a row that has its time
+takes no more in a later round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from fomkit.bench.model_steps import Timed, time_file
 from fomkit.core.errors import FomkitError
-from fomkit.core.measurement import SHARED, Clock, MeasuredOps, MeasuredRun, Measurement
+from fomkit.core.measurement import (
+    NO_ROW,
+    NO_WORK,
+    SHARED,
+    Clock,
+    MeasuredOps,
+    MeasuredRun,
+    Measurement,
+    Unjoined,
+)
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import round_quantity
+from fomkit.frontends.lowering.calls import UPDATE
+from fomkit.frontends.step_spread import Spent
+from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.memory_of import DeviceKind, device_kind
@@ -22,116 +40,218 @@ from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import read_measurements
-from fomkit.readers.profilers.joined_times import Joined, join_times
 from fomkit.readers.profilers.xplane import with_node_times
 
-
-def run_content(run: MeasuredRun) -> Mapping[str, object]:
-    """Put what was measured, and what follows from it, in plain values; times in seconds."""
-    ends = run.overhead_ends
-    joined = None if run.ops is None or not run.ops.total_s else run.ops.joined_s / run.ops.total_s
-    return {
-        **asdict(run),
-        "sizes": dict(run.sizes),
-        "profiler_overhead": run.overhead,
-        "profiler_overhead_low": None if ends is None else ends[0],
-        "profiler_overhead_high": None if ends is None else ends[1],
-        "ops_share_of_step": run.ops_share,
-        "joined_share_of_ops": joined,
-    }
+_SMALL = 0.02
+"""Share of the time without a row below which ops without work are listed together."""
+_SAME_OPS: Mapping[str, str] = {
+    "linear": "mm", "addmm": "mm", "matmul": "mm", "convolution_overrideable": "convolution",
+    "mkldnn_convolution": "convolution", "cudnn_convolution": "convolution", "miopen_convolution": "convolution",
+    "thnn_conv2d": "convolution", "slow_conv3d": "convolution", "mkldnn_rnn_layer": "lstm", "_cudnn_rnn": "rnn",
+    "cudnn_batch_norm": "native_batch_norm", "miopen_batch_norm": "native_batch_norm",
+    "_native_batch_norm_legit": "native_batch_norm", "zeros_like": "zeros", "new_zeros": "zeros",
+    "zero": "zeros", "ones_like": "ones", "new_ones": "ones", "full_like": "full", "_to_copy": "clone",
+    "copy": "clone", "contiguous": "clone", "square": "pow",
+}  # fmt: skip
+"""Names of one op in backends and spellings, without library and the mark of in-place ones."""
 
 
-def _format_of(model: ModelProfile) -> str:
-    """Name the number format of most of the arithmetic, as an estimate does."""
-    ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
-    return str((ops["flop"] * ops["count"]).groupby(ops["dtype"]).sum().idxmax())
+@dataclass(frozen=True)
+class Joined:
+    """The outcome.
 
-
-def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement:
-    """Give a measured profile's step as a row of a table of measurements.
-
-    `machine`: name of the machine profile that stands for where it ran; `where`: the profile's file. Raises
-    FomkitError when nothing was measured, or on another kind of device than the machine's.
+    `time_s`: time of one execution of each row [s]; NaN where the profiler has none.
+    `joined_s`: time of a step that stands in the rows [s].
+    `unjoined`: the rest, the longest first.
+    `miscounted`: rows that ran more or less often than the table says; their time is that of the step over their
+      count.
+    `impls`: how the update ran: per_tensor, foreach or fused.
+    `parted`: rows of both gradients whose times the profiler told as one.
     """
-    run = model.measured
-    if run is None:
-        raise FomkitError(where, "has no measured times. Make it with: fomkit profile model.py --measure step")
-    clock = _exported_clock(run)
-    step = run.step.by(clock)
-    if step is None:
-        raise FomkitError(where, f"has no times by the clock {clock!r}. Measure it again.")
-    notes = [_conditions_text(run, clock), *_machine_notes(run, machine, where)]
-    low, high = (step.median_s if end is None else end for end in (step.p10_s, step.p90_s))
-    framework = model.traced_with.get("framework", "")
-    return Measurement(
-        where, model.name, machine, "step_s", step.median_s, low, high,
-        spread_stated=step.p10_s is not None, basis="measured", repeats=run.step.repeats, batch=model.batch,
-        precision=run.precision or _format_of(model), devices=1, scope="device", party="lab", framework=framework,
-        framework_version=run.software.get(framework, ""), date=run.date,
-        source=f"fomkit profile --measure {'step' if run.ops is None else 'ops'}, {where}", note="; ".join(notes),
-    )  # fmt: skip
+
+    time_s: pd.Series[float]
+    joined_s: float
+    unjoined: tuple[Unjoined, ...]
+    miscounted: int
+    impls: frozenset[str] = frozenset()
+    parted: int = 0
 
 
-def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chosen: str) -> tuple[Measurement, ...]:
-    """Give the measurements that are to be written: those of a table, or the step of a measured profile.
+def canonical(op: str) -> str:
+    """Name an op as every backend and spelling of it is named.
 
-    `machine`: of a model profile: the machine profile that stands for where it ran; `chosen`: what is to be
-    written, measurements or benchmarker. Raises FomkitError when a profile comes without a machine, a table with
-    one, or a table is to be written as what it is.
+    Examples
+    --------
+    >>> canonical("aten::mkldnn_convolution"), canonical("aten.add_"), canonical("cudnn_convolution_backward")
+    ('convolution', 'add', 'convolution_backward')
     """
-    if isinstance(source, ModelProfile) or Path(source).suffix in (".yaml", ".yml"):
-        model = source if isinstance(source, ModelProfile) else load_model(source)
-        where = model.name if isinstance(source, ModelProfile) else str(source)
-        if machine is None:
-            raise FomkitError(
-                where, "does not say which machine profile stands for where it ran. Add `machine` NAME."
+    name = op.rpartition("::")[2].removeprefix("aten.").rstrip("_") or op
+    stem = name.removesuffix("_backward")
+    return _SAME_OPS.get(stem, stem) + name[len(stem) :]
+
+
+def _needed_sizes(kind: str, cells: Mapping[str, Any]) -> tuple[float | str, ...]:
+    """Give what a kind must have, without what an implementation may choose."""
+    names = [name for name in KINDS[kind].dimensions if name != "impl"] if kind in KINDS else []
+    values = [cells.get(name) for name in names]
+    return tuple(one if isinstance(one, str) else float("nan" if one is None else one) for one in values)
+
+
+Key = Callable[[Mapping[str, Any]], object]
+
+
+def _broad_pass(cells: Mapping[str, Any]) -> str:
+    return str(cells["pass_name"]).partition("_")[0]
+
+
+def _same_op(cells: Mapping[str, Any]) -> object:
+    kind = cells["kind"]
+    return canonical(cells["op"]), kind, cells["dtype"], cells["pass_name"], _needed_sizes(kind, cells)
+
+
+def _either_gradient(key: Key) -> Key:
+    """Hold both gradients of a backward pass to be the same."""
+    return lambda cells: key({**cells, "pass_name": _broad_pass(cells)})
+
+
+def _by_sizes(cells: Mapping[str, Any]) -> object:
+    kind = cells["kind"]
+    if kind not in PRODUCT_KINDS:
+        return None
+    # A recurrent layer whose input needs no gradient has an input_size of 0 there, which no profiler tells.
+    loose = {**cells, "input_size": 0.0} if kind == "rnn" else cells
+    return (kind, cells["pass_name"], _needed_sizes(kind, loose))
+
+
+def _by_numel(cells: Mapping[str, Any]) -> object:
+    if cells["kind"] in PRODUCT_KINDS:
+        return None
+    return (canonical(cells["op"]), _broad_pass(cells), cells.get("numel"))
+
+
+_IN_PIECES: Mapping[tuple[str, str], str] = {
+    ("bernoulli", "forward"): "native_dropout", ("div", "forward"): "native_dropout",
+    ("mul", "forward"): "native_dropout", ("mul", "backward"): "native_dropout_backward",
+}  # fmt: skip
+"""Ops that a CPU runs in the place of one, by name and pass."""
+
+
+def _in_pieces(cells: Mapping[str, Any]) -> object:
+    name = canonical(cells["op"])
+    whole = _IN_PIECES.get((name, _broad_pass(cells)), name)
+    return (whole, cells.get("numel")) if whole.startswith("native_dropout") else None
+
+
+def _whatever_pass(cells: Mapping[str, Any]) -> object:
+    """Join what runs between the passes, such as the gradient of the loss itself."""
+    return (canonical(cells["op"]), cells.get("numel")) if cells["kind"] == "copy" else None
+
+
+ROUNDS: Sequence[Key] = (
+    _same_op, _either_gradient(_same_op), _by_sizes, _either_gradient(_by_sizes), _by_numel, _in_pieces,
+    _whatever_pass, lambda cells: UPDATE if cells["pass_name"] == UPDATE else None,
+)  # fmt: skip
+"""By what rows and times are held to be the same, round by round."""
+
+
+def _elements_or_flop(cells: Mapping[str, Any]) -> float:
+    """Give by what rows share a time: elements, else the arithmetic."""
+    for amount in (cells.get("numel"), cells.get("flop")):
+        if isinstance(amount, int | float) and 0 < amount < np.inf:
+            return float(amount)
+    return 1.0
+
+
+def join_times(ops: pd.DataFrame, times: Iterable[Spent]) -> Joined:
+    """Put the times of a step's ops into its table.
+
+    `ops`: an OPS table whose dimensions are numbers; `times`: all that a profiler saw of one step.
+    """
+    rows: list[dict[str, Any]] = [
+        {str(name): cell for name, cell in row.items()} for row in add_costs(ops).to_dict("records")
+    ]
+    left = seen = list(times)
+    found = _Found()
+    for key in ROUNDS:
+        places: dict[object, list[int]] = defaultdict(list)
+        for place, row in enumerate(rows):
+            if place not in found.spent and (same := key(row)) is not None:
+                places[same].append(place)
+        left = _join_round(key, rows, places, left, found)
+    _part_by_work(rows, found)
+    time = [found.spent.get(place, np.nan) / row["count"] for place, row in enumerate(rows)]
+    miscounted = sum(abs(times_run - rows[place]["count"]) > 0.01 for place, times_run in found.ran.items())
+    series = pd.Series(time, ops.index, dtype="float64")
+    impls = frozenset(str(one.dimensions["impl"]) for one in seen if one.kind == "optimizer")
+    return Joined(series, sum(found.spent.values()), _listed(left), miscounted, impls, len(found.parted))
+
+
+@dataclass
+class _Found:
+    """Time, and executions, of rows by their place; and places whose time was told as one with another's."""
+
+    spent: dict[int, float] = field(default_factory=dict)
+    ran: dict[int, float] = field(default_factory=dict)
+    parted: set[int] = field(default_factory=set)
+
+
+def _part_by_work(rows: Sequence[Mapping[str, Any]], found: _Found) -> None:
+    """Part what was told as one time of two gradients by their work: of data that need none, one has less."""
+    pairs: dict[object, list[int]] = defaultdict(list)
+    for place in sorted(found.parted):
+        pairs[_either_gradient(_by_sizes)(rows[place])].append(place)
+    for pair in pairs.values():
+        if len({rows[place]["pass_name"] for place in pair}) == len(pair) == 2:
+            whole = sum(found.spent[place] for place in pair)
+            weights = [rows[place]["count"] * _elements_or_flop(rows[place]) for place in pair]
+            found.spent.update(
+                {place: whole * one / sum(weights) for place, one in zip(pair, weights, strict=True)}
             )
-        return (measurement_of(model, machine, where),)
-    if machine is not None:
-        raise FomkitError("machine", "names where a model profile was measured; a table says it. Leave it out.")
-    if chosen == "measurements":
-        raise FomkitError(str(source), "is a table of measurements already. Write, for example, '-o record.json'.")
-    return read_measurements(locate(str(source), "measurements"))
 
 
-def _exported_clock(run: MeasuredRun) -> Clock:
-    """Choose the clock of the row: the wall's, which ``step_s`` means, unless others took the processor away."""
-    wall, process = run.step.wall, run.step.process
-    if run.clock == "process" and wall is not None and process is not None:
-        return "process" if wall.median_s > SHARED * process.median_s else "wall"
-    return run.clock
+def _join_round(
+    key: Key,
+    rows: Sequence[Mapping[str, Any]],
+    places: Mapping[object, list[int]],
+    left: Iterable[Spent],
+    found: _Found,
+) -> list[Spent]:
+    """Join what one round finds the same, and give what stays."""
+    rest = []
+    for one in left:
+        cells = {**one.dimensions, **{name: getattr(one, name) for name in ("op", "kind", "dtype", "pass_name")}}
+        same = key(cells) if one.kind else None
+        members = places.get(same, []) if same is not None else []
+        if not members:
+            rest.append(one)
+            continue
+        weights = [rows[place]["count"] * _elements_or_flop(rows[place]) for place in members]
+        executions = sum(rows[place]["count"] for place in members)
+        for place, weight in zip(members, weights, strict=True):
+            found.spent[place] = found.spent.get(place, 0.0) + one.time_s * weight / sum(weights)
+            if key is not _in_pieces:
+                found.ran[place] = found.ran.get(place, 0.0) + one.count * rows[place]["count"] / executions
+        if one.halved:
+            found.parted.update(members)
+    return rest
 
 
-def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
-    """Check that a machine may be the one that it ran on, and say where its profile does not tell.
-
-    Raises FomkitError when it ran on a processor and the machine is a GPU, or the other way around.
-    """
-    kind = _kind_of(machine)
-    if not kind:
-        return [f"whether {machine} has a CPU or a GPU is not known, it ran on a {run.device.upper()}"]
-    if kind != run.device:
-        raise FomkitError(
-            where,
-            f"was measured on a {run.device.upper()} ({run.processor}), and the machine profile {machine} is of a "
-            f"{kind.upper()}. Name the profile of the machine that it ran on.",
-        )
-    return []
-
-
-def _kind_of(machine: str) -> DeviceKind:
-    try:
-        locate(machine, "machine_profiles")
-    except FomkitError:
-        return ""  # a name that only the table of measurements has
-    return device_kind(load_machine(machine))
-
-
-def _conditions_text(run: MeasuredRun, clock: Clock) -> str:
-    load = "" if run.load_start is None else f"; load {run.load_start:g} to {run.load_end or run.load_start:g}"
-    threads = "" if run.device == "gpu" else f"; {run.threads} thread{'s' * (run.threads > 1)}"
-    shared = ", as others shared the processor" if clock == "process" else ""
-    return f"{run.processor}{threads}; {clock} time{shared}{load}"
+def _listed(left: Iterable[Spent]) -> tuple[Unjoined, ...]:
+    """List by name what stays; of what has no work the smallest share together."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for one in left:
+        sums = found.setdefault((one.op, one.pass_name, NO_ROW if one.kind else NO_WORK), [0.0, 0.0])
+        sums[0] += one.count
+        sums[1] += one.time_s
+    whole = sum(time for _, time in found.values())
+    small = [key for key, (_, time) in found.items() if key[2] == NO_WORK and time < _SMALL * whole]
+    if len(small) > 1:
+        sums = [sum(found[key][place] for key in small) for place in (0, 1)]
+        found = {key: value for key, value in found.items() if key not in small}
+        found[f"{len(small)} others", "", NO_WORK] = sums
+    listed = (Unjoined(op, pass_name, int(count), round_quantity(time, "time_s"), why)
+              for (op, pass_name, why), (count, time) in found.items())  # fmt: skip
+    return tuple(sorted(listed, key=lambda one: -one.time_s))
 
 
 def _join_notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
@@ -190,3 +310,105 @@ def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelPro
     finite number.
     """
     return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **options))
+
+
+def run_content(run: MeasuredRun) -> Mapping[str, object]:
+    """Put what was measured, and what follows from it, in plain values; times in seconds."""
+    ends = run.overhead_ends
+    joined = None if run.ops is None or not run.ops.total_s else run.ops.joined_s / run.ops.total_s
+    return {
+        **asdict(run),
+        "sizes": dict(run.sizes),
+        "profiler_overhead": run.overhead,
+        "profiler_overhead_low": None if ends is None else ends[0],
+        "profiler_overhead_high": None if ends is None else ends[1],
+        "ops_share_of_step": run.ops_share,
+        "joined_share_of_ops": joined,
+    }
+
+
+def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement:
+    """Give a measured profile's step as a row of a table of measurements.
+
+    `machine`: name of the machine profile that stands for where it ran; `where`: the profile's file. Raises
+    FomkitError when nothing was measured, or on another kind of device than the machine's.
+    """
+    run = model.measured
+    if run is None:
+        raise FomkitError(where, "has no measured times. Make it with: fomkit profile model.py --measure step")
+    clock = _exported_clock(run)
+    step = run.step.by(clock)
+    if step is None:
+        raise FomkitError(where, f"has no times by the clock {clock!r}. Measure it again.")
+    notes = [_conditions_text(run, clock), *_machine_notes(run, machine, where)]
+    if not (precision := run.precision):  # the number format of most of the arithmetic, as an estimate names it
+        ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
+        precision = str((ops["flop"] * ops["count"]).groupby(ops["dtype"]).sum().idxmax())
+    low, high = (step.median_s if end is None else end for end in (step.p10_s, step.p90_s))
+    framework = model.traced_with.get("framework", "")
+    return Measurement(
+        where, model.name, machine, "step_s", step.median_s, low, high,
+        spread_stated=step.p10_s is not None, basis="measured", repeats=run.step.repeats, batch=model.batch,
+        precision=precision, devices=1, scope="device", party="lab", framework=framework,
+        framework_version=run.software.get(framework, ""), date=run.date,
+        source=f"fomkit profile --measure {'step' if run.ops is None else 'ops'}, {where}", note="; ".join(notes),
+    )  # fmt: skip
+
+
+def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chosen: str) -> tuple[Measurement, ...]:
+    """Give the measurements that are to be written: those of a table, or the step of a measured profile.
+
+    `machine`: of a model profile: the machine profile that stands for where it ran; `chosen`: what is to be
+    written, measurements or benchmarker. Raises FomkitError when a profile comes without a machine, a table with
+    one, or a table is to be written as what it is.
+    """
+    if isinstance(source, ModelProfile) or Path(source).suffix in (".yaml", ".yml"):
+        model = source if isinstance(source, ModelProfile) else load_model(source)
+        where = model.name if isinstance(source, ModelProfile) else str(source)
+        if machine is None:
+            raise FomkitError(
+                where, "does not say which machine profile stands for where it ran. Add `machine` NAME."
+            )
+        return (measurement_of(model, machine, where),)
+    if machine is not None:
+        raise FomkitError("machine", "names where a model profile was measured; a table says it. Leave it out.")
+    if chosen == "measurements":
+        raise FomkitError(str(source), "is a table of measurements already. Write, for example, '-o record.json'.")
+    return read_measurements(locate(str(source), "measurements"))
+
+
+def _exported_clock(run: MeasuredRun) -> Clock:
+    """Choose the clock of the row: the wall's, which ``step_s`` means, unless others took the processor away."""
+    wall, process = run.step.wall, run.step.process
+    if run.clock == "process" and wall is not None and process is not None:
+        return "process" if wall.median_s > SHARED * process.median_s else "wall"
+    return run.clock
+
+
+def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
+    """Check that a machine may be the one that it ran on, and say where its profile does not tell.
+
+    Raises FomkitError when it ran on a processor and the machine is a GPU, or the other way around.
+    """
+    try:
+        locate(machine, "machine_profiles")
+    except FomkitError:  # a name that only the table of measurements has
+        kind: DeviceKind = ""
+    else:
+        kind = device_kind(load_machine(machine))
+    if not kind:
+        return [f"whether {machine} has a CPU or a GPU is not known, it ran on a {run.device.upper()}"]
+    if kind != run.device:
+        raise FomkitError(
+            where,
+            f"was measured on a {run.device.upper()} ({run.processor}), and the machine profile {machine} is of a "
+            f"{kind.upper()}. Name the profile of the machine that it ran on.",
+        )
+    return []
+
+
+def _conditions_text(run: MeasuredRun, clock: Clock) -> str:
+    load = "" if run.load_start is None else f"; load {run.load_start:g} to {run.load_end or run.load_start:g}"
+    threads = "" if run.device == "gpu" else f"; {run.threads} thread{'s' * (run.threads > 1)}"
+    shared = ", as others shared the processor" if clock == "process" else ""
+    return f"{run.processor}{threads}; {clock} time{shared}{load}"

@@ -17,9 +17,9 @@ from typing import Any
 
 from fomkit.bench.power import ReadEnergy
 from fomkit.bench.record import load
-from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepTimes, Unjoined
-from fomkit.files.child_process import MEASURED, MEASURED_KERAS, run_child
+from fomkit.files.child_process import MEASURED, MEASURED_KERAS, error_in, run_child, told_error
 from fomkit.frontends.drafting import Request, run_file_request
 from fomkit.frontends.model_file import Framework, explain_exception, framework_of_file
 from fomkit.frontends.step_spread import Spent
@@ -120,7 +120,7 @@ def _noted(run: MeasuredRun, text: str) -> MeasuredRun:
 
 
 def _timed_by_child(result: Mapping[str, Any]) -> Timed:
-    """Read what a child leaves: a `TimedStep` in plain values."""
+    """Read what a child leaves (`timed_step`)."""
     conditions = dict(result["conditions"])
     notes = tuple(conditions.pop("notes"))
     # The clock that others disturb least; threads that wait for each other use their processors' time.
@@ -197,8 +197,7 @@ def time_file(
                "ops": ops, "threads": threads, "precision": precision}  # fmt: skip
     result = run_child(request, where, time_limit_s, memory_limit_byte, program)
     if "timed" not in result:
-        errors = [FomkitError(*error) for error in result["errors"]]
-        raise errors[0] if len(errors) == 1 else ManyFomkitError(errors)
+        raise error_in(result)
     timed = _timed_by_child(result["timed"])
     return timed if energy is None else _with_energy(timed, result["timed"], energy)
 
@@ -314,19 +313,11 @@ class ProfiledOps:
     rows: Sequence[Sequence[str]] = ()
 
 
-@dataclass(frozen=True)
-class TimedStep:
-    """What a child tells of a step: the conditions it ran under, samples and moments of `TimedSteps`, its ops."""
-
-    conditions: Mapping[str, Any]
-    plain: list[Sample]
-    moments: list[tuple[float, float]]
-    ops: ProfiledOps | None
-
-
-def timed_step(timed: TimedSteps, ops: ProfiledOps | None, **conditions: Any) -> TimedStep:
-    """Put what was timed, what a profiler saw and the conditions together."""
-    return TimedStep({**conditions, "load_end": load(), "warm_up": WARM_UP}, timed.plain, timed.moments, ops)
+def timed_step(timed: TimedSteps, ops: ProfiledOps | None, **conditions: Any) -> Mapping[str, object]:
+    """Give what a child tells of a step: the conditions it ran under, samples and moments, what a profiler saw."""
+    told = {**conditions, "load_end": load(), "warm_up": WARM_UP}
+    seen = None if ops is None else asdict(ops)
+    return {"conditions": told, "plain": timed.plain, "moments": timed.moments, "ops": seen}
 
 
 @dataclass(frozen=True)
@@ -337,7 +328,7 @@ class FrameworkTimer:
     `lacks_memory`: tells whether the step did not fit into memory.
     """
 
-    timed: Callable[..., TimedStep]
+    timed: Callable[..., Mapping[str, object]]
     lacks_memory: Callable[[BaseException], bool]
 
 
@@ -345,13 +336,13 @@ def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options
     """Time a file's model; what keeps it from being timed is told in the result."""
     try:
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
-            return {"timed": asdict(timer.timed(path, request, folder=folder, **options))}
-    except ManyFomkitError as errors:
-        return {"errors": [[error.where, error.what] for error in errors.errors]}
+            return {"timed": timer.timed(path, request, folder=folder, **options)}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        explained = explain_exception(error, request.where, path)
-        large = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
-        return {"errors": [[explained.where, large if timer.lacks_memory(error) else explained.what]]}
+        told = explain_exception(error, request.where, path)
+        if told is not error and timer.lacks_memory(error):
+            what = f"does not fit into the memory here ({told.what}). Measure a smaller step with --batch."
+            told = FomkitError(told.where, what)
+        return told_error(told)
 
 
 def run_timing(timer: FrameworkTimer) -> None:

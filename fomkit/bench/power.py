@@ -212,12 +212,12 @@ def gpu_meter(gpu: Gpu) -> Meter:
     )
 
 
-def find_meter(device: str, root: Path = Path("/")) -> Meter:
+def find_meter(device: str) -> Meter:
     """Find the instrument of a device, ``cpu`` or ``cuda``.
 
     Raises CannotReadError when there is none, or no permission to read it.
     """
-    return gpu_meter(find_gpu()) if device == "cuda" else rapl_meter(root)
+    return gpu_meter(find_gpu()) if device == "cuda" else rapl_meter()
 
 
 Around = Callable[[Callable[[], Answer]], Answer]
@@ -285,9 +285,7 @@ def start_watching(
                 raise CannotReadError(f"{meter.source}: did not move in {IDLE_S:g} s")
             _mark(journal, "idle", reading, meter)
     except (CannotReadError, FomkitError) as reason:
-        said = f"energy: not measured, {reason}"
-        if said not in [one["said"] for one in journal.marked("said")]:
-            journal.mark("said", said=said)
+        journal.say(f"energy: not measured, {reason}")
         return lambda run: run()
     return watching(meter, journal)
 

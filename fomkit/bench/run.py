@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fomkit.bench import journal as journals
 from fomkit.bench import libraries
@@ -17,7 +18,7 @@ from fomkit.bench.journal import DESIGN, WALL_FACTOR, Clocks, Ended, Journal, Ve
 from fomkit.bench.libraries import LIBRARIES, Cells, Child, Wanted, cells_of, choose_library, distinct, key_of
 from fomkit.bench.power import start_watching
 from fomkit.bench.record import BF16_FLAGS, MATRIX_FLAGS, Subject, machine_of, read_facts
-from fomkit.bench.session import PLANS, Plan, Session
+from fomkit.bench.session import PLANS, Plan, Session, square
 from fomkit.core.machine import Machine
 from fomkit.files.child_process import child_command
 from fomkit.frontends.model_file import check_installed
@@ -29,10 +30,6 @@ from fomkit.profiles.evidence import with_fits, write_fits
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SQUARES = (512, 1024, 2048)
 """Sides of the products that show the peak; larger ones where they take little time."""
@@ -53,17 +50,11 @@ def formats_here(session: Session) -> list[tuple[str, str]]:
     return found
 
 
-def _square(side: int, dtype: str, engine: str) -> Cells:
-    size = str(side)
-    return {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", "m": size, "n": size, "k": size,
-            "trans_a": "0", "trans_b": "0"}  # fmt: skip
-
-
 def probe(session: Session, formats: list[tuple[str, str]]) -> None:
     """Time the products that show the peaks, a stream through the memory, and an op of one element."""
     session.look()
     large = (4096, 8192) if session.subject.device == "cuda" else ()
-    session.time_all([Wanted(_square(side, *pair), 1.0) for pair in formats for side in (*SQUARES, *large)])
+    session.time_all([Wanted(square(side, *pair), 1.0) for pair in formats for side in (*SQUARES, *large)])
     if not session.journal.marked("bandwidth"):
         stream = LIBRARIES[session.subject.framework].stream
         answer = session.measure_op(stream)
@@ -193,19 +184,11 @@ def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
     if plan.name == "quick":
         ops = [one for one in ops if one.cells["kind"] not in SLOW_KINDS]
     ops, missing = libraries.in_words_of(library, ops)
-    _mark_notes(session.journal, missing)
+    session.journal.say(*missing)
     ops = [one for one in ops if libraries.shape_of(one.cells) not in spec.apart]
     session.wanted = ops
     session.time_all(seeds(ops))
     session.time_best(ops)
-
-
-def _mark_notes(journal: Journal, lines: Iterable[str]) -> None:
-    """Add lines to the notes, each once, also when a run goes on."""
-    said = {one["said"] for one in journal.marked("said")}
-    for line in lines:
-        if line and line not in said:
-            journal.mark("said", said=line)
 
 
 def _journal(spec: MeasureSpec, subject: Subject) -> Journal:
@@ -300,7 +283,7 @@ def measure(
         name = spec.name or spec.output.name.removesuffix(".yaml")
         subject = Subject(name, spec.device, host, child.facts, library.name)
         journal = _journal(spec, subject)
-        _mark_notes(journal, [why, *library.notes])
+        journal.say(why, *library.notes)
         ends = begun[0] + budget_s - FIT_S[plan.name]
         session = Session(
             plan, journal, subject, child, ends, spec.seed, advance, clock=clocks.own, wall=clocks.wall,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import Cells, Child, Wanted, as_table, key_of
@@ -19,11 +20,9 @@ from fomkit.prediction.cascade import add_times
 from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from fomkit.core.machine import Machine
 
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
 OVERHEAD_S = 0.05
@@ -114,10 +113,15 @@ PLANS: Mapping[str, Plan] = {
 }
 """The plans by name; ``quick`` takes 2 minutes, ``default`` 10, where nobody else uses the machine."""
 
-REFERENCE: Cells = {
-    "kind": "gemm", "dtype": "fp32", "engine": "vector", "b": "1", "m": "512", "n": "512", "k": "512",
-    "trans_a": "0", "trans_b": "0",
-}  # fmt: skip
+
+def square(side: int, dtype: str, engine: str) -> Cells:
+    """Give the cells of a product of two squares."""
+    size = str(side)
+    return {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", "m": size, "n": size, "k": size,
+            "trans_a": "0", "trans_b": "0"}  # fmt: skip
+
+
+REFERENCE = square(512, "fp32", "vector")
 """An op that is timed again and again: what it takes must stay the same."""
 EVERY_S = 20.0
 """Time [s] between two looks at the reference, the load and throttling."""
@@ -128,6 +132,8 @@ PATIENCE = 10.0
 ROUND = 0.5
 """Predictions are made anew when the timings have grown by this share: a fit takes seconds."""
 FEWEST_A_ROUND = 8
+FLUSH_S = 0.01
+"""Time [s] that it is taken to need to make the caches cold."""
 
 
 @dataclass
@@ -137,7 +143,6 @@ class Session:
     `ends`: moment of `clock`, the one that times the ops, after which no op begins.
     `seed`: of the random order.
     `advance`: told before each op, for whoever watches.
-    `flush_s`: time [s] that it takes to make the caches cold.
     `around`: runs the timing of an op, and may watch it (`fomkit.bench.power`).
     `wall`, `gives_up`: the clock on the wall, and its moment after which no op begins however little of the budget
       is spent.
@@ -152,7 +157,6 @@ class Session:
     seed: int = 0
     advance: Callable[[str], None] = lambda _text: None
     clock: Callable[[], float] = time.monotonic
-    flush_s: float = 0.01
     around: Callable[[Callable[[], Answer]], Answer] = lambda run: run()
     wall: Callable[[], float] = time.monotonic
     gives_up: float = np.inf
@@ -188,7 +192,7 @@ class Session:
         if not self.journal.marked("host"):
             answer = self.timer.time_op({}, 60.0)
             if "reason" in answer:
-                self.journal.mark("said", said=f"launch cost: not timed, {answer['reason']}")
+                self.journal.say(f"launch cost: not timed, {answer['reason']}")
             else:
                 self.journal.mark("host", **answer)
 
@@ -253,7 +257,7 @@ class Session:
         while (waiting := self.pending(ops)) and self.left_s() > 0:
             waiting, outlook = self._fitting(waiting)
             times = np.nan_to_num(outlook.time_s, nan=1e-3)
-            costs = cost_s(times, self.plan.limit_s, self.plan.most, self.flush_s)
+            costs = cost_s(times, self.plan.limit_s, self.plan.most, FLUSH_S)
             order = best_first(gains(waiting, outlook), costs)
             known = sum("reason" not in answer for _, answer in self.journal.answers.values())
             many = max(FEWEST_A_ROUND, round(ROUND * known))

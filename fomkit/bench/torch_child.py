@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from fomkit.bench import model_steps
-from fomkit.bench.model_steps import ProfiledOps, Sample, TimedStep
+from fomkit.bench.model_steps import ProfiledOps, Sample
 from fomkit.bench.record import conditions_before
 from fomkit.frontends.drafting import Request
 from fomkit.frontends.model_file import run_file, take_workload
@@ -24,7 +24,7 @@ _LACKS_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 def _time_torch(
     path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
-) -> TimedStep:
+) -> Mapping[str, object]:
     workload = take_workload(run_file(path), request.where, check_workload)
     if threads is not None:
         torch.set_num_threads(threads)

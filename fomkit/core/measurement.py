@@ -151,6 +151,10 @@ class StepTimes:
         return found
 
 
+NO_WORK, NO_ROW = "no work", "no row"
+"""Why a time is in no row: the op needs none (views, allocation, the framework's own frames), or none is its."""
+
+
 @dataclass(frozen=True)
 class Unjoined:
     """Time that a profiler saw and no row of the op table has.
@@ -158,8 +162,7 @@ class Unjoined:
     `op`, `pass_name`: as the profiler names the op; the pass it ran in, "" where nobody tells.
     `count`: executions in a step.
     `time_s`: of all of them together [s].
-    `why`: ``no work`` for an op that needs no row (views, allocation, the framework's own frames), else what is
-      missing.
+    `why`: `NO_WORK`, or what is missing.
     """
 
     op: str

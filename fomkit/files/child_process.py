@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, ManyFomkitError
 
 _PROCESSES = Path("/proc")
 
@@ -321,6 +321,18 @@ class Answer:
         unfinished = self.path.with_suffix(".part")
         unfinished.write_text(json.dumps({"nonce": self.nonce, **result}), encoding="utf-8")
         unfinished.replace(self.path)
+
+
+def told_error(error: FomkitError) -> dict[str, object]:
+    """Put an error in plain values, as a child leaves it; `error_in` reads it."""
+    errors = error.errors if isinstance(error, ManyFomkitError) else (error,)
+    return {"errors": [[one.where, one.what] for one in errors]}
+
+
+def error_in(result: Mapping[str, Any]) -> FomkitError:
+    """Give the error that a child left."""
+    errors = [FomkitError(*one) for one in result["errors"]]
+    return errors[0] if len(errors) == 1 else ManyFomkitError(errors)
 
 
 def take_request() -> tuple[dict[str, Any], Answer]:

@@ -108,9 +108,9 @@ def _os_errors_reported(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_table(data: pd.DataFrame, path: Path, table: str, extra: tuple[str, ...] = ()) -> None:
+def write_table(data: pd.DataFrame, path: Path, table: str) -> None:
     """Write a table to a CSV file, whole or not at all."""
-    write_whole(path, format_table(data, table, extra))
+    write_whole(path, format_table(data, table))
 
 
 def packed(data: pd.DataFrame, table: str) -> bytes:

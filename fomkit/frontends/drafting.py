@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
-from fomkit.files.child_process import take_request
+from fomkit.files.child_process import take_request, told_error
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines, explain_exception
@@ -36,17 +37,29 @@ def replaced(owner: Any, **others: Any) -> Iterator[None]:
             setattr(owner, name, own)
 
 
-@contextmanager
-def watch_made(kind: Any, note: Callable[[Any, str], object]) -> Iterator[None]:
+def watched(owner: Any, **others: Callable[..., Any]) -> AbstractContextManager[None]:
+    """Let functions be other ones inside the block, each of which is handed first the one that it stands for."""
+
+    def handed(own: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(own)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return other(own, *args, **kwargs)
+
+        return called
+
+    return replaced(owner, **{name: handed(getattr(owner, name), other) for name, other in others.items()})
+
+
+def watch_made(kind: Any, note: Callable[[Any, str], object]) -> AbstractContextManager[None]:
     """Note each object of a kind that is made inside the block, with the line of the user's that makes it."""
     make, code = kind.__init__, CodeLines()
 
+    # Keras asks a constructor for its arguments' names and takes the first: `watched` would show none.
     def made(one: Any, *args: Any, **kwargs: Any) -> None:
         make(one, *args, **kwargs)
         note(one, code.of(sys._getframe(1)))
 
-    with replaced(kind, __init__=made):
-        yield
+    return replaced(kind, __init__=made)
 
 
 class Refused(NoExpression):
@@ -285,10 +298,7 @@ def run_file_request(
     request = Request(**{one.name: message.pop(one.name) for one in fields(Request) if one.name in message})
     try:
         result = profile(path, request, **message)
-    except ManyFomkitError as errors:
-        result = {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        explained = explain_exception(error, request.where, path)
-        result = {"errors": [[explained.where, explained.what]], "final": is_final(error)}
+        result = {**told_error(explain_exception(error, request.where, path)), "final": is_final(error)}
     answer.leave(result)
     os._exit(0)

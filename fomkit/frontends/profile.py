@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
+from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import STATE_TENSORS, ModelProfile, Workload
 from fomkit.files import child_process as children
-from fomkit.files.child_process import Program, run_child
+from fomkit.files.child_process import error_in, run_child
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.model_file import Framework, check_installed, framework_of_file, framework_of_model
-from fomkit.frontends.step import Draft, profile_by_routes
+from fomkit.frontends.step import Draft, Route, profile_by_routes
 
 Mode = Literal["train", "infer"]
 TIME_LIMIT_S = 300.0
@@ -89,13 +89,16 @@ def profile_file(
 
     request = {**_about(path, name), "mode": mode, "sizes": wanted}
 
-    def run(program: Program, **more: Any) -> Draft | FomkitError:
-        return _draft_or_error(run_child({**request, **more}, where, time_limit_s, memory_limit_byte, program))
+    limits = time_limit_s, memory_limit_byte
+
+    def trace(route: Route) -> Draft | FomkitError:
+        result = run_child({**request, "route": route}, where, *limits, children.MODEL_FILE)
+        return _draft_in(result) if result.get("final", True) else error_in(result)
 
     if framework == "torch":
-        profile = profile_by_routes(lambda route: run(children.MODEL_FILE, route=route), where)
+        profile = profile_by_routes(trace, where)
     else:
-        profile = _profile_or_raise(run(_KERAS_FILES[framework]))
+        profile = _draft_in(run_child(request, where, *limits, _KERAS_FILES[framework])).profile()
     return replace(profile, title=_first_sentence(path) or profile.title)
 
 
@@ -112,25 +115,15 @@ def profile_graph(path: Path, *, sizes: Mapping[str, int] | None = None) -> tupl
     wanted = _wanted_sizes(where, None, sizes)
     request = {**_about(path), "mode": "train", "nodes": True, "sizes": wanted}
     result = run_child(request, where, TIME_LIMIT_S, MEMORY_LIMIT_BYTE, children.KERAS_FILE)
-    profile = _profile_or_raise(_draft_or_error(result))
+    profile = _draft_in(result).profile()
     return profile, {name: GraphNode(**node) for name, node in result["nodes"].items()}
 
 
-def _draft_or_error(result: Mapping[str, Any]) -> Draft | FomkitError:
-    """Read a child's result; an error that no other route would mend is raised."""
-    if "draft" in result:
-        return Draft(**result["draft"])
-    errors = [FomkitError(*error) for error in result["errors"]]
-    error = errors[0] if len(errors) == 1 else ManyFomkitError(errors)
-    if result["final"]:
-        raise error
-    return error
-
-
-def _profile_or_raise(outcome: Draft | FomkitError) -> ModelProfile:
-    if isinstance(outcome, FomkitError):
-        raise outcome
-    return outcome.profile()
+def _draft_in(result: Mapping[str, Any]) -> Draft:
+    """Read a child's draft; its error is raised."""
+    if "draft" not in result:
+        raise error_in(result)
+    return Draft(**result["draft"])
 
 
 def profile_script(
@@ -159,8 +152,8 @@ def profile_script(
     request = {**_about(path, name), "arguments": list(arguments)}
     result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
     if "draft" not in result:
-        place, what = result["error"]
-        raise FomkitError(place, what + (result["printed"] if result["quotes"] else ""))
+        error = error_in(result)
+        raise FomkitError(error.where, error.what + (result["printed"] if result["quotes"] else ""))
     profile = Draft(**result["draft"]).profile()
     return replace(profile, title=_first_sentence(path) or profile.title)
 
@@ -202,7 +195,7 @@ def profile_onnx(
     request["sizes"] = _wanted_sizes(where, batch, sizes)
     request["run"] = {"train_samples": train_samples, "epochs": epochs}
     result = run_child(request, where, time_limit_s, memory_limit_byte, children.ONNX_FILE)
-    return _profile_or_raise(_draft_or_error(result))
+    return _draft_in(result).profile()
 
 
 def _first_sentence(path: Path) -> str:

@@ -11,15 +11,13 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_lines
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 Point = tuple[int, ...]
 """Values of the named sizes, in the order of their names."""
@@ -48,8 +46,6 @@ class Candidates:
     """
 
     def __init__(self, points: Sequence[Point]) -> None:
-        import numpy as np
-
         self.points = tuple(points)
         products = _monomials(len(self.points[0]))
         self._columns = {
@@ -67,8 +63,6 @@ class Candidates:
 
     def fit(self, values: Sequence[int]) -> dict[Exponents, int] | None:
         """Find the factors of the shortest sum that meets all values exactly; None where no short one does."""
-        import numpy as np
-
         given = np.array(values, float)
         for chosen, inverses, scale in self._sums:
             guesses = inverses @ given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -190,6 +190,30 @@ def order_line(
     known = {"id": number, "row": row, "role": role, "output_byte": byte, "freed_by": freed_by}
     sizes: Dimensions = {name: value for name, value in known.items() if value is not None}
     return TracedOp("", ORDER_LINE, sizes, "", pass_name, module)
+
+
+Piece = tuple[int, int | None, str]
+"""Memory that an op makes: its bytes, the id after which it is free, and its role; "" where that id tells it."""
+
+
+def lines_of_op(
+    first: int, rows: Sequence[int], pieces: Iterable[Piece], end_of_forward: int, pass_name: str
+) -> Iterator[TracedOp]:
+    """Give the lines of an executed op: one for each piece of memory, and one at least for each of its rows.
+
+    `first`: id of its first row; `rows`: their positions; `pieces`: memory that it makes, of which those without
+    bytes are none; what the forward pass makes and is free after `end_of_forward` is kept for the backward pass;
+    `pass_name`: of an op without rows.
+    """
+    place, texts = (rows[0], ()) if rows else (None, (pass_name, ""))
+    made = [piece for piece in pieces if piece[0] > 0]
+    for byte, end, role in made:
+        is_kept = end is not None and first <= end_of_forward < end
+        yield order_line(first, role or ("activation" if is_kept else "temporary"), byte, place, end, *texts)
+    if not made:
+        yield order_line(first, "", 0, place, None, *texts)
+    for number, row in enumerate(rows[1:], first + 1):
+        yield order_line(number, "", 0, row, None)
 
 
 def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: Sequence[str]) -> list[TracedOp]:

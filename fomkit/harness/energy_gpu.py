@@ -159,10 +159,10 @@ def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_ou
     return Gpu(lambda: query("power.draw"), None, limit, "nvidia-smi power.draw")
 
 
-def find_gpu(which: str | None = None) -> Gpu:
+def find_gpu() -> Gpu:
     """Find how the power of a GPU can be read."""
-    # A number or a UUID; by default the one that PyTorch calls the first.
-    chosen = which or os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+    # A number or a UUID: the one that PyTorch calls the first.
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
     try:
         import pynvml
     except ImportError:

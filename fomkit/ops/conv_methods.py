@@ -13,19 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.ops.families import products
 from fomkit.ops.families.formula import Row, Size, ceil, columns_of, floor, log2
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-    Flags = NDArray[np.bool_]
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 AXES = ("d", "h", "w")

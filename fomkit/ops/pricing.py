@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isnan
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.units import ITEM_BYTE, REAL_OF, REAL_PRODUCTS
 from fomkit.ops.check import check_table
@@ -21,10 +22,6 @@ from fomkit.ops.families.formula import DEFAULTS, UNUSUAL, Cost, Formula, Row, V
 from fomkit.ops.families.products import GATES
 from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import COSTS, TIMES, column_names
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _WHERE = "add_costs"
 

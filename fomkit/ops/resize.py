@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -20,29 +21,22 @@ if TYPE_CHECKING:
 
 
 MAX_LENGTH = 200
-_SYMBOL = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(//|[-+*()]))")
+_SYMBOL = re.compile(r"\d+|[A-Za-z_]\w*|//|[-+*()]")
 
 
 @lru_cache(maxsize=4096)
 def _split(text: str) -> tuple[str, ...] | None:
     """Give the symbols of a text; None where something else stands in it."""
-    symbols, position = [], 0
-    while text[position:].strip():
-        match = _SYMBOL.match(text, position)
-        if match is None:
-            return None
-        symbols.append(match[0].strip())
-        position = match.end()
-    return tuple(symbols)
+    return None if _SYMBOL.sub("", text).strip() else tuple(_SYMBOL.findall(text))
 
 
-def _symbols(text: str, where: str) -> list[str]:
+def _symbols(text: str, where: str) -> tuple[str, ...]:
     if len(text) > MAX_LENGTH:
         raise FomkitError(where, f"an expression of {len(text)} characters. At most {MAX_LENGTH} are read.")
     symbols = _split(text)
     if symbols is None:
         raise _no_expression(text, where)
-    return list(symbols)
+    return symbols
 
 
 def _no_expression(text: str, where: str) -> FomkitError:
@@ -59,57 +53,35 @@ def _whole_quotient(value: Any, divisor: Any) -> Any:
     return value // divisor
 
 
-_BETWEEN: Mapping[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "*": mul, "//": _whole_quotient}
+_BETWEEN: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: _whole_quotient,
+}  # fmt: skip
+_SIZE = "size_"
+"""Before each name while Python parses it: a size may be called as a word of the language is."""
 
 
-class _Parser:
-    """Recursive descent over ``sum = product (± product)*``, ``product = atom (* // atom)*``.
-
-    Raises SyntaxError where a text is none.
-    """
-
-    def __init__(self, symbols: list[str]) -> None:
-        self.symbols = symbols
-
-    def _joined(self, part: Callable[[], Term], *signs: str) -> Term:
-        found = part()
-        while self.symbols and self.symbols[0] in signs:
-            found = self._between(_BETWEEN[self.symbols.pop(0)], found, part())
-        return found
-
-    @staticmethod
-    def _between(join: Callable[[Any, Any], Any], left: Term, right: Term) -> Term:
-        return lambda sizes: join(left(sizes), right(sizes))
-
-    def sum(self) -> Term:
-        return self._joined(self.product, "+", "-")
-
-    def product(self) -> Term:
-        return self._joined(self.atom, "*", "//")
-
-    def atom(self) -> Term:
-        symbol = self.symbols.pop(0) if self.symbols else ""
-        if symbol.isdigit():
-            number = int(symbol)
+def _term_of(node: ast.expr) -> Term:
+    """Make the function of a syntax tree; nothing but what is listed here is one."""
+    match node:
+        case ast.Constant(value=int(number)):
             return lambda _: number
-        if symbol == "-":
-            return self._between(sub, lambda _: 0, self.atom())
-        if symbol == "(":
-            value = self.sum()
-            if self.symbols and self.symbols.pop(0) == ")":
-                return value
-        elif symbol.isidentifier():
-            return itemgetter(symbol)
-        raise SyntaxError
+        case ast.Name(id=name):
+            return itemgetter(name.removeprefix(_SIZE))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = _term_of(operand)
+            return lambda sizes: 0 - value(sizes)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BETWEEN:
+            join, first, second = _BETWEEN[type(op)], _term_of(left), _term_of(right)
+            return lambda sizes: join(first(sizes), second(sizes))
+    raise SyntaxError
 
 
 @lru_cache(maxsize=4096)
 def _term(symbols: tuple[str, ...]) -> Term:
-    parser = _Parser(list(symbols))
-    found = parser.sum()
-    if parser.symbols:
-        raise SyntaxError
-    return found
+    """Make the function of an expression; raises SyntaxError where its symbols make none."""
+    numbers = (str(int(one)) if one.isdigit() else one for one in symbols)  # 08 is no number of Python's
+    words = (f"{_SIZE}{one}" if one.isidentifier() else one for one in numbers)
+    return _term_of(ast.parse(" ".join(words), mode="eval").body)
 
 
 def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
@@ -122,7 +94,7 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
     4
     """
     try:
-        return _term(tuple(_symbols(text, where)))(sizes)
+        return _term(_symbols(text, where))(sizes)
     except SyntaxError:
         raise _no_expression(text, where) from None
     except ZeroDivisionError:

@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.ops.kinds import PRODUCT_KINDS, of_role
 from fomkit.ops.tables import PASSES, split_code_lines
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 
 BELOW = " > "

@@ -13,8 +13,7 @@ from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import verdict_on
-from fomkit.ops.check import check_table
-from fomkit.ops.defaults import fill_defaults
+from fomkit.ops.check import check_table, fill_defaults
 from fomkit.ops.pricing import add_costs, split_recurrent
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, LINE, TIMES, column_names

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+import pandas as pd
 from pydantic import Field
 
 from fomkit.core.errors import FomkitError
@@ -28,10 +29,6 @@ from fomkit.profiles.models import SCHEMA as MODEL
 from fomkit.profiles.records import Record, check_record, check_schema
 from fomkit.profiles.suites import MOST, ConditionsRecord, LayoutRecord, Nodes, read_job
 from fomkit.profiles.suites import SCHEMA as SUITE
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SCHEMA = "fomkit/campaign/1"
 

@@ -24,9 +24,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
@@ -44,11 +46,6 @@ from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
 from fomkit.prediction.tiles import Form, chips_of
 from fomkit.profiles.locate import file_key, is_shipped, kept, shipped_folder
 from fomkit.profiles.machines import as_loaded, fit_key, save_fits, table_key
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
 
 PROCESSES = "shared_processes.json"
 """Small tables of all machines and the processes over them; ``benchmarks/shared_processes.py`` makes it."""
@@ -88,8 +85,6 @@ OP_COLUMNS = ("surface", "weight", *(f"feature_{number}" for number in range(1, 
 
 def _read_ops(path: Path) -> list[NDArray[np.int32]]:
     """Read ``ops.csv``: of each surface in turn weights and features, as many as it has."""
-    import pandas as pd
-
     try:  # it is long, so no cell is looked at by itself
         table = pd.read_csv(io.BytesIO(read_bytes(path)), index_col=False, dtype=np.float64)
     except ValueError as error:

@@ -15,6 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import numpy as np
+import pandas as pd
+
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.files.write import write_whole
@@ -23,8 +26,6 @@ from fomkit.prediction.estimates import cached
 from fomkit.profiles.locate import is_file, is_shipped, kept_profile, locate
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fomkit.files.yaml import Document
 
 
@@ -34,8 +35,6 @@ FITS_SCHEMA = "fomkit/fits/5"
 
 def _content(cells: pd.Series, number: bool) -> bytes:
     """Give what a column holds as bytes; empty where every cell is."""
-    import numpy as np
-
     if not number:
         texts = cells.fillna("").astype("str").tolist()
         return "\x1f".join(texts).encode() if any(texts) else b""
@@ -106,8 +105,6 @@ def _with_device(machine: Machine, of: Machine) -> Machine:
     Links, messages timed over them, and power and price of a node belong to the node: they come along where the
     machine states no node of another size. What it states itself stays.
     """
-    import pandas as pd
-
     same = machine.node_devices is None or machine.node_devices == of.node_devices
     timings, fits = of.timings, of.fits
     messages = timings["kind"] == "collective"

@@ -12,15 +12,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, printable
 from fomkit.files.csv import GZIP, open_file
 from fomkit.ops.tables import LINE, SIZED, column_names
 from fomkit.readers.tables.foreign import ImportedTimings, timings_of_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -160,8 +159,6 @@ def recognised_by(installed: Installed, head: bytes, path: Path) -> bool | str:
 
 def read_by(installed: Installed, path: Path) -> ReadTable:
     """Let an adapter read a file."""
-    import pandas as pd
-
     remedy = f"Update {installed.distribution.split()[0]}, or tell its authors"
     try:
         found: Any = installed.adapter.read(path)
@@ -212,8 +209,6 @@ def choose_adapter(
 
 def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
     """Give a stranger's rows the types of the schema: numbers, expressions in named sizes, text."""
-    import pandas as pd
-
     if unknown := [str(name) for name in table.columns if name not in column_names(schema)]:
         raise FomkitError(installed.label, f"gave the column {unknown[0]!r}, which {schema} does not have.")
     if table.columns.has_duplicates or table.empty:

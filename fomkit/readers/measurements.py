@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import Measurement
@@ -22,10 +24,6 @@ from fomkit.ops.tables import column_names
 from fomkit.profiles.locate import locate, profile_names
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.records import IMPORTERS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _SPREAD = ("value", "low", "high")
 _COUNTS = ("repeats", "batch", "devices")

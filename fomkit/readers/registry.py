@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names, printable
 from fomkit.core.machine import Device, Machine
@@ -19,8 +21,7 @@ from fomkit.files.op_csv import read_numbered_table
 from fomkit.frontends.onnx.file import recognise_onnx
 from fomkit.frontends.profile import profile_onnx
 from fomkit.frontends.step_spread import sum_notes
-from fomkit.ops.check import check_table
-from fomkit.ops.defaults import fill_defaults
+from fomkit.ops.check import check_table, fill_defaults
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, TIMES
@@ -29,7 +30,7 @@ from fomkit.profiles.locate import check_profile
 from fomkit.profiles.models import load_model_facts
 from fomkit.readers.adapters import choose_adapter, ops_by_adapter, timings_by_adapter
 from fomkit.readers.measurements import TITLE as METER
-from fomkit.readers.measurements import recognise_meter
+from fomkit.readers.measurements import read_meter, recognise_meter
 from fomkit.readers.profilers.kineto import TraceRows, bare_model, batch_note, read_trace, trace_table
 from fomkit.readers.profilers.kineto_rows import trace_timings
 from fomkit.readers.profilers.kineto_stream import recognise_kineto
@@ -40,7 +41,12 @@ from fomkit.readers.profilers.xplane_file import recognise_xplane
 from fomkit.readers.records import IMPORTERS
 from fomkit.readers.tables.aiconfigurator import read_aiconfigurator, recognise_aiconfigurator
 from fomkit.readers.tables.collectives import read_nccl_tests, read_osu, recognise_nccl_tests, recognise_osu
-from fomkit.readers.tables.deepbench import read_deepbench, recognise_deepbench
+from fomkit.readers.tables.deepbench import (
+    read_deepbench,
+    read_deepbench_log,
+    recognise_deepbench,
+    recognise_deepbench_log,
+)
 from fomkit.readers.tables.foreign import (
     ImportedTimings,
     SectionCount,
@@ -49,99 +55,30 @@ from fomkit.readers.tables.foreign import (
     read_timings_table,
     recognise_timings_table,
 )
-from fomkit.readers.tables.links import read_deepbench_log, recognise_deepbench_log
 from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
 from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_vidur, recognise_vtrain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
 class Format:
-    """What tells one format from another: what it is, for people, and whether a file has it."""
+    """A foreign format: what it is, for people, whether a file has it, what reads it, and what its files become.
+
+    `read`: takes the path; of a model the named sizes of its step too, and of a machine what ``takes`` says.
+    `takes`: the name of a device, where a file has several, or what the user says of the run, ranks and nodes,
+      where the file does not say it all.
+    `product`, `also`: what it becomes, and what else it can become when asked to.
+    """
 
     title: str
     recognise: Callable[[Path], bool]
-
-
-@dataclass(frozen=True)
-class Reader(Format):
-    """A format that is read by ``read``, which takes the path and what ``takes`` says.
-
-    That is the name of a device, where a file has several, or what the user says of the run, ranks and nodes,
-    where the file does not say it all.
-    """
-
-    read: Callable[..., ImportedTimings]
+    read: Callable[..., Any]
     takes: Literal["", "device", "run"] = ""
+    product: str = "machine"
+    also: str = ""
 
-
-READERS: Mapping[str, Reader] = {
-    "deepbench": Reader("DeepBench result workbook (.xlsx)", recognise_deepbench, read_deepbench),
-    "aiconfigurator": Reader(
-        "aiconfigurator table of products, attention (latent too), experts or collectives (.csv)",
-        recognise_aiconfigurator,
-        read_aiconfigurator,
-    ),
-    "neusight": Reader("NeuSight table of kernels (.csv)", recognise_neusight, read_neusight, "device"),
-    "nccl-tests": Reader("log of nccl-tests (all_reduce_perf, …)", recognise_nccl_tests, read_nccl_tests, "run"),
-    "osu": Reader("output of OSU micro-benchmarks", recognise_osu, read_osu, "run"),
-    "deepbench-log": Reader(
-        "text of DeepBench's NCCL all-reduce", recognise_deepbench_log, read_deepbench_log, "run"
-    ),
-    "vidur": Reader("Vidur's table of a layer's pieces or of a collective (.csv)", recognise_vidur, read_vidur),
-    "vtrain": Reader("vTrain's table of all-reduces (.csv)", recognise_vtrain, read_vtrain),
-    "timings": Reader("table of timings (.csv: kind, time_s, …)", recognise_timings_table, read_timings_table),
-}
-
-
-class AmbiguousFormatError(FomkitError):
-    """A file that fits more than one format."""
-
-
-def choose_format(path: Path, file_format: str | None, formats: Mapping[str, Format]) -> str:
-    """Take the format that was named, else the only one that a file's content fits."""
-    if path.is_file() and not path.stat().st_size:
-        raise FomkitError(str(path), "is empty. Copy it, or write it, again.")
-    if file_format is not None:
-        if file_format not in formats:
-            nearest = nearest_names(file_format, formats)
-            raise FomkitError(str(path), f"{file_format!r} is no known format. {nearest}")
-        return file_format
-    found = [name for name, one in formats.items() if one.recognise(path)]
-    if len(found) != 1:
-        what = f"fits more than one format: {', '.join(found)}" if found else "is of no known format"
-        listed = "; ".join(f"{name}: {one.title}" for name, one in formats.items())
-        kind = AmbiguousFormatError if found else FomkitError
-        raise kind(str(path), f"{what}. The formats are: {listed}. Name one with --format, or check the file.")
-    return found[0]
-
-
-def read_timings(
-    path: Path,
-    file_format: str | None = None,
-    readers: Mapping[str, Reader] = READERS,
-    *,
-    device: str | None = None,
-    sizes: Mapping[str, int] | None = None,
-) -> ImportedTimings:
-    """Read measured timings from a file of any known format.
-
-    `file_format`: a key of ``readers``; without it the file's content decides; `device`: the device to read from a
-    file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of a network is of.
-    """
-    name = choose_format(path, file_format, readers)
-    reader = readers[name]
-    if sizes:
-        if reader.takes != "run":
-            raise FomkitError("--set", "these sizes say something of a model, not of a machine. Leave them out.")
-        return reader.read(path, sizes)
-    if device is None:
-        return reader.read(path)
-    if reader.takes != "device":
-        raise FomkitError(f"--device {device}", f"a file of the format {name!r} is of one device. Leave it out.")
-    return reader.read(path, device)
+    def makes(self, product: str | None) -> bool:
+        """Tell whether it can become a product; ``None`` stands for any."""
+        return product in (None, self.product, self.also)
 
 
 def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = None) -> Machine:
@@ -228,22 +165,24 @@ def timings_of_trace(path: Path) -> ImportedTimings:
 
 
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))
-TRACES = ("kineto", "xplane", "nsys")
-LARGE = (*TRACES, "onnx")
-"""Formats whose files may be larger than any table."""
-PRODUCTS = ("machine", "model", "measurements")
 
 
-@dataclass(frozen=True)
-class ImportFormat(Format):
-    """A format that can be imported, what it becomes, and what else it can become when asked to."""
+def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Take an op table for a model of which nothing else is known, checked at the given sizes."""
+    made = [name for name in table.columns if name in MADE]
+    ops, messages = fill_defaults(table.drop(columns=made), str(path))
+    if made:
+        messages = (*messages, f"{', '.join(made)}: left out; an estimate makes them anew.")
+    if missing := sorted(sizes_used(ops) - set(sizes)):
+        need, example = ", ".join(missing), " ".join(f"--set {name}=64" for name in missing)
+        raise FomkitError(str(path), f"its dimensions use {need}. Say how large, for example {example}.")
+    check_table(resize_ops(ops, sizes, str(path)), "OPS", str(path))
+    return bare_model(path, ops.reset_index(drop=True), sizes, framework="none"), messages
 
-    product: str
-    also: str = ""
 
-    def makes(self, product: str | None) -> bool:
-        """Tell whether it can become a product; ``None`` stands for any."""
-        return product in (None, self.product, self.also)
+def model_of_ops(path: Path, sizes: Mapping[str, int], **_: Any) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of a table of ops; what may be said of other formats says nothing of it."""
+    return _of_table(read_numbered_table(path, "TIMED"), path, sizes)
 
 
 def recognise_ops_table(path: Path) -> bool:
@@ -252,28 +191,94 @@ def recognise_ops_table(path: Path) -> bool:
     return "kind" in header and ("count" in header or not any(name.startswith("time") for name in header))
 
 
-FORMATS: Mapping[str, ImportFormat] = {
-    **{name: ImportFormat(reader.title, reader.recognise, "machine") for name, reader in READERS.items()},
-    "ops": ImportFormat("table of ops (.csv: kind, dtype, count, …)", recognise_ops_table, "model"),
-    "kineto": ImportFormat(
-        "trace of PyTorch's profiler (.json, .json.gz)", recognise_kineto, "model", also="machine"
-    ),
-    "xplane": ImportFormat("trace of TensorFlow's profiler (.xplane.pb)", recognise_xplane, "model"),
-    "nsys": ImportFormat("export of Nsight Systems (nsys export --type sqlite)", recognise_nsys, "model"),
-    "tfprof": ImportFormat("text that tfprof prints, its view of ops with shapes", recognise_tfprof, "model"),
-    "onnx": ImportFormat("ONNX model (.onnx)", recognise_onnx, "model"),
-    **{name: ImportFormat(one.title, one.recognise, "measurements") for name, one in IMPORTERS.items()},
-    "meter": ImportFormat(METER, recognise_meter, "measurements"),
-}
+TRACES = ("kineto", "xplane", "nsys")
+LARGE = (*TRACES, "onnx")
+"""Formats whose files may be larger than any table."""
+PRODUCTS = ("machine", "model", "measurements")
 
-READ_MODEL: Mapping[str, Callable[..., tuple[ModelProfile, tuple[str, ...]]]] = {
-    "kineto": model_of_trace,
-    "xplane": model_of_planes,
-    "nsys": partial(model_of_trace, read=read_nsys),
-    "tfprof": model_of_tfprof,
-    "onnx": model_of_onnx,
+
+_MODEL = partial(Format, product="model")
+FORMATS: Mapping[str, Format] = {
+    "deepbench": Format("DeepBench result workbook (.xlsx)", recognise_deepbench, read_deepbench),
+    "aiconfigurator": Format(
+        "aiconfigurator table of products, attention (latent too), experts or collectives (.csv)",
+        recognise_aiconfigurator,
+        read_aiconfigurator,
+    ),
+    "neusight": Format("NeuSight table of kernels (.csv)", recognise_neusight, read_neusight, "device"),
+    "nccl-tests": Format("log of nccl-tests (all_reduce_perf, …)", recognise_nccl_tests, read_nccl_tests, "run"),
+    "osu": Format("output of OSU micro-benchmarks", recognise_osu, read_osu, "run"),
+    "deepbench-log": Format(
+        "text of DeepBench's NCCL all-reduce", recognise_deepbench_log, read_deepbench_log, "run"
+    ),
+    "vidur": Format("Vidur's table of a layer's pieces or of a collective (.csv)", recognise_vidur, read_vidur),
+    "vtrain": Format("vTrain's table of all-reduces (.csv)", recognise_vtrain, read_vtrain),
+    "timings": Format("table of timings (.csv: kind, time_s, …)", recognise_timings_table, read_timings_table),
+    "ops": _MODEL("table of ops (.csv: kind, dtype, count, …)", recognise_ops_table, model_of_ops),
+    "kineto": _MODEL(
+        "trace of PyTorch's profiler (.json, .json.gz)", recognise_kineto, model_of_trace, also="machine"
+    ),
+    "xplane": _MODEL("trace of TensorFlow's profiler (.xplane.pb)", recognise_xplane, model_of_planes),
+    "nsys": _MODEL(
+        "export of Nsight Systems (nsys export --type sqlite)",
+        recognise_nsys,
+        partial(model_of_trace, read=read_nsys),
+    ),
+    "tfprof": _MODEL("text that tfprof prints, its view of ops with shapes", recognise_tfprof, model_of_tfprof),
+    "onnx": _MODEL("ONNX model (.onnx)", recognise_onnx, model_of_onnx),
+    **{
+        name: Format(one.title, one.recognise, one.read, product="measurements") for name, one in IMPORTERS.items()
+    },
+    "meter": Format(METER, recognise_meter, read_meter, product="measurements"),
 }
-"""Readers of what is no table of ops."""
+READERS = {name: one for name, one in FORMATS.items() if one.product == "machine"}
+"""Those that are read as timings."""
+
+
+class AmbiguousFormatError(FomkitError):
+    """A file that fits more than one format."""
+
+
+def choose_format(path: Path, file_format: str | None, formats: Mapping[str, Format]) -> str:
+    """Take the format that was named, else the only one that a file's content fits."""
+    if path.is_file() and not path.stat().st_size:
+        raise FomkitError(str(path), "is empty. Copy it, or write it, again.")
+    if file_format is not None:
+        if file_format not in formats:
+            nearest = nearest_names(file_format, formats)
+            raise FomkitError(str(path), f"{file_format!r} is no known format. {nearest}")
+        return file_format
+    found = [name for name, one in formats.items() if one.recognise(path)]
+    if len(found) != 1:
+        what = f"fits more than one format: {', '.join(found)}" if found else "is of no known format"
+        listed = "; ".join(f"{name}: {one.title}" for name, one in formats.items())
+        kind = AmbiguousFormatError if found else FomkitError
+        raise kind(str(path), f"{what}. The formats are: {listed}. Name one with --format, or check the file.")
+    return found[0]
+
+
+def read_timings(
+    path: Path,
+    file_format: str | None = None,
+    readers: Mapping[str, Format] = READERS,
+    *,
+    device: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> ImportedTimings:
+    """Read measured timings from a file of any known format.
+
+    `file_format`: a key of ``readers``; without it the file's content decides; `device`: the device to read from a
+    file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of a network is of.
+    """
+    name = choose_format(path, file_format, readers)
+    reader = readers[name]
+    if sizes and reader.takes != "run":
+        raise FomkitError("--set", "these sizes say something of a model, not of a machine. Leave them out.")
+    if device is not None and not sizes and reader.takes != "device":
+        raise FomkitError(f"--device {device}", f"a file of the format {name!r} is of one device. Leave it out.")
+    given = (sizes,) if sizes else () if device is None else (device,)
+    imported: ImportedTimings = reader.read(path, *given)
+    return imported
 
 
 def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
@@ -306,19 +311,6 @@ def _own_format(path: Path, product: str | None, file_format: str | None) -> str
     return choose_format(path, None, large or fitting)
 
 
-def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Take an op table for a model of which nothing else is known, checked at the given sizes."""
-    made = [name for name in table.columns if name in MADE]
-    ops, messages = fill_defaults(table.drop(columns=made), str(path))
-    if made:
-        messages = (*messages, f"{', '.join(made)}: left out; an estimate makes them anew.")
-    if missing := sorted(sizes_used(ops) - set(sizes)):
-        need, example = ", ".join(missing), " ".join(f"--set {name}=64" for name in missing)
-        raise FomkitError(str(path), f"its dimensions use {need}. Say how large, for example {example}.")
-    check_table(resize_ops(ops, sizes, str(path)), "OPS", str(path))
-    return bare_model(path, ops.reset_index(drop=True), sizes, framework="none"), messages
-
-
 _OF_OPS = ("ops", "parts", "order", "layers", "sizes", "unsupported")
 _STATED_FIRST = ("parameters_total", "parameters_trainable", "traced_with", "optimizer")
 _OF_BOTH = ("missing", "derived")
@@ -341,10 +333,9 @@ def _read_bare(
         raise FomkitError(
             f"--graph {more['graph']}", "is for traces of TensorFlow's profiler; this is none. Leave it out."
         )
-    if file_format in READ_MODEL:
-        return READ_MODEL[file_format](path, sizes, **more)
     if file_format in FORMATS:
-        return _of_table(read_numbered_table(path, "TIMED"), path, sizes)
+        made: tuple[ModelProfile, tuple[str, ...]] = FORMATS[file_format].read(path, sizes, **more)
+        return made
     table, messages = ops_by_adapter(path, file_format, FORMATS)
     bare, filled = _of_table(table, path, sizes)
     return bare, (*messages, *filled)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.xlsx import Sheet
-from fomkit.readers.registry import READERS, Reader, read_timings
+from fomkit.readers.registry import READERS, read_timings
+from fomkit.readers.registry import Format as Reader
 from fomkit.readers.tables.deepbench import SectionRows, read_deepbench
 from fomkit.readers.tables.deepbench_sections import PRECISIONS, SECTIONS
 from fomkit.readers.tables.deepbench_sheet import find_layout, split_blocks

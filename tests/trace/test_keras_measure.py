@@ -118,3 +118,12 @@ def test_what_graph_is_not_for_is_refused(file: Path, tmp_path: Path) -> None:
         import_model(path, file_format="xplane", graph=torch_file)
     with pytest.raises(FomkitError, match="is for traces of TensorFlow's profiler"):
         import_model(path, file_format="ops", graph=file)
+
+
+def test_a_mistake_is_no_lack_of_memory_whatever_its_file_is_called(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
+    path = tmp_path / "bloom.py"
+    path.write_text("import keras\nmodel = keras.Sequential([keras.layers.Dense(3)])\nbatch_size = 4\n")
+    with pytest.raises(FomkitError, match="'inputs' is missing") as told:
+        model_steps.time_file(path, mode="infer", sizes={}, ops=False)
+    assert "memory" not in str(told.value)

@@ -22,7 +22,13 @@ from torch.nn.functional import cross_entropy  # noqa: E402
 
 import fomkit  # noqa: E402
 from fomkit.bench import model_steps, torch_child  # noqa: E402
-from fomkit.bench.measured_run import measure_profile, measurement_of, run_content, with_times  # noqa: E402
+from fomkit.bench.measured_run import (  # noqa: E402
+    join_times,
+    measure_profile,
+    measurement_of,
+    run_content,
+    with_times,
+)
 from fomkit.bench.model_steps import (  # noqa: E402
     NO_ENERGY,
     Timed,
@@ -34,7 +40,7 @@ from fomkit.bench.model_steps import (  # noqa: E402
 )
 from fomkit.bench.torch_child import profiled_steps  # noqa: E402
 from fomkit.core.errors import FomkitError  # noqa: E402
-from fomkit.core.measurement import MeasuredOps, Repeated, StepTimes  # noqa: E402
+from fomkit.core.measurement import NO_ROW, NO_WORK, MeasuredOps, Repeated, StepTimes  # noqa: E402
 from fomkit.core.model import ModelProfile, Workload  # noqa: E402
 from fomkit.frontends.drafting import Request  # noqa: E402
 from fomkit.frontends.model_file import run_file, take_workload  # noqa: E402
@@ -50,7 +56,6 @@ from fomkit.output.estimates import measured_lines  # noqa: E402
 from fomkit.output.models import format_model_view  # noqa: E402
 from fomkit.plan.options import Options  # noqa: E402
 from fomkit.profiles.models import load_model, save_model  # noqa: E402
-from fomkit.readers.profilers.joined_times import NO_ROW, NO_WORK, join_times  # noqa: E402
 from fomkit.readers.profilers.kineto import time_spent  # noqa: E402
 from fomkit.verbs.model_view import View, show_model  # noqa: E402
 

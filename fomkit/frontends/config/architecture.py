@@ -90,13 +90,12 @@ class Experts:
     each: FeedForward
     shared: FeedForward | None = None
     router_bias: int = 0
-    shared_gate: bool = False
 
     def parameters(self, hidden: int, count: int | None = None) -> int:
         """Count what it learns; with ``count`` what so many of its experts do."""
         of_experts = (self.count if count is None else count) * self.each.parameters(hidden)
         shared = self.shared.parameters(hidden) if self.shared else 0
-        return of_experts + shared + hidden * self.count + self.router_bias + hidden * self.shared_gate
+        return of_experts + shared + hidden * self.count + self.router_bias
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
@@ -18,9 +20,6 @@ from fomkit.frontends.fusion import NOTES as NOTES_OF
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.precision import FORMATS, linear_layers, restate_ops, stored_byte
 from fomkit.ops.resize import resize_ops
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MILLION = 1_000_000
 """Tokens of a run of decoding, the unit of work that is counted."""

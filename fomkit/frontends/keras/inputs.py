@@ -195,11 +195,10 @@ class Handed:
 
 
 @contextmanager
-def watch_update(optimizer: Any, *, run: bool) -> Iterator[Handed]:
+def watch_update(optimizer: Any, seen: Handed, *, run: bool) -> Iterator[None]:
     """Note what the optimizer is handed inside the block; its own ops are traced only where ``run`` says so."""
-    seen = Handed()
     if optimizer is None:
-        yield seen
+        yield
         return
     apply = optimizer.apply
 
@@ -214,6 +213,6 @@ def watch_update(optimizer: Any, *, run: bool) -> Iterator[Handed]:
 
     optimizer.apply = watched
     try:
-        yield seen
+        yield
     finally:
         del optimizer.apply

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from fomkit.core.units import item_byte
-from fomkit.frontends.drafting import replaced, watch_made
+from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.keras.calls import Graph, Place, Ran, ShapeUnknown, as_array, dtype_name
 from fomkit.frontends.layers import LayerLog, RowOwner, Scope, Weight
 from fomkit.frontends.lowering.calls import FORWARD, Array, Call, TracedOp
@@ -128,23 +128,31 @@ OpWatch = AbstractContextManager[Callable[[Any], None]]
 """A context whose value is called with the result of what runs in it."""
 
 
-@contextmanager
-def watch_calls(around: Callable[[Any, Any, Any], OpWatch]) -> Iterator[None]:
+def watch_calls(around: Callable[[Any, Any, Any], OpWatch]) -> AbstractContextManager[None]:
     """Run every call of a layer inside a context of one's own, inside the block."""
-    call = keras.Layer.__call__
 
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with around(self, args, kwargs) as gave:
-            output = call(self, *args, **kwargs)
+    def called(call: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
+        with around(layer, args, kwargs) as gave:
+            output = call(layer, *args, **kwargs)
             gave(output)
             return output
 
-    with replaced(keras.Layer, __call__=called):
-        yield
+    return watched(keras.Layer, __call__=called)
 
 
 BACKWARD_SCOPE = "gradient_tape/"
 """What TensorFlow writes before the names of gradients; the name of the op they are of follows."""
+
+
+def scopes_around(name: str, mark: str = "/") -> Iterator[str]:
+    """Give a name and those of the scopes that it lies in, from the inside out.
+
+    >>> list(scopes_around("model/dense/MatMul"))
+    ['model/dense/MatMul', 'model/dense', 'model']
+    """
+    while name:
+        yield name
+        name = name.rpartition(mark)[0]
 
 
 @dataclass(frozen=True)
@@ -180,10 +188,8 @@ class Scopes:
 
     def find(self, name: str) -> Scope | None:
         """Find the innermost scope that the name of an op lies in."""
-        name = name.removeprefix(BACKWARD_SCOPE)
-        while name and name not in self.known:
-            name = name.rpartition("/")[0]
-        return self.known.get(name) if name else None
+        around = scopes_around(name.removeprefix(BACKWARD_SCOPE))
+        return next((self.known[one] for one in around if one in self.known), None)
 
     def note(self, layer: Any, path: str, values: Any, *, is_end: bool) -> None:
         """Note that a call of a layer begins or ends, and where in the graph."""
@@ -215,14 +221,12 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
     import tensorflow as tf
     from keras.src.backend.tensorflow import core
 
-    enter: Any = core.name_scope.__enter__
-
-    def entered(self: Any) -> Any:
-        result = enter(self)
-        if self._pop_on_exit and not tf.executing_eagerly():
-            if isinstance(self.caller, keras.optimizers.Optimizer):
+    def entered(enter: Any, scope: Any) -> Any:
+        result = enter(scope)
+        if scope._pop_on_exit and not tf.executing_eagerly():
+            if isinstance(scope.caller, keras.optimizers.Optimizer):
                 scopes.add(Scope("", is_update=True))
-            elif isinstance(self.caller, keras.Layer):
+            elif isinstance(scope.caller, keras.Layer):
                 # The layer's own call has begun already, and knows whether it is a row.
                 scopes.add(scopes.running[-1])
         return result
@@ -239,7 +243,7 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
         finally:
             scopes.running.pop()
 
-    with replaced(core.name_scope, __enter__=entered), watch_calls(around):
+    with watched(core.name_scope, __enter__=entered), watch_calls(around):
         yield
 
 
@@ -327,15 +331,11 @@ class GraphLines:
             # A gradient may be named after the scope only: …/dense/ReluGrad for …/dense/Relu.
             self._of_names.setdefault((graph, name.rpartition("/")[0]), line)
         else:
-            line = self._of_forward(graph, name.removeprefix(BACKWARD_SCOPE)) or self._of_layer(scope.path)
+            around = scopes_around(name.removeprefix(BACKWARD_SCOPE))
+            line = next((self._of_names[graph, one] for one in around if (graph, one) in self._of_names), "")
+            line = line or self._of_layer(scope.path)
         return {line: ran.count} if line else {}
 
-    def _of_forward(self, graph: int, name: str) -> str:
-        while name and (graph, name) not in self._of_names:
-            name = name.rpartition("/")[0]
-        return self._of_names.get((graph, name), "")
-
     def _of_layer(self, path: str) -> str:
-        while path and not self._made.get(path):
-            path = path.rpartition(".")[0]
-        return self._made.get(path, "") if path else ""  # the model itself has the loss in it too
+        # Not of the model itself, which has the loss in it too.
+        return next((line for one in scopes_around(path, ".") if (line := self._made.get(one, ""))), "")

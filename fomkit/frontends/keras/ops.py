@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
@@ -14,11 +14,11 @@ import keras
 from keras.src.backend import nn as functions
 from keras.src.layers.attention.grouped_query_attention import GroupedQueryAttention
 
-from fomkit.frontends.drafting import replaced
+from fomkit.frontends.drafting import watched
 from fomkit.frontends.keras import calls as graphs
 from fomkit.frontends.keras.calls import CALLS, LOOPS, Graph, Operation, Place, Ran, Tensor, dtype_name
-from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes
-from fomkit.frontends.layers import RowOwner, Scope
+from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, Scopes, scopes_around
+from fomkit.frontends.layers import RowOwner
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, WEIGHT_GRADIENT, Call, TracedOp
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
@@ -31,12 +31,9 @@ def forward_type(op: Operation, graph: Graph) -> str:
     """Give the type of the op that a gradient is of, by its name; "" where the name does not say."""
     if not op.name.startswith(BACKWARD_SCOPE):
         return ""
-    name = op.name.removeprefix(BACKWARD_SCOPE).rpartition("/")[0]
-    while name:
-        try:
+    for name in scopes_around(op.name.removeprefix(BACKWARD_SCOPE).rpartition("/")[0]):
+        with suppress(KeyError, ValueError):
             return str(graph.get_operation_by_name(name).type)
-        except (KeyError, ValueError):
-            name = name.rpartition("/")[0]
     return ""
 
 
@@ -115,25 +112,22 @@ def attention_row(path: str, query: Any, key: Any, value: Any, causal: bool) -> 
 def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]:
     """Run attention inside contexts of one's own: in Keras's layers, and where a model calls the function."""
 
-    def watched(given: Any, first: int) -> Any:
-        def attend(*args: Any, **kwargs: Any) -> Any:
-            named = dict(zip(("query", "key", "value"), args[first:], strict=False)) | kwargs
-            query, key, value = (named[name] for name in ("query", "key", "value"))
-            if len(query.shape) != 4:
-                return given(*args, **kwargs)
-            causal = bool(kwargs.get("is_causal") or kwargs.get("use_causal_mask"))
-            with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as gave:
-                output = given(*args, **kwargs)
-                gave(output)
-                return output
+    def attend(given: Any, *args: Any, **kwargs: Any) -> Any:
+        factors = args[1:] if args and isinstance(args[0], keras.Layer) else args
+        named = dict(zip(("query", "key", "value"), factors, strict=False)) | kwargs
+        query, key, value = (named[name] for name in ("query", "key", "value"))
+        if len(query.shape) != 4:
+            return given(*args, **kwargs)
+        causal = bool(kwargs.get("is_causal") or kwargs.get("use_causal_mask"))
+        with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as gave:
+            output = given(*args, **kwargs)
+            gave(output)
+            return output
 
-        return attend
-
-    many, grouped = keras.layers.MultiHeadAttention, GroupedQueryAttention
     with (
-        replaced(functions, dot_product_attention=watched(functions.dot_product_attention, 0)),
-        replaced(many, _compute_attention=watched(many._compute_attention, 1)),
-        replaced(grouped, _compute_attention=watched(grouped._compute_attention, 1)),
+        watched(functions, dot_product_attention=attend),
+        watched(keras.layers.MultiHeadAttention, _compute_attention=attend),
+        watched(GroupedQueryAttention, _compute_attention=attend),
     ):
         yield
 
@@ -172,11 +166,6 @@ class Walked:
 def _names_around(ran: Ran) -> list[str]:
     """Give the names that place an op: its own, then those of the loops and calls around it."""
     return [ran.op.name, *(caller.name for caller in ran.place.callers)]
-
-
-def _scope(ran: Ran, scopes: Scopes) -> Scope:
-    found = (scopes.find(name) for name in _names_around(ran))
-    return next((scope for scope in found if scope is not None), scopes.running[0])
 
 
 def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
@@ -218,7 +207,8 @@ def trace_ops(
     owners, lines = list[RowOwner](), GraphLines(scopes.paths)
     for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
         call = _call_with_work(one, pass_name, folded, graph, found)
-        scope = _scope(one, scopes)
+        around = filter(None, map(scopes.find, _names_around(one)))
+        scope = next(around, scopes.running[0])
         placed = Placed(one, pass_name, [], None if pass_name == UPDATE else scope.owner)
         found.placed.append(placed)
         if call is None:

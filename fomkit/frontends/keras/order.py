@@ -7,7 +7,7 @@ updated as soon as its gradient is there. Which of several ops runs next is its 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import prod
@@ -35,7 +35,7 @@ from fomkit.frontends.keras.ops import Placed, product_group, tensors_of
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, TracedOp, split_gradients
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
-from fomkit.frontends.step import order_line
+from fomkit.frontends.step import Piece, lines_of_op, order_line
 
 COPIES: Mapping[str, int] = {
     "sgd": 1, **dict.fromkeys(("momentum", "adam", "adagrad"), 2),
@@ -146,7 +146,7 @@ def _settle(executed: Sequence[_Executed], memory: _Memory, results: Container[M
             memory.read_by[memory.home[made]] = end
 
 
-def _pieces(one: _Executed, memory: _Memory, copies: Mapping[Made, int]) -> Iterator[tuple[int, int, str]]:
+def _pieces(one: _Executed, memory: _Memory, copies: Mapping[Made, int]) -> Iterator[Piece]:
     """Give bytes, last id and role, if it is a gradient, of each piece of memory that an executed op makes."""
     lists = [at for at, tensor in enumerate(one.op.outputs) if tensor.dtype.name == "variant"]
     yield one.kept_byte, max((memory.read_by[one.op, at] for at in lists), default=one.last), ""
@@ -157,20 +157,6 @@ def _pieces(one: _Executed, memory: _Memory, copies: Mapping[Made, int]) -> Iter
             continue
         yield byte, one.last if copies[made] else memory.read_by[made], "gradient"
         yield (copies[made] - 1) * byte, one.last, "temporary"
-
-
-def _lines_of(one: _Executed, pieces: Iterable[tuple[int, int, str]], end_of_forward: int) -> Iterator[TracedOp]:
-    """Give the lines of one executed op: one for each piece of memory, and one at least for each of its rows."""
-    rows: list[int | None] = [*one.rows] or [None]
-    texts = () if one.rows else (one.pass_name, "")
-    made = [piece for piece in pieces if piece[0] > 0]
-    for byte, end, role in made:
-        kept = "activation" if one.last <= end_of_forward < end else "temporary"
-        yield order_line(one.first, role or kept, byte, rows[0], end, *texts)
-    if not made:
-        yield order_line(one.first, "", 0, rows[0], None, *texts)
-    for number, row in enumerate(rows[1:], one.first + 1):
-        yield order_line(number, "", 0, row, None)
 
 
 def _standing(model: Any, graph: Graph, rule: str, updated: Sequence[Any]) -> Iterator[TracedOp]:
@@ -214,7 +200,8 @@ def order_of_graph(
         lines = list(_standing(model, graph, rule, updated))
         first_after = next((one.first for one in executed if one.pass_name == BACKWARD), 1)
         for one in executed:
-            lines += _lines_of(one, _pieces(one, memory, copies), first_after - 1)
+            pieces = _pieces(one, memory, copies)
+            lines += lines_of_op(one.first, one.rows, pieces, first_after - 1, one.pass_name)
     except ShapeUnknown:
         return []
     updates = [at for at, op in enumerate(ops) if rule and op.pass_name == UPDATE]

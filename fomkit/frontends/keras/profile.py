@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
@@ -21,7 +21,7 @@ import keras
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
-from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, replaced, run_file_request
+from fomkit.frontends.drafting import Request, SizedStep, Traced, make_draft, run_file_request, watched
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
 from fomkit.frontends.keras.inputs import Handed, Prepared, Values, inputs_and_sizes, split_values, watch_update
 from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_made_layers, watch_scopes
@@ -145,17 +145,6 @@ def _function(prepared: Prepared, seen: Handed) -> Callable[[Values], Any]:
     return _own_step(prepared, seen)
 
 
-def _seen_anew(step: Callable[[Values], Any], seen: Handed) -> Callable[[Values], Any]:
-    """Forget what earlier traces saw: one that makes variables is traced twice, and the last graph counts."""
-
-    def traced(data: Values) -> Any:
-        seen.gradients.clear()
-        seen.variables.clear()
-        return step(data)
-
-    return traced
-
-
 @dataclass(frozen=True)
 class WholeStep:
     """A step as a function of its data, what its ops came to, what the optimizer was handed, and its layers."""
@@ -177,13 +166,21 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
     """Trace one step to a graph and walk it, with the optimizer's own ops in it unless told otherwise."""
     import tensorflow as tf
 
-    scopes = Scopes(layer_paths(prepared.model))
+    scopes, seen = Scopes(layer_paths(prepared.model)), Handed()
+    step = _function(prepared, seen)
+
+    def run(data: Values) -> Any:
+        # One that makes variables is traced twice, and the last graph counts.
+        seen.gradients.clear()
+        seen.variables.clear()
+        return step(data)
+
     with (
-        watch_update(prepared.optimizer, run=update) as seen,
+        watch_update(prepared.optimizer, seen, run=update),
         watch_scopes(scopes, row_of_layer),
         watch_attention(scopes.row),
     ):
-        traced = tf.function(_seen_anew(_function(prepared, seen), seen), jit_compile=False, autograph=False)
+        traced = tf.function(run, jit_compile=False, autograph=False)
         function = traced.get_concrete_function(specs_of(prepared, sizes))
     graph = function.graph
     ran = list(walk(Place(graph), range(len(graph.outputs)), also=tensors_of(seen.gradients)))
@@ -390,21 +387,16 @@ LARGE_NUMEL = 100_000
 """Weights of this many elements or more get memory that is never written to, which takes none."""
 
 
-@contextmanager
-def weights_without_data() -> Iterator[None]:
+def weights_without_data() -> AbstractContextManager[None]:
     """Leave large weights unwritten inside the block, so that they take no memory and no time."""
     import tensorflow as tf
     from keras.src.backend.tensorflow import core
 
-    kind: Any = core.Variable
-    before = kind._initialize_with_initializer
+    def initialize(before: Any, weight: Any, initializer: Any) -> None:
+        dtype = tf.as_dtype(weight._dtype)
+        if dtype.is_floating and prod(weight._shape) >= LARGE_NUMEL:
+            weight._initialize(lambda: tf.raw_ops.Empty(shape=weight._shape, dtype=dtype, init=False))
+        else:
+            before(weight, initializer)
 
-    def initialize(self: Any, initializer: Any) -> None:
-        dtype = tf.as_dtype(self._dtype)
-        if not dtype.is_floating or prod(self._shape) < LARGE_NUMEL:
-            before(self, initializer)
-            return
-        self._initialize(lambda: tf.raw_ops.Empty(shape=self._shape, dtype=dtype, init=False))
-
-    with replaced(kind, _initialize_with_initializer=initialize):
-        yield
+    return watched(core.Variable, _initialize_with_initializer=initialize)

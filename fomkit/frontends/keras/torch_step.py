@@ -10,7 +10,7 @@ import keras
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fomkit.frontends.keras.inputs import Prepared, Values, split_values, watch_update
+from fomkit.frontends.keras.inputs import Handed, Prepared, Values, split_values, watch_update
 from fomkit.frontends.keras.layers import LayerCalls, layer_paths, owners_of, placed_layers, watch_calls
 from fomkit.frontends.keras.ops import MakeRow, row_of_layer, watch_attention
 from fomkit.frontends.keras.profile import rule_of, update_of
@@ -108,7 +108,7 @@ class _Watched:
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes; no weight changes."""
-    model, optimizer = prepared.model, prepared.optimizer
+    model, optimizer, seen = prepared.model, prepared.optimizer, Handed()
     trainable = [variable.value for variable in model.trainable_variables]
     recorder = Recorder(trainable, on_meta=False)
     watched = _Watched(recorder, prepared)
@@ -122,7 +122,7 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         specs = prepared.inputs(sizes)
         data = keras.tree.map_structure(lambda one: torch.zeros(one.shape, dtype=dtype_of(one.dtype)), specs)
         recorder.order.hold(data, "input")
-        seen = stack.enter_context(watch_update(optimizer, run=False))
+        stack.enter_context(watch_update(optimizer, seen, run=False))
         stack.enter_context(watch_calls(watched.layer))
         stack.enter_context(watch_attention(watched.attention))
         stack.enter_context(watch_backward(watched.backward, nullcontext))

@@ -146,13 +146,11 @@ def grouped(call: Call) -> list[Work]:
 
 
 def _as_column(vector: Array) -> Array:
-    (length,), (step,) = vector.shape, vector.stride
-    return Array((length, 1), (step, 1), vector.dtype, vector.item_byte, vector.storage, vector.offset)
+    return replace(vector, shape=(*vector.shape, 1), stride=(*vector.stride, 1))
 
 
 def _as_row(vector: Array) -> Array:
-    (length,), (step,) = vector.shape, vector.stride
-    return Array((1, length), (length, step), vector.dtype, vector.item_byte, vector.storage, vector.offset)
+    return replace(vector, shape=(1, *vector.shape), stride=(*vector.shape, *vector.stride))
 
 
 def matrix_vector_of(left: str) -> Rule:

@@ -82,7 +82,11 @@ class Backward:
         like = self.input(at)
         if gradient.numel == like.numel:
             self.found[at] = reshaped(gradient, like.shape)
-            return
+        else:
+            self.sum_up(at, gradient)
+
+    def sum_up(self, at: int, gradient: Array) -> None:
+        """Note the sum of a gradient that is an input's."""
         made = self.make(at)
         row = gradient.numel // max(made.numel, 1)
         self.run("reduction", traffic(gradient.numel, [gradient], [made], row=row), [gradient], [made])
@@ -174,9 +178,7 @@ def _convolution(back: Backward) -> None:
         if at in back.wanted:
             back.run("conv", dict(work.dimensions), [given, back.input(1 - at)], [back.make(at)], name)
     if 2 in back.wanted:
-        made = back.make(2)
-        row = given.numel // max(made.numel, 1)
-        back.run("reduction", traffic(given.numel, [given], [made], row=row), [given], [made])
+        back.sum_up(2, given)
 
 
 def _row_back(back: Backward) -> None:

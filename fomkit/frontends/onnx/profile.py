@@ -29,7 +29,7 @@ from fomkit.frontends.lowering.onnx_gradients import WITHOUT_GRADIENT, Derived, 
 from fomkit.frontends.onnx.file import RULE, Weights, find_weights, in_running_order, read_graph, read_inputs
 from fomkit.frontends.onnx.shapes import NotAtTheseSizes, Walker, module_of
 from fomkit.frontends.sizes import Sizes
-from fomkit.frontends.step import Draft, Step, order_line
+from fomkit.frontends.step import Draft, Piece, Step, lines_of_op, order_line
 
 
 @dataclass
@@ -140,13 +140,6 @@ class Memory:
     rule: str
 
 
-def _memory_line(
-    number: int, role: str, byte: int, module: str = "", *, row: int | None = None, freed_by: int | None = None
-) -> TracedOp:
-    # What runs and has no row is the loss, which hands its gradients in.
-    return order_line(number, role, byte, row, freed_by, BACKWARD if number and row is None else "", module)
-
-
 def order_of(
     memory: Memory, forward: Sequence[Derived], backward: BackwardPass, update: Sequence[TracedOp]
 ) -> list[TracedOp]:
@@ -157,47 +150,29 @@ def order_of(
         firsts.append(number)
         number += max(len(step.rows), 1)
     executed = number - 1
-    end_of_forward = firsts[len(forward)] - 1 if len(forward) < len(steps) else executed
+    end_of_forward = firsts[len(forward)] - 1 if backward.steps else 0
     last: dict[int, int] = {}
     for first, step in zip(firsts, steps, strict=True):
         for array in (*step.written, *step.read):
             last[array.storage] = max(first + max(len(step.rows), 1) - 1, last.get(array.storage, 0))
     last.update((array.storage, executed) for array in memory.results)
     stays = {array.storage for array in backward.gradients.values()}
-    lines = list(_before(memory))
+    lines = [
+        order_line(0, "parameter", one.byte, None, None, "", module) for one, module in memory.weights.values()
+    ]
+    for role, arrays in (("buffer", memory.others), ("input", memory.inputs)):
+        lines += [order_line(0, role, array.byte, None, None) for array in arrays]
     row = 0
     for first, step in zip(firsts, steps, strict=True):
-        lines += _lines_of(step, first, row, last, stays, end_of_forward if backward.steps else 0)
+        made = {array.storage: array for array in step.written if array.byte}.values()
+        pieces: list[Piece] = [
+            (one.byte, None, "gradient") if one.storage in stays else (one.byte, last[one.storage], "")
+            for one in made
+        ]
+        # What runs and has no row is the loss, which hands its gradients in.
+        lines += lines_of_op(first, range(row, row + len(step.rows)), pieces, end_of_forward, BACKWARD)
         row += len(step.rows)
     return [*lines, *_update_lines(memory, backward, update, executed, row)]
-
-
-def _before(memory: Memory) -> Iterator[TracedOp]:
-    for array, module in memory.weights.values():
-        yield _memory_line(0, "parameter", array.byte, module)
-    for array in memory.others:
-        yield _memory_line(0, "buffer", array.byte)
-    for array in memory.inputs:
-        yield _memory_line(0, "input", array.byte)
-
-
-def _lines_of(
-    step: Derived, first: int, row: int, last: Mapping[int, int], stays: set[int], end_of_forward: int
-) -> Iterator[TracedOp]:
-    """Give the lines of one step: one for each tensor that it makes, one at least for each of its rows."""
-    made = list({array.storage: array for array in step.written if array.byte}.values())
-    place = row if step.rows else None
-    for array in made:
-        if array.storage in stays:
-            yield _memory_line(first, "gradient", array.byte, row=place)
-            continue
-        freed = last[array.storage]
-        role = "activation" if first <= end_of_forward < freed else "temporary"
-        yield _memory_line(first, role, array.byte, row=place, freed_by=freed)
-    if not made:
-        yield _memory_line(first, "", 0, row=place)
-    for at in range(1, len(step.rows)):
-        yield _memory_line(first + at, "", 0, row=row + at)
 
 
 def _update_lines(
@@ -208,11 +183,11 @@ def _update_lines(
         arrays = [(array, module) for array, module in updated if array.dtype == op.dtype]
         for array, module in arrays:
             if states := STATE_TENSORS[memory.rule]:
-                yield _memory_line(0, "state", states * array.byte, module)
+                yield order_line(0, "state", states * array.byte, None, None, "", module)
         number = executed + 1 + at
         byte = COPIES[memory.rule].listed * sum(array.byte for array, _ in arrays)
         role, freed_by = ("temporary", number) if byte else ("", None)
-        yield _memory_line(number, role, byte, row=row + at, freed_by=freed_by)
+        yield order_line(number, role, byte, row + at, freed_by)
 
 
 IMPL = "foreach"

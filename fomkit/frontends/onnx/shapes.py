@@ -104,17 +104,12 @@ def _expanded(values: Sequence[Any], _attributes: Attributes) -> Any:
     return None if prod(shape) > MOST_ELEMENTS else np.broadcast_to(values[0], shape)
 
 
-def _cast_values(values: Sequence[Any], attributes: Attributes) -> Any:
-    import onnx
-
-    return values[0].astype(onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))
-
-
 NUMPY: Mapping[str, NumpyRule] = {
     "Identity": lambda values, _: values[0],
     "Gather": lambda values, stated: values[0].take(values[1], axis=stated.get("axis", 0)),
     "Concat": lambda values, stated: np.concatenate(values, axis=stated["axis"]),
-    "Slice": _slice, "Reshape": _reshape, "Cast": _cast_values,
+    "Slice": _slice, "Reshape": _reshape,
+    "Cast": lambda values, stated: values[0].astype(onnx.helper.tensor_dtype_to_np_dtype(stated["to"])),
     "Unsqueeze": lambda values, stated: np.expand_dims(values[0], _axes(values, stated) or ()),
     "Squeeze": lambda values, stated: values[0].squeeze(_axes(values, stated)),
     "Transpose": lambda values, stated: values[0].transpose(stated.get("perm")),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.child_process import Answer, take_request
+from fomkit.files.child_process import Answer, take_request, told_error
 from fomkit.frontends.model_file import explain_exception, is_user_file
 from fomkit.frontends.step import Draft
 
@@ -84,7 +84,7 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
 
 def _failed(error: FomkitError, *, quotes: bool = False) -> Mapping[str, object]:
     """Give the answer of a child that failed; whether it ``quotes`` what the program printed."""
-    return {"error": [error.where, error.what], "quotes": quotes}
+    return {**told_error(error), "quotes": quotes}
 
 
 def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[..., None]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
@@ -27,17 +27,12 @@ from fomkit.frontends.script.keras_watch import FIT, FitWatch, Taken, Training, 
 from fomkit.frontends.step import Draft
 
 
-@dataclass(frozen=True)
-class Epoch:
+class Epoch(NamedTuple):
     """Samples of one epoch, None where unknown, what becomes of the last batch, and where that was read."""
 
     samples: int | None
     last_batch: LastBatch
     origin: str
-
-
-def _as_int(value: Any) -> int:
-    return int(getattr(value, "numpy", lambda: value)())
 
 
 def _cardinality(dataset: Any) -> int | None:
@@ -57,11 +52,11 @@ def _unbatched(dataset: Any, batch: int) -> Epoch | None:
     at = _batching(dataset)
     if at is None or _cardinality(at) != _cardinality(dataset):
         return None
-    samples, size = _cardinality(at._input_dataset), _as_int(at._batch_size)
+    samples, size = _cardinality(at._input_dataset), int(at._batch_size)
     if samples is None or size != batch:
         return None
-    drops = bool(_as_int(at._drop_remainder))
-    return Epoch(samples, "drop" if drops else "keep", "has the samples that the dataset batches")
+    last: LastBatch = "drop" if bool(at._drop_remainder) else "keep"
+    return Epoch(samples, last, "has the samples that the dataset batches")
 
 
 def _of_dataset(dataset: Any, batch: int) -> Epoch:
@@ -106,25 +101,13 @@ def validation_of(arguments: Mapping[str, Any], train_samples: int | None, batch
     if arguments.get("validation_steps"):
         return int(arguments["validation_steps"]) * int(size)
     if callable(getattr(given, "cardinality", None)):
-        own = first_axis(given.element_spec) or batch
-        return _unbatched_samples(given) or _of_dataset(given, own).samples
+        # Its batches may have any size.
+        at, own = _batching(given), first_axis(given.element_spec) or batch
+        exact = None if at is None else _unbatched(given, int(at._batch_size))
+        return (exact or _of_dataset(given, own)).samples
     if isinstance(given, keras.utils.PyDataset):
         return given.num_batches * batch if given.num_batches else None
     return first_axis(given) if isinstance(given, tuple | list) else None
-
-
-def _unbatched_samples(dataset: Any) -> int | None:
-    """Count the samples of a dataset whose batches may have any size."""
-    at = _batching(dataset)
-    exact = None if at is None else _unbatched(dataset, _as_int(at._batch_size))
-    return exact.samples if exact else None
-
-
-def _given_parts(batch: Any) -> Any:
-    """Leave out the targets and weights that a batch does not have."""
-    while isinstance(batch, tuple | list) and len(batch) > 1 and batch[-1] is None:
-        batch = batch[:-1]
-    return batch
 
 
 def _epochs(training: Training) -> int | None:
@@ -135,13 +118,9 @@ def _epochs(training: Training) -> int | None:
 def _further_fits(training: Training) -> list[int]:
     """Find other lines of the same file that call a ``fit``."""
     tree = source_tree(Path(training.file))
-    found = (
-        node
-        for node in (ast.walk(tree) if tree else ())
-        if isinstance(node, ast.Call) and node.lineno > training.line
-    )
-    fits = (node for node in found if isinstance(node.func, ast.Attribute) and node.func.attr == "fit")
-    return sorted({node.lineno for node in fits})
+    calls = (node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.Call))
+    fits = (node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr == "fit")
+    return sorted({node.lineno for node in fits if node.lineno > training.line})
 
 
 def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
@@ -149,10 +128,9 @@ def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
     place = f"{training.way} at {training.place}"
     yield f"taken from the running program: {place}, its step {training.steps}"
     yield f"batch {batch:,}, the most samples that a batch had; an epoch {epoch.origin}"
-    if training.way == FIT:
-        epochs = _epochs(training)
+    if (epochs := _epochs(training)) is not None:
         yield f"{epochs} epoch{'s' * (epochs != 1)}, as fit is asked for"
-        yield from _of_fit(training)
+        yield from _of_fit(training.arguments)
     else:
         yield f"samples and epochs are not known: {training.way} is called in a loop of the program's own"
     steps = training.model.steps_per_execution
@@ -166,8 +144,7 @@ def _run_notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
         yield f"{Path(training.file).name} calls fit at line {lines} too, which is no part of this profile"
 
 
-def _of_fit(training: Training) -> Iterator[str]:
-    arguments = training.arguments
+def _of_fit(arguments: Mapping[str, Any]) -> Iterator[str]:
     callbacks = arguments["callbacks"] or ()
     callbacks = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
     if any(isinstance(callback, keras.callbacks.EarlyStopping) for callback in callbacks):
@@ -177,12 +154,12 @@ def _of_fit(training: Training) -> Iterator[str]:
 
 
 def _prepared(training: Training, batch: int) -> Prepared:
-    own, model = training.own, training.model
-    given = specs(_given_parts(training.batch) if own is None else own.tensors(training.batch))
-    inputs = lambda sizes: batched(given, batch, sizes["batch"])  # noqa: E731
-    if own is None:
-        return Prepared(model, inputs, None, model.optimizer, "train")
-    return Prepared(model, inputs, None, own.optimizer, "train", own.on(training.batch))
+    own, model, parts = training.own, training.model, training.batch
+    while own is None and isinstance(parts, tuple | list) and len(parts) > 1 and parts[-1] is None:
+        parts = parts[:-1]  # targets and weights that a batch does not have
+    given = specs(parts if own is None else own.tensors(parts))
+    optimizer, step = (model.optimizer, None) if own is None else (own.optimizer, own.on(training.batch))
+    return Prepared(model, lambda sizes: batched(given, batch, sizes["batch"]), None, optimizer, "train", step)
 
 
 def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedStep:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import keras
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from fomkit.frontends.drafting import replaced
+from fomkit.frontends.drafting import watched
 from fomkit.frontends.script.child import WANTED_ROUND
 
 
@@ -150,18 +149,14 @@ class FitWatch:
             if keras.config.is_traceback_filtering_enabled():
                 keras.config.disable_traceback_filtering()
                 stack.callback(keras.config.enable_traceback_filtering)
-            for owner, name, watched in (
-                (kind, "fit", self._fit),
-                (kind, "train_on_batch", self._train_on_batch),
-                (kind, "make_train_function", self._make_train_function),
-                (trainer, name_of_iterator, self._epoch_iterator),
-                (BaseOptimizer, "apply", self._apply),
-            ):
-                stack.enter_context(replaced(owner, **{name: watched(getattr(owner, name))}))
+            stack.enter_context(watched(kind, fit=self._fit, train_on_batch=self._train_on_batch))
+            stack.enter_context(watched(kind, make_train_function=self._make_train_function))
+            stack.enter_context(watched(trainer, **{name_of_iterator: self._epoch_iterator}))
+            stack.enter_context(watched(BaseOptimizer, apply=self._apply))
             if keras.backend.backend() == "tensorflow":
                 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-                stack.enter_context(replaced(Function, __call__=self._function(Function.__call__)))
+                stack.enter_context(watched(Function, __call__=self._function))
             yield
 
     def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
@@ -181,47 +176,30 @@ class FitWatch:
         finally:
             self._running.pop()
 
-    def _fit(self, run: Any) -> Any:
-        signature = inspect.signature(run)
+    def _fit(self, run: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = inspect.signature(run).bind(model, *args, **kwargs)
+        bound.apply_defaults()
+        with self._inside(self._begin(model, FIT, bound.arguments)):
+            return run(model, *args, **kwargs)
 
-        @wraps(run)
-        def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(model, *args, **kwargs)
-            bound.apply_defaults()
-            with self._inside(self._begin(model, FIT, bound.arguments)):
-                return run(model, *args, **kwargs)
+    def _train_on_batch(self, run: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        known = (one for one in self._trainings if one.way == BATCHES and one.model is model)
+        with self._inside(next(known, None) or self._begin(model, BATCHES, {})):
+            return run(model, *args, **kwargs)
 
-        return fit
+    def _epoch_iterator(self, make: Any, *args: Any, **kwargs: Any) -> Any:
+        iterator = make(*args, **kwargs)
+        if self._running and self._running[-1].iterator is None:
+            self._running[-1].iterator = iterator  # the next one is for validation
+        return iterator
 
-    def _train_on_batch(self, run: Any) -> Any:
-        @wraps(run)
-        def train_on_batch(model: Any, *args: Any, **kwargs: Any) -> Any:
-            known = (one for one in self._trainings if one.way == BATCHES and one.model is model)
-            with self._inside(next(known, None) or self._begin(model, BATCHES, {})):
-                return run(model, *args, **kwargs)
+    def _make_train_function(self, make: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        make(model, *args, **kwargs)
+        if not hasattr(model.train_function, "is_watched"):
+            model.train_function = self._by_batches(model, model.train_function)
+        return model.train_function
 
-        return train_on_batch
-
-    def _epoch_iterator(self, make: Any) -> Any:
-        def made(*args: Any, **kwargs: Any) -> Any:
-            iterator = make(*args, **kwargs)
-            if self._running and self._running[-1].iterator is None:
-                self._running[-1].iterator = iterator  # the next one is for validation
-            return iterator
-
-        return made
-
-    def _make_train_function(self, make: Any) -> Any:
-        @wraps(make)
-        def made(model: Any, *args: Any, **kwargs: Any) -> Any:
-            make(model, *args, **kwargs)
-            if not hasattr(model.train_function, "is_watched"):
-                model.train_function = self._watched(model, model.train_function)
-            return model.train_function
-
-        return made
-
-    def _watched(self, model: Any, run: Any) -> Any:
+    def _by_batches(self, model: Any, run: Any) -> Any:
         """Take the batches out of a program's data, so that their shapes are seen, and train on them."""
 
         def train(iterator: Any) -> Any:
@@ -241,34 +219,27 @@ class FitWatch:
         train.is_watched = True  # type: ignore[attr-defined]
         return train
 
-    def _apply(self, run: Any) -> Any:
-        @wraps(run)
-        def apply(*args: Any, **kwargs: Any) -> Any:
-            self._updates += not self._in_step
-            self._optimizer = args[0]
-            return run(*args, **kwargs)
+    def _apply(self, run: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        self._updates += not self._in_step
+        self._optimizer = optimizer
+        return run(optimizer, *args, **kwargs)
 
-        return apply
-
-    def _function(self, run: Any) -> Any:
+    def _function(self, run: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Follow the functions that the program itself calls; one that updates weights when made is a step."""
         import tensorflow as tf
 
-        def called(function: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._in_step or tf.inside_function():
-                return run(function, *args, **kwargs)
-            if self.is_over:
-                os._exit(0)  # a program that would not be stopped
-            before = self._updates
-            result = run(function, *args, **kwargs)
-            if self._updates > before and id(function) not in self._own:
-                own = OwnStep(function, self._optimizer)
-                self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own)
-            if id(function) in self._own:
-                self._stepped([(args, kwargs)], self._own[id(function)])
-            return result
-
-        return called
+        if self._in_step or tf.inside_function():
+            return run(function, *args, **kwargs)
+        if self.is_over:
+            os._exit(0)  # a program that would not be stopped
+        before = self._updates
+        result = run(function, *args, **kwargs)
+        if self._updates > before and id(function) not in self._own:
+            own = OwnStep(function, self._optimizer)
+            self._own[id(function)] = replace(self._begin(own.model, function.__name__, {}), own=own)
+        if id(function) in self._own:
+            self._stepped([(args, kwargs)], self._own[id(function)])
+        return result
 
     def _stepped(self, batches: list[Any], training: Training | None = None) -> None:
         if training is None and not self._running:

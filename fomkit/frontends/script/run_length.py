@@ -165,11 +165,11 @@ def _outside(loops: list[_Loop], data: _Loop) -> RunLength:
     return RunLength(rounds or None, f"from the loop at {loops[-1].place}")
 
 
-def _whole_count(value: Any, least: int = 1) -> int | None:
+def _whole_count(value: Any) -> int | None:
     """Give a count that is a whole number; None for streams without an end, and for what is not set."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return int(value) if value >= least and value == int(value) else None
+    return int(value) if value >= 1 and value == int(value) else None
 
 
 def _stops_early(callbacks: Any) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,7 +18,7 @@ from torch.utils import data
 from torch.utils.data import dataloader
 
 from fomkit.core.model import LastBatch
-from fomkit.frontends.drafting import replaced
+from fomkit.frontends.drafting import replaced, watched
 from fomkit.frontends.layers import LayerLog, Scope
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
 from fomkit.frontends.model_file import CodeLines
@@ -101,18 +100,14 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def watch_compile(note: Callable[[str], None]) -> Iterator[None]:
+def watch_compile(note: Callable[[str], None]) -> AbstractContextManager[None]:
     """Have a note left where the program compiles, inside the block."""
-    run = torch.compile
 
-    @wraps(run)
-    def compile_nothing(*args: Any, **kwargs: Any) -> Any:
+    def compile_nothing(run: Any, *args: Any, **kwargs: Any) -> Any:
         note("compilation is switched off; the eager ops are traced")
         return run(*args, **kwargs)
 
-    with replaced(torch, compile=compile_nothing):
-        yield
+    return watched(torch, compile=compile_nothing)
 
 
 def length_of(values: Any) -> int | None:
@@ -161,28 +156,27 @@ def watch_loaders(
     `quietly`: in which batches are made: that is the host's work, and no op of the step.
     """
     loaders: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-    start, fetch = data.DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__
 
-    def started(self: Any) -> Any:
+    def started(start: Any, loader: Any) -> Any:
         on_start()
         with quietly():
-            batches = start(self)
-        loaders[batches] = self
+            batches = start(loader)
+        loaders[batches] = loader
         return batches
 
-    def fetched(self: Any) -> Any:
+    def fetched(fetch: Any, batches: Any) -> Any:
         with quietly():
-            values = fetch(self)
-            if self not in loaders:
+            values = fetch(batches)
+            if batches not in loaders:
                 return values
-            loader = loaders[self]
+            loader = loaders[batches]
             facts = loader_facts(loader)
             full = None if facts.samples is None or not facts.batch else facts.samples // facts.batch
-            return on_batch(Fetched(loader, values, full is None or self._num_yielded <= full))
+            return on_batch(Fetched(loader, values, full is None or batches._num_yielded <= full))
 
     with (
-        replaced(data.DataLoader, __iter__=started),
-        replaced(dataloader._BaseDataLoaderIter, __next__=fetched),
+        watched(data.DataLoader, __iter__=started),
+        watched(dataloader._BaseDataLoaderIter, __next__=fetched),
     ):
         yield
 
@@ -233,7 +227,6 @@ class Recording:
         self.is_clean = True
         self._trained = {id(parameter) for parameter in trained}
         self._recorder = PausingRecorder(trained, on_meta=False)
-        self.note = self._recorder.note
         self._watcher = CallWatcher(self._recorder)
         self._code = CodeLines()
         self._open = ExitStack()
@@ -261,6 +254,10 @@ class Recording:
         enter(sdpa_kernel(SDPBackend.MATH))
         enter(self._recorder)
         enter(self._watcher)
+
+    def note(self, text: str) -> None:
+        """Keep a remark for the profile."""
+        self._recorder.note(text)
 
     def forget(self) -> None:
         """Leave out what ran so far, unless the training step has begun: an evaluation, or the end of an epoch."""

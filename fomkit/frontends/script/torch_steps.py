@@ -10,7 +10,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +19,7 @@ from weakref import WeakSet
 import torch
 from torch.optim import optimizer as hooks
 
-from fomkit.frontends.drafting import replaced, watch_made
+from fomkit.frontends.drafting import watch_made, watched
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND
@@ -151,16 +151,15 @@ def named_by_batch(ops: list[TracedOp], others: OtherBatches, batch: int) -> lis
     times = batch // others.samples
     name = "batch" if times == 1 else f"((batch + {times - 1})//{times})"  # never 0
     steps = {others.samples: ops, **others.found}
+
+    def named() -> list[TracedOp]:
+        return name_sizes(list(steps.values()), [{name: size} for size in steps], [name])
+
     if others.samples == 1:
-        try:
-            return _named_in_steps(steps, name)
-        except NoExpression:  # a batch of 1 is left out: its ops are often others
-            del steps[1]
-    return _named_in_steps(steps, name)
-
-
-def _named_in_steps(steps: Mapping[int, list[TracedOp]], name: str) -> list[TracedOp]:
-    return name_sizes(list(steps.values()), [{name: size} for size in steps], [name])
+        with suppress(NoExpression):
+            return named()
+        del steps[1]  # a batch of 1 is left out: its ops are often others
+    return named()
 
 
 FURTHER_ROUNDS = 4
@@ -219,7 +218,7 @@ class StepWatch:
         self._steps = self._depth = 0
         self.is_over = self._is_stopped = False
         self._now: Recording | None = None
-        self._calls = OuterCalls(self._model_begins, self._model_ends)
+        self._calls = OuterCalls(self._told(Recording.model_begins), self._told(Recording.model_ends))
         self._recent: deque[Fetched] = deque(maxlen=_RECENT)
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
@@ -237,8 +236,8 @@ class StepWatch:
             stack.enter_context(watch_made(torch.optim.Optimizer, lambda one, _: self._made.add(one)))
             stack.enter_context(self._calls.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
-            stack.enter_context(watch_loaders(self._loader_starts, self._batch, self._quietly))
-            stack.enter_context(torch_recorder.watch_autocast(self._note))
+            stack.enter_context(watch_loaders(self._told(Recording.forget), self._batch, self._quietly))
+            stack.enter_context(torch_recorder.watch_autocast(self._told(Recording.note)))
             stack.enter_context(torch_recorder.watch_compile(self._remarks.setdefault))
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
@@ -249,6 +248,15 @@ class StepWatch:
                 if self._now:
                     self._now.close()
 
+    def _told(self, note: Callable[..., None]) -> Callable[..., None]:
+        """Give what tells the recording that is under way, if any is."""
+
+        def tell(*seen: Any) -> None:
+            if self._now:
+                note(self._now, *seen)
+
+        return tell
+
     @contextmanager
     def _backward(self, outputs: Any, fills: bool) -> Iterator[None]:
         self.backwards += 1
@@ -257,18 +265,6 @@ class StepWatch:
 
     def _engine(self) -> Any:
         return self._now.watched_engine() if self._now else nullcontext()
-
-    def _model_begins(self, model: torch.nn.Module) -> None:
-        if self._now:
-            self._now.model_begins(model)
-
-    def _model_ends(self, given: tuple[Any, Mapping[str, Any]]) -> None:
-        if self._now:
-            self._now.model_ends(given)
-
-    def _loader_starts(self) -> None:
-        if self._now:
-            self._now.forget()
 
     def _batch(self, batch: Fetched) -> Any:
         others = self.taken.others if self.is_over and self.taken else ""
@@ -289,10 +285,6 @@ class StepWatch:
         finally:
             if now:
                 now.pause(before)
-
-    def _note(self, text: str) -> None:
-        if self._now:
-            self._now.note(text)
 
     def _skipped(self) -> None:
         """Record anew where loss scaling leaves a step out."""
@@ -396,16 +388,12 @@ class StepWatch:
         )  # fmt: skip
 
 
-@contextmanager
-def _skipped_steps(on_skip: Callable[[], None]) -> Iterator[None]:
+def _skipped_steps(on_skip: Callable[[], None]) -> AbstractContextManager[None]:
     """Tell of steps that loss scaling leaves out, because a gradient overflowed, inside the block."""
-    kind: Any = torch.amp.GradScaler
-    step = kind._maybe_opt_step
 
-    def watched(self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+    def may_step(step: Any, scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         if any(float(found) for found in state["found_inf_per_device"].values()):
             on_skip()
-        return step(self, optimizer, state, *args, **kwargs)
+        return step(scaler, optimizer, state, *args, **kwargs)
 
-    with replaced(kind, _maybe_opt_step=watched):
-        yield
+    return watched(torch.amp.GradScaler, _maybe_opt_step=may_step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
-from fomkit.frontends.drafting import replaced, watch_made
+from fomkit.frontends.drafting import replaced, watch_made, watched
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, Dimensions, TracedOp, attention_of_shapes, rnn_sizes
 from fomkit.frontends.torch.calls import dtype_name
 from fomkit.frontends.torch.recorder import Recorder, tensors_in
@@ -123,7 +123,13 @@ def running_dtype(tensor: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(_CARRIER) if casts else tensor.dtype
 
 
-def _methods(recorder: Recorder, on_meta: bool) -> Mapping[str, Callable[..., Any]]:
+@contextmanager
+def follow_autocast(recorder: Recorder, *, on_meta: bool) -> Iterator[None]:
+    """Have autocast regions act inside the block, whatever device they name.
+
+    `recorder`: is told which rules are followed; `on_meta`: whether tensors are on the meta device; fake ones
+    follow PyTorch's own autocast of a CPU.
+    """
     kind: Any = torch.amp.autocast_mode.autocast
     make = kind.__init__
 
@@ -136,28 +142,15 @@ def _methods(recorder: Recorder, on_meta: bool) -> Mapping[str, Callable[..., An
         narrow = torch.get_autocast_dtype(device_type) if dtype is None else dtype
         make(self, _CARRIER, narrow, enabled, cache_enabled)
 
-    def switching(run: Callable[..., Any]) -> Callable[..., Any]:
-        def switched(self: Any, *error: Any) -> Any:
-            given = run(self, *error)
-            if on_meta:
-                _switch()
-            return given
+    def switched(run: Callable[..., Any], *region_and_error: Any) -> Any:
+        given = run(*region_and_error)
+        if on_meta:
+            _switch()
+        return given
 
-        return switched
-
-    return {"__init__": made, "__enter__": switching(kind.__enter__), "__exit__": switching(kind.__exit__)}
-
-
-@contextmanager
-def follow_autocast(recorder: Recorder, *, on_meta: bool) -> Iterator[None]:
-    """Have autocast regions act inside the block, whatever device they name.
-
-    `recorder`: is told which rules are followed; `on_meta`: whether tensors are on the meta device; fake ones
-    follow PyTorch's own autocast of a CPU.
-    """
     if on_meta:
         _library()
-    with replaced(torch.amp.autocast_mode.autocast, **_methods(recorder, on_meta)):
+    with replaced(kind, __init__=made), watched(kind, __enter__=switched, __exit__=switched):
         yield
 
 
@@ -201,20 +194,16 @@ def _note_exchange(module: Any, recorder: Recorder) -> None:
             recorder.order.note([row], (), row.module, row.pass_name)
 
 
-@contextmanager
-def watch_sync_norms(recorder: Recorder) -> Iterator[None]:
+def watch_sync_norms(recorder: Recorder) -> AbstractContextManager[None]:
     """Run SyncBatchNorm as a batch norm inside the block, its exchanges as rows of their own."""
-    kind: Any = torch.nn.SyncBatchNorm
-    forward = kind.forward
 
-    def alone(self: Any, values: torch.Tensor) -> Any:
-        if self.training or not self.track_running_stats:
-            _note_exchange(self, recorder)
+    def alone(forward: Any, norm: Any, values: torch.Tensor) -> Any:
+        if norm.training or not norm.track_running_stats:
+            _note_exchange(norm, recorder)
         with replaced(torch.distributed, is_initialized=lambda: False):
-            return forward(self, values)
+            return forward(norm, values)
 
-    with replaced(kind, forward=alone):
-        yield
+    return watched(torch.nn.SyncBatchNorm, forward=alone)
 
 
 def pack_without_data(

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ from fomkit.frontends.drafting import (
     Request,
     Traced,
     make_draft,
-    replaced,
     run_file_request,
     trace_sizes,
     traced_with,
+    watched,
 )
 from fomkit.frontends.model_file import count_errors, explain_exception, model_errors, run_file, take_workload
 from fomkit.frontends.sizes import Sizes
@@ -279,30 +279,23 @@ def is_finite(result: Any) -> bool:
     return True
 
 
-@contextmanager
-def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]) -> Iterator[None]:
+def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]) -> AbstractContextManager[None]:
     """Run every backward pass of the program inside contexts of one's own.
 
     `inside`: in which the engine runs. The functions around it would call themselves for ever if a mode that they
     are led through were switched on again in them.
     """
 
-    def watched(run: Any, context: Callable[[Any], Any]) -> Any:
-        @wraps(run)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            with context(args[0] if args else next(iter(kwargs.values()), None)):
-                return run(*args, **kwargs)
+    def run_in(context: Callable[[Any], Any], run: Any, *args: Any, **kwargs: Any) -> Any:
+        with context(args[0] if args else next(iter(kwargs.values()), None)):
+            return run(*args, **kwargs)
 
-        return backward
-
-    contexts: dict[str, Callable[[Any], Any]] = {
-        "backward": lambda outputs: around(outputs, True),
-        "grad": lambda outputs: around(outputs, False),
-        "_engine_run_backward": lambda _: inside(),
-    }
-    others = {name: watched(getattr(torch.autograd, name), context) for name, context in contexts.items()}
-    with replaced(torch.autograd, **others):
-        yield
+    return watched(
+        torch.autograd,
+        backward=partial(run_in, lambda outputs: around(outputs, True)),
+        grad=partial(run_in, lambda outputs: around(outputs, False)),
+        _engine_run_backward=partial(run_in, lambda _: inside()),
+    )
 
 
 def _prepared_copy(

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fomkit.harness.torch import cases
 from fomkit.harness.torch.cases import CannotTimeError, Cells, Watch, by_clock, first_of, size_of, summarise
 from fomkit.harness.torch.times import SAMPLE_S, Effort, Times, repeat
@@ -62,8 +64,6 @@ def exact(value: Any) -> Any:
 
 def error_of(found: Any, truth: Any) -> float:
     """Give the largest error of a result, as a share of the largest true value."""
-    import numpy as np
-
     apart, true = (np.asarray(one).astype(np.float64) for one in (first_of(found), first_of(truth)))
     return float(np.abs(apart - true).max() / (np.abs(true).max() or 1.0))
 
@@ -136,8 +136,6 @@ def time_graph(
 
 def graph_watch(threads: int, cache_byte: float) -> Watch:
     """Make the stopwatch of TensorFlow on a CPU: the process's own time on one thread, else the wall's."""
-    import numpy as np
-
     clock = time.process_time if threads == 1 else time.perf_counter
     measure = by_clock(clock)
     buffer = np.zeros(int(cache_byte // 4), np.float32)

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, printable
@@ -22,10 +23,6 @@ from fomkit.readers.profilers.kineto_nesting import Nesting, step_at, step_windo
 from fomkit.readers.profilers.kineto_rows import Row, Rows, commonest_dtype
 from fomkit.readers.profilers.kineto_steps import Collector, Executions
 from fomkit.readers.profilers.kineto_stream import Events, TraceReader
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 RECORD = (
     "Record it with shapes: torch.profiler.profile(record_shapes=True, activities=[ProfilerActivity.CPU, "
@@ -217,7 +214,7 @@ def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
     timed: Counter[object] = Counter()
     occupied: dict[object, list[float]] = {}
     for row in rows:
-        key = (row.op.identity, tuple(row.op.dimensions.items()))
+        key = row.op.key
         (entry,), _ = count_rows([row.op])
         if key in joined:
             joined[key]["count"] += row.op.count

@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.frontends.lowering import calls
@@ -20,10 +21,6 @@ from fomkit.readers.profilers.kineto_nesting import DTYPES, CallError, describe,
 from fomkit.readers.profilers.kineto_results import with_results
 from fomkit.readers.profilers.kineto_steps import Executions, Key
 from fomkit.readers.profilers.kineto_stream import Events, Signature
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _CELLS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "vanilla", "rnn_relu": "vanilla"}
 
@@ -250,8 +247,6 @@ def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str,
     Gives the columns of TIMINGS that the trace decides, median and quartiles of the executions' times [s]; and by
     kind and reason the number of rows that became no timing.
     """
-    import pandas as pd
-
     known: dict[tuple[tuple[str, object], ...], dict[str, object]] = {}
     times: dict[tuple[tuple[str, object], ...], list[float]] = {}
     dropped: dict[tuple[str, str], int] = {}

@@ -10,17 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.csv import read_bytes, read_start
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, INPUT_GRADIENT, UPDATE, WEIGHT_GRADIENT, TracedOp
 from fomkit.readers.profilers.kineto import trace_table
 from fomkit.readers.profilers.kineto_rows import Row
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # A copy from a page or a slide may have lost the bars, the commas or the spaces between the columns.
 _HEADER = re.compile(r"^\s*node ?name[\s|]*.*execution ?time", re.MULTILINE)

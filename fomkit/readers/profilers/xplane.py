@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, printable
-from fomkit.core.measurement import Unjoined
+from fomkit.core.measurement import NO_ROW, NO_WORK, Unjoined
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import default_engine
 from fomkit.files.op_csv import table_of_rows
@@ -22,13 +23,8 @@ from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table
 from fomkit.ops.resize import resize_ops
 from fomkit.readers.profilers import xplane_times
-from fomkit.readers.profilers.joined_times import NO_ROW, NO_WORK
 from fomkit.readers.profilers.kineto import bare_model, batch_note
 from fomkit.readers.profilers.xplane_times import NodeTime, PlaneTimes, in_loop, op_of_kernel, plane_notes
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 NO_RULE, NO_NODE = "no rule", "no node of the model's graph"
 _GRADIENT = "gradient_tape/"
@@ -87,22 +83,14 @@ class JoinedNodes:
         return self.joined_s / self.whole_s if self.whole_s else 0.0
 
 
-@dataclass
-class _Loose:
-    """Unjoined executions by op, pass and reason."""
-
-    count: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    time_s: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-
-    def add(self, key: tuple[str, str, str], count: int, time_s: float) -> None:
-        self.count[key] += max(count, 1)
-        self.time_s[key] += time_s  # type: ignore[assignment]
-
-    def listed(self) -> tuple[Unjoined, ...]:
-        return tuple(
-            Unjoined(op, pass_name, self.count[op, pass_name, why], float(time_s), why)
-            for (op, pass_name, why), time_s in self.time_s.most_common()
-        )
+def _sum_alike(loose: Iterable[Unjoined]) -> tuple[Unjoined, ...]:
+    """Sum what has the same op, pass and reason, the longest first."""
+    sums: dict[tuple[str, str, str], Unjoined] = {}
+    for one in loose:
+        known = sums.setdefault((one.op, one.pass_name, one.why), replace(one, count=0, time_s=0.0))
+        both = replace(one, count=known.count + one.count, time_s=known.time_s + one.time_s)
+        sums[one.op, one.pass_name, one.why] = both
+    return tuple(sorted(sums.values(), key=lambda one: -one.time_s))
 
 
 def _count_steps(times: PlaneTimes, nodes: Nodes) -> int:
@@ -134,42 +122,14 @@ def _why_no_row(node: GraphNode | None) -> str:
     return NO_WORK if RULES[node.op] is None else NO_ROW
 
 
-class _Join:
-    def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
-        self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
-        self._steps = xplane_times.steps_of(times, _count_steps(times, nodes))
-        notes = tuple(xplane_times.step_notes(self._steps, times.timer, times.nodes.values()))
-        self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, notes=notes)
-        self.loose = _Loose()
-
-    def _of_a_step(self, time: NodeTime, node: GraphNode | None) -> float:
-        """Give a node's time in a step [s].
-
-        TensorFlow stops recording ops that turned out cheap, so that of a host the mean counts where some lack.
-        """
-        if node is None or self._times.device:
-            return self._steps.mean_s(time)
-        self.found.seen += time.count
-        self.found.expected += node.count * self.found.steps
-        return self._steps.mean_s(time, node.count)
-
-    def add(self, name: str, time: NodeTime) -> None:
-        node = self._nodes.get(name)
-        time_s = self._of_a_step(time, node)
-        # What is no node of the graph may keep a loop running, as its condition does, whose rows it then has.
-        around = (name.partition(mark)[0] for mark in _LOOP_MARKS)
-        rows = node.rows if node else next((self._loops[loop] for loop in around if loop in self._loops), [])
-        if node is not None and node.product and "Fused" in time.kernel and node.product not in self._times.nodes:
-            rows = self._nodes[node.product].rows
-            self.found.fused += 1
-        for row in rows:
-            known = self.found.row_s[row]
-            self.found.row_s[row] = time_s / len(rows) + (0.0 if math.isnan(known) else known)
-        if not rows:
-            why = _why_no_row(node)
-            op = node.op if node is not None else op_of_kernel(time.kernel)
-            pass_name = node.pass_name if node is not None else BACKWARD if name.startswith(_GRADIENT) else ""
-            self.loose.add((op, pass_name, why), round(time.count / self.found.steps), time_s)
+def _rows_with_time(name: str, nodes: Nodes, fused: bool, loops: Mapping[str, list[int]]) -> list[int]:
+    """Give the rows that have a node's time; `fused`: with those of the product before it."""
+    node = nodes.get(name)
+    if node is not None:
+        return nodes[node.product].rows if fused else node.rows
+    # What is no node of the graph may keep a loop running, as its condition does, whose rows it then has.
+    around = (name.partition(mark)[0] for mark in _LOOP_MARKS)
+    return next((loops[loop] for loop in around if loop in loops), [])
 
 
 def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
@@ -177,17 +137,36 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
 
     `nodes`: of the same model's graph; `rows`: rows of its op table.
     """
-    join = _Join(times, nodes, rows)
+    steps, loops = xplane_times.steps_of(times, _count_steps(times, nodes)), _loops(nodes)
+    notes = tuple(xplane_times.step_notes(steps, times.timer, times.nodes.values()))
+    found, loose = JoinedNodes([math.nan] * rows, steps=steps.steps, notes=notes), list[Unjoined]()
     for name, time in times.nodes.items():
-        join.add(name, time)
-    join.found.unjoined = join.loose.listed()
-    join.found.unseen = sum(
+        node, expected = nodes.get(name), 0
+        if node is not None and not times.device:
+            # TensorFlow stops recording ops that turned out cheap: of a host the mean counts where some lack.
+            expected = node.count
+            found.seen += time.count
+            found.expected += expected * steps.steps
+        time_s = steps.mean_s(time, expected)
+        fused = bool(node and node.product and "Fused" in time.kernel and node.product not in times.nodes)
+        found.fused += fused
+        taken = _rows_with_time(name, nodes, fused, loops)
+        for row in taken:
+            known = found.row_s[row]
+            found.row_s[row] = time_s / len(taken) + (0.0 if math.isnan(known) else known)
+        if not taken:
+            op = node.op if node is not None else op_of_kernel(time.kernel)
+            pass_name = node.pass_name if node is not None else BACKWARD if name.startswith(_GRADIENT) else ""
+            count = max(round(time.count / steps.steps), 1)
+            loose.append(Unjoined(op, pass_name, count, time_s, _why_no_row(node)))
+    found.unjoined = _sum_alike(loose)
+    found.unseen = sum(
         node.count
         for name, node in nodes.items()
         if in_loop(name) and node.rows and name not in times.nodes and RULES.get(node.op) is not None
     )
-    join.found.products, join.found.missed = _count_products(times, nodes)
-    return join.found
+    found.products, found.missed = _count_products(times, nodes)
+    return found
 
 
 def _count_products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:

@@ -30,16 +30,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import read_header
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_present, make_timings, read_columns
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 HARNESS = "aiconfigurator"
 DTYPES: Mapping[str, str] = {

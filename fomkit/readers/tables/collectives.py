@@ -1,4 +1,4 @@
-"""Logs of nccl-tests 2 (rccl-tests print the same) and of the OSU micro-benchmarks as TIMINGS.
+"""Logs of networks as TIMINGS: of nccl-tests 2 (rccl-tests print the same) and of the OSU micro-benchmarks.
 
 nccl-tests, as versions 2.0 to 2.17 print them: a header of two lines names the columns, of which the older ones
 lack ``redop``, ``root`` or call ``#wrong`` ``error``. Each row has its time twice, out of place and in place; both
@@ -12,16 +12,143 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
+
 from fomkit.core.errors import FomkitError
-from fomkit.harness.torch.network import SEND, STREAM
-from fomkit.readers.tables import links
-from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
-from fomkit.readers.tables.links import LogLine, LogRow, Run, begin_of, imported, numbers_of, read_lines, stated
+from fomkit.core.machine import Tier
+from fomkit.files.csv import read_bytes, read_start
+from fomkit.harness.torch.network import SEND, STREAM, op_of
+from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, make_timings
+from fomkit.readers.tables.links import Timed, links_of
+
+# mpirun and srun can put the rank before each line.
+_TAG = re.compile(r"^(?:\[\d+,\d+\](?:<\w+>)?:?|\d+:)\s?")
+_NO_SPREAD = 0.05
+"""Half the interval that a mean without any spread is given, as a share of it."""
+RUN_SIZES = ("ranks", "nodes")
+"""What ``--set`` may say of the run of a log."""
+
+
+class LogLine(NamedTuple):
+    """A line of a log and its number."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class LogRow:
+    """One timing of a log.
+
+    `message_byte`, `time_s`: as the columns of `fomkit.ops.tables` mean them.
+    `repeats`: NaN where the log does not say.
+    """
+
+    line: int
+    collective: str
+    message_byte: float
+    time_s: float
+    dtype: str
+    note: str = ""
+    repeats: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a log says of the run: ranks, nodes, the program, the library and its version."""
+
+    ranks: int
+    nodes: int
+    harness: str
+    library: str = ""
+    version: str = ""
+    device: str = ""
+
+    @property
+    def tier(self) -> Tier:
+        """The link that the ranks talk over."""
+        return "node" if self.nodes == 1 else "system"
+
+
+def read_lines(path: Path) -> list[LogLine]:
+    """Read a log, packed by gzip or not, without what a launcher puts before its lines."""
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    return [LogLine(number, _TAG.sub("", line.rstrip())) for number, line in enumerate(text.splitlines(), 1)]
+
+
+def begin_of(path: Path) -> str:
+    """Give the first bytes of a file as text, for recognising it."""
+    return read_start(path, 200_000).decode("utf-8", errors="replace")
+
+
+def numbers_of(text: str) -> list[float | None]:
+    """Give the words of a line as numbers, None for those that are none."""
+    found = list[float | None]()
+    for word in text.split():
+        try:
+            found.append(float(word))
+        except ValueError:
+            found.append(None)
+    return found
+
+
+def _ranks_of_command(lines: Sequence[LogLine]) -> int | None:
+    """Find how many ranks a command in the log asks for: ``mpirun -np 4``, ``srun -n 4``; None where none does."""
+    for line in lines:
+        found = re.search(r"(?:-np|-n|--ntasks|--n)[ =](\d+)\b", line.text)
+        if found and re.search(r"\b(mpirun|mpiexec|srun|mpirun_rsh)\b", line.text):
+            return int(found[1])
+    return None
+
+
+def stated(sizes: Mapping[str, int], path: Path) -> Mapping[str, int]:
+    """Check what the user says of a run by ``--set``."""
+    wrong = [name for name in sizes if name not in RUN_SIZES]
+    if wrong:
+        raise FomkitError(str(path), f"is a log of a network; --set {wrong[0]} says nothing of it, "
+                                     "only --set ranks=N and --set nodes=N do.")  # fmt: skip
+    return sizes
+
+
+def imported(
+    path: Path, rows: Sequence[LogRow], run: Run, counts: Sequence[SectionCount], remarks: Sequence[str]
+) -> ImportedTimings:
+    """Make timings of a log's rows, and links of its messages from rank to rank."""
+    if not rows:
+        reasons = "; ".join(count.reason for count in counts if count.reason) or "it ends before its first result"
+        raise FomkitError(str(path), f"has no timing that can be read: {reasons}. Check that the log is whole.")
+    names = [row.collective for row in rows]
+    columns: dict[str, object] = {
+        "kind": "collective",
+        "op": [op_of(name) for name in names],
+        "engine": "vector",
+        "dtype": [row.dtype for row in rows],
+        "collective": names,
+        "message_byte": [row.message_byte for row in rows],
+        "ranks": [2.0 if name in (SEND, STREAM) else float(run.ranks) for name in names],
+        "link": run.tier,
+        "time_s": [row.time_s for row in rows],
+        "repeats": [row.repeats for row in rows],
+        "harness": run.harness,
+        "library": run.library,
+        "library_version": run.version,
+        "note": [row.note for row in rows],
+    }
+    timings = make_timings(columns, pd.Index([row.line for row in rows]), path)
+    facts = {"Ranks": str(run.ranks), "Nodes": str(run.nodes), "Library": f"{run.library} {run.version}".strip()}
+    sent = [row for row in rows if row.collective == SEND]
+    messages = Timed(
+        [row.message_byte for row in sent], [row.time_s for row in sent], [1.96 * _NO_SPREAD] * len(sent)
+    )
+    channel = (run.library or run.harness).lower()
+    links = links_of(messages, run.tier, channel, f"{path.name}, {run.harness}")
+    return ImportedTimings(timings, run.device, facts, tuple(counts), remarks=tuple(remarks), links=links)
+
 
 NCCL_HARNESS = "nccl-tests"
 COLLECTIVES: Mapping[str, str] = {
@@ -59,7 +186,8 @@ class _Found:
     finished: bool = False
 
 
-def _nccl_columns(path: Path, line: LogLine) -> list[str]:
+def _nccl_columns(path: Path, line: LogLine, below: LogLine) -> list[str]:
+    """Check a table's header and the line of units below it, and give the names of its columns."""
     names = line.text.lstrip("# ").split()
     missing = [name for name in ("size", "count", "type", *_TIMED) if name not in names]
     places = [place for place, name in enumerate(names) if name == _TIMED[0]]
@@ -68,24 +196,12 @@ def _nccl_columns(path: Path, line: LogLine) -> list[str]:
         twice = f"does not have {', '.join(_TIMED)} twice, out of place and in place"
         what = f"lacks {missing[0]!r}" if missing else twice
         raise FomkitError(f"{path}:{line.number}", f"the header {what}. Expected that of nccl-tests 2.0 to 2.17.")
-    return names
-
-
-def _check_units(path: Path, line: LogLine) -> None:
-    if "(us)" not in line.text or "(GB/s)" not in line.text:
+    if "(us)" not in below.text or "(GB/s)" not in below.text:
         raise FomkitError(
-            f"{path}:{line.number}", "the line below the header does not say (B), (us) and (GB/s). Expected the "
+            f"{path}:{below.number}", "the line below the header does not say (B), (us) and (GB/s). Expected the "
             "units that nccl-tests 2.0 to 2.17 print.",
         )  # fmt: skip
-
-
-def _collective(path: Path, program: str, number: int) -> str:
-    if not program:
-        raise FomkitError(
-            f"{path}:{number}", "nothing before this table says which collective was timed. Put the command that "
-            f"was run at the log's top, for example 'all_reduce_perf'; known are {', '.join(COLLECTIVES)}.",
-        )  # fmt: skip
-    return COLLECTIVES[program]
+    return names
 
 
 def _rows_of_line(found: _Found, line: LogLine, columns: Sequence[str], collective: str) -> None:
@@ -141,9 +257,14 @@ def _read_tables(path: Path, lines: Sequence[LogLine]) -> _Found:
         if named := _PROGRAM.search(line.text):
             program = named[1]
         if _HEADER.match(line.text):
-            columns = _nccl_columns(path, line)
-            _check_units(path, lines[min(place + 1, len(lines) - 1)])
-            found.programs.append(_collective(path, program, line.number))
+            columns = _nccl_columns(path, line, lines[min(place + 1, len(lines) - 1)])
+            if not program:
+                raise FomkitError(
+                    f"{path}:{line.number}", "nothing before this table says which collective was timed. Put the "
+                    "command that was run at the log's top, for example 'all_reduce_perf'; "
+                    f"known are {', '.join(COLLECTIVES)}.",
+                )  # fmt: skip
+            found.programs.append(COLLECTIVES[program])
             found.finished = False
         elif "Out of bounds values" in line.text:
             found.finished = True
@@ -186,15 +307,10 @@ def read_nccl_tests(path: Path, sizes: Mapping[str, int] | None = None) -> Impor
     remarks = [] if found.finished else [
         "The log ends without its summary ('Out of bounds values'): it is cut off; what is whole was read."
     ]  # fmt: skip
-    return imported(path, found.rows, run, tuple(_counts(found)), remarks)
-
-
-def _counts(found: _Found) -> Iterator[SectionCount]:
-    for name in dict.fromkeys(found.programs):
-        count = sum(row.collective == name for row in found.rows)
-        yield SectionCount("-", name, imported=count, kind="collective")
-    for reason, count in found.skipped.items():
-        yield SectionCount("-", "log", skipped=count, reason=reason)
+    read, programs = Counter(row.collective for row in found.rows), dict.fromkeys(found.programs)
+    counts = [SectionCount("-", name, imported=read[name], kind="collective") for name in programs]
+    counts += [SectionCount("-", "log", skipped=many, reason=reason) for reason, many in found.skipped.items()]
+    return imported(path, found.rows, run, counts, remarks)
 
 
 OSU_HARNESS = "OSU micro-benchmarks"
@@ -261,16 +377,6 @@ def _sections(lines: Sequence[LogLine]) -> list[_Section]:
     return found
 
 
-def _check_unit(path: Path, section: _Section, test: Test) -> None:
-    unit = "MB/s" if test.rate else "us"
-    if not re.search(rf"\({re.escape(unit)}\)", section.header):
-        shown = section.header.strip() or "missing"
-        raise FomkitError(
-            f"{path}:{section.line}", f"the line of columns of {section.title!r} is {shown!r}. "
-            f"Expected one with ({unit}), as versions 3 to {_LAST_KNOWN} print it.",
-        )  # fmt: skip
-
-
 def _osu_row(
     line: LogLine, words: Sequence[float | None], section: _Section, test: Test, run: Run
 ) -> tuple[LogRow | None, str]:
@@ -295,7 +401,13 @@ def _read_section(path: Path, section: _Section, run: Run) -> tuple[list[LogRow]
     if test is None:
         reason = "no test that fomkit reads; it reads those of latency, bandwidth and blocking collectives"
         return [], [SectionCount("-", section.title, skipped=len(section.rows), reason=reason)]
-    _check_unit(path, section, test)
+    unit = "(MB/s)" if test.rate else "(us)"
+    if unit not in section.header:
+        shown = section.header.strip() or "missing"
+        raise FomkitError(
+            f"{path}:{section.line}", f"the line of columns of {section.title!r} is {shown!r}. "
+            f"Expected one with {unit}, as versions 3 to {_LAST_KNOWN} print it.",
+        )  # fmt: skip
     found = [_osu_row(line, words, section, test, run) for line, words in section.rows]
     rows, reasons = [row for row, _ in found if row is not None], Counter(why for row, why in found if row is None)
     counts = [SectionCount("-", section.title, imported=len(rows), kind="collective")]
@@ -304,7 +416,7 @@ def _read_section(path: Path, section: _Section, run: Run) -> tuple[list[LogRow]
 
 
 def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section], sizes: Mapping[str, int]) -> Run:
-    ranks = sizes.get("ranks") or links.ranks_of_command(lines)
+    ranks = sizes.get("ranks") or _ranks_of_command(lines)
     pairs = all(TESTS.get(section.title.lower(), Test(SEND)).collective in (SEND, STREAM) for section in sections)
     if ranks is None and not pairs:
         raise FomkitError(

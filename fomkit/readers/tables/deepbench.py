@@ -5,11 +5,16 @@ one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs cut the
 the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the report. Rows that
 occur twice stay twice: their spread is the measurement's noise. What the workbooks say wrongly stands in literal
 tables (to cover more, add an entry); libraries and their versions are those of the sheet of Specs.
+
+Of its two NCCL all-reduce programs, which reduce sums of fp32 over the devices of one node, the logs are read: the
+first prints whole microseconds as milliseconds and waits for every all-reduce; the second starts them one behind
+the other and prints the mean and the longest over ranks.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +24,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.files.op_csv import table_of_rows
 from fomkit.files.xlsx import Sheet, cell_name, looks_like_workbook, read_workbook
 from fomkit.ops.check import check_table
-from fomkit.readers.tables import deepbench_sections, deepbench_sheet
+from fomkit.readers.tables import collectives, deepbench_sections, deepbench_sheet
+from fomkit.readers.tables.collectives import LogRow, Run
 from fomkit.readers.tables.deepbench_sections import SECTIONS, Cells, Precision, Section, as_number, find_precision
 from fomkit.readers.tables.deepbench_sheet import Block, Layout, find_layout, has_sections, needed_cell, not_read
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
@@ -367,3 +373,58 @@ def read_deepbench(path: Path) -> ImportedTimings:
         notes=NOTES,
         remarks=tuple(remark for reader in readers for remark in reader.remarks),
     )  # fmt: skip
+
+
+LOG_HARNESS = "DeepBench all-reduce"
+_TITLE = re.compile(r"^\s*NCCL (MPI )?AllReduce\s*$")
+_RANKS = re.compile(r"^\s*Num Ranks:\s*(\d+)\s*$")
+_HEADER = re.compile(r"^\s*# of floats\s+bytes transferred\s+(Time|Avg Time) \(msec\)(\s+Max Time \(msec\))?\s*$")
+FLOAT_BYTE = 4
+RESOLUTION_S = 1e-6
+
+
+def recognise_deepbench_log(path: Path) -> bool:
+    """Tell whether a file holds the title and the columns of DeepBench's NCCL programs."""
+    lines = collectives.begin_of(path).splitlines()
+    return any(_TITLE.match(line) for line in lines) and any("# of floats" in line for line in lines)
+
+
+def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
+    """Read what DeepBench's NCCL all-reduce programs print.
+
+    `sizes`: ``nodes``, where an MPI run was on several.
+    """
+    lines, sizes = collectives.read_lines(path), collectives.stated(sizes or {}, path)
+    facts = next((match for line in lines if (match := _RANKS.match(line.text))), None)
+    ranks = sizes.get("ranks") or (int(facts[1]) if facts else None)
+    if ranks is None:
+        raise FomkitError(str(path), "has no line 'Num Ranks: N'. Say how many ran: --set ranks=8.")
+    header = next((match for line in lines if (match := _HEADER.match(line.text))), None)
+    if header is None:
+        raise FomkitError(
+            str(path), "its columns are not '# of floats, bytes transferred, Time (msec)' of DeepBench's NCCL "
+            "programs (2016 to 2018). Expected these.",
+        )  # fmt: skip
+    mean, width = header[1] == "Avg Time", 4 if header[2] else 3
+    note = "mean over ranks, started one behind the other" if mean else "each waited for, whole microseconds"
+    rows, cut, below = list[LogRow](), 0, 0
+    for line in lines:
+        words = collectives.numbers_of(line.text)
+        if not words or words[0] is None:
+            continue
+        numbers = [word for word in words if word is not None]
+        if not len(numbers) == len(words) == width or numbers[1] != FLOAT_BYTE * numbers[0]:
+            cut += 1
+            continue
+        byte, time_s = numbers[1], numbers[2] / 1e3
+        if time_s > 0 if mean else time_s >= RESOLUTION_S:
+            rows.append(LogRow(line.number, "all_reduce", byte, time_s, "fp32", note))
+        else:
+            below += 1
+    reason = "lines that are cut off, or whose bytes are not four times their floats" if cut else ""
+    count = SectionCount(
+        "-", "all_reduce", imported=len(rows), below_resolution=below, skipped=cut, reason=reason,
+        kind="collective",
+    )  # fmt: skip
+    run = Run(ranks, sizes.get("nodes") or 1, LOG_HARNESS, "NCCL")
+    return collectives.imported(path, rows, run, (count,), ())

@@ -7,19 +7,15 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link
 from fomkit.files.csv import parse_number, read_header, read_rows
 from fomkit.files.op_csv import read_numbered_table
-from fomkit.ops.check import check_table
-from fomkit.ops.defaults import fill_dimensions
+from fomkit.ops.check import check_table, fill_dimensions
 from fomkit.ops.tables import HUGE, LINE, TIMINGS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Cell = str | float
 
@@ -46,8 +42,6 @@ def read_columns(
     left out; `chosen`: column to the value that the rows to be read have in it. Gives a DataFrame: indexed by the
     line of the file; text as it stands, numbers as float64 with NaN where empty.
     """
-    import pandas as pd
-
     rows = read_rows(path)
     _, header = next(rows, (1, []))
     missing = [name for name in (*texts, *numbers) if name not in header and name not in optional]
@@ -96,8 +90,6 @@ def make_timings(columns: Mapping[str, object], index: pd.Index, path: Path) -> 
     `columns`: column of TIMINGS to a value or one value per row; the others are empty; `index`: lines of the file,
     which become ``source_row``; `path`: its name becomes ``source_file``.
     """
-    import pandas as pd
-
     given: dict[str, object] = {"source_file": path.name, "source_row": index.to_numpy("float64"), **columns}
     table: dict[str, pd.Series] = {}
     for column in TIMINGS:
@@ -173,8 +165,6 @@ def recognise_timings_table(path: Path) -> bool:
 
 def _with_source(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Name this file and line as the source of rows that name none."""
-    import pandas as pd
-
     name = table.get("source_file", pd.Series("", table.index)).fillna("")
     row = table.get("source_row", pd.Series(float("nan"), table.index))
     here = name == ""

@@ -31,20 +31,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import read_header
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_present, make_timings, read_columns
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float64]
+Vector = NDArray[np.float64]
 
 
 SMALLEST = 20
@@ -301,8 +299,6 @@ def _read_rows(path: Path, device: str) -> pd.DataFrame:
 
 def _timings(rows: pd.DataFrame, device: str, harness: Harness, path: Path) -> pd.DataFrame:
     """Make TIMINGS of the rows that are used, in file order."""
-    import pandas as pd
-
     amd = device.startswith(MATRIX_DEVICES)
     kinds = rows["op"].map(KINDS)
     products, convolutions = rows[kinds == "gemm"], rows[kinds == "conv"]

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import ITEM_BYTE
@@ -27,10 +29,6 @@ from fomkit.files.csv import parse_number, read_header, read_rows, shown
 from fomkit.harness.torch.network import SEND, op_of
 from fomkit.readers.tables.collectives import DTYPES, PLACES, TOLERANCE
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_present, make_timings, read_columns
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 HARNESS = "Vidur"
 TICK_S = 1e-6
@@ -143,8 +141,6 @@ def _read_layers(path: Path, pieces: list[str]) -> pd.DataFrame:
 
 
 def _layer_pieces(path: Path) -> ImportedTimings:
-    import pandas as pd
-
     header = set(read_header(path))
     known = ["emb", "input_layernorm", "attn_pre_proj", "attn_rope", "attn_post_proj", _SECOND_NORM, "mlp_up_proj",
              "mlp_act", "mlp_down_proj", "add"]  # fmt: skip
@@ -257,8 +253,6 @@ def read_vtrain(path: Path) -> ImportedTimings:
 
     Raises FomkitError when the rates are those of no number of ranks.
     """
-    import pandas as pd
-
     found = list(_printed_times(path))
     middle = sorted(one.factor for one in found)[len(found) // 2] if found else 0.0
     ranks = round(2 / (2 - middle)) if 0.9 < middle < 1.999 else 0
