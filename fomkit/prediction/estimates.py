@@ -313,6 +313,7 @@ class Answers(Mapping[int, Timed]):
 
 def join_answers(found: Sequence[Answers]) -> Answers:
     """Put the answers of several estimators, about different ops, one after the other."""
+    found = [answers for answers in found if len(answers)]
     if len(found) == 1:
         return found[0]
     ends = np.cumsum([0, *(len(answers) for answers in found)])
