@@ -25,28 +25,21 @@ _SYMBOL = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(//|[-+*()]))")
 
 
 @lru_cache(maxsize=4096)
-def _split(text: str) -> tuple[str, ...] | None:
-    """Give the symbols of a text; None where something else stands in it."""
+def _split(text: str) -> tuple[str, ...]:
+    """Give the symbols of a text; raises SyntaxError where something else stands in it, or too much."""
     symbols, position = [], 0
     while text[position:].strip():
         match = _SYMBOL.match(text, position)
-        if match is None:
-            return None
+        if match is None or len(text) > MAX_LENGTH:
+            raise SyntaxError
         symbols.append(match[0].strip())
         position = match.end()
     return tuple(symbols)
 
 
-def _symbols(text: str, where: str) -> list[str]:
-    if len(text) > MAX_LENGTH:
-        raise FomkitError(where, f"an expression of {len(text)} characters. At most {MAX_LENGTH} are read.")
-    symbols = _split(text)
-    if symbols is None:
-        raise _no_expression(text, where)
-    return list(symbols)
-
-
 def _no_expression(text: str, where: str) -> FomkitError:
+    if len(text) > MAX_LENGTH:
+        return FomkitError(where, f"an expression of {len(text)} characters. At most {MAX_LENGTH} are read.")
     return FomkitError(where, f"{text!r} is not an expression of integers, sizes, + - * // and brackets.")
 
 
@@ -105,8 +98,8 @@ class _Parser:
 
 
 @lru_cache(maxsize=4096)
-def _term(symbols: tuple[str, ...]) -> Term:
-    parser = _Parser(list(symbols))
+def _term(text: str) -> Term:
+    parser = _Parser(list(_split(text)))
     found = parser.sum()
     if parser.symbols:
         raise SyntaxError
@@ -123,7 +116,7 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
     4
     """
     try:
-        return _term(tuple(_symbols(text, where)))(sizes)
+        return _term(text)(sizes)
     except SyntaxError:
         raise _no_expression(text, where) from None
     except ZeroDivisionError:
@@ -135,7 +128,10 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
 
 def names_in(text: str) -> set[str]:
     """Give the named sizes that an expression uses."""
-    return {symbol for symbol in _symbols(text, "expression") if symbol.isidentifier()}
+    try:
+        return {symbol for symbol in _split(text) if symbol.isidentifier()}
+    except SyntaxError:
+        raise _no_expression(text, "expression") from None
 
 
 def sizes_used(ops: pd.DataFrame) -> set[str]:

@@ -282,11 +282,13 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
     fit, count = family.fit, len(family.training)
     places, parts, own_rows, typical = cross_validated_rows(count), [], [], []
     errors = fit.errors / fit.spread if len(fit.spread) else fit.errors
-    for _, distance, part in gp.posterior_blocks(family.fitted, query):
+    for distance, mean, variance in gp.posterior_blocks(family.fitted, query):
         tried = distance if distance.shape[1] == len(places) else distance[:, places]
-        parts.append(part)
-        if len(errors) >= ENOUGH:
-            typical.append(errors_nearby(tried, errors))
+        told_nearby = len(errors) >= ENOUGH
+        cells = gp.nearest_rows(distance, ERRORS if told_nearby and tried is distance else 1)
+        parts.append(gp.Posterior(mean, variance, *gp.nearest_of(distance, cells)))
+        if told_nearby:
+            typical.append(errors_nearby(tried, errors, cells if tried is distance else None))
         if len(fit.elsewhere):
             own_rows.append((tried.argmin(1), tried.min(1)))
     found = gp.joined(parts)
