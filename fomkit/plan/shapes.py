@@ -13,7 +13,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import Columns, Words
-from fomkit.ops.families.formula import columns_of
+from fomkit.ops.families.formula import DEFAULTS, columns_of
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
 from fomkit.ops.pricing import CostGroup, cost_columns, cost_groups, recurrent_calls
 from fomkit.ops.resize import Cells, Expressions, cells_of, evaluate_many, expressions_in, many_of, resize_ops
@@ -86,7 +86,9 @@ class SizedOps:
         rows = self.columns.table
         names = [str(name) for name, dtype in rows.dtypes.items() if dtype.kind == "f"]
         row = columns_of(rows, np.arange(len(rows)), {}, (1,))
-        return {name: row(name) for name in ("item_byte", *names)}
+        return {
+            name: row(name) for name in ("item_byte", *names, *(name for name in DEFAULTS if name not in rows))
+        }
 
     @cached_property
     def _calls(self) -> list[int]:

@@ -74,16 +74,19 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
         for column in columns:
             own = pd.factorize(column, use_na_sentinel=False)[0]
             numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
-    else:
-        table = np.column_stack(columns).astype(np.float64)
-        table[np.isnan(table)] = np.nan  # of all kinds of NaN one
-        table += 0.0  # and no 0 below 0
-        known: dict[object, int] = {}
-        cells = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel().tolist()
-        numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells], np.intp)
-    # Numbers are given by first appearance.
-    first = np.flatnonzero(np.diff(np.maximum.accumulate(numbers_of), prepend=-1))
-    return first, np.asarray(numbers_of, np.intp)
+        # Numbers are given by first appearance.
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(numbers_of), prepend=-1))
+        return first, np.asarray(numbers_of, np.intp)
+    table = np.ascontiguousarray(np.array(columns, np.float64).T)
+    table[np.isnan(table)] = np.nan  # of all kinds of NaN one
+    table += 0.0  # and no 0 below 0
+    cells = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel().tolist()
+    places = dict(
+        zip(reversed(cells), range(count - 1, -1, -1), strict=True)
+    )  # of several the last that is written
+    known = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
+    return (np.array(list(map(places.__getitem__, known)), np.intp),
+            np.array(list(map(known.__getitem__, cells)), np.intp))  # fmt: skip
 
 
 class Hyper(NamedTuple):
@@ -197,7 +200,7 @@ def precompute(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) ->
 
 def beside(columns: Sequence[Matrix]) -> Matrix:
     """Put columns (n,) beside each other, each in one piece of memory."""
-    return np.stack(columns).T
+    return np.array(columns).T
 
 
 def lifted(scaled: Matrix) -> Matrix:
@@ -210,7 +213,9 @@ def apart(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
 
     Both are in lengths. The next block overwrites the distances.
     """
-    points = beside([*query.T, np.ones(len(query)), np.einsum("ij,ij->i", query, query)])
+    points = np.ones((query.shape[1] + 2, len(query))).T
+    points[:, :-2] = query
+    np.einsum("ij,ij->i", query, query, out=points[:, -1])
     memory = np.empty((min(BLOCK, len(query)), known.shape[1]))
     for start in range(0, len(query), BLOCK):
         block = slice(start, start + BLOCK)
@@ -379,17 +384,17 @@ class Surfaces(NamedTuple):
     """All machines' surfaces of one kind of work, side by side.
 
     `length` (p,): of the features.
-    `lifted` (p + 2, n), `weight` (n,): features in lengths as `apart` takes them, and the weights: rows of all
-      surfaces one after the other.
-    `own` (n, surfaces): the variance at the rows of each surface, 0 at those of others.
+    `lifted` (p + 2, n): features in lengths as `apart` takes them: rows of all surfaces one after the other.
+    `weights` (n, surfaces): the weight of each row times the variance, 0 in the columns of other surfaces.
+    `mean` (surfaces, 1).
     `line`: the same where there is one feature.
     """
 
     length: Matrix
     known: tuple[Surface, ...]
     lifted: Matrix
-    weight: Matrix
-    own: Matrix
+    weights: Matrix
+    mean: Matrix
     line: Line | None
 
 
@@ -416,7 +421,8 @@ def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
     weight = rows[:, 0] / WEIGHT_DIGITS
     line = line_of(scaled[:, 0], weight, np.cumsum([0, *counts[:-1]])) if len(length) == 1 else None
     own = np.repeat(SURFACE_VARIANCE * np.eye(len(known)), counts, 0)
-    return Surfaces(length, tuple(known), lifted(scaled), weight, own, line)
+    mean = np.array([one.mean for one in known])[:, None]
+    return Surfaces(length, tuple(known), lifted(scaled), weight[:, None] * own, mean, line)
 
 
 @lru_cache(maxsize=64)
@@ -430,10 +436,10 @@ def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -
 
 def heights(found: Surfaces, features: Matrix) -> Matrix:
     """Give ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
-    mean = np.array([one.mean for one in found.known])[:, None]
     if found.line is not None:
-        return np.asarray(SURFACE_VARIANCE * found.line.at(np.sqrt(3.0) * features[:, 0] / found.length[0]) + mean)
-    predicted, weights = np.empty((len(found.known), len(features))), found.weight[:, None] * found.own
+        places = np.sqrt(3.0) * features[:, 0] / found.length[0]
+        return np.asarray(SURFACE_VARIANCE * found.line.at(places) + found.mean)
+    predicted = np.empty((len(found.known), len(features)))
     for block, distance in apart(features / found.length, found.lifted):
-        predicted[:, block] = (correlation(distance) @ weights).T
-    return np.asarray(predicted + mean)
+        predicted[:, block] = (correlation(distance) @ found.weights).T
+    return np.asarray(predicted + found.mean)

@@ -253,17 +253,18 @@ def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
     Beyond `QUANTILE_LEVEL` they grow as `gp` allows, and where that is more than any left-out op of the family was
     ever off, no faster than a normal distribution's.
     """
-    levels = (interval, min(interval, gp.QUANTILE_LEVEL))
-    most, quantile_z = (half_width(level) for level in levels)
-    normal = most / quantile_z
-    found = []
+    level, found = min(interval, gp.QUANTILE_LEVEL), []
+    normal = half_width(interval) / half_width(level)
     for side in (-1.0, 1.0):
 
         def end_at(level: float, side: float = side) -> float:
             return max(side * float(np.interp(0.5 + side * level / 2, LEVELS, fit.quantiles)), 0.0)
 
+        quantile_end = end_at(level) * spread
+        if level == interval:
+            found.append(side * quantile_end)
+            continue
         seen = float((-side * fit.errors).max(initial=0.0))
-        quantile_end = end_at(levels[1]) * spread
         width = np.minimum(gp.bounded(end_at, interval) * spread, np.maximum(seen, normal * quantile_end))
         found.append(side * np.maximum(width, quantile_end))
     return found[0], found[1]
