@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 FORWARD = "forward"
-CELLS = 150_000
+CELLS = 75_000
 """Ops times variants that are worked on at once; bounds the memory."""
 
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")

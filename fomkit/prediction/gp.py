@@ -38,8 +38,9 @@ of 20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
 BLOCK = 384
 """Queries that are answered at once; bounds the memory by so many rows of the table, and a cache holds them."""
 
-STRIPS = 4
-"""Parts of a triangular matrix: so many leave out 3 of 8 products, of which a triangle needs none."""
+STRIP, STRIPS = 16, 16
+"""Rows of a strip of a triangular matrix, and most strips, else rows are several times as many: strips leave out
+most of the products of which a triangle needs none, and libraries multiply sixteen rows at once."""
 
 
 DIGITS = 10
@@ -193,7 +194,7 @@ def precompute(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) ->
     lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
     half = np.linalg.inv(lower)
     weights = hyper.variance * (half.T @ (half @ target))
-    cuts = np.linspace(0, len(target), STRIPS + 1).round().astype(int).tolist()
+    cuts = [*range(0, len(target), STRIP * -(-len(target) // (STRIP * STRIPS))), len(target)]
     strips = tuple(np.ascontiguousarray(hyper.variance * half[start:end, :end].T) for start, end in pairwise(cuts))
     return Precomputed(scaled, lifted(scaled), target, noise, hyper, strips, weights)
 

@@ -157,9 +157,11 @@ _GROUP = ("kind", "dtype", "engine", "pass_name")
 
 def by_parts(rows: Table) -> Words:
     """Give the kinds of rows; attention that runs by kernels of its own has their name (`View.parts`)."""
-    kinds, parts = as_rows(rows).text("kind"), tiles.attention_parts(rows)
+    kinds = as_rows(rows).text("kind")
+    own = np.flatnonzero(kinds.are("attention"))
+    parts = tiles.attention_parts(as_rows(rows).take(own)) if len(own) else own
     for part in (tiles.DECODE, tiles.LATENT, "full"):
-        if len(at := np.flatnonzero(parts == part)):
+        if len(at := own[parts == part]):
             kinds = kinds.replaced(at, one_word(part, len(at)))
     return kinds
 
