@@ -6,11 +6,12 @@ Needs scipy and is imported on demand: predicting on a machine with shipped fits
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.linalg.lapack import dpotrs
+from scipy.linalg.lapack import dpotri
 from scipy.optimize import least_squares, minimize
 from threadpoolctl import threadpool_limits
 
@@ -118,23 +119,22 @@ def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -
     squares, count = (scaled * scaled).sum(1), len(target)
     between = squares[:, None] + squares[None, :] - 2 * scaled @ scaled.T
     distance = np.sqrt(3.0) * np.sqrt(np.maximum(between, 0.0))
-    decay = np.exp(-distance)
+    decay = hyper.variance * np.exp(-distance)
     smooth = decay * (distance + 1)  # `gp.correlation`, of which the slope needs a part
-    smooth *= hyper.variance
-    covariance = smooth.copy()
-    covariance[np.arange(count), np.arange(count)] += hyper.noise + noise
+    covariance, diagonal = smooth.copy(), np.arange(count)
+    covariance[diagonal, diagonal] += hyper.noise + noise
     lower = np.linalg.cholesky(covariance)
-    # What `scipy.linalg.cho_solve` calls, whose checks take as long for matrices of this size.
-    inverse, _ = dpotrs(lower, np.eye(count, order="F"), lower=True, overwrite_b=True)
+    log_root = np.log(lower[diagonal, diagonal]).sum()
+    half, _ = dpotri(lower.T, overwrite_c=True)  # a triangle of the inverse, beside which all is 0
+    inverse = half + half.T
+    inverse[diagonal, diagonal] *= 0.5
     weights = inverse @ target
     pull = inverse - np.outer(weights, weights)
     # The derivative of the Matérn-3/2 kernel by ln(length) is 3·variance·exp(−√3·d)·(difference / length)².
-    slope = pull * 3
-    slope *= hyper.variance
-    slope *= decay
-    by_length = (scaled**2 * slope.sum(1)[:, None] - scaled * (slope @ scaled)).sum(0)
-    by_variance, by_noise = 0.5 * (pull * smooth).sum(), 0.5 * hyper.noise * np.trace(pull)
-    value = 0.5 * target @ weights + np.log(np.diag(lower)).sum()
+    by_variance, by_noise = 0.5 * np.vdot(pull, smooth), 0.5 * hyper.noise * np.trace(pull)
+    slope = np.multiply(pull, decay, out=pull)
+    by_length = 3 * (scaled**2 * slope.sum(1)[:, None] - scaled * (slope @ scaled)).sum(0)
+    value = 0.5 * target @ weights + log_root
     return float(value), np.array([*by_length, by_variance, by_noise])
 
 
@@ -357,13 +357,15 @@ def fit_timings(
     timings: pd.DataFrame,
     others: Mapping[str, Others] | None = None,
     chips: Mapping[str, Chip] | None = None,
+    known: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Fit every family of a table of timings that has enough rows.
 
     `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `others`: by family, what
-    other machines' tables tell; `chips`: by number format and engine, what tiles run on (`tiles.chips_of`). Gives
-    a dict: family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the
-    same fits.
+    other machines' tables tell; `chips`: by number format and engine, what tiles run on (`tiles.chips_of`);
+    `known`: fits made of the same ``others`` and ``chips``, taken where the rows are the same. Gives a dict:
+    family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the same
+    fits.
     Raises FomkitError when the table has no costs.
     """
     if not {"flop", "byte"} <= set(timings.columns):
@@ -377,7 +379,9 @@ def fit_timings(
     # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):
         fits: dict[str, Any] = {
-            str(name): _fit_family(
+            str(name): known[str(name)]
+            if known.get(str(name), {}).get("rows_sha256") == training_key(rows, name.kind)
+            else _fit_family(
                 rows, name.kind, (others or {}).get(str(name)), (chips or {}).get(f"{name.dtype}/{name.engine}")
             )
             for name, rows in tables.items()
