@@ -303,7 +303,8 @@ Layers = Mapping[int, Mapping[str, Any]]
 
 
 def _layers_of(ops: pd.DataFrame, replaced: Mapping[int, Replaced]) -> Layers:
-    found = records(ops[ops["kind"] == "rnn"])
+    recurrent = (ops["kind"] == "rnn").to_numpy(bool)
+    found = records(ops[recurrent]) if recurrent.any() else ()
     return {row: {**layer, **(replaced[row].asked if row in replaced else {})} for row, layer in found}
 
 
