@@ -19,7 +19,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
 from fomkit.prediction.donors import PRIOR, Others, condition
-from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.prediction.exact import named_ops, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, distances
@@ -166,7 +166,7 @@ def fit_hyper(features: Matrix, target: Matrix, noise: Matrix, usual: Matrix | N
     return Hyper(values[:count], float(values[count]), float(values[-1]))
 
 
-def told_apart(rows: pd.DataFrame, kind: str) -> tuple[tuple[str, float], ...]:
+def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
     """Name the ops of one traffic, with their inputs, that a fit looks at each by itself; of one op alone none.
 
     A kernel that loads number by number takes twice as long for its bytes as one that loads 16 at once. What a
@@ -174,18 +174,17 @@ def told_apart(rows: pd.DataFrame, kind: str) -> tuple[tuple[str, float], ...]:
     """
     if not VIEWS[kind].any_op:
         return ()
-    found, number = named_ops(as_rows(rows))
+    found, number = named_ops(rows)
     many = np.bincount(number).tolist()
     often = sorted(one for one, count in zip(found, many, strict=True) if one[0] and count >= FEWEST)
     return tuple(often) if len(found) > 1 else ()
 
 
 def _fit_rows(
-    rows: pd.DataFrame, kind: str, others: Others | None = None, left_out: int = -1, chip: Chip | None = None
+    rows: Rows, kind: str, others: Others | None = None, left_out: int = -1, chip: Chip | None = None
 ) -> Fit:
     view = VIEWS[kind]
-    seconds = rows["_time_s"].to_numpy(np.float64)
-    terms = view.terms(as_rows(rows))
+    seconds, terms = rows.number("_time_s"), view.terms(rows)
     blank = np.zeros(len(interpolate.LEVELS)), np.zeros(len(interpolate.cross_validated_rows(len(rows))))
     if others is not None:
         process = others.processes[left_out]
@@ -203,12 +202,12 @@ def _fit_rows(
               ops=told_apart(rows, kind))  # fmt: skip
     if chip is not None and len(rows) > LIMIT and view.waves is not None:
         some = np.arange(0, len(rows), -(-len(rows) // FORM_ROWS))
-        form = fit_form(tiled(rows.iloc[some], chip), chip, seconds[some]) if view.tiles else ()
+        form = fit_form(tiled(rows.take(some), chip), chip, seconds[some]) if view.tiles else ()
         fit = fit._replace(form=np.array([*chip, *form]))
     residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
     # Above the limit every so-manieth row: lengths need no more to be known well.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
-    features = interpolate.see(fit, rows.iloc[part], kind, len(rows))
+    features = interpolate.see(fit, rows.take(part), kind, len(rows))
     hyper = fit_hyper(features, residual[part], interpolate.row_noise(rows)[part])
     return fit._replace(hyper=hyper, residual=residual)
 
@@ -248,21 +247,22 @@ def predict_folds(
     of the rows to predict; `others`: what other machines tell, of whose ops the same are left out; `chip`: what
     products in tiles run on.
     """
-    rounds, tried = fold[query], rows.iloc[query]
+    rounds, whole = fold[query], as_rows(rows)  # whose columns are read once for all rounds
+    tried = whole.take(query)
     log_s, apart = np.empty(len(query)), np.empty((len(query), len(query)))
     parts, fits = [], {}
     for number in np.unique(rounds).tolist():
         out = rounds == number
-        known = rows[fold != number].reset_index(drop=True)
+        known = whole.take(fold != number)
         fits[number] = fit = _fit_rows(known, kind, others, number, chip)
-        family = interpolate.ready(fit, known, kind)
-        log_s[out], correction = interpolate.predict_log_time(family, tried[out], kind)
+        family = interpolate.ready(fit, rows[fold != number].reset_index(drop=True), kind, known)
+        log_s[out], correction = interpolate.predict_log_time(family, tried.take(out), kind)
         features = interpolate.see(fit, tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
         parts.append((out, correction))
     # Errors of the same round are of the same shape group, which no one asks for twice.
     apart[rounds[:, None] == rounds[None, :]] = np.inf
-    log_error = log_s - np.log(tried["_time_s"].to_numpy(np.float64))
+    log_error = log_s - np.log(tried.number("_time_s"))
     spread, own = np.empty((2, len(query)))
     for out, correction in parts:
         own[out] = np.sqrt(correction.variance * np.maximum(correction.distance, 1.0))
@@ -326,7 +326,7 @@ def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip
     others = others if others and len(rows) <= LIMIT and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
-    fit = _fit_rows(rows, kind, others, chip=chip)
+    fit = _fit_rows(as_rows(rows), kind, others, chip=chip)
     fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {

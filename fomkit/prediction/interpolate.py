@@ -99,9 +99,9 @@ def cross_validated_rows(count: int) -> Places:
     return np.arange(0, count, -(-count // gp.LIMIT))
 
 
-def row_noise(training: pd.DataFrame) -> Matrix:
+def row_noise(training: Rows) -> Matrix:
     """Variance of ln(time) from the step of the clock, uniform within one step."""
-    return np.asarray((training["_step_s"] / training["_time_s"]) ** 2 / 12, np.float64)
+    return np.asarray((training.number("_step_s") / training.number("_time_s")) ** 2 / 12, np.float64)
 
 
 class Family(NamedTuple):
@@ -153,9 +153,9 @@ def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
     return np.asarray(np.log(tile_seconds(form, tiled(rows, chip), chip)), np.float64)
 
 
-def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
-    """Prepare a fit for queries."""
-    rows = as_rows(training)
+def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None) -> Family:
+    """Prepare a fit for queries; ``rows``: those of ``training``, where their columns are known."""
+    rows = as_rows(training) if rows is None else rows
     known = see(fit, rows, kind, len(training))
     names = [name for name in ("kind", *KINDS[kind].dimensions) if name in training.columns]
 
@@ -171,7 +171,7 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     def falls() -> Falls:
         return timed_falls(rows)
 
-    noise = row_noise(training)
+    noise = row_noise(rows)
     if len(fit.row_noise):
         known = np.concatenate([known, fit.elsewhere.reshape(-1, known.shape[1])])
         noise = fit.row_noise - fit.hyper.noise
