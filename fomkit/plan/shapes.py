@@ -59,11 +59,6 @@ class _Table(NamedTuple):
         rows = pd.concat([self.rows, other.rows], ignore_index=True)
         return _Table(rows, expressions, np.append(self.factor, other.factor))
 
-    def settled(self, machine: Machine) -> tuple[_Table, Mapping[int, str]]:
-        """Give them with engines that a machine has, and notes of what was replaced."""
-        rows, notes = settle_engines(self.rows, machine) if len(self.rows) else (self.rows, {})
-        return self._replace(rows=rows), notes
-
 
 @dataclass(frozen=True)
 class SizedOps:
@@ -254,8 +249,8 @@ def step_ops(
     layers = _layers_of(known.rows, replaced)
     new_of = {int(keep[at]): int(new[at]) for at in first if at < len(keep)}
     pieces = _calls_of(layers).then(_parts_of(model, formats, sizes, new_of))
-    settled, notes_of = pieces.settled(prepared(machine))
-    whole = known.then(settled)
+    settled, notes_of = settle_engines(pieces.rows, prepared(machine)) if len(pieces.rows) else (pieces.rows, {})
+    whole = known.then(pieces._replace(rows=settled))
     return StepOps(
         ops=SizedOps(
             Columns(whole.rows),

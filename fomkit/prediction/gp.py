@@ -232,7 +232,8 @@ def nearest_rows(distance: Matrix, count: int) -> Places:
     has many rows as far from an op as another.
     """
     if count == 1:
-        return np.asarray(distance.astype(np.float32).argmin(1) + _first_cells(distance))[:, None]
+        own = np.arange(0, distance.size, distance.shape[1])
+        return np.asarray(distance.astype(np.float32).argmin(1) + own)[:, None]
     with np.errstate(over="ignore"):
         short = distance.astype(np.float32)
     # The bits of numbers from 0 on are in the order of the numbers. A partition of them is several times as fast
@@ -247,15 +248,10 @@ def nearest_rows(distance: Matrix, count: int) -> Places:
     return np.flatnonzero(near).reshape(-1, count)
 
 
-def _first_cells(distance: Matrix) -> Places:
-    return np.arange(0, distance.size, distance.shape[1])
-
-
 def nearest_of(distance: Matrix, cells: Places) -> tuple[Places, Matrix]:
     """Give the nearest of the rows in these cells (`nearest_rows`), and how far it is (q)."""
-    at = np.arange(len(cells))
-    cell = cells[at, distance.take(cells).astype(np.float32).argmin(1)]
-    return cell - _first_cells(distance), distance.take(cell)
+    cell = cells[np.arange(len(cells)), distance.take(cells).astype(np.float32).argmin(1)]
+    return cell - np.arange(0, distance.size, distance.shape[1]), distance.take(cell)
 
 
 def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
