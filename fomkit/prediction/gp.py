@@ -214,8 +214,8 @@ def apart(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
 
     Both are in lengths. The next block overwrites the distances.
     """
-    points = np.ones((query.shape[1] + 2, len(query))).T
-    points[:, :-2] = query
+    points = np.empty((query.shape[1] + 2, len(query))).T
+    points[:, :-2], points[:, -2] = query, 1.0
     np.einsum("ij,ij->i", query, query, out=points[:, -1])
     memory = np.empty((min(BLOCK, len(query)), known.shape[1]))
     for start in range(0, len(query), BLOCK):
