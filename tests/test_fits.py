@@ -24,6 +24,7 @@ from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import column_names
 from fomkit.plan.op_tables import predict_ops
+from fomkit.prediction import calibration
 from fomkit.prediction.exchange import table_time
 from fomkit.prediction.families import families, training_rows
 from fomkit.profiles import machines
@@ -143,7 +144,7 @@ def test_fits_that_other_code_made_are_made_again(monkeypatch: pytest.MonkeyPatc
     fresh = partial(replace, load_machine("raspberry-pi-3"), fits={})
     with monkeypatch.context() as earlier:
         earlier.setattr("fomkit.profiles.locate._maker", lambda: "earlier code")
-        earlier.setattr("fomkit.profiles.evidence.fit", lambda _: {"sparse_gemm/int8/vector": {}})
+        earlier.setattr("fomkit.profiles.evidence.fit", lambda *_: {"sparse_gemm/int8/vector": {}})
         assert with_fits(fresh()).fits == {"sparse_gemm/int8/vector": {}}
     honest = with_fits(fresh(timings=fresh().timings.copy())).fits["sparse_gemm/int8/vector"]
     assert isinstance(honest, dict)
@@ -162,6 +163,27 @@ def test_the_cache_is_of_the_content_of_a_table(cache: Path) -> None:
     # Whose table it is counts: a machine's own table must not be heard as that of another one.
     assert with_fits(replace(machine, timings=slower.copy(), name="another")).fits == other.fits
     assert len(list(cache.glob("fits-*"))) == 3
+
+
+def test_of_a_shipped_table_with_other_rows_only_what_they_change_is_fitted(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of a machine of other facts everything: what others tell of it is another thing."""
+    assert not list(cache.iterdir())
+    made, make = list[str](), calibration._fit_family
+    monkeypatch.setattr(calibration, "_fit_family", lambda *of: made.append(of[1]) or make(*of))
+    machine = load_machine("raspberry-pi-3")
+    kinds = machine.timings["kind"]
+    fewer = replace(machine, timings=machine.timings[kinds != "conv"].reset_index(drop=True))
+    assert set(with_fits(fewer).fits) == {name for name in machine.fits if not name.startswith("conv")}
+    assert made == []
+    slower = machine.timings["time_s"].where(kinds != "conv", 2 * machine.timings["time_s"])
+    found = with_fits(replace(machine, timings=machine.timings.assign(time_s=slower))).fits
+    assert set(made) == {"conv"}
+    assert found["gemm/int8/vector"] == machine.fits["gemm/int8/vector"]
+    device = replace(machine.device, architecture="NVIDIA Pascal GP100")
+    with_fits(replace(machine, device=device, timings=machine.timings.iloc[1:].reset_index(drop=True)))
+    assert set(made) == {"conv", "gemm", "sparse_gemm"}
 
 
 def test_fits_are_written_beside_shipped_profiles_only(tmp_path: Path, cache: Path) -> None:

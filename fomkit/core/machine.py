@@ -104,9 +104,11 @@ class Device:
 
         Complex numbers are multiplied by the arithmetic of their parts, whose peak is theirs where none is stated.
         """
-        formats = (dtype, REAL_OF[dtype]) if dtype in REAL_OF else (dtype,)
-        stated = {(peak.dtype, peak.engine): peak for peak in reversed(self.peaks)}
-        return next((stated[one, engine] for one in formats if (one, engine) in stated), None)
+        for one in (dtype, REAL_OF[dtype]) if dtype in REAL_OF else (dtype,):
+            for peak in self.peaks:
+                if peak.dtype == one and peak.engine == engine:
+                    return peak
+        return None
 
 
 def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:

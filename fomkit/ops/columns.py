@@ -40,8 +40,9 @@ def numbered(codes: Places, count: int) -> tuple[Places, list[int]]:
         number = np.empty(count, np.intp)
         number[distinct] = np.arange(len(distinct))
         return number[codes], distinct.tolist()
-    known: dict[int, int] = {}
-    return np.array([known.setdefault(code, len(known)) for code in codes.tolist()], np.intp), list(known)
+    listed = codes.tolist()
+    known = {code: number for number, code in enumerate(dict.fromkeys(listed))}
+    return np.array(list(map(known.__getitem__, listed)), np.intp), list(known)
 
 
 class Words(NamedTuple):

@@ -135,7 +135,7 @@ def _input_product(row: Mapping[str, Any], half: str, features: float) -> dict[s
 def recurrent_calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Give the calls of one recurrent row; none of an unknown cell or pass.
 
-    Its sizes are numbers, or arrays of such; ``count`` is per execution, 0 at a size that has no such call.
+    Its sizes are numbers, or arrays of such; ``count`` is per execution, 0 where there is no such call.
     """
     if row["cell"] not in GATES or row["pass_name"] not in ("forward", "backward", *_HALVES["backward"]):
         return
@@ -148,9 +148,7 @@ def recurrent_calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         shared = {**place, "pass_name": half}
         yield {**shared, "kind": "rnn", **sizes, **alone, "count": layers * directions}
         for features, count in ((row["input_size"], directions), (inner, (layers - 1) * directions)):
-            called = (np.asarray(features) != 0) * count
-            if np.any(called):
-                yield {**shared, **_input_product(row, half, features), "count": called}
+            yield {**shared, **_input_product(row, half, features), "count": (np.asarray(features) != 0) * count}
 
 
 def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
@@ -167,7 +165,7 @@ def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
     recurrent = np.flatnonzero(ops["kind"] == "rnn")
     for position, record in zip(recurrent.tolist(), ops.iloc[recurrent].to_dict("records"), strict=True):
         row = {str(name): value for name, value in record.items()}
-        found += [{**call, "of": float(position)} for call in recurrent_calls(row)]
+        found += [{**call, "of": float(position)} for call in recurrent_calls(row) if call["count"]]
     later = {column.name for column in (*COSTS, *TIMES)}
     names = [name for name in ops.columns if name not in later]
     if not found:

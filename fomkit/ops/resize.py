@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from operator import add, itemgetter, mul, sub
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.ops.check import row_place
-from fomkit.ops.tables import HUGE, SIZED
+from fomkit.ops.tables import HUGE, SIZED, TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,21 +26,16 @@ _SYMBOL = re.compile(r"\d+|[A-Za-z_]\w*|//|[-+*()]")
 
 
 @lru_cache(maxsize=4096)
-def _split(text: str) -> tuple[str, ...] | None:
-    """Give the symbols of a text; None where something else stands in it."""
-    return None if _SYMBOL.sub("", text).strip() else tuple(_SYMBOL.findall(text))
-
-
-def _symbols(text: str, where: str) -> tuple[str, ...]:
-    if len(text) > MAX_LENGTH:
-        raise FomkitError(where, f"an expression of {len(text)} characters. At most {MAX_LENGTH} are read.")
-    symbols = _split(text)
-    if symbols is None:
-        raise _no_expression(text, where)
-    return symbols
+def _split(text: str) -> tuple[str, ...]:
+    """Give the symbols of a text; raises SyntaxError where something else stands in it, or too much."""
+    if len(text) > MAX_LENGTH or _SYMBOL.sub("", text).strip():
+        raise SyntaxError
+    return tuple(_SYMBOL.findall(text))
 
 
 def _no_expression(text: str, where: str) -> FomkitError:
+    if len(text) > MAX_LENGTH:
+        return FomkitError(where, f"an expression of {len(text)} characters. At most {MAX_LENGTH} are read.")
     return FomkitError(where, f"{text!r} is not an expression of integers, sizes, + - * // and brackets.")
 
 
@@ -77,9 +73,9 @@ def _term_of(node: ast.expr) -> Term:
 
 
 @lru_cache(maxsize=4096)
-def _term(symbols: tuple[str, ...]) -> Term:
+def _term(text: str) -> Term:
     """Make the function of an expression; raises SyntaxError where its symbols make none."""
-    numbers = (str(int(one)) if one.isdigit() else one for one in symbols)  # 08 is no number of Python's
+    numbers = (str(int(one)) if one.isdigit() else one for one in _split(text))  # 08 is no number of Python's
     words = (f"{_SIZE}{one}" if one.isidentifier() else one for one in numbers)
     return _term_of(ast.parse(" ".join(words), mode="eval").body)
 
@@ -94,7 +90,7 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
     4
     """
     try:
-        return _term(_symbols(text, where))(sizes)
+        return _term(text)(sizes)
     except SyntaxError:
         raise _no_expression(text, where) from None
     except ZeroDivisionError:
@@ -106,7 +102,10 @@ def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
 
 def names_in(text: str) -> set[str]:
     """Give the named sizes that an expression uses."""
-    return {symbol for symbol in _symbols(text, "expression") if symbol.isidentifier()}
+    try:
+        return {symbol for symbol in _split(text) if symbol.isidentifier()}
+    except SyntaxError:
+        raise _no_expression(text, "expression") from None
 
 
 def sizes_used(ops: pd.DataFrame) -> set[str]:
@@ -155,6 +154,75 @@ def evaluate_all(
     for row in np.flatnonzero(~((found >= 0) & (found <= HUGE)).all(1)).tolist():
         evaluate_many(texts[row], sizes, where)
     return found
+
+
+Expressions = Mapping[str, Mapping[int, str]]
+"""The cells of a table that are expressions of named sizes: by column, and by row."""
+
+
+def expressions_in(ops: pd.DataFrame) -> Expressions:
+    """Find the cells of a table that are expressions."""
+    found = {}
+    for name in SIZED:
+        if name in ops.columns and ops[name].dtype.kind != "f":
+            cells = enumerate(ops[name].tolist())
+            found[name] = {
+                place: cell for place, cell in cells if isinstance(cell, str) and not cell.strip().isdigit()
+            }
+    return {name: cells for name, cells in found.items() if cells}
+
+
+class Cells(NamedTuple):
+    """The expressions of a table (e), as columns.
+
+    `columns`: the names of the table's columns that have any; `texts`: the expressions, each once.
+    `place`: among the cells of all these columns, one column after the other; `text`: number of its text.
+    `factor`: what the number format makes of it.
+    `least`, `most`, `whole`: what the column allows.
+    """
+
+    columns: tuple[str, ...]
+    texts: tuple[str, ...]
+    place: NDArray[np.intp]
+    text: NDArray[np.intp]
+    factor: NDArray[np.float64]
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+    whole: NDArray[np.bool_]
+
+    def at(self, sizes: Mapping[str, NDArray[np.float64]], where: str) -> tuple[NDArray[np.float64], bool]:
+        """Work them out for many values of the named sizes (e, s), and tell whether a column forbids one.
+
+        What it allows is a range of numbers, whole ones where dimensions are, which expressions keep; so the least
+        value of each and its largest speak for all the others.
+        """
+        values = evaluate_all(self.texts, sizes, where)
+        ends = np.stack([values.min(1), values.max(1)], 1)[self.text] * self.factor[:, None]
+        wrong = (ends < self.least[:, None]) | (ends > self.most[:, None])
+        wrong |= self.whole[:, None] & (np.floor(ends) != ends)
+        return values[self.text] * self.factor[:, None], bool(wrong.any())
+
+
+def cells_of(expressions: Expressions, factor: NDArray[np.float64]) -> Cells:
+    """Collect the expressions of a table, column by column and row by row.
+
+    `factor`: what the number format of each row makes of its bytes.
+    """
+    columns = tuple(expressions)
+    listed = [(at, row, text) for at, name in enumerate(columns) for row, text in expressions[name].items()]
+    texts = tuple(dict.fromkeys(text for _, _, text in listed))
+    column, row = (np.array([one[place] for one in listed], np.intp) for place in (0, 1))
+    number = {text: place for place, text in enumerate(texts)}
+    moved = np.array([name in ("read_byte", "write_byte") for name in columns], bool)
+    known = {one.name: one for one in TABLES["OPS"]}
+    # What a loop does between its steps is done 0 times where there is one step.
+    allowed = [replace(known[name], least=0.0) if name == "count" else known[name] for name in columns]
+    least, most, whole = (np.array([getattr(one, name) for one in allowed], kind)[column]
+                          for name, kind in (("least", float), ("most", float), ("whole", bool)))  # fmt: skip
+    return Cells(
+        columns, texts, column * len(factor) + row, np.array([number[text] for *_, text in listed], np.intp),
+        np.where(moved[column], factor[row], 1.0) if len(row) else np.empty(0), least, most, whole,
+    )  # fmt: skip
 
 
 def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:

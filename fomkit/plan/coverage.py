@@ -238,9 +238,10 @@ def use_widths(
     together; 0 where it is unknown; `of_table` (n, s): true where the time rests on timings of single kernels
     (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays (s,).
     """
-    groups, widths = [GROUPS.get(kind, "") for kind in kinds], []
-    for group in dict.fromkeys(group for group in groups if group in uses):
-        at = [place for place, other in enumerate(groups) if other == group]
+    group_of, widths = {kind: GROUPS.get(kind, "") for kind in dict.fromkeys(kinds)}, []
+    groups = np.array(list(map(group_of.__getitem__, kinds)), object)
+    for group in dict.fromkeys(group for group in group_of.values() if group in uses):
+        at = groups == group
         total = (seconds[at] * of_table[at]).sum(0)
         low, high = uses[group].whole.widen(1.0, 1.0, 1.0, level)
         widths.append((total * (1 - low), total * (high - 1)))

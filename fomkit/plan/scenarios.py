@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 FORWARD = "forward"
-CELLS = 150_000
+CELLS = 75_000
 """Ops times variants that are worked on at once; bounds the memory."""
 
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
 RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
 _TRANSFERRED = np.array([SOURCES["transferred" if name in FROM_TABLE else name] for name in SOURCES], np.int8)
 _OF_TABLE = np.array([name in TABLES for name in SOURCES], bool)
-BASES = ("measured", "modelled")
+_BASIS = pd.CategoricalDtype(["measured", "modelled"])
 
 
 @dataclass(frozen=True)
@@ -233,8 +233,8 @@ def _rolled_up(
         own = here.starts[at] if scaled is None else here.starts[at] * scaled[at]
         batch = None if batches is None else batches[at]
         found[:, at] = _figures_of(study, case, _span_of_variants(devices[:, at], level), forward_s, own, batch)
-    result = pd.DataFrame(found.T, columns=list(RESULTS))
-    return result.assign(basis=pd.Categorical(np.where(here.measured, *BASES), BASES))
+    basis = pd.Categorical.from_codes((~here.measured).astype(np.int8), dtype=_BASIS)
+    return pd.DataFrame({**dict(zip(RESULTS, found, strict=True)), "basis": basis})
 
 
 def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
@@ -320,7 +320,8 @@ def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFram
     found = list(blocks)
     if not found:
         return table.assign(**dict.fromkeys(RESULTS, np.nan), basis="modelled")
-    return pd.concat([table, pd.concat(found).sort_index().set_axis(table.index)], axis=1)
+    whole = found[0] if len(found) == 1 else pd.concat(found)
+    return pd.concat([table, whole.sort_index().set_axis(table.index)], axis=1)
 
 
 def _block(

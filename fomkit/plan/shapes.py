@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,16 +12,16 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.ops.check import check_table
-from fomkit.ops.columns import Columns
-from fomkit.ops.families.formula import columns_of
+from fomkit.ops.columns import Columns, Words
+from fomkit.ops.families.formula import DEFAULTS, columns_of
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
 from fomkit.ops.pricing import CostGroup, cost_columns, cost_groups, recurrent_calls
-from fomkit.ops.resize import evaluate_all, evaluate_many, many_of, resize_ops
-from fomkit.ops.tables import SIZED, SOURCES, TABLES
+from fomkit.ops.resize import Cells, Expressions, cells_of, evaluate_many, expressions_in, many_of, resize_ops
+from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import StepRows, ops_in
-from fomkit.prediction.cascade import prepared, price, with_answers
+from fomkit.prediction.cascade import CALL, PART, prepared, price, with_answers
 from fomkit.prediction.estimates import Answers, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.prediction.gp import FEW, alike
@@ -42,93 +42,82 @@ _PLACE = ("count", "module", "code_line", "traced_time_s")
 _WORK = ("flop", "byte", "launches")
 
 
-class Cells(NamedTuple):
-    """The cells of a table of ops that are expressions of named sizes (e), as columns.
+class _Table(NamedTuple):
+    """Rows at some sizes, their cells that are expressions, and what their number format makes of bytes."""
 
-    `columns`: the names of the table's columns that have any; `texts`: the expressions, each once.
-    `at`: place among the cells of all these columns, one column after the other; `text`: number of its text.
-    `factor`: what the number format makes of it.
-    `least`, `most`, `whole`: what the column allows.
-    """
-
-    columns: tuple[str, ...]
-    texts: tuple[str, ...]
-    at: NDArray[np.intp]
-    text: NDArray[np.intp]
+    rows: pd.DataFrame
+    expressions: Expressions
     factor: Array
-    least: Array
-    most: Array
-    whole: NDArray[np.bool_]
 
-
-_ALLOWED = {column.name: column for column in TABLES["OPS"]}
-
-
-def _cells(expressions: Mapping[str, Mapping[int, str]], factor: Array) -> Cells:
-    """Collect the expressions of a table, column by column and row by row."""
-    columns = tuple(expressions)
-    listed = [(at, row, text) for at, name in enumerate(columns) for row, text in expressions[name].items()]
-    texts = tuple(dict.fromkeys(text for _, _, text in listed))
-    column, row = (np.array([one[place] for one in listed], np.intp) for place in (0, 1))
-    number = {text: place for place, text in enumerate(texts)}
-    moved = np.array([name in ("read_byte", "write_byte") for name in columns], bool)
-    # What a loop does between its steps is done 0 times where there is one step.
-    allowed = [replace(_ALLOWED[name], least=0.0) if name == "count" else _ALLOWED[name] for name in columns]
-    least, most, whole = (np.array([getattr(one, name) for one in allowed], kind)[column]
-                          for name, kind in (("least", float), ("most", float), ("whole", bool)))  # fmt: skip
-    return Cells(
-        columns, texts, column * len(factor) + row, np.array([number[text] for *_, text in listed], np.intp),
-        np.where(moved[column], factor[row], 1.0) if len(row) else np.empty(0), least, most, whole,
-    )  # fmt: skip
+    def then(self, other: _Table) -> _Table:
+        """Put others after these."""
+        if not (len(self.rows) and len(other.rows)):
+            return self if len(self.rows) else other
+        count, expressions = len(self.rows), {name: dict(cells) for name, cells in self.expressions.items()}
+        for name, cells in other.expressions.items():
+            expressions.setdefault(name, {}).update({count + row: text for row, text in cells.items()})
+        rows = pd.concat([self.rows, other.rows], ignore_index=True)
+        return _Table(rows, expressions, np.append(self.factor, other.factor))
 
 
 @dataclass(frozen=True)
 class SizedOps:
-    """Ops whose columns may depend on named sizes.
+    """Ops whose columns may depend on named sizes, and after them what they are made of.
 
     `columns`: one row for each, restated, at some sizes; `cells`: those that are expressions; `groups`: rows that
-    one cost formula prices; `where`: how messages name them.
+    one cost formula prices; `layers`: those whose library calls come first after the ops; `where`: how messages
+    name them.
     """
 
     columns: Columns
     cells: Cells
     groups: Sequence[CostGroup]
+    layers: Layers
     where: str
-
-    @property
-    def rows(self) -> pd.DataFrame:
-        """One row for each op."""
-        return self.columns.table
 
     @cached_property
     def _fixed(self) -> dict[str, Array]:
         """The columns of numbers at some sizes (n, 1)."""
-        names = [str(name) for name, dtype in self.rows.dtypes.items() if dtype.kind == "f"]
-        row = columns_of(self.rows, np.arange(len(self.rows)), {}, (1,))
-        return {name: row(name) for name in ("item_byte", *names)}
+        rows = self.columns.table
+        names = [str(name) for name, dtype in rows.dtypes.items() if dtype.kind == "f"]
+        row = columns_of(rows, np.arange(len(rows)), {}, (1,))
+        return {
+            name: row(name) for name in ("item_byte", *names, *(name for name in DEFAULTS if name not in rows))
+        }
+
+    @cached_property
+    def _calls(self) -> list[int]:
+        """The rows that are library calls."""
+        return np.flatnonzero(self.columns.text("piece").are(CALL)).tolist()
 
     def at(self, sizes: Sizes) -> Rows:
         """Size, check and price each row at all sizes (u), row by row."""
-        many, cells = many_of(sizes), self.cells
-        values = evaluate_all(cells.texts, sizes, self.where)
-        # What a check allows is a range of numbers, whole ones where dimensions are, which expressions keep; so
-        # the least sizes of each row and its largest speak for all the others.
-        ends = np.stack([values.min(1), values.max(1)], 1)[cells.text] * cells.factor[:, None]
-        wrong = (ends < cells.least[:, None]) | (ends > cells.most[:, None])
-        wrong |= cells.whole[:, None] & (np.floor(ends) != ends)
+        many, cells, rows = many_of(sizes), self.cells, self.columns.table
+        values, wrong = cells.at(sizes, self.where)
         flat = np.repeat(
             np.concatenate([np.empty((0, 1)), *(self._fixed[name] for name in cells.columns)]), many, 1
         )
-        flat[cells.at] = values[cells.text] * cells.factor[:, None]
-        sized = dict(zip(cells.columns, flat.reshape(len(cells.columns), len(self.rows), many), strict=True))
-        if wrong.any():
+        flat[cells.place] = values
+        sized = dict(zip(cells.columns, flat.reshape(len(cells.columns), len(rows), many), strict=True))
+        if wrong:
             both = {name: np.stack([column.min(1), column.max(1)], 1).ravel() for name, column in sized.items()}
-            table = self.rows.iloc[np.repeat(np.arange(len(self.rows)), 2)].assign(**both)
-            check_table(table.drop(columns=["of", *_WORK], errors="ignore"), "OPS", self.where)
+            table = rows.iloc[np.repeat(np.arange(len(rows)), 2)].assign(**both)
+            check_table(table.drop(columns=["of", "piece", *_WORK], errors="ignore"), "OPS", self.where)
+        calls = (
+            call
+            for row, layer in self.layers.items()
+            for call in recurrent_calls({**layer, **{name: column[row] for name, column in sized.items()}})
+        )
+        for place, call in zip(self._calls, calls, strict=True):
+            for name, cell in call.items():
+                if not isinstance(cell, str):
+                    sized[name][place] = cell
 
         def costs(*names: str) -> dict[str, Array]:
-            return cost_columns(self.rows, names, {**self._fixed, **sized}, (many,), self.groups)
+            return cost_columns(rows, names, {**self._fixed, **sized}, (many,), self.groups)
 
+        if "of" in self._fixed:  # by the place of the op among so many sizes of each
+            sized["of"] = self._fixed["of"] * many + np.arange(many)
         return repeated(self.columns, many, **sized, **costs(*_WORK),
                         least_flop=lambda: costs("least_flop")["least_flop"].ravel())  # fmt: skip
 
@@ -144,36 +133,33 @@ class Replaced(NamedTuple):
 class StepOps:
     """The distinct ops of a model's step, to be sized.
 
-    `ops`: each executed once.
-    `counts`: executions of each row; `sized_counts`: row, text and times of those that are expressions, beside.
-    `parts`: the profile's parts with ``of`` a row; None where it has none.
+    `ops`: each executed once, then what they are made of.
+    `counts`: executions of each op; `sized_counts`: row, text and times of those that are expressions, beside.
     `first` (t,): for each row of the model's restated table the op that it is.
-    `replaced`: ops that run on another engine than was asked for.
+    `replaced`: ops that run on another engine than was asked for; `notes`: the same of what ops are made of.
     """
 
     ops: SizedOps
     counts: Array
     sized_counts: tuple[tuple[int, str, int], ...]
-    parts: SizedOps | None
     first: NDArray[np.intp]
     replaced: Mapping[int, Replaced]
+    notes: Mapping[int, str]
 
-    @property
+    @cached_property
     def rows(self) -> pd.DataFrame:
         """One row for each op, at some sizes."""
-        return self.ops.rows
+        return self.ops.columns.table.iloc[: len(self.counts)]
+
+    def text(self, name: str) -> Words:
+        """Give a column of words of the ops."""
+        return self.ops.columns.text(name).taken(slice(len(self.counts)))
 
     @cached_property
     def passes(self) -> NDArray[np.object_]:
         """Forward, backward or update: the pass of each op."""
-        passes = self.ops.columns.text("pass_name")
+        passes = self.text("pass_name")
         return np.array([word.partition("_")[0] for word in passes.words], object)[passes.codes]
-
-    @cached_property
-    def recurrent(self) -> dict[int, dict[str, Any]]:
-        """The recurrent layers by their row, at some sizes, as they were asked for."""
-        layers = records(self.rows[self.ops.columns.text("kind").are("rnn")])
-        return {row: {**one, **(self.replaced[row].asked if row in self.replaced else {})} for row, one in layers}
 
     def executions(self, sizes: Sizes) -> Array:
         """Give the executions of each op at all sizes (n, u)."""
@@ -207,18 +193,6 @@ class Timed(NamedTuple):
     launches: Array
 
 
-def _symbols(ops: pd.DataFrame) -> dict[str, dict[int, str]]:
-    """Find the cells of a table that are expressions."""
-    found = {}
-    for name in SIZED:
-        if name in ops.columns and ops[name].dtype.kind != "f":
-            cells = enumerate(ops[name].tolist())
-            found[name] = {
-                place: cell for place, cell in cells if isinstance(cell, str) and not cell.strip().isdigit()
-            }
-    return {name: cells for name, cells in found.items() if cells}
-
-
 def _restated(
     ops: pd.DataFrame, model: ModelProfile, formats: Formats, sizes: Mapping[str, int], *, is_parts: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame, Array]:
@@ -245,7 +219,7 @@ def step_ops(
     ops = ops.iloc[keep].reset_index(drop=True) if len(keep) < len(same) else ops
     traced, asked, factor = _restated(ops, model, formats, sizes)
     restated, notes = settle_engines(asked, prepared(machine))
-    symbols = _symbols(ops)
+    symbols = expressions_in(ops)
     if formats.casts_weights and has_sized_update(traced, symbols):
         raise FomkitError(
             model.name, "its update depends on a named size, so the casts of its weights cannot be sized "
@@ -254,13 +228,10 @@ def step_ops(
     texts_of = symbols.get("count", {})
     columns = [_cells_of(restated[name], symbols.get(name, {})) for name in restated.columns if name not in _PLACE]
     told = [notes.get(place, "") for place in range(len(restated))]
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for place, key in enumerate(zip(*columns, factor.tolist(), told, strict=True)):
-        groups.setdefault(key, []).append(place)
-    first = [places[0] for places in groups.values()]
-    new = np.empty(len(restated), np.intp)
-    for number, places in enumerate(groups.values()):
-        new[places] = number
+    numbers_of: dict[tuple[object, ...], int] = {}
+    keys = zip(*columns, factor.tolist(), told, strict=True)
+    new = np.array([numbers_of.setdefault(key, len(numbers_of)) for key in keys], np.intp)
+    first = np.unique(new, return_index=True)[1].tolist()
     chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
     counts[: len(times)] *= times
     counts[list(texts_of)] = 0.0
@@ -269,18 +240,30 @@ def step_ops(
         for name, cells_of in symbols.items()
         if name != "count"
     }
-    rows = _told(restated.iloc[first]).assign(count=1.0)
+    replaced = {
+        number: Replaced(told[place], {name: str(asked[name].iloc[place]) for name in ("dtype", "engine")})
+        for number, place in enumerate(first)
+        if told[place]
+    }
+    known = _Table(_told(restated.iloc[first]).assign(count=1.0), expressions, factor[first])
+    layers = _layers_of(known.rows, replaced)
+    new_of = {int(keep[at]): int(new[at]) for at in first if at < len(keep)}
+    pieces = _calls_of(layers).then(_parts_of(model, formats, sizes, new_of))
+    settled, notes_of = settle_engines(pieces.rows, prepared(machine)) if len(pieces.rows) else (pieces.rows, {})
+    whole = known.then(pieces._replace(rows=settled))
     return StepOps(
-        ops=SizedOps(Columns(rows), _cells(expressions, factor[first]), cost_groups(rows), model.name),
+        ops=SizedOps(
+            Columns(whole.rows),
+            cells_of(whole.expressions, whole.factor),
+            cost_groups(whole.rows),
+            layers,
+            model.name,
+        ),
         counts=np.bincount(new, counts, len(first)).astype(np.float64),
         sized_counts=tuple((int(new[place]), text, int(times[place])) for place, text in texts_of.items()),
-        parts=_parts_of(model, formats, sizes, {int(keep[at]): int(new[at]) for at in first if at < len(keep)}),
         first=new[same] if len(same) > len(keep) else new,
-        replaced={
-            number: Replaced(told[place], {name: str(asked[name].iloc[place]) for name in ("dtype", "engine")})
-            for number, place in enumerate(first)
-            if told[place]
-        },
+        replaced=replaced,
+        notes={len(first) + place: note for place, note in notes_of.items()},
     )
 
 
@@ -310,56 +293,43 @@ def _told(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[:, rows.notna().any() | rows.columns.isin(_TEXTS)]
 
 
-def _parts_of(
-    model: ModelProfile, formats: Formats, sizes: Mapping[str, int], new: Mapping[int, int]
-) -> SizedOps | None:
+Layers = Mapping[int, Mapping[str, Any]]
+"""Recurrent layers as they were asked for, at some sizes, by their row."""
+
+
+def _layers_of(ops: pd.DataFrame, replaced: Mapping[int, Replaced]) -> Layers:
+    recurrent = (ops["kind"] == "rnn").to_numpy(bool)
+    found = records(ops[recurrent]) if recurrent.any() else ()
+    return {row: {**layer, **(replaced[row].asked if row in replaced else {})} for row, layer in found}
+
+
+def _calls_of(layers: Layers) -> _Table:
+    """Collect the library calls of recurrent layers; their sizes follow from what is an expression of these."""
+    found = [
+        {**call, "of": float(row), "piece": CALL}
+        for row, layer in layers.items()
+        for call in recurrent_calls(layer)
+    ]
+    rows = pd.DataFrame(found)
+    sized = (str(name) for name in rows if rows[name].dtype.kind == "f" and name != "of")
+    return _Table(rows, {name: {} for name in sized}, np.ones(len(rows)))
+
+
+def _parts_of(model: ModelProfile, formats: Formats, sizes: Mapping[str, int], new: Mapping[int, int]) -> _Table:
+    """Collect the profile's parts of ops; ``of`` is the row of the op."""
     parts = model.parts
     parts = row_major(parts[parts["of"].isin(list(new))].reset_index(drop=True)) if len(parts) else parts
     if not len(parts):
-        return None
+        return _Table(parts, {}, np.empty(0))
     _, restated, factor = _restated(parts.drop(columns="of"), model, formats, sizes, is_parts=True)
-    rows = _told(restated).assign(of=parts["of"].map(new))
-    return SizedOps(Columns(rows), _cells(_symbols(parts), factor), cost_groups(rows), f"{model.name}, parts")
+    rows = _told(restated).assign(of=parts["of"].map(new).astype(np.float64), piece=PART)
+    return _Table(rows, expressions_in(parts), factor)
 
 
-def has_sized_update(ops: pd.DataFrame, symbols: Mapping[str, Mapping[int, str]] | None = None) -> bool:
+def has_sized_update(ops: pd.DataFrame, symbols: Expressions | None = None) -> bool:
     """Tell whether the update of a step depends on a named size."""
     updates = set(np.flatnonzero(ops["kind"] == "optimizer").tolist())
-    return any(updates & set(cells) for cells in (_symbols(ops) if symbols is None else symbols).values())
-
-
-def _parts(step: StepOps, sizes: Sizes) -> Rows | None:
-    """Make the parts of the rows at all sizes; ``of`` is their place among `repeated` ones."""
-    if step.parts is None:
-        return None
-    parts, many = step.parts.at(sizes), many_of(sizes)
-    parts = parts.assign(of=parts.number("of") * many + parts.index % many)
-    return parts.take(parts.number("count") != 0)  # what a loop does between its steps, when there is only one
-
-
-@lru_cache(maxsize=32)
-def _worded(words: tuple[Any, ...], numbers: tuple[str, ...]) -> tuple[Columns, Sequence[CostGroup]]:
-    """Give rows of these words, with empty columns of numbers, and those that one formula prices."""
-    table = pd.DataFrame([dict(row) for row in words]).assign(**dict.fromkeys(numbers, np.nan))
-    return Columns(table), cost_groups(table)
-
-
-def _calls(step: StepOps, rows: Rows) -> Rows | None:
-    """Make the library calls of recurrent layers at all sizes; ``of`` is the layer's place among ``rows``."""
-    many, found = len(rows) // len(step.rows), list[dict[str, Any]]()
-    for row, layer in step.recurrent.items():
-        own = {name: rows.number(name).reshape(-1, many)[row] for name in step.ops.cells.columns}
-        found += [{**call, "of": float(row)} for call in recurrent_calls({**layer, **own})]
-    if not found:
-        return None
-    words = tuple(tuple((name, cell) for name, cell in call.items() if isinstance(cell, str)) for call in found)
-    names = dict.fromkeys(name for call in found for name, cell in call.items() if not isinstance(cell, str))
-    (columns, groups), ones = _worded(words, tuple(names)), np.ones(many)
-    sized = {name: np.array([call.get(name, np.nan) * ones for call in found]) for name in names}
-    costs = cost_columns(columns.table, ("flop", "byte", "launches", "least_flop"), sized, (many,), groups)
-    calls = repeated(columns, many, **sized, **costs)
-    calls = calls.assign(of=calls.number("of") * many + calls.index % many)
-    return calls.take(calls.number("count") != 0)
+    return any(updates & set(cells) for cells in (expressions_in(ops) if symbols is None else symbols).values())
 
 
 def price_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Priced:
@@ -367,9 +337,11 @@ def price_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> 
 
     `machine`: as built; `sizes`: each named size as an array (u,) of whole numbers.
     """
-    machine, rows = prepared(machine), step.ops.at(sizes)
-    answers = price(rows, machine, interval, parts=_parts(step, sizes), calls=_calls(step, rows))
-    return Priced(rows, answers, step.executions(sizes))
+    rows, many = step.ops.at(sizes), many_of(sizes)
+    asked = rows.number("count") != 0  # what a loop does between its steps is done 0 times where there is one
+    notes = {row * many + at: note for row, note in step.notes.items() for at in range(many)}
+    answers = price(rows if asked.all() else rows.take(asked), prepared(machine), interval, notes)
+    return Priced(rows.take(np.arange(len(step.counts) * many)), answers, step.executions(sizes))
 
 
 def seconds_of(rows: Rows, answers: Answers, device: Device) -> Array:
@@ -430,7 +402,7 @@ class TimedStep:
 
     def products(self) -> pd.DataFrame:
         """Give what names the precision of a step: kind, flop, count, and the number format that was asked for."""
-        dtypes = self.step.ops.columns.text("dtype").cells()
+        dtypes = self.step.text("dtype").cells()
         for row, replaced in self.step.replaced.items():
             dtypes[row] = replaced.asked["dtype"]
         flop, count = self.priced.rows.number("flop"), self.priced.executions[:, 0]
@@ -439,8 +411,8 @@ class TimedStep:
     @cached_property
     def rows(self) -> StepRows:
         """The ops as a step is added up from them."""
-        executions, columns = self.priced.executions[:, 0], self.step.ops.columns
-        kinds, passes = (columns.text(name).cells().tolist() for name in ("kind", "pass_name"))
+        executions = self.priced.executions[:, 0]
+        kinds, passes = (self.step.text(name).cells().tolist() for name in ("kind", "pass_name"))
         times = self.time_s[:, :, None]
         ops = ops_in(kinds, passes, self.sources, times, np.nan_to_num(times * executions[:, None]))
         starts = self.priced.rows.number("launches") * executions

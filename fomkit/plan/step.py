@@ -18,6 +18,7 @@ from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import ModelProfile
 from fomkit.ops.tables import PASSES, SOURCES
 from fomkit.plan.coverage import TABLES, Uses, use_widths, uses_of
+from fomkit.prediction.gp import alike
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,16 +104,15 @@ def same_ops(
 
     >>> source, times = np.ones((3, 1), int), np.array([[1.0], [1.0], [1.0]])
     >>> same_ops(["gemm", "gemm", "conv"], ["forward"] * 3, source, times).tolist()
-    [1, 1, 0]
+    [0, 0, 1]
     """
     last, words = times.shape[1] - 1, list(zip(kinds, passes, strict=True))
     looked = sorted({0, last // 2, last}) if last >= 0 else []
-    number = {word: float(at) for at, word in enumerate(sorted(set(words)))}
+    number = {word: float(at) for at, word in enumerate(dict.fromkeys(words))}
     # A time is known by twelve digits: it was read, or divided by its count.
     exponent = np.floor(np.log10(np.where(times[:, looked] > 0, times[:, looked], 1.0)))
-    keys = [np.array([number[word] for word in words]), *sources[:, looked].T,
-            *exponent.T, *np.round(np.nan_to_num(times[:, looked]) / 10**exponent, 11).T]  # fmt: skip
-    return np.asarray(np.unique(np.stack(keys, 1), axis=0, return_inverse=True)[1].reshape(-1), np.intp)
+    return alike([np.array([number[word] for word in words]), *sources[:, looked].T, *exponent.T,
+                  *np.round(np.nan_to_num(times[:, looked]) / 10**exponent, 11).T])[1]  # fmt: skip
 
 
 def ops_in(kinds: Sequence[str], passes: Iterable[str], words: Sequence[str], times: Array, seconds: Array) -> Ops:

@@ -15,7 +15,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, prior
 from fomkit.prediction.estimates import Answers, Rows, cached, numbers
 from fomkit.prediction.families import aligned
-from fomkit.prediction.gp import Flags, Matrix, Places
+from fomkit.prediction.gp import Matrix, Places
 from fomkit.prediction.rates import bounds
 from fomkit.prediction.tiles import mix, thinness
 from fomkit.prediction.typical import SHORTEST_S
@@ -41,40 +41,20 @@ FEW, ALONE, BETWEEN = 120, 0.1, 0.2
 by themselves); spreads of ln(time) between products beside each other, and between machines."""
 
 
-def _nearest(distance: Matrix) -> Flags:
-    """Tell the `ERRORS` rows of least distance of each query, the first where several are alike to seven digits.
-
-    More digits hang on the order of sums: a table of round sizes has many rows as far from an op as another.
-    """
-    count = min(ERRORS, distance.shape[1])
-    with np.errstate(over="ignore"):
-        short = distance.astype(np.float32)
-    # The bits of numbers from 0 on are in the order of the numbers. A partition of them is several times as fast
-    # as one of places.
-    bits = short.view(np.int32)
-    last = np.partition(bits, count - 1, 1)[:, count - 1, None]
-    near = bits <= last
-    if np.count_nonzero(near) != count * len(near):
-        tied = np.flatnonzero(near.sum(1) != count)
-        less, equal = bits[tied] < last[tied], bits[tied] == last[tied]
-        near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
-    return np.asarray(near)
-
-
-def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
+def errors_nearby(distance: Matrix, errors: Matrix, cells: Places | None = None) -> Matrix:
     """Give the typical size of the left-out errors near each query, the nearest weighing most.
 
     A tenth of the mean error of all is added: eight small errors may be chance.
 
     `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
-    `errors` (n,).
+    `errors` (n,); `cells`: of the `ERRORS` nearest (`gp.nearest_rows`), where they are known.
     """
     size, count = np.abs(errors), distance.shape[1]
-    at = np.flatnonzero(_nearest(distance)).reshape(-1, min(ERRORS, count))
+    at = gp.nearest_rows(distance, min(ERRORS, count)) if cells is None else cells
     # A distance below a tenth of a length says no more: both ops are nearly the same.
     off = distance.take(at) + 0.1
     weight = 1 / (off * off * off)
-    at -= count * np.arange(len(at))[:, None]
+    at = at - count * np.arange(len(at))[:, None]
     typical = np.einsum("ij,ij->i", weight, size.take(at)) / weight.sum(1)
     return np.asarray(typical + 0.1 * size.mean() + 1e-6)
 

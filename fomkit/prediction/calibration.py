@@ -6,11 +6,12 @@ Needs scipy and is imported on demand: predicting on a machine with shipped fits
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.linalg.lapack import dpotrs
+from scipy.linalg.lapack import dpotri
 from scipy.optimize import least_squares, minimize
 from threadpoolctl import threadpool_limits
 
@@ -18,7 +19,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
 from fomkit.prediction.donors import PRIOR, Others, condition
-from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.prediction.exact import named_ops, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, distances
@@ -118,23 +119,22 @@ def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -
     squares, count = (scaled * scaled).sum(1), len(target)
     between = squares[:, None] + squares[None, :] - 2 * scaled @ scaled.T
     distance = np.sqrt(3.0) * np.sqrt(np.maximum(between, 0.0))
-    decay = np.exp(-distance)
+    decay = hyper.variance * np.exp(-distance)
     smooth = decay * (distance + 1)  # `gp.correlation`, of which the slope needs a part
-    smooth *= hyper.variance
-    covariance = smooth.copy()
-    covariance[np.arange(count), np.arange(count)] += hyper.noise + noise
+    covariance, diagonal = smooth.copy(), np.arange(count)
+    covariance[diagonal, diagonal] += hyper.noise + noise
     lower = np.linalg.cholesky(covariance)
-    # What `scipy.linalg.cho_solve` calls, whose checks take as long for matrices of this size.
-    inverse, _ = dpotrs(lower, np.eye(count, order="F"), lower=True, overwrite_b=True)
+    log_root = np.log(lower[diagonal, diagonal]).sum()
+    half, _ = dpotri(lower.T, overwrite_c=True)  # a triangle of the inverse, beside which all is 0
+    inverse = half + half.T
+    inverse[diagonal, diagonal] *= 0.5
     weights = inverse @ target
     pull = inverse - np.outer(weights, weights)
     # The derivative of the Matérn-3/2 kernel by ln(length) is 3·variance·exp(−√3·d)·(difference / length)².
-    slope = pull * 3
-    slope *= hyper.variance
-    slope *= decay
-    by_length = (scaled**2 * slope.sum(1)[:, None] - scaled * (slope @ scaled)).sum(0)
-    by_variance, by_noise = 0.5 * (pull * smooth).sum(), 0.5 * hyper.noise * np.trace(pull)
-    value = 0.5 * target @ weights + np.log(np.diag(lower)).sum()
+    by_variance, by_noise = 0.5 * np.vdot(pull, smooth), 0.5 * hyper.noise * np.trace(pull)
+    slope = np.multiply(pull, decay, out=pull)
+    by_length = 3 * (scaled**2 * slope.sum(1)[:, None] - scaled * (slope @ scaled)).sum(0)
+    value = 0.5 * target @ weights + log_root
     return float(value), np.array([*by_length, by_variance, by_noise])
 
 
@@ -166,7 +166,7 @@ def fit_hyper(features: Matrix, target: Matrix, noise: Matrix, usual: Matrix | N
     return Hyper(values[:count], float(values[count]), float(values[-1]))
 
 
-def told_apart(rows: pd.DataFrame, kind: str) -> tuple[tuple[str, float], ...]:
+def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
     """Name the ops of one traffic, with their inputs, that a fit looks at each by itself; of one op alone none.
 
     A kernel that loads number by number takes twice as long for its bytes as one that loads 16 at once. What a
@@ -174,18 +174,17 @@ def told_apart(rows: pd.DataFrame, kind: str) -> tuple[tuple[str, float], ...]:
     """
     if not VIEWS[kind].any_op:
         return ()
-    found, number = named_ops(as_rows(rows))
+    found, number = named_ops(rows)
     many = np.bincount(number).tolist()
     often = sorted(one for one, count in zip(found, many, strict=True) if one[0] and count >= FEWEST)
     return tuple(often) if len(found) > 1 else ()
 
 
 def _fit_rows(
-    rows: pd.DataFrame, kind: str, others: Others | None = None, left_out: int = -1, chip: Chip | None = None
+    rows: Rows, kind: str, others: Others | None = None, left_out: int = -1, chip: Chip | None = None
 ) -> Fit:
     view = VIEWS[kind]
-    seconds = rows["_time_s"].to_numpy(np.float64)
-    terms = view.terms(as_rows(rows))
+    seconds, terms = rows.number("_time_s"), view.terms(rows)
     blank = np.zeros(len(interpolate.LEVELS)), np.zeros(len(interpolate.cross_validated_rows(len(rows))))
     if others is not None:
         process = others.processes[left_out]
@@ -203,12 +202,12 @@ def _fit_rows(
               ops=told_apart(rows, kind))  # fmt: skip
     if chip is not None and len(rows) > LIMIT and view.waves is not None:
         some = np.arange(0, len(rows), -(-len(rows) // FORM_ROWS))
-        form = fit_form(tiled(rows.iloc[some], chip), chip, seconds[some]) if view.tiles else ()
+        form = fit_form(tiled(rows.take(some), chip), chip, seconds[some]) if view.tiles else ()
         fit = fit._replace(form=np.array([*chip, *form]))
     residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
     # Above the limit every so-manieth row: lengths need no more to be known well.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
-    features = interpolate.see(fit, rows.iloc[part], kind, len(rows))
+    features = interpolate.see(fit, rows.take(part), kind, len(rows))
     hyper = fit_hyper(features, residual[part], interpolate.row_noise(rows)[part])
     return fit._replace(hyper=hyper, residual=residual)
 
@@ -248,21 +247,22 @@ def predict_folds(
     of the rows to predict; `others`: what other machines tell, of whose ops the same are left out; `chip`: what
     products in tiles run on.
     """
-    rounds, tried = fold[query], rows.iloc[query]
+    rounds, whole = fold[query], as_rows(rows)  # whose columns are read once for all rounds
+    tried = whole.take(query)
     log_s, apart = np.empty(len(query)), np.empty((len(query), len(query)))
     parts, fits = [], {}
     for number in np.unique(rounds).tolist():
         out = rounds == number
-        known = rows[fold != number].reset_index(drop=True)
+        known = whole.take(fold != number)
         fits[number] = fit = _fit_rows(known, kind, others, number, chip)
-        family = interpolate.ready(fit, known, kind)
-        log_s[out], correction = interpolate.predict_log_time(family, tried[out], kind)
+        family = interpolate.ready(fit, rows[fold != number].reset_index(drop=True), kind, known)
+        log_s[out], correction = interpolate.predict_log_time(family, tried.take(out), kind)
         features = interpolate.see(fit, tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
         parts.append((out, correction))
     # Errors of the same round are of the same shape group, which no one asks for twice.
     apart[rounds[:, None] == rounds[None, :]] = np.inf
-    log_error = log_s - np.log(tried["_time_s"].to_numpy(np.float64))
+    log_error = log_s - np.log(tried.number("_time_s"))
     spread, own = np.empty((2, len(query)))
     for out, correction in parts:
         own[out] = np.sqrt(correction.variance * np.maximum(correction.distance, 1.0))
@@ -326,7 +326,7 @@ def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip
     others = others if others and len(rows) <= LIMIT and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
-    fit = _fit_rows(rows, kind, others, chip=chip)
+    fit = _fit_rows(as_rows(rows), kind, others, chip=chip)
     fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {
@@ -357,13 +357,15 @@ def fit_timings(
     timings: pd.DataFrame,
     others: Mapping[str, Others] | None = None,
     chips: Mapping[str, Chip] | None = None,
+    known: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Fit every family of a table of timings that has enough rows.
 
     `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `others`: by family, what
-    other machines' tables tell; `chips`: by number format and engine, what tiles run on (`tiles.chips_of`). Gives
-    a dict: family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the
-    same fits.
+    other machines' tables tell; `chips`: by number format and engine, what tiles run on (`tiles.chips_of`);
+    `known`: fits made of the same ``others`` and ``chips``, taken where the rows are the same. Gives a dict:
+    family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the same
+    fits.
     Raises FomkitError when the table has no costs.
     """
     if not {"flop", "byte"} <= set(timings.columns):
@@ -377,7 +379,9 @@ def fit_timings(
     # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):
         fits: dict[str, Any] = {
-            str(name): _fit_family(
+            str(name): known[str(name)]
+            if known.get(str(name), {}).get("rows_sha256") == training_key(rows, name.kind)
+            else _fit_family(
                 rows, name.kind, (others or {}).get(str(name)), (chips or {}).get(f"{name.dtype}/{name.engine}")
             )
             for name, rows in tables.items()

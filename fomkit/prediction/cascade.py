@@ -7,9 +7,10 @@ The timings that lie nearest to an op: where they stand, how far off they are, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, as_rows, cached, numbers
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, as_rows, cached
 from fomkit.prediction.exact import hits, row_major, settle, settle_engines
 from fomkit.prediction.families import families, fitted, same_ops, servable, training_rows
 from fomkit.prediction.gp import Indices, Matrix, Places, distances
@@ -31,6 +32,10 @@ from fomkit.prediction.interpolate import as_fit, see
 from fomkit.prediction.prior import name_bounds
 from fomkit.prediction.rates import own_times
 from fomkit.prediction.transfer import BASELINE, in_another_format
+
+CALL, PART = "call", "part"
+"""Words of the column ``piece``, of rows that say what an op is made of: of library calls, which are preferred, or
+of parts. The column ``of`` has the index of that op, ``count`` how often it runs for each of that."""
 
 
 class Parts(NamedTuple):
@@ -56,20 +61,11 @@ class Parts(NamedTuple):
         return Parts(self.rows.take(kept), self.of[kept], self.runs[kept], self.answers, self.at[kept])
 
 
-def _timed_parts(parts: Table | None, machine: Machine, interval: float) -> Parts | None:
-    """Time what ops are made of; rows of a table that differ in place or count only are predicted once."""
-    if parts is None or not len(parts):
-        return None
-    if isinstance(parts, Rows):
-        rows = query = parts
-        first = parts.index
-    else:
-        rows = as_rows(parts)
-        query, first = _distinct(parts.drop(columns="of"))
-    settled, notes = settle(query, machine)
-    answers = price(settled, machine, interval).noted(notes)
-    of, runs = (numbers(rows, name) for name in ("of", "count"))
-    return Parts(rows, of.astype(np.int64), runs, answers, estimates.places_of(first, answers.index))
+def _parts(rows: Rows, word: str, answers: Answers) -> Parts:
+    """Collect the rows that say what ops are made of, in one of two ways."""
+    own = rows.take(are(rows, "piece", word))
+    of, runs = own.number("of").astype(np.int64), own.number("count")
+    return Parts(own, of, runs, answers, estimates.places_of(own.index, answers.index))
 
 
 def add_up(parts: Parts, wanted: Indices) -> Answers:
@@ -112,11 +108,7 @@ _TIMES = [column.name for column in TIMES]
 _IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for column in (*DIMENSIONS, *COSTS))]
 
 
-def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: Parts) -> Answers:
-    return add_up(parts, as_rows(rows).index)
-
-
-def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimator, ...]:
+def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
     Products with packed weights come first, by what is known of them with whole ones.
@@ -127,9 +119,8 @@ def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimat
     moves data as a timed element-wise op or its own forward pass does; 9. it is a collective on a link that the
     machine states; 10. the machine's rates. What none of them knows stays unpriced.
 
-    `calls`, `parts`: what ops are made of, timed.
+    Gives those before the sums, and those after them.
     """
-    sums = [partial(_sum, parts=table) for table in (calls, parts) if table is not None]
     table = partial(_climb, steps=(exact.estimate, interpolate.estimate))
     timed = (
         exact.estimate,
@@ -139,16 +130,14 @@ def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimat
     )
     formats = partial(transfer.another_format, table=partial(_climb, steps=timed))
     whole = partial(_climb, steps=(*timed, formats, prior.estimate))
-    return (
-        partial(transfer.packed_weights, table=whole),
-        *timed,
-        formats,
-        *sums,
+    before = (partial(transfer.packed_weights, table=whole), *timed, formats)
+    after = (
         partial(transfer.moved_data, table=table),
         partial(transfer.row_gradients, table=table),
         donors.estimate_collective,
         prior.estimate,
     )
+    return before, after
 
 
 def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
@@ -167,10 +156,17 @@ def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estim
 
 
 def _distinct(costed: pd.DataFrame) -> tuple[Rows, Indices]:
-    """Give the distinct rows, indexed by the position of their first appearance, and each row's position there."""
+    """Give the distinct rows, indexed by the position of their first appearance, and each row's position there.
+
+    What an op is made of stays as it is, of the first of equal ops alone.
+    """
     keys = [name for name in _IDENTITY if name in costed.columns]
     first = same_ops(costed, keys)
     own = np.unique(first)
+    if "piece" in costed.columns:
+        of = costed["of"].to_numpy(np.float64)
+        first = np.where(np.isnan(of), first, np.arange(len(of)))
+        own = np.unique(first[np.isnan(of) | np.isin(of, own)])
     return as_rows(costed.set_axis(np.arange(len(costed)), axis=0)).take(own), first
 
 
@@ -181,21 +177,33 @@ def prepared(machine: Machine) -> Machine:
 
 
 def price(
-    rows: Rows,
-    machine: Machine,
-    interval: float,
-    *,
-    parts: Table | None = None,
-    calls: Table | None = None,
+    rows: Rows, machine: Machine, interval: float, notes: Mapping[int, str] = MappingProxyType({})
 ) -> Answers:
     """Price rows whose engines are settled, on a machine that is `prepared`; see `add_times`.
 
-    `rows`: COSTED rows, each with an integer index of its own; `parts`, `calls`: COSTED rows of what rows are made
-    of, by the column ``of``. Gives an Answers: those rows that have a time.
+    What ops are made of is asked for beside them. An op that no table knows waits for it.
+
+    `rows`: COSTED rows, each with an integer index of its own; what ops are made of has a word in ``piece``;
+    `notes`: on the evidence of these, by index. Gives an Answers: those ops that have a time.
     """
-    timed_calls, timed_parts = (_timed_parts(table, machine, interval) for table in (calls, parts))
-    steps = estimator_cascade(None if timed_calls is None else timed_calls.fully_timed(), timed_parts)
-    return name_bounds(rows, _climb(rows, machine, interval, steps), machine)
+    before, after = estimator_cascade()
+    is_op = are(rows, "piece", "")
+    if is_op.all():
+        return name_bounds(rows, _climb(rows, machine, interval, (*before, *after)), machine)
+    known = _climb(rows, machine, interval, before)
+    pending = estimates.places_of(rows.index, known.index) < 0
+    waiting = pending & np.isin(rows.index, rows.number("of")[~is_op].astype(np.int64))
+    rest = _climb(rows.take(pending & ~waiting), machine, interval, after)
+    known = name_bounds(rows, estimates.join_answers([known, rest]), machine)
+    ops = known.chosen(np.flatnonzero(is_op[estimates.places_of(known.index, rows.index)]))
+    calls, parts = (_parts(rows, word, known.noted(notes)) for word in (CALL, PART))
+    sums = [partial(_sum, parts=one) for one in (calls.fully_timed(), parts)]
+    rest = _climb(rows.take(waiting), machine, interval, (*sums, *after))
+    return estimates.join_answers([ops, name_bounds(rows, rest, machine)])
+
+
+def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: Parts) -> Answers:
+    return add_up(parts, as_rows(rows).index)
 
 
 def add_times(
@@ -226,10 +234,16 @@ def add_times(
         if table is not None:
             check_table(table.drop(columns=[*_TIMES, "of"], errors="ignore"), "COSTED", _WHERE)
     built = _as_built(machine)
-    query, first = _distinct(costed)
+    query, first = _distinct(_with_pieces(costed, calls, parts))
     rows, notes = settle(query, built)
-    answers = answers_on(rows, price(rows, built, interval, parts=parts, calls=calls), machine, interval)
-    return with_answers(costed, answers.noted(notes), first)
+    answers = answers_on(rows, price(rows, built, interval, notes), machine, interval)
+    return with_answers(costed, answers.noted(notes), first[: len(costed)])
+
+
+def _with_pieces(costed: pd.DataFrame, calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> pd.DataFrame:
+    """Put what ops are made of after them."""
+    made = [one.assign(piece=word) for one, word in ((calls, CALL), (parts, PART)) if one is not None and len(one)]
+    return pd.concat([costed, *made], ignore_index=True) if made else costed
 
 
 def answers_on(rows: Rows, answers: Answers, machine: Machine, interval: float) -> Answers:

@@ -313,21 +313,24 @@ class Answers(Mapping[int, Timed]):
 
 def join_answers(found: Sequence[Answers]) -> Answers:
     """Put the answers of several estimators, about different ops, one after the other."""
+    found = [answers for answers in found if len(answers)]
     if len(found) == 1:
         return found[0]
-    ends = np.cumsum([0, *(len(answers) for answers in found)])
+    if not found:
+        return Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)
+    ends = np.cumsum([0, *map(len, found)])
 
     def evidence(place: int) -> str:
         part = int(np.searchsorted(ends, place, "right")) - 1
         return found[part].evidence(place - int(ends[part]))
 
     def joined(columns: Sequence[Words]) -> Words:
-        words = tuple(dict.fromkeys(word for column in columns for word in column.words)) or ("",)
+        words = tuple(dict.fromkeys(word for column in columns for word in column.words))
         codes = [column.mapped([words.index(word) for word in column.words], np.intp) for column in columns]
-        return Words(np.concatenate([np.empty(0, np.intp), *codes]), words)
+        return Words(np.concatenate(codes), words)
 
-    index = np.concatenate([np.empty(0, np.int64), *(answers.index for answers in found)])
-    times = np.concatenate([np.empty((3, 0)), *(answers.times for answers in found)], 1)
+    index = np.concatenate([answers.index for answers in found])
+    times = np.concatenate([answers.times for answers in found], 1)
     sources, limits = joined([answers.source for answers in found]), joined([answers.limit for answers in found])
     return Answers(index, times, sources, limits, evidence)
 

@@ -233,15 +233,15 @@ def _repeatability(timings: pd.DataFrame, kind: str) -> float:
     return 1.4826 * float(repeated.median()) if len(repeated) else 0.0
 
 
-def _source(first: pd.Series[Any], count: int) -> str:
+def _source(first: Rows, count: int) -> str:
     """Tell where an answer is from: its first row's place in the table, and of how many rows it is the median."""
-    place = [str(first[name]) for name in ("source_file", "source_sheet") if pd.notna(first.get(name))]
-    if pd.notna(first.get("source_row")):
-        place.append(f"row {first['source_row']:g}")
+    place = [word for name in ("source_file", "source_sheet") if (word := first.text(name).at(0))]
+    row, harness_s = (float(first.number(name)[0]) for name in ("source_row", "harness_s"))
+    if not math.isnan(row):
+        place.append(f"row {row:g}")
     text = " ".join(place) or "in the table"
     if count > 1:
         text += f", median of {count}"
-    harness_s = first.get("harness_s", 0.0)
     return f"{text}, less {format_quantity(harness_s, 'time_s')} of the harness" if harness_s > 0 else text
 
 
@@ -298,7 +298,7 @@ def _answers(
 
     def evidence(place: int) -> str:
         one = of[place]
-        text = _source(timings.iloc[one.first], one.rows)
+        text = _source(known.take(np.array([one.first])), one.rows)
         return f"stated, not measured ({one.stated}): {text}" if one.stated else text
 
     times = np.array([one.times for one in of]).reshape(-1, 3).T

@@ -38,8 +38,9 @@ of 20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
 BLOCK = 384
 """Queries that are answered at once; bounds the memory by so many rows of the table, and a cache holds them."""
 
-STRIPS = 4
-"""Parts of a triangular matrix: so many leave out 3 of 8 products, of which a triangle needs none."""
+STRIP, STRIPS = 16, 16
+"""Rows of a strip of a triangular matrix, and most strips, else rows are several times as many: strips leave out
+most of the products of which a triangle needs none, and libraries multiply sixteen rows at once."""
 
 
 DIGITS = 10
@@ -74,16 +75,19 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
         for column in columns:
             own = pd.factorize(column, use_na_sentinel=False)[0]
             numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
-    else:
-        table = np.column_stack(columns).astype(np.float64)
-        table[np.isnan(table)] = np.nan  # of all kinds of NaN one
-        table += 0.0  # and no 0 below 0
-        known: dict[object, int] = {}
-        cells = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel().tolist()
-        numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells], np.intp)
-    # Numbers are given by first appearance.
-    first = np.flatnonzero(np.diff(np.maximum.accumulate(numbers_of), prepend=-1))
-    return first, np.asarray(numbers_of, np.intp)
+        # Numbers are given by first appearance.
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(numbers_of), prepend=-1))
+        return first, np.asarray(numbers_of, np.intp)
+    table = np.ascontiguousarray(np.array(columns, np.float64).T)
+    table[np.isnan(table)] = np.nan  # of all kinds of NaN one
+    table += 0.0  # and no 0 below 0
+    cells = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel().tolist()
+    places = dict(
+        zip(reversed(cells), range(count - 1, -1, -1), strict=True)
+    )  # of several the last that is written
+    known = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
+    return (np.array(list(map(places.__getitem__, known)), np.intp),
+            np.array(list(map(known.__getitem__, cells)), np.intp))  # fmt: skip
 
 
 class Hyper(NamedTuple):
@@ -190,14 +194,14 @@ def precompute(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) ->
     lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
     half = np.linalg.inv(lower)
     weights = hyper.variance * (half.T @ (half @ target))
-    cuts = np.linspace(0, len(target), STRIPS + 1).round().astype(int).tolist()
+    cuts = [*range(0, len(target), STRIP * -(-len(target) // (STRIP * STRIPS))), len(target)]
     strips = tuple(np.ascontiguousarray(hyper.variance * half[start:end, :end].T) for start, end in pairwise(cuts))
     return Precomputed(scaled, lifted(scaled), target, noise, hyper, strips, weights)
 
 
 def beside(columns: Sequence[Matrix]) -> Matrix:
     """Put columns (n,) beside each other, each in one piece of memory."""
-    return np.stack(columns).T
+    return np.array(columns).T
 
 
 def lifted(scaled: Matrix) -> Matrix:
@@ -210,7 +214,9 @@ def apart(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
 
     Both are in lengths. The next block overwrites the distances.
     """
-    points = beside([*query.T, np.ones(len(query)), np.einsum("ij,ij->i", query, query)])
+    points = np.empty((query.shape[1] + 2, len(query))).T
+    points[:, :-2], points[:, -2] = query, 1.0
+    np.einsum("ij,ij->i", query, query, out=points[:, -1])
     memory = np.empty((min(BLOCK, len(query)), known.shape[1]))
     for start in range(0, len(query), BLOCK):
         block = slice(start, start + BLOCK)
@@ -219,22 +225,56 @@ def apart(query: Matrix, known: Matrix) -> Iterator[tuple[slice, Matrix]]:
         yield block, np.sqrt(np.maximum(between, 0.0, out=between), out=between)
 
 
-def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterior]]:
-    """Predict the target at each query (q, p): give a block, its distances to the rows, and what it says."""
+def nearest_rows(distance: Matrix, count: int) -> Places:
+    """Give the cells of the rows of least distance of each query (q, count), in the order of the rows.
+
+    Of several that are alike to seven digits the first: more hang on the order of sums, and a table of round sizes
+    has many rows as far from an op as another.
+    """
+    if count == 1:
+        own = np.arange(0, distance.size, distance.shape[1])
+        return np.asarray(distance.astype(np.float32).argmin(1) + own)[:, None]
+    with np.errstate(over="ignore"):
+        short = distance.astype(np.float32)
+    # The bits of numbers from 0 on are in the order of the numbers. A partition of them is several times as fast
+    # as one of places.
+    bits = short.view(np.int32)
+    last = np.partition(bits, count - 1, 1)[:, count - 1, None]
+    near = bits <= last
+    if np.count_nonzero(near) != count * len(near):
+        tied = np.flatnonzero(near.sum(1) != count)
+        less, equal = bits[tied] < last[tied], bits[tied] == last[tied]
+        near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
+    return np.flatnonzero(near).reshape(-1, count)
+
+
+def nearest_of(distance: Matrix, cells: Places) -> tuple[Places, Matrix]:
+    """Give the nearest of the rows in these cells (`nearest_rows`), and how far it is (q)."""
+    cell = cells[np.arange(len(cells)), distance.take(cells).astype(np.float32).argmin(1)]
+    return cell - np.arange(0, distance.size, distance.shape[1]), distance.take(cell)
+
+
+def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
+    """Predict the target at each query (q, p): give distances to the rows, mean and variance, block by block.
+
+    The next block overwrites the distances.
+    """
     count = len(precomputed.target)
     rows = min(BLOCK, len(query)) if count <= LIMIT else 0
     memory = np.empty((rows, count)), np.empty((rows, count))
-    for block, distance in apart(query / precomputed.hyper.length, precomputed.lifted):
+    for _, distance in apart(query / precomputed.hyper.length, precomputed.lifted):
         mean, variance = _exact(distance, precomputed, memory) if rows else _local(distance, precomputed)
-        # Of several that are alike to seven digits the first: more hang on the order of sums.
-        nearest = distance.astype(np.float32).argmin(1)
-        least = distance[np.arange(len(distance)), nearest]
-        yield block, distance, Posterior(mean, np.maximum(variance, precomputed.hyper.noise), nearest, least)
+        yield distance, mean, np.maximum(variance, precomputed.hyper.noise)
 
 
 def posterior(precomputed: Precomputed, query: Matrix) -> Posterior:
     """Predict the target at each query (q, p); the variance is that of a new observation, its noise included."""
-    return joined([part for _, _, part in posterior_blocks(precomputed, query)])
+    return joined(
+        [
+            Posterior(mean, variance, *nearest_of(distance, nearest_rows(distance, 1)))
+            for distance, mean, variance in posterior_blocks(precomputed, query)
+        ]
+    )
 
 
 def joined(parts: Sequence[Posterior]) -> Posterior:
@@ -341,17 +381,17 @@ class Surfaces(NamedTuple):
     """All machines' surfaces of one kind of work, side by side.
 
     `length` (p,): of the features.
-    `lifted` (p + 2, n), `weight` (n,): features in lengths as `apart` takes them, and the weights: rows of all
-      surfaces one after the other.
-    `own` (n, surfaces): the variance at the rows of each surface, 0 at those of others.
+    `lifted` (p + 2, n): features in lengths as `apart` takes them: rows of all surfaces one after the other.
+    `weights` (n, surfaces): the weight of each row times the variance, 0 in the columns of other surfaces.
+    `mean` (surfaces, 1).
     `line`: the same where there is one feature.
     """
 
     length: Matrix
     known: tuple[Surface, ...]
     lifted: Matrix
-    weight: Matrix
-    own: Matrix
+    weights: Matrix
+    mean: Matrix
     line: Line | None
 
 
@@ -378,7 +418,8 @@ def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
     weight = rows[:, 0] / WEIGHT_DIGITS
     line = line_of(scaled[:, 0], weight, np.cumsum([0, *counts[:-1]])) if len(length) == 1 else None
     own = np.repeat(SURFACE_VARIANCE * np.eye(len(known)), counts, 0)
-    return Surfaces(length, tuple(known), lifted(scaled), weight, own, line)
+    mean = np.array([one.mean for one in known])[:, None]
+    return Surfaces(length, tuple(known), lifted(scaled), weight[:, None] * own, mean, line)
 
 
 @lru_cache(maxsize=64)
@@ -392,10 +433,10 @@ def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -
 
 def heights(found: Surfaces, features: Matrix) -> Matrix:
     """Give ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
-    mean = np.array([one.mean for one in found.known])[:, None]
     if found.line is not None:
-        return np.asarray(SURFACE_VARIANCE * found.line.at(np.sqrt(3.0) * features[:, 0] / found.length[0]) + mean)
-    predicted, weights = np.empty((len(found.known), len(features))), found.weight[:, None] * found.own
+        places = np.sqrt(3.0) * features[:, 0] / found.length[0]
+        return np.asarray(SURFACE_VARIANCE * found.line.at(places) + found.mean)
+    predicted = np.empty((len(found.known), len(features)))
     for block, distance in apart(features / found.length, found.lifted):
-        predicted[:, block] = (correlation(distance) @ weights).T
-    return np.asarray(predicted + mean)
+        predicted[:, block] = (correlation(distance) @ found.weights).T
+    return np.asarray(predicted + found.mean)

@@ -99,9 +99,9 @@ def cross_validated_rows(count: int) -> Places:
     return np.arange(0, count, -(-count // gp.LIMIT))
 
 
-def row_noise(training: pd.DataFrame) -> Matrix:
+def row_noise(training: Rows) -> Matrix:
     """Variance of ln(time) from the step of the clock, uniform within one step."""
-    return np.asarray((training["_step_s"] / training["_time_s"]) ** 2 / 12, np.float64)
+    return np.asarray((training.number("_step_s") / training.number("_time_s")) ** 2 / 12, np.float64)
 
 
 class Family(NamedTuple):
@@ -153,9 +153,9 @@ def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
     return np.asarray(np.log(tile_seconds(form, tiled(rows, chip), chip)), np.float64)
 
 
-def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
-    """Prepare a fit for queries."""
-    rows = as_rows(training)
+def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None) -> Family:
+    """Prepare a fit for queries; ``rows``: those of ``training``, where their columns are known."""
+    rows = as_rows(training) if rows is None else rows
     known = see(fit, rows, kind, len(training))
     names = [name for name in ("kind", *KINDS[kind].dimensions) if name in training.columns]
 
@@ -171,7 +171,7 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     def falls() -> Falls:
         return timed_falls(rows)
 
-    noise = row_noise(training)
+    noise = row_noise(rows)
     if len(fit.row_noise):
         known = np.concatenate([known, fit.elsewhere.reshape(-1, known.shape[1])])
         noise = fit.row_noise - fit.hyper.noise
@@ -253,17 +253,18 @@ def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
     Beyond `QUANTILE_LEVEL` they grow as `gp` allows, and where that is more than any left-out op of the family was
     ever off, no faster than a normal distribution's.
     """
-    levels = (interval, min(interval, gp.QUANTILE_LEVEL))
-    most, quantile_z = (half_width(level) for level in levels)
-    normal = most / quantile_z
-    found = []
+    level, found = min(interval, gp.QUANTILE_LEVEL), []
+    normal = half_width(interval) / half_width(level)
     for side in (-1.0, 1.0):
 
         def end_at(level: float, side: float = side) -> float:
             return max(side * float(np.interp(0.5 + side * level / 2, LEVELS, fit.quantiles)), 0.0)
 
+        quantile_end = end_at(level) * spread
+        if level == interval:
+            found.append(side * quantile_end)
+            continue
         seen = float((-side * fit.errors).max(initial=0.0))
-        quantile_end = end_at(levels[1]) * spread
         width = np.minimum(gp.bounded(end_at, interval) * spread, np.maximum(seen, normal * quantile_end))
         found.append(side * np.maximum(width, quantile_end))
     return found[0], found[1]
@@ -282,11 +283,13 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
     fit, count = family.fit, len(family.training)
     places, parts, own_rows, typical = cross_validated_rows(count), [], [], []
     errors = fit.errors / fit.spread if len(fit.spread) else fit.errors
-    for _, distance, part in gp.posterior_blocks(family.fitted, query):
+    for distance, mean, variance in gp.posterior_blocks(family.fitted, query):
         tried = distance if distance.shape[1] == len(places) else distance[:, places]
-        parts.append(part)
-        if len(errors) >= ENOUGH:
-            typical.append(errors_nearby(tried, errors))
+        told_nearby = len(errors) >= ENOUGH
+        cells = gp.nearest_rows(distance, ERRORS if told_nearby and tried is distance else 1)
+        parts.append(gp.Posterior(mean, variance, *gp.nearest_of(distance, cells)))
+        if told_nearby:
+            typical.append(errors_nearby(tried, errors, cells if tried is distance else None))
         if len(fit.elsewhere):
             own_rows.append((tried.argmin(1), tried.min(1)))
     found = gp.joined(parts)

@@ -181,14 +181,12 @@ def long_norms(rows: Table) -> Flags:
     return np.asarray(are(rows, "kind", "norm") & (numbers(rows, "row", 1.0) > HELD_NUMBERS))
 
 
-def _read_twice(rows: Rows, machine: Machine, interval: float) -> TypicalUtilisations:
-    """Give the utilisation of norms that move their tensors as ops on single elements do, but more often."""
+def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
+    """Take some norms for ops on single elements that move their tensors so many times; 1 of all others."""
     times = np.where(are(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
-    moved = rows.assign(kind="pointwise", byte=numbers(rows, "byte") * times)
-    found = typical_utilisation(moved, machine, interval)
-    sources = np.array([f"{source}, its rows read twice" for source in found.source], object)
-    value, low, high = significant(np.stack([found.value, found.low, found.high]) / times)
-    return TypicalUtilisations(value, low, high, sources, found.started)
+    times = np.where(twice, times, 1.0)
+    kinds = choose_words(twice, "pointwise", rows.text("kind"))
+    return rows.assign(kind=kinds, byte=numbers(rows, "byte") * times), times
 
 
 def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:
@@ -202,7 +200,7 @@ def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUti
     if not (conv | twice).any():
         return typical_utilisation(rows, machine, interval)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
-    started, rest = np.zeros(len(rows), bool), ~conv & ~twice
+    started, rest = np.zeros(len(rows), bool), ~conv
     groups, number = same_texts(rows.take(conv), "dtype")
     for at_group, (dtype,) in enumerate(groups):
         at = np.flatnonzero(conv)[number == at_group]
@@ -211,11 +209,13 @@ def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUti
             rest[at] = True
         else:
             ends[:, at], sources[at] = significant(found[0]), found[1]
-    for which, answer in ((twice, _read_twice), (rest, typical_utilisation)):
-        if which.any():
-            got = answer(rows.take(which), machine, interval)
-            ends[:, which] = got.value, got.low, got.high
-            sources[which], started[which] = got.source, got.started
+    moved, times = _read_twice(rows, twice)
+    if rest.any():
+        got = typical_utilisation(moved.take(rest), machine, interval)
+        ends[:, rest] = got.value, got.low, got.high
+        sources[rest], started[rest] = got.source, got.started
+    ends[:, twice] = significant(ends[:, twice] / times[twice])
+    sources[twice] += ", its rows read twice"
     return TypicalUtilisations(ends[0], ends[1], ends[2], sources, started)
 
 

@@ -315,8 +315,10 @@ def narrower(rows: Table, work: str, timed: Iterable[str], dtype: str) -> tuple[
     >>> [np.exp(one).round(2).tolist() for one in narrower(rows, "pointwise", ["fp32"], "bf16")]
     [[1.0, 1.41], [1.0, 1.41], [2.0, 1.41]]
     """
-    narrowest = min((ITEM_BYTE[one] for one in timed if work in _STREAMED), default=0.0)
-    ratio, op = math.log(max(narrowest / ITEM_BYTE[dtype], 1.0)), as_rows(rows).text("op")
+    narrowest = min((ITEM_BYTE[one] for one in timed), default=0.0) if work in _STREAMED else 0.0
+    if narrowest <= ITEM_BYTE[dtype]:
+        return np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
+    ratio, op = math.log(narrowest / ITEM_BYTE[dtype]), as_rows(rows).text("op")
     least = op.mapped([_ENGINES.get(word, math.inf) for word in op.words], float)
     unnamed = op.mapped(["::" not in word for word in op.words], bool)
     engines = (numbers(rows, "inputs", 1.0) >= least) | (are(rows, "kind", "norm") & unnamed)

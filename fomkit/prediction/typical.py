@@ -157,9 +157,11 @@ _GROUP = ("kind", "dtype", "engine", "pass_name")
 
 def by_parts(rows: Table) -> Words:
     """Give the kinds of rows; attention that runs by kernels of its own has their name (`View.parts`)."""
-    kinds, parts = as_rows(rows).text("kind"), tiles.attention_parts(rows)
+    kinds = as_rows(rows).text("kind")
+    own = np.flatnonzero(kinds.are("attention"))
+    parts = tiles.attention_parts(as_rows(rows).take(own)) if len(own) else own
     for part in (tiles.DECODE, tiles.LATENT, "full"):
-        if len(at := np.flatnonzero(parts == part)):
+        if len(at := own[parts == part]):
             kinds = kinds.replaced(at, one_word(part, len(at)))
     return kinds
 
@@ -233,15 +235,14 @@ def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
     [2.0]
     """
-    order = np.argsort(predictions, 0, kind="stable")
-    values, weights = np.take_along_axis(predictions, order, 0), weight[order]
+    order, at = np.argsort(predictions, 0, kind="stable"), np.arange(predictions.shape[1])
+    values, weights = predictions[order, at], weight[order]
     reached = np.cumsum(weights, 0) - weights / 2
     above = np.minimum((reached < 0.5).sum(0), len(predictions) - 1)
     below = np.maximum(above - 1, 0)
-    at = np.arange(predictions.shape[1])
     first, value = reached[below, at], values[below, at]
     gap = reached[above, at] - first  # of one and the same no share matters
-    share = np.clip((0.5 - first) / np.where(gap > 0, gap, 1.0), 0.0, 1.0)
+    share = np.minimum(np.maximum((0.5 - first) / np.where(gap > 0, gap, 1.0), 0.0), 1.0)
     return np.asarray(value + share * (values[above, at] - value), np.float64)
 
 
@@ -387,7 +388,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     if name == f"gemm/{tiles.TILED.partition('/')[2]}":
         why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; {why}, so not by tiles"
-    longer, *apart = narrower(rows, work, [one.dtype for one in found.known], dtype)
+    longer, *apart = narrower(rows, work, (one.dtype for one in found.known), dtype)
     faster, slower = (half_width(interval) / half_width(0.8) * one for one in apart)  # they are told at 80 %
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
     return np.exp([value - longer + end for end in ends]), source

@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ from fomkit.prediction.families import FamilyName
 from fomkit.prediction.plausibility import Verdict, check_facts, check_timings
 from fomkit.prediction.tiles import Form, chips_of
 from fomkit.profiles.locate import file_key, is_shipped, kept, shipped_folder
-from fomkit.profiles.machines import as_loaded, fit_key, save_fits, table_key
+from fomkit.profiles.machines import as_loaded, fit_key, load_machine, save_fits, table_key
 
 PROCESSES = "shared_processes.json"
 """Small tables of all machines and the processes over them; ``benchmarks/shared_processes.py`` makes it."""
@@ -222,12 +223,25 @@ def without_implausible(machine: Machine) -> Machine:
     return replace(left, fits=fits, timings_key=fit_key(left.as_built().timings))
 
 
-def fit(machine: Machine) -> dict[str, object]:
-    """Fit a machine's timings."""
+def fit(machine: Machine, known: Mapping[str, object] = MappingProxyType({})) -> dict[str, object]:
+    """Fit a machine's timings, but for families of which fits of the very same rows are known."""
     from fomkit.prediction.calibration import fit_timings
 
     built = machine.as_built()
-    return fit_timings(add_costs(built.timings), others_of(built), chips_of(built.device))
+    return fit_timings(add_costs(built.timings), others_of(built), chips_of(built.device), known)
+
+
+def _shipped_fits(machine: Machine) -> Mapping[str, object]:
+    """Give the fits that ship for a machine of this name and these facts; none for any other.
+
+    Who adds timings to a shipped table, or leaves some out, waits for the families that this changes.
+    """
+    path = shipped_folder("machine_profiles") / f"{machine.name}.yaml"
+    if not path.is_file():
+        return {}
+    shipped = load_machine(path)
+    same = (shipped.name, shipped.device_of, shipped.device) == (machine.name, machine.device_of, machine.device)
+    return shipped.fits if same else {}
 
 
 def make_fits(machine: Machine, path: Path) -> dict[str, object]:
@@ -257,7 +271,7 @@ def _kept_fits(machine: Machine, key: str) -> dict[str, object]:
     """Fit once for a table, what others tell of the machine, and the code that fits."""
     built = machine.as_built()
     facts = f"{key} {built.name} {built.device_of} {built.device}"
-    return kept("fits", hashlib.sha256(facts.encode()).hexdigest(), lambda: fit(machine))
+    return kept("fits", hashlib.sha256(facts.encode()).hexdigest(), lambda: fit(machine, _shipped_fits(built)))
 
 
 def with_fits(machine: Machine) -> Machine:

@@ -18,7 +18,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.plan.content import Condition, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.scenarios import Study, columns_of, prepare_study, scenarios
+from fomkit.plan.scenarios import RESULTS, Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.metrics import title_of
 from fomkit.whatif import parameters as varied
@@ -249,10 +249,12 @@ class OneModel(OnMachine):
         if not names or not columns_of(self.model, self.machine).issuperset(names):
             return [self._outcome(point) for point in points]
         table = pd.DataFrame([dict(point) for point in points], columns=list(names))
-        rows = scenarios(self._study, table).drop(columns="basis").to_dict("records")
+        found = scenarios(self._study, table)
+        columns = {name: found[name].tolist() for name in RESULTS}
+        rows = (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
         return [
-            self._outcome(point) if row["why"] else _figures(row, self.level)
-            for point, row in zip(points, rows, strict=True)
+            self._outcome(point) if why else _figures(row, self.level)
+            for point, row, why in zip(points, rows, found["why"].tolist(), strict=True)
         ]
 
     def again(self, point: Point) -> Figures:

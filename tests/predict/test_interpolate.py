@@ -14,7 +14,7 @@ from predict.machines import machine, posterior, timings
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction import beside_facts, gp, interpolate
+from fomkit.prediction import gp, interpolate
 from fomkit.prediction.calibration import fit_mean, fit_timings, shape_groups
 from fomkit.prediction.cascade import add_times, prepared
 from fomkit.prediction.families import servable, training_rows
@@ -273,10 +273,12 @@ def test_no_end_of_a_product_passes_the_peak_by_more_than_boost_clocks(v100, p10
 def test_each_query_has_its_own_nearest_rows_whatever_the_others_have() -> None:
     rows = np.arange(20.0)
     distance = np.stack([np.full(20, np.nan), np.ones(20), rows, np.append(np.nan, rows[1:]), rows[::-1]])
-    found = beside_facts._nearest(distance)
-    assert (found.sum(1) == 8).all()
+    found = gp.nearest_rows(distance, 8)
     for query, places in ((0, range(8)), (1, range(8)), (2, range(8)), (3, range(1, 9)), (4, range(12, 20))):
-        assert np.flatnonzero(found[query]).tolist() == list(places)
+        assert (found[query] - 20 * query).tolist() == list(places)
+    for count in (1, 8):
+        nearest, least = gp.nearest_of(distance[[1, 2, 4]], gp.nearest_rows(distance[[1, 2, 4]], count))
+        assert (nearest.tolist(), least.tolist()) == ([0, 0, 19], [1.0, 0.0, 0.0])
 
 
 def test_a_fit_learns_nothing_from_products_with_packed_weights() -> None:
