@@ -92,6 +92,7 @@ def test_one_of_many_processes_gives_the_step_of_one_device(way: str, tmp_path: 
     assert found.parameters_total == 64 * 256 + 256 + 256 * 10 + 10
     (note,) = (note for note in found.caveats if note.startswith("the step of one of processes"))
     assert ("--layout zero=3" in note) is way.startswith("shards")
+    assert found.title == "Sequential, training step"
     alone = profile_script(program(tmp_path))
     assert products(found) == products(alone)
     assert not any("processes" in note for note in alone.notes)

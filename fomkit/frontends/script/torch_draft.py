@@ -14,7 +14,7 @@ from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import TracedOp
 from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.run_length import RunLength
-from fomkit.frontends.script.torch_processes import one_process, parallel_notes
+from fomkit.frontends.script.torch_processes import class_name, one_process, parallel_notes
 from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
 from fomkit.frontends.script.torch_steps import StepWatch, Taken, named_by_batch
 from fomkit.frontends.sizes import NoExpression
@@ -162,7 +162,7 @@ def draft_script(taken: Taken, request: dict[str, Any], partial: str = "") -> Dr
     length, by_steps = _in_epochs(taken.length, facts, batch)
     parameters = _trained_tensors(taken)
     notes = [*_run_notes(taken, batch, read_from, named, why), *by_steps, *taken.remarks, *taken.step.notes]
-    models = " and ".join(type(model).__name__ for model in taken.seen.models.values()) or "Program"
+    models = " and ".join(map(class_name, taken.seen.models.values())) or "Program"
     return Draft(
         request["name"], f"{models}, training step", rows, parts, count_layers(layers),
         sizes={} if batch is None else {"batch": batch},

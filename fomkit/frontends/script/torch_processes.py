@@ -2,16 +2,22 @@
 
 Such programs say which device is theirs instead of asking whether there is one. So what they move to CUDA stays,
 and what processes agree on goes over gloo; what the devices send each other a layout prices, not the step of one.
+
+A library's trainer that is told of accelerators, of many devices or of sharing parameters takes one CPU instead.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -111,12 +117,89 @@ def without_cuda() -> Iterator[None]:
         yield
 
 
+_SHARES = re.compile(r"fsdp|deepspeed|model_?parallel", re.IGNORECASE)
+"""Names of strategies by which processes share a model's parameters."""
+_SPREADS = frozenset({"ddp_spawn", "ddp_fork", "ddp_notebook"})
+"""Strategies that start processes of their own."""
+
+
+def _lightning_here(kind: Any, note: Callable[[str], object]) -> None:
+    """Have Lightning's Trainer or Fabric take one device, the CPU where there is no accelerator."""
+    make = kind.__init__
+
+    @wraps(make)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        strategy = kwargs.get("strategy", "auto")
+        name = strategy if isinstance(strategy, str) else type(strategy).__name__
+        if shares := bool(_SHARES.search(name)):
+            note(name)
+        if shares or name in _SPREADS:
+            kwargs["strategy"] = "auto" if shares else "ddp"
+        if not torch.cuda.is_available():
+            kwargs["accelerator"] = "cpu"
+        make(self, *args, **{**kwargs, "devices": 1, "num_nodes": 1})
+
+    kind.__init__ = made
+
+
+def _hugging_face_here(kind: Any, note: Callable[[str], object]) -> None:
+    """Have transformers' TrainingArguments take the CPU where there is no accelerator, and whole parameters."""
+    check = kind.__post_init__
+
+    @wraps(check)
+    def checked(self: Any) -> None:
+        for name in ("fsdp", "deepspeed"):
+            if getattr(self, name, None):
+                note(name)
+                setattr(self, name, None)
+        if not torch.cuda.is_available():
+            self.use_cpu, self.tf32 = True, None
+        check(self)
+
+    kind.__post_init__ = checked
+
+
+_TRAINERS: Mapping[str, tuple[str, Callable[[Any, Callable[[str], object]], None]]] = {
+    **dict.fromkeys(("transformers", "transformers.training_args"), ("TrainingArguments", _hugging_face_here)),
+    **dict.fromkeys(
+        ("lightning", "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"),
+        ("Trainer", _lightning_here),
+    ),
+    **dict.fromkeys(("lightning.fabric.fabric", "lightning_fabric.fabric"), ("Fabric", _lightning_here)),
+}
+"""By module, the class that is told what there is to train on, and what changes it."""
+_SHARED: list[str] = []
+"""Ways of sharing parameters that trainers were told, and left out."""
+
+
+class _TrainersHere(MetaPathFinder):
+    """Changes the classes of trainers when their module is imported, so that none is imported for it."""
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find a trainer's module, and have its class changed once it has run."""
+        spec = PathFinder.find_spec(name, path, target) if name in _TRAINERS else None
+        if spec is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def executed(module: ModuleType) -> None:
+            run(module)
+            word, change = _TRAINERS[name]
+            kind = vars(module).get(word)
+            if getattr(kind, "__module__", "") == name:
+                change(kind, _SHARED.append)
+
+        spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
+
+
 @contextmanager
 def one_process(path: Path) -> Iterator[None]:
     """Let a program that is started once for each device run as the only one, as ``torchrun`` with one would."""
     asks = bool(_ASKS.search(path.read_text(encoding="utf-8", errors="replace")))
-    if asks:
+    if asks or "WORLD_SIZE" in os.environ:
         os.environ.update(_ALONE)
+    sys.meta_path.insert(0, _TrainersHere())
     if not torch.distributed.is_available():
         yield
         return
@@ -136,16 +219,33 @@ def one_process(path: Path) -> Iterator[None]:
         yield
 
 
+_SHARDED: Any = getattr(fsdp, "FSDPModule", Whole)
+
+
+def class_name(model: torch.nn.Module) -> str:
+    """Name the class of a program's model, that of what is wrapped for many devices.
+
+    >>> class_name(Whole(torch.nn.Linear(2, 3)))
+    'Linear'
+    """
+    while isinstance(model, Whole | DistributedDataParallel):
+        model = model.module
+    # What is sharded in place is of a class made for it, which derives from its own.
+    return next(kind.__name__ for kind in type(model).__mro__ if not issubclass(kind, _SHARDED))
+
+
 def parallel_notes(models: Iterable[torch.nn.Module]) -> list[str]:
     """Say how a program's devices share the training, and what to ask for to have it on many."""
     parts = [part for model in models for part in model.modules()]
-    ways: dict[str, tuple[str, Any]] = {
-        "copies of the model (DistributedDataParallel)": ("--nodes N", torch.nn.parallel.DistributedDataParallel),
-        "its parameters (FSDP)": ("--nodes N --layout zero=3", (Whole, getattr(fsdp, "FSDPModule", Whole))),
+    names = dict.fromkeys(["FSDP"] * any(isinstance(part, Whole | _SHARDED) for part in parts) + _SHARED)
+    copied = any(isinstance(part, DistributedDataParallel) for part in parts)
+    ways = {
+        "copies of the model (DistributedDataParallel)": "--nodes N" if copied else "",
+        f"its parameters ({', '.join(names)})": "--nodes N --layout zero=3" if names else "",
     }
     return [
         f"{OF_ONE} of processes that share {what}: {words} of an estimate gives it on many devices, with the "
         "batch of them all"
-        for what, (words, kind) in ways.items()
-        if any(isinstance(part, kind) for part in parts)
+        for what, words in ways.items()
+        if words
     ]
