@@ -305,6 +305,26 @@ def test_layouts_share_what_the_sizes_say(tmp_path: Path) -> None:
         assert profile_config(config, sizes={"seq": 512}).transformer is None
 
 
+@pytest.mark.parametrize("model", ["deepseek-v3", "qwen3-30b-a3b"])
+def test_a_layout_is_refused_by_what_the_profile_is(model: str) -> None:
+    """These were said to be traces."""
+    for layout, said in (
+        ("tensor=8", "cannot be split by tensor: its config.json has blocks that are not split here"),
+        ("prefetch=2", "is of a config.json, of which prefetch is not modelled"),
+    ):
+        with pytest.raises(FomkitError, match=f"{model}.*{said}"):
+            fomkit.estimate(model, "h100-sxm", nodes=1, layout=layout)
+
+
+def test_a_prompt_is_as_long_as_the_sequence_that_is_trained_on() -> None:
+    """Training took 8,192 tokens and the forward pass of the same name 4,096."""
+    trained = fomkit.estimate("llama3-8b", "h100-sxm")
+    for mode in ("infer", "prefill"):
+        found = fomkit.estimate("llama3-8b", "h100-sxm", mode=mode)
+        assert found.sizes["seq"] == trained.sizes["seq"] == 8192
+    assert fomkit.estimate("llama3-8b", "h100-sxm", mode="infer", sizes={"seq": 512}).sizes["seq"] == 512
+
+
 def test_a_sequence_that_is_asked_for_is_that_of_a_layout() -> None:
     steps = [fomkit.estimate("llama3-8b", "h100-sxm", nodes=1, layout="zero=3,recompute=full", sizes={"seq": seq})
              for seq in (8192, 4096)]  # fmt: skip

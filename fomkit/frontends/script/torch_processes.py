@@ -239,12 +239,16 @@ def parallel_notes(models: Iterable[torch.nn.Module]) -> list[str]:
     parts = [part for model in models for part in model.modules()]
     names = dict.fromkeys(["FSDP"] * any(isinstance(part, Whole | _SHARDED) for part in parts) + _SHARED)
     copied = any(isinstance(part, DistributedDataParallel) for part in parts)
+    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
     ways = {
-        "copies of the model (DistributedDataParallel)": "--nodes N" if copied else "",
-        f"its parameters ({', '.join(names)})": "--nodes N --layout zero=3" if names else "",
+        "share copies of the model (DistributedDataParallel)": "--nodes N" if copied else "",
+        f"share its parameters ({', '.join(names)})": "--nodes N --layout zero=3" if names else "",
+        "exchange what they do by calls of their own, which count nothing here": (
+            "" if alone or copied or names else "--nodes N, which sums the gradients of copies,"
+        ),
     }
     return [
-        f"{OF_ONE} of processes that share {what}: {words} of an estimate gives it on many devices, with the "
+        f"{OF_ONE} of processes that {what}: {words} of an estimate gives it on many devices, with the "
         "batch of them all"
         for what, words in ways.items()
         if words
