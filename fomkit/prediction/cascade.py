@@ -145,6 +145,15 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
     return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
 
 
+@estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "engine", "matrix"))
+def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence[Estimator]) -> Answers:
+    """Predict attention of a matrix engine that no table has as one kernel, by others' (an `Estimator`).
+
+    Frameworks run it so in formats of 16 bits and less, whatever its mask; parts would write and read all scores.
+    """
+    return _climb(rows, machine, interval, steps)
+
+
 def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimator, ...]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
@@ -152,10 +161,10 @@ def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimat
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed, here and
     elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
-    engine, or for the forward pass of an attention in one kernel; 6. it is a sum of library calls of which the
-    recurrences were timed; 7. it is a sum of parts; 8. it moves data as a timed element-wise op or its own forward
-    pass does; 9. it is a collective on a link that the machine states; 10. the machine's rates, of an attention's
-    backward pass those of its forward pass. What none of them knows stays unpriced.
+    engine, or for the forward pass of an attention; 6. attention of a matrix engine is one kernel; 7. it is a sum
+    of library calls of which the recurrences were timed; 8. it is a sum of parts; 9. it moves data as a timed
+    element-wise op or its own forward pass does; 10. it is a collective on a link that the machine states; 11. the
+    machine's rates, of an attention's backward pass those of its forward pass. What none knows stays unpriced.
 
     `calls`, `parts`: what ops are made of, timed.
     """
@@ -169,17 +178,18 @@ def estimator_cascade(calls: Parts | None, parts: Parts | None) -> tuple[Estimat
     )
     formats = partial(transfer.another_format, table=partial(_climb, steps=timed))
     whole = partial(_climb, steps=(*timed, formats, prior.estimate))
+    by_rates = (partial(attention_gradients, table=prior.estimate), prior.estimate)
     return (
         partial(transfer.packed_weights, table=whole),
         *timed,
         formats,
         partial(attention_gradients, table=partial(_climb, steps=(*timed, formats))),
+        partial(one_kernel, steps=by_rates),
         *sums,
         partial(transfer.moved_data, table=table),
         partial(transfer.row_gradients, table=table),
         donors.estimate_collective,
-        partial(attention_gradients, table=prior.estimate),
-        prior.estimate,
+        *by_rates,
     )
 
 

@@ -126,10 +126,10 @@ def test_a_gradient_of_weights_takes_as_long_by_any_number_of_tokens(tokens: flo
 SHAPE = attention(4.0, 12.0, 1024.0, 64.0, dtype="bf16", engine="matrix")
 
 
-def attention_on(*timed: dict[str, object]) -> pd.DataFrame:
+def attention_on(*timed: dict[str, object], engine: str = "matrix") -> pd.DataFrame:
     """Time both passes of an attention and the parts of its backward pass on a machine with these timings."""
     known = machine(device(bandwidth=fact(1e12), bf16_matrix=1e14, bf16_vector=1e13), timings(*timed))
-    rows = add_costs(table(*({**SHAPE, "pass_name": word} for word in ("forward", "backward"))))
+    rows = add_costs(table(*({**SHAPE, "engine": engine, "pass_name": word} for word in ("forward", "backward"))))
     scores = {**traffic("softmax", 4 * 12 * 1024**2 * 2.0), "dtype": "bf16", "pass_name": "backward", "count": 3.0}
     parts = add_costs(table(scores)).assign(of=1)
     return add_times(rows, known, parts=parts)
@@ -146,8 +146,11 @@ def test_attention_in_one_kernel_goes_back_in_one() -> None:
     assert back["evidence"].startswith("2.9 × its forward pass (measured, in the table)")
 
 
-def test_attention_that_no_table_has_goes_back_by_its_parts() -> None:
-    _, back = attention_on().to_dict("records")
+def test_attention_that_no_table_has_is_one_kernel_on_a_matrix_engine_and_parts_elsewhere() -> None:
+    forward, back = attention_on().to_dict("records")
+    assert back["time_s"] == pytest.approx(BACKWARD * forward["time_s"])
+    assert back["time_source"] == "roofline"
+    _, back = attention_on(engine="vector").to_dict("records")
     assert back["evidence"].startswith("sum of 3 parts")
 
 
