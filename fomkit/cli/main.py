@@ -92,7 +92,7 @@ def _expected_number(option: Any) -> str:
     return f"{word}{bound} was expected."
 
 
-def _words(option: Any) -> list[str]:
+def _literals(option: Any) -> list[str]:
     """Give the words that an option takes; none where it takes others."""
     return [one for one in get_args(_python_type(option)) if isinstance(one, str)]
 
@@ -100,7 +100,7 @@ def _words(option: Any) -> list[str]:
 def wrong_value(option: Any, value: object, said: str) -> FomkitError:
     """Say what is wrong with the value of an option; ``said``: what the parser says of it."""
     shown = value[0] if isinstance(value, list | tuple) and value else value
-    words = _words(option)
+    words = _literals(option)
     if words:
         # What people call by its number format; anything else by its letters.
         hint = (
@@ -140,7 +140,7 @@ def _without_value(verb: Any, name: str) -> str:
     """Say what a bare option of a verb wants after it."""
     option = next((one for one in getattr(verb, "params", ()) if name in one.opts), None)
     value = getattr(option, "metavar", None) or ""
-    words = _words(option) or value.strip("<>").split("|")
+    words = _literals(option) or value.strip("<>").split("|")
     if all(word.isidentifier() and word.islower() for word in words):
         listed = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
         return f"has no value. It takes {listed}. Write, for example, '{name} {words[0]}'."
