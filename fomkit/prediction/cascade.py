@@ -149,7 +149,7 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
 def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence[Estimator]) -> Answers:
     """Predict attention of a matrix engine that no table has as one kernel, by others' (an `Estimator`).
 
-    Frameworks run it so in formats of 16 bits and less, whatever its mask; parts would write and read all scores.
+    Frameworks run it so in the formats of such engines, whatever its mask; parts would write and read all scores.
     """
     return _climb(rows, machine, interval, steps)
 

@@ -289,6 +289,10 @@ def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
     monkeypatch.chdir(tmp_path)
     found = profile_script(path)
     assert of_run(found)[:3] == (16, 3, 1000)
+    # A trainer makes its region of autocast once, before the first step.
+    assert told(found, "autocast for cpu: casts are those of a CPU") is (
+        library == "transformers" and of == "installed"
+    )
     assert told(found, "the step of one of processes that share its parameters (fsdp): --nodes N --layout zero=3")
 
 

@@ -233,7 +233,6 @@ class Recording:
         self.is_clean = True
         self._trained = {id(parameter) for parameter in trained}
         self._recorder = PausingRecorder(trained, on_meta=False)
-        self.note = self._recorder.note
         self._watcher = CallWatcher(self._recorder)
         self._code = CodeLines()
         self._open = ExitStack()

@@ -238,7 +238,7 @@ class StepWatch:
             stack.enter_context(self._calls.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._loader_starts, self._batch, self._quietly))
-            stack.enter_context(torch_recorder.watch_autocast(self._note))
+            stack.enter_context(torch_recorder.watch_autocast(self._remarks.setdefault))
             stack.enter_context(torch_recorder.watch_compile(self._remarks.setdefault))
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
@@ -289,10 +289,6 @@ class StepWatch:
         finally:
             if now:
                 now.pause(before)
-
-    def _note(self, text: str) -> None:
-        if self._now:
-            self._now.note(text)
 
     def _skipped(self) -> None:
         """Record anew where loss scaling leaves a step out."""
