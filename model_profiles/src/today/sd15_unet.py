@@ -18,7 +18,7 @@ from torch import nn
 WIDTHS, DEPTH, HEADS, GROUPS = (320, 640, 1280, 1280), 2, 8, 32
 SIDE, CHANNELS, TIME, TEXT, TOKENS = 64, 4, 1280, 768, 77
 
-batch_size = 2048
+batch_size = 8  # of one device; 2048 on all 256
 train_samples = 2048 * 595_000
 epochs = 1
 
