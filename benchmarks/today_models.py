@@ -81,6 +81,7 @@ class Traced(NamedTuple):
 
 TRACED = {
     "dit-xl-2": Traced("dit_xl_2", "train", "equal blocks are one row each, with how often it runs"),
+    "sd15-unet": Traced("sd15_unet", "train", "equal blocks of a level are one row each, with how often it runs"),
     "dlrm": Traced(
         "dlrm",
         "infer",
@@ -98,7 +99,7 @@ TRACED = {
 
 def folded(model: ModelProfile) -> ModelProfile:
     """Join the rows of blocks that differ in their number alone."""
-    ops = model.ops.assign(module=[re.sub(r"^blocks\.\d+", "blocks", str(one)) for one in model.ops["module"]])
+    ops = model.ops.assign(module=[re.sub(r"\bblocks\.\d+", "blocks", str(one)) for one in model.ops["module"]])
     keys = [tuple(map(str, row)) for row in ops.drop(columns="count").itertuples(index=False)]
     numbers = pd.Series(list(dict.fromkeys(keys)), dtype=object).reset_index().set_index(0)["index"]
     of = [int(numbers[key]) for key in keys]

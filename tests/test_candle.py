@@ -213,6 +213,14 @@ def test_a_file_that_happens_to_lie_here_is_no_name(tmp_path: Path, monkeypatch:
         locate("mine", "model_profiles")
     with pytest.raises(FomkitError, match=rf"^mine: no model or machine profile of this name\. {hint}"):
         find_profile("mine")
+    Path("mine.yaml").rename("mine.csv")
+    for looked_for in (lambda: locate("mine", "model_profiles"), lambda: find_profile("mine")):
+        with pytest.raises(
+            FomkitError, match=r"profile of this name\. (Known|The nearest) names"
+        ):  # no table of measurements
+            looked_for()
+    with pytest.raises(FomkitError, match=r"named by its path: './mine\.csv'"):
+        locate("mine", "measurements")
 
 
 def test_a_folder_of_models_is_estimated(root: Path) -> None:

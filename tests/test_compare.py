@@ -197,7 +197,7 @@ def test_bad_input_is_one_message(tmp_path: Path) -> None:
         (("--measured", path, "--grid", "--latency", "7"), "no unit"),
         (("--measured", path, "--latency", "7 ms"), "--latency: limits inference, which only --grid rates"),
         (("--measured", path, "--precision", "bf16"), "is for --grid"),
-        (("--measured", "absent.csv",), "no table of measurements"),
+        (("--measured", "absent.csv"), "or a name. Known names: 'candle-lecture', 'candle-readmes'."),
     ):  # fmt: skip
         error = run(*arguments).exception
         assert isinstance(error, FomkitError), arguments

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,26 @@ def test_layouts_share_what_the_sizes_say(tmp_path: Path) -> None:
         assert profile_config(config, sizes={"seq": 512}).transformer is None
 
 
+@pytest.mark.parametrize("model", ["deepseek-v3", "qwen3-30b-a3b"])
+def test_a_layout_is_refused_by_what_the_profile_is(model: str) -> None:
+    """These were said to be traces."""
+    for layout, said in (
+        ("tensor=8", "cannot be split by tensor: its config.json has blocks that are not split here"),
+        ("launch=graphs", "is of a config.json, of which launch is not modelled"),
+    ):
+        with pytest.raises(FomkitError, match=f"{model}.*{said}"):
+            fomkit.estimate(model, "h100-sxm", nodes=1, layout=layout)
+
+
+def test_a_prompt_is_as_long_as_the_sequence_that_is_trained_on() -> None:
+    """Training took 8,192 tokens and the forward pass of the same name 4,096."""
+    trained = fomkit.estimate("llama3-8b", "h100-sxm")
+    for mode in ("infer", "prefill"):
+        found = fomkit.estimate("llama3-8b", "h100-sxm", mode=mode)
+        assert found.sizes["seq"] == trained.sizes["seq"] == 8192
+    assert fomkit.estimate("llama3-8b", "h100-sxm", mode="infer", sizes={"seq": 512}).sizes["seq"] == 512
+
+
 def test_a_sequence_that_is_asked_for_is_that_of_a_layout() -> None:
     steps = [fomkit.estimate("llama3-8b", "h100-sxm", nodes=1, layout="zero=3,recompute=full", sizes={"seq": seq})
              for seq in (8192, 4096)]  # fmt: skip
@@ -512,6 +533,9 @@ def test_a_unit_of_decoded_tokens_says_that_its_prompts_are_not_in_it(root: Path
 TRACED = {
     # Peebles and Xie, arXiv 2212.09748, table 4: 675 M parameters, 118.64 G multiply-adds an image of 256 × 256
     "dit-xl-2": (675_129_632, 118.64e9),
+    # The 859.52 M of its authors' code; 339 G multiply-adds in convolutions and linear layers (Kim et al., BK-SDM,
+    # arXiv 2305.15798), to which attention's own come, which profilers of modules do not see
+    "sd15-unet": (859_520_964, 338_610_585_600 + 63_026_135_040),
     # facebookresearch/dlrm, MLPerf's sizes: 187,767,399 rows of 128; 13-512-256-128; 479-1024-1024-512-256-1
     "dlrm": (187_767_399 * 128 + 171_392 + 2_197_505, 170_496 + 27 * 27 * 128 + 2_194_688),
     # Open Graph Benchmark, leaderboard of ogbn-arxiv: 218,664; two products a layer for each of 169,343 papers
@@ -528,6 +552,27 @@ def test_traced_models_of_today_have_the_counts_that_are_published(name: str) ->
     counted = (forward["flop"] * forward["count"]).sum() / 2
     assert counted == pytest.approx(multiply_adds, rel=3e-4 if name == "dit-xl-2" else 0)
     assert not model.unsupported
+
+
+@pytest.mark.parametrize("name", ["dit-xl-2", "sd15-unet"])
+def test_traced_models_of_today_have_the_flop_that_their_code_runs(name: str, root: Path) -> None:
+    """PyTorch counts the products of both passes, on the meta device."""
+    torch = pytest.importorskip("torch")
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"), sdpa_kernel(SDPBackend.MATH):
+        made = runpy.run_path(str(root / "model_profiles" / "src" / "today" / f"{name.replace('-', '_')}.py"))
+        inputs = made["inputs"](2)
+        with FlopCounterMode(display=False) as forward:
+            output = made["model"](*inputs)
+        with FlopCounterMode(display=False) as backward:
+            made["loss_fn"](output, inputs).backward()
+    model = fomkit.model(name)
+    ops = add_costs(resize_ops(model.ops, {**model.sizes, "batch": 2}, name))
+    ops = ops[ops["kind"].isin(["gemm", "conv", "attention"])]
+    counted = (ops["flop"] * ops["count"]).groupby(ops["pass_name"].str.split("_").str[0]).sum()
+    assert counted.to_dict() == {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
 
 
 def test_blocks_that_differ_in_number_alone_are_one_row(today_models: Any) -> None:

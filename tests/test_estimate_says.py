@@ -32,6 +32,23 @@ def test_a_meaning_of_precisions_is_told_once_and_names_its_models() -> None:
     ]
 
 
+def test_sizes_beside_the_batch_are_told() -> None:
+    """A sequence decides as much as a batch, and stood in the JSON alone."""
+    assert "\nsizes: seq 512\n" in said("estimate", "gpt2", "-t", "v100", "--set", "seq=512")
+    assert "\nsizes: seq 1,024 (gpt2)\n" in said("estimate", "gpt2", "p1b3", "-t", "v100")
+    assert "sizes:" not in said("estimate", "p1b3", "-t", "v100")
+
+
+def test_the_figure_of_one_model_is_its_ratio() -> None:
+    one, two = (
+        said("estimate", *names, "-t", "v100", "--baseline", "p100") for names in (["p1b3"], ["p1b3", "tc1"])
+    )
+    assert "  mean: ratio_of_harmonic_means, as every other mean of one line; scope: device" in one
+    assert "\n  rates: p100 " in one
+    for words in ("implied weights:", "other means of the ratios:", "harmonic mean rates:"):
+        assert (words in one, words in two) == (False, True)
+
+
 def test_the_evidence_is_that_of_the_estimate() -> None:
     content = json.loads(said("estimate", "resnet50", "llama3-8b-decode", "-t", "h100-sxm", "--json"))
     assert [one["evidence"] for one in content["models"]] == ["datasheet only", "timing table"]

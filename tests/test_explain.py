@@ -58,6 +58,15 @@ def test_the_ops_add_up_to_the_estimate(root: Path, model: str, machine: str) ->
     assert shares == sorted(shares, reverse=True)
 
 
+def test_a_step_that_no_device_holds_is_explained_and_told(tmp_path: Path) -> None:
+    """As of an estimate, which has the same option."""
+    words = ["explain", "gpt2", "--target", "v100", "--batch", "4000", "--top", "1"]
+    done = in_this_process(*words, cwd=tmp_path)
+    assert (done.returncode, "gpt2 on v100 does not fit: v100 has 17.18 GB" in done.stderr) == (1, True)
+    assert "batch 4000" in done.stdout
+    assert in_this_process(*words, "--allow-oversize", cwd=tmp_path).returncode == 0
+
+
 @pytest.mark.parametrize(("model", "machine"), PAIRS)
 def test_the_formulas_with_their_numbers_give_the_costs(root: Path, model: str, machine: str) -> None:
     content, _ = explained(root, model, machine, EVERY)

@@ -302,7 +302,7 @@ def test_models_without_a_measurement_stay_predicted_and_have_no_merit() -> None
         (",32,", ",2*batch,", "2: batch is '2*batch'. Expected a number."),
         (",32,", ",1.5,", "2: batch is 1.5. Expected a whole number"),
         ("measured", "guessed", "2: basis is 'guessed'. Expected one of measured,"),
-        (",scope,", ",scopes,", "1: the column 'scopes' is not a column of MEASUREMENTS."),
+        (",scope,", ",scopes,", "1: the column 'scopes' is not a column of a table of measurements."),
     ],
 )
 def test_slips_in_the_table_are_one_message_with_the_line(

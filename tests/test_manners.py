@@ -147,6 +147,11 @@ def test_the_shell_completes_verbs_options_and_names(typed: str, expected: str) 
         (["estimate", "--target", "v100", "--batch", "x"], "--batch"),
         (["estimate", "--target", "v100", "--precision", "fp3"], "fp32"),
         (["estimate", "--target", "v100", "--interval", "2"], "--interval"),
+        (
+            ["estimate", "-t", "v100", "--scope"],
+            "--scope: has no value. It takes device, node or system. Write, for example, '--scope device'.",
+        ),
+        (["estimate", "-t", "v100", "--nodes"], "--nodes: has no value. It takes N|fill."),
         (["fom"], "SUITE"),
         (["nope"], "nope: is no verb. 'fomkit -h' lists them."),
         (["estimate", "p1b3", "-t", ""], "--target: is empty. Give a value; 'fomkit estimate -h' has examples."),

@@ -138,7 +138,10 @@ def test_a_slip_in_a_name_is_no_column_of_their_own(tmp_path: Path) -> None:
     written(tmp_path, GEMM.replace("k\n", "k,tran_b\n").replace("784\n", "784,1\n"))
     done = run("ops.csv", "-t", "v100", cwd=tmp_path)
     assert done.returncode == 2
-    assert "ops.csv:1: the column 'tran_b' is not a column of OPS. The nearest names are 'trans_b'" in done.stderr
+    assert (
+        "ops.csv:1: the column 'tran_b' is not a column of a table of ops. The nearest names are 'trans_b'"
+        in done.stderr
+    )
     assert "--keep 'tran_b'" in done.stderr
     assert done.stdout == ""
     assert run("ops.csv", "-t", "v100", "--keep", "tran_b", cwd=tmp_path).returncode == 0

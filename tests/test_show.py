@@ -322,7 +322,7 @@ def test_what_cannot_be_read_is_listed_with_its_reason(tmp_path: Path) -> None:
         ("linear,fc8,1,always", "linear,fc8,1,sometimes", "acts is 'sometimes'. Expected one of input, always"),
         ("linear,fc8,1,always,4097000", "linear,fc8,1,always,many", "parameters is 'many'. Expected a number"),
         ("1000*batch", "1000*width", "uses the size 'width'"),
-        ("layer,module", "layer,modul", "'modul' is not a column of LAYERS"),
+        ("layer,module", "layer,modul", "'modul' is not a column of a table of layers"),
     ],
 )
 def test_mistakes_in_layers_say_where(root: Path, tmp_path: Path, old: str, new: str, words: str) -> None:

@@ -690,6 +690,30 @@ for points in (10_000, 100_000):
 """
 
 
+@pytest.mark.parametrize(
+    ("machine", "why"),
+    [
+        ("v100", "no power: add"),
+        ("a10", "no more than the limit of a chip's power, which is no average; give a mean power"),
+        ("45-nm", "is of single ops, which a sweep does not keep; fomkit estimate has it"),
+        ("metered", "mean powers that the machine states are each of one workload; give a mean power"),
+    ],
+)
+def test_why_points_have_no_energy_is_what_the_machine_states(machine: str, why: str) -> None:
+    from fomkit.core.machine import AveragePower, Energy, FlopEnergy
+
+    def figure(value: float) -> Fact:
+        return Fact(value, value, value, "stated", "a test")
+
+    stated = {
+        "45-nm": Energy("chip", byte_j=figure(1e-11), per_flop=(FlopEnergy("fp32", "", figure(1e-12)),)),
+        "metered": Energy("chip", average=(AveragePower("p1b3", figure(100.0), "chip"),)),
+    }
+    target = fomkit.machine("v100" if machine in stated else machine)
+    target = replace(target, energy=stated[machine]) if machine in stated else target
+    assert why in make_sweep(fomkit.model("p1b3"), target, {"batch": "50,100"}).absent["energy_j"]
+
+
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 @pytest.mark.slow
 def test_ten_times_the_points_take_no_more_memory(tmp_path, ending) -> None:

@@ -42,7 +42,8 @@ def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
         match = _SETTING.fullmatch(setting)
         if match is None:
             raise FomkitError(
-                f"--set {setting}", "is not a name and a whole number. Write, for example, --set seq=512."
+                f"--set {setting}",
+                "is not a name and a whole number of 1 or more. Write, for example, --set seq=512.",
             )
         if match[1] in sizes:
             raise FomkitError(f"--set {setting}", f"{match[1]} is set a second time. Set it once.")

@@ -82,10 +82,15 @@ def _expected_number(option: Any) -> str:
     return f"{word}{bound} was expected."
 
 
+def _literals(option: Any) -> list[str]:
+    """Give the words that an option takes; none where it takes others."""
+    return [one for one in get_args(_python_type(option)) if isinstance(one, str)]
+
+
 def wrong_value(option: Any, value: object, said: str) -> FomkitError:
     """Say what is wrong with the value of an option; ``said``: what the parser says of it."""
     shown = value[0] if isinstance(value, list | tuple) and value else value
-    words = [one for one in get_args(_python_type(option)) if isinstance(one, str)]
+    words = _literals(option)
     if words:
         # What people call by its number format; anything else by its letters.
         hint = (
@@ -124,14 +129,15 @@ def _missing(option: Any, verb: str) -> str:
 def _without_value(verb: Any, name: str) -> str:
     """Say what a bare option of a verb wants after it."""
     option = next((one for one in getattr(verb, "params", ()) if name in one.opts), None)
-    value = getattr(option, "metavar", None)
+    value = getattr(option, "metavar", None) or ""
+    words = _literals(option) or value.strip("<>").split("|")
+    if all(word.isidentifier() and word.islower() for word in words):
+        listed = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+        return f"has no value. It takes {listed}. Write, for example, '{name} {words[0]}'."
     if not value:
         hint = f"'fomkit {getattr(verb, 'name', '')} -h' says what it takes."
         return f"has no value. Write it after the option; {hint}"
-    words = value.strip("<>").split("|")
-    if not all(word.isidentifier() and word.islower() for word in words):
-        return f"has no value. It takes {value}. 'fomkit {getattr(verb, 'name', '')} -h' has examples."
-    return f"has no value. It takes {' or '.join(words)}. Write, for example, '{name} {words[0]}'."
+    return f"has no value. It takes {value}. 'fomkit {getattr(verb, 'name', '')} -h' has examples."
 
 
 @contextmanager

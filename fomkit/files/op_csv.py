@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.files.csv import disarm, disarm_stranger, format_number, parse_number, read_rows, rearm, shown
-from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, column_names
+from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, column_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +55,8 @@ def _check_header(
             advice = nearest_names(name, known) if len(name) <= 100 else "See docs/profiles.md."
         if advice:
             own = "Rename or delete it." if keep is None else f"Or keep it as one of yours with --keep '{name}'."
-            kind = "OPS" if table == "TIMED" else table
-            raise FomkitError(where, f"the column {shown(name)} is not a column of {kind}. {advice} {own}")
+            wrong = f"the column {shown(name)} is not a column of a table of {TITLES[table]}"
+            raise FomkitError(where, f"{wrong}. {advice} {own}")
 
 
 def _dtype(cells: list[float | str], number: bool) -> str:
@@ -92,7 +92,7 @@ def read_numbered_table(
     rows = read_rows(path)
     _, cells = next(rows, (1, []))
     if not cells:
-        raise FomkitError(str(path), f"is empty. Expected a header with columns of {table}.")
+        raise FomkitError(str(path), f"is empty. A table of {TITLES[table]} was expected, with a header.")
     header, numbers = [name.strip() for name in cells], {*column_names(table, "number"), *extra}
     known = {*column_names(table), *extra}
     _check_header(path, header, known, table, keep)
@@ -102,7 +102,9 @@ def read_numbered_table(
         lines.append(line)
         body.append(row)
     if not lines:
-        raise FomkitError(str(path), f"has a header and no rows. Expected at least one row of {table}.")
+        raise FomkitError(
+            str(path), f"has a header and no rows. At least one row of {TITLES[table]} was expected."
+        )
     index = pd.Index(lines, dtype="int64", name=LINE)
     columns = {}
     for name, column in zip(header, zip(*body, strict=True), strict=True):

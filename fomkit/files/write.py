@@ -126,14 +126,15 @@ def _umask() -> int:
 
 def check_absent(paths: list[Path], force: bool) -> None:
     """Raise when a file cannot be written, or is already there, unless ``force``."""
-    folders = [str(path) for path in paths if path.is_dir()]
-    if folders:
-        raise FomkitError(", ".join(folders), "is a folder. Choose another name.")
     for path in paths:
+        if path.is_dir():
+            raise FomkitError(str(path), "is a folder. Choose another name.")
         if not path.parent.is_dir():
             raise FomkitError(str(path), f"cannot be written: there is no folder {path.parent}. Make it first.")
         if not os.access(path.parent, os.W_OK):
             raise FomkitError(str(path), f"the folder {path.parent} may not be written to. Choose another folder.")
     present = [str(path) for path in paths if path.exists()]
     if present and not force:
-        raise FomkitError(", ".join(present), "exists already. Choose another name, or pass --force to replace.")
+        exist, it = "exist already" if len(present) > 1 else "exists already", "them" if len(present) > 1 else "it"
+        where = " and ".join(filter(None, [", ".join(present[:-1]), present[-1]]))
+        raise FomkitError(where, f"{exist}. Choose another name, or pass --force to replace {it}.")

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
@@ -183,6 +184,12 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OF_LAYER = re.compile(
     r"(Exception encountered when calling .*|Graph execution error:|Could not .* Error encountered:)\.?"
 )
+_ADDED = re.compile(
+    r"(Arguments received by|Exception raised from|Traceback|While executing|Call arguments received)"
+)
+"""Where a library goes on with what it was called with, or with its own stack."""
+MOST_LETTERS = 240
+"""Letters of an error that are told."""
 NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
 """What no other way of making tensors would mend."""
 
@@ -245,15 +252,17 @@ def model_errors(workload: Workload, where: str, kind: type, name: str, example:
     return [] if right else [FomkitError(where, f"'model' is {made}. A {name} was expected.")]
 
 
-def _first_line(text: str) -> str:
-    """Give what an error says first; Keras puts the layer before it, and colours what follows.
+def _on_one_line(text: str) -> str:
+    """Give what an error says, its lines after each other.
 
+    Keras puts the layer before it, and colours what follows. What libraries add for their own makers is left out.
     In our messages back quotes stand around parameters; theirs become apostrophes.
     """
-    lines = [line for line in _COLOUR.sub("", text).strip().splitlines() if line.strip()]
+    lines = [line for line in map(str.strip, _COLOUR.sub("", text).splitlines()) if line]
     while len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
         lines = lines[1:]
-    return lines[0][:240].replace("`", "'") if lines else ""
+    told = list(takewhile(lambda line: not _ADDED.match(line), lines)) or lines[:1]
+    return " ".join(told)[:MOST_LETTERS].replace("`", "'")
 
 
 def _advice(error: BaseException) -> str:
@@ -280,8 +289,8 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
     if isinstance(error, SyntaxError):
         line = f":{error.lineno}" if error.lineno else ""
         return FomkitError(f"{where}{line}", f"is not valid Python ({error.msg}). Correct it.")
-    first_line = _first_line(str(error))
-    raised = f"raises {type(error).__name__}{': ' if first_line else ''}{first_line}"
+    message = _on_one_line(str(error))
+    raised = f"raises {type(error).__name__}{': ' if message else ''}{message}"
     if frames and Path(frames[-1].filename).is_relative_to(Path(__file__).parent):
         raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"
     advice = _advice(error)

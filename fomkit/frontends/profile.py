@@ -50,11 +50,14 @@ def _check_request(where: str, mode: str, framework: Framework | Literal["onnx"]
     check_installed(framework, where)
 
 
-def _check_file(path: Path, wanted: str) -> None:
+def _check_file(path: Path, wanted: str, ending: str = ".py") -> None:
+    """Refuse what can be no model, whatever framework is here to read it."""
     if not path.is_file():
         raise FomkitError(str(path), f"is not a file. Give {wanted}.")
-    if path.suffix != ".py":
-        raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
+    if ending and path.suffix != ending:
+        raise FomkitError(str(path), f"is not a Python file. Its name must end in {ending}.")
+    if not path.stat().st_size:
+        raise FomkitError(str(path), f"is empty. Give {wanted}.")
 
 
 def profile_file(
@@ -183,8 +186,7 @@ def profile_onnx(
     the package onnx is not here, the file is damaged or no graph that can run, or a size is missing.
     """
     where = str(path)
-    if not path.is_file():
-        raise FomkitError(where, "is not a file. Give an ONNX file, for example model.onnx.")
+    _check_file(path, "an ONNX file, for example one that torch.onnx.export makes", "")
     rules = ("none", *STATE_TENSORS)
     if optimizer is not None and optimizer not in rules:
         raise FomkitError(f"--optimizer {optimizer}", f"has no formula. {nearest_names(optimizer, rules)}")

@@ -270,6 +270,12 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     "ORDER": ORDER, "MEASUREMENTS": MEASUREMENTS, "EPOCHS": EPOCHS,
 }  # fmt: skip
 
+TITLES: Mapping[str, str] = {
+    "OPS": "ops", "COSTED": "ops", "TIMED": "ops", "TIMINGS": "timings", "LAYERS": "layers",
+    "ORDER": "ops in running order", "MEASUREMENTS": "measurements", "EPOCHS": "epochs to a target",
+}  # fmt: skip
+"""What a table is of, as messages say it."""
+
 
 def column_names(table: str, dtype: ColumnType | None = None) -> list[str]:
     """Name the columns of a table in file order, all or only those of one type."""

@@ -268,7 +268,7 @@ def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
         f"{merit[side]} {format_number(merit['rates'][side], digits)}" for side in ("baseline", "target")
     )
     if not units:
-        return f"harmonic mean rates: {rates}"
+        return f"{'harmonic mean rates' if len(merit['weights']) > 1 else 'rates'}: {rates}"
     listed = f"units differ from line to line ({', '.join(units)})"
     if merit["mean"] in OF_RATES:
         return f"{listed}: one of each counts alike in this mean of rates; a mean of ratios needs no common unit"
@@ -289,12 +289,13 @@ def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
     other = ", ".join(f"{name} {format_number(value, digits)}" for name, value in others.items())
     weights = ", ".join(f"{line} {share:.1%}" for line, share in merit["weights"].items())
     message = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
+    alone = len(merit["weights"]) == 1
+    mean = f"{merit['mean']}, as every other mean of one line" if alone else merit["mean"]
     lines = [
         f"FOM {merit['target']} over {merit['baseline']} = {message}",
-        f"  mean: {merit['mean']}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
+        f"  mean: {mean}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
         f"  {_mean_rates(merit, units, digits + 2)}",
-        f"  implied weights: {weights}",
-        f"  other means of the ratios: {other}",
+        *([] if alone else [f"  implied weights: {weights}", f"  other means of the ratios: {other}"]),
     ]
     lines += [
         f"  note: {line} alone carries {share:.0%} of the weight; the value says little of the others"
@@ -337,6 +338,16 @@ def _precision_lines(models: Sequence[Estimated]) -> list[str]:
             said.append(f"{name}{where} ({own})" if targets.keys() & differ else f"{name}{where}")
         lines.append(f"precision {', '.join(said)}: {means}")
     return lines
+
+
+def _size_lines(models: Sequence[Estimated]) -> list[str]:
+    """Give the sizes beside the batch, such as the tokens of a sequence, once for all models that share them."""
+    named: dict[str, dict[str, None]] = {}
+    for one in models:
+        text = ", ".join(f"{name} {size:,}" for name, size in one["sizes"].items() if name != "batch")
+        named.setdefault(text, {})[one["model"]] = None
+    of = {text: f" ({', '.join(names)})" if len(named) > 1 else "" for text, names in named.items() if text}
+    return [f"sizes: {text}{names}" for text, names in of.items()]
 
 
 def job_lines(one: Entry) -> list[str]:
@@ -404,6 +415,7 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
     page.lines(_headlines(content), "bold")
     page.line(_first_line(models))
     _add_table(page, models)
+    page.lines(_size_lines(models))
     page.lines(_precision_lines(models))
     page.lines(line for model in models for line in job_lines(model))
     without = dict.fromkeys(one["model"] for one in models if one["run_s"] is None)

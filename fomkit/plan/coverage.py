@@ -80,18 +80,24 @@ def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str)
     Raises FomkitError with the number of executions and the kinds concerned.
     """
     lacking = np.isnan(timed["time_s"].to_numpy(np.float64))
-    hint = "Add timings or facts to the machine profile, or pass --allow-uncovered for a lower bound of the time."
+    bound = "or pass --allow-uncovered for a lower bound of the time."
     if lacking.any():
         missing = timed[lacking]
         kinds = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
         listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in kinds.items())
         runs, total = missing["count"].sum(), timed["count"].sum()
         raise FomkitError(
-            where, f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. {hint}"
+            where,
+            f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. Add timings or facts to "
+            f"the machine profile, {bound}",
         )
     if unsupported:
         listed = ", ".join(unsupported)
-        raise FomkitError(where, f"the profile lists ops without a rule, which have no time: {listed}. {hint}")
+        raise FomkitError(
+            where,
+            f"the profile lists ops without a rule, which have no time: {listed}. Write what each does as rows of "
+            f"its table of ops and take the name out of 'unsupported', {bound}",
+        )
 
 
 MOST_BOUNDED = 0.05

@@ -179,7 +179,7 @@ class Estimate(Shown):
 
     @property
     def ops(self) -> pd.DataFrame:
-        """The TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence."""
+        """The priced ops: one row per distinct op with flop, byte, time, interval, source and evidence."""
         ops: pd.DataFrame = self.detail["ops"]
         return ops
 

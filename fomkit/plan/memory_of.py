@@ -160,6 +160,8 @@ class Fit:
 
 
 UNKNOWN_FIT = Fit()
+NO_FIT = "does not fit"
+"""How a message of a step begins that no device holds."""
 IN_MEMORY = " (fomkit memory)"
 """Where a message ends that names the verb to look closer with."""
 
@@ -170,7 +172,7 @@ def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
     if capacity is None or needed_byte <= capacity.value:
         return ""
     has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, needed_byte))
-    return f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants}"
+    return f"{NO_FIT}: {machine.name} has {has} of memory a device, {of} would fill {wants}"
 
 
 def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile | None:

@@ -14,7 +14,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_independent
 from fomkit.core.job import Algorithm, Layout
 from fomkit.core.machine import Machine
-from fomkit.core.model import Data, ModelProfile
+from fomkit.core.model import OF_SIZES, Data, ModelProfile
 from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.layout import microbatches_of
@@ -35,7 +35,15 @@ NORM_BYTE = 4
 NORMS = ("batch_norm",)
 
 
+_OF_CONFIG = (
+    "its config.json has blocks that are not split here: unequal ones, or with latent attention, norms of queries "
+    "and keys, biases, a window or learnt positions"
+)
+_OF_TRACE = "its profile is a trace, which does not say what may be split"
+
+
 def _check_replicable(model: ModelProfile, layout: Layout) -> None:
+    by_sizes = model.traced_with.get("device") == OF_SIZES
     model_splits = {
         "tensor": layout.tensor > 1, "pipeline": layout.pipeline > 1, "sequence": layout.sequence,
         "expert": layout.expert > 1, "recompute selective": layout.recompute == "selective",
@@ -44,14 +52,15 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
         if is_wanted:
             raise FomkitError(
                 model.name,
-                f"cannot be split by {name}: its profile is a trace, which does not say what may be split. Give "
-                "a transformer by its sizes (docs/parallel.md), or replicas only.",
+                f"cannot be split by {name}: {_OF_CONFIG if by_sizes else _OF_TRACE}. Give a transformer by its "
+                "sizes (docs/parallel.md), or replicas only.",
             )
     plain = Layout()
     for name in ("prefetch", "scatter", "gradient_byte", "attention_peak_fraction", "launch"):
         if getattr(layout, name) != getattr(plain, name):
+            what = "of a config.json" if by_sizes else "a trace"
             raise FomkitError(
-                model.name, f"is a trace, of which {name} is not modelled. Give a transformer by its sizes "
+                model.name, f"is {what}, of which {name} is not modelled. Give a transformer by its sizes "
                 "(docs/parallel.md), or leave it out.",
             )  # fmt: skip
 

@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
-from fomkit.ops.columns import Words
+from fomkit.ops.columns import Words, words_of
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
@@ -108,6 +109,43 @@ _TIMES = [column.name for column in TIMES]
 _IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for column in (*DIMENSIONS, *COSTS))]
 
 
+BACKWARD = 2.9
+"""Times of the backward pass of an attention in one kernel over its forward pass: five products against two, at
+0.7 to 1 of the rate. Of 32 pairs that others published, of six libraries, eight of ten lie between 2.5 and 3.4;
+without any one library the middle of the rest is 2.9 to 3.1 (docs/adr/0056)."""
+BACKWARD_FASTER, BACKWARD_SLOWER = 0.15, 0.4
+"""Standard deviations of its logarithm. Slower is also a training library that is another than the one whose
+forward pass was timed: on one device their backward passes took 1 to 1.7 times as long as the quickest."""
+
+
+@estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "pass_name", "backward"))
+def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict the backward pass of attention by its forward pass, where that is one kernel (an `Estimator`).
+
+    It answers where ``table`` knows the forward pass: a library that keeps no scores there makes them again, and
+    does not write and read them as single ops would.
+    """
+    half = {name: chosen.number(name) / 2 for name in ("flop", "byte")}  # two products, not four
+    known = table(chosen.assign(pass_name=BASELINE, **half), machine, interval)
+    faster, slower = (np.exp(half_width(interval) * one) for one in (BACKWARD_FASTER, BACKWARD_SLOWER))
+
+    def evidence(place: int) -> str:
+        return f"{BACKWARD} × its {BASELINE} pass ({known.source.at(place)}, {known.evidence(place)})"
+
+    source = [word if word in transfer.UNTIMED else "transferred" for word in known.source.words]
+    times = transfer.widen(known.times, faster, slower) * BACKWARD
+    return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
+
+
+@estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "engine", "matrix"))
+def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence[Estimator]) -> Answers:
+    """Predict attention of a matrix engine that no table has as one kernel, by others' (an `Estimator`).
+
+    Frameworks run it so in the formats of such engines, whatever its mask; parts would write and read all scores.
+    """
+    return _climb(rows, machine, interval, steps)
+
+
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
@@ -115,9 +153,10 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed, here and
     elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
-    engine; 6. it is a sum of library calls of which the recurrences were timed; 7. it is a sum of parts; 8. it
-    moves data as a timed element-wise op or its own forward pass does; 9. it is a collective on a link that the
-    machine states; 10. the machine's rates. What none of them knows stays unpriced.
+    engine, or for the forward pass of an attention; 6. attention of a matrix engine is one kernel; 7. it is a sum
+    of library calls of which the recurrences were timed; 8. it is a sum of parts; 9. it moves data as a timed
+    element-wise op or its own forward pass does; 10. it is a collective on a link that the machine states; 11. the
+    machine's rates, of an attention's backward pass those of its forward pass. What none knows stays unpriced.
 
     Gives those before the sums, and those after them.
     """
@@ -130,12 +169,19 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     )
     formats = partial(transfer.another_format, table=partial(_climb, steps=timed))
     whole = partial(_climb, steps=(*timed, formats, prior.estimate))
-    before = (partial(transfer.packed_weights, table=whole), *timed, formats)
+    by_rates = (partial(attention_gradients, table=prior.estimate), prior.estimate)
+    before = (
+        partial(transfer.packed_weights, table=whole),
+        *timed,
+        formats,
+        partial(attention_gradients, table=partial(_climb, steps=(*timed, formats))),
+        partial(one_kernel, steps=by_rates),
+    )
     after = (
         partial(transfer.moved_data, table=table),
         partial(transfer.row_gradients, table=table),
         donors.estimate_collective,
-        prior.estimate,
+        *by_rates,
     )
     return before, after
 

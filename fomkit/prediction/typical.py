@@ -46,7 +46,10 @@ SHORTEST_S = 2e-6
 """Reading time of a matrix below which its product with a vector is a start and little else; what it reaches of
 the bandwidth then tells of the harness."""
 
-
+Widths = tuple[float, float]
+ANY, OF_ENCODERS = (0.0, np.inf), (64.0, 80.0)
+"""Ends of heads' widths: any, and those of encoders' tables. Beyond these a surface falls back to its mean, that
+of short sequences: heads of 128 took five times as long as of 80."""
 LEAST_SIZE = 1e-30
 """In place of sizes of 0, which have no logarithm."""
 _sizes, _log_product = partial(log_sizes, least=LEAST_SIZE), partial(log_product, least=LEAST_SIZE)
@@ -99,8 +102,9 @@ def _rnn(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     return np.column_stack([_work(rows, flop_per_s, byte_per_s)[0], *shape])
 
 
-def _attention(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
-    batch, heads, kv_heads, length, depth = _sizes(rows, "batch", "heads", "kv_heads", "q_len", "head_dim")
+def _attention(rows: Table, flop_per_s: Matrix, byte_per_s: float, widths: Widths = ANY) -> Matrix:
+    batch, heads, kv_heads, length = _sizes(rows, "batch", "heads", "kv_heads", "q_len")
+    depth = _log(np.clip(numbers(rows, "head_dim"), *widths))
     shape = [length, depth, batch + heads - _log(flop_per_s), heads - kv_heads]
     return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
 
@@ -121,8 +125,8 @@ def _bytes_alone(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
     "gemm": _gemm, "matvec": _matvec, "sparse_gemm": _sparse, "conv": _conv, "rnn": _rnn, "attention": _attention,
-    "decode": _attention, "latent": _attention, "full": _attention, "experts": _experts,
-    "norm": _traffic, "softmax": _traffic, "pointwise": _bytes_alone, "traffic": _bytes_alone,
+    "decode": _attention, "latent": _attention, "full": partial(_attention, widths=OF_ENCODERS),
+    "experts": _experts, "norm": _traffic, "softmax": _traffic, "pointwise": _bytes_alone, "traffic": _bytes_alone,
 }  # fmt: skip
 """COSTED rows of a kind, the peak [flop/s] of each and the bandwidth [byte/s] to features (n × p)."""
 

@@ -107,17 +107,23 @@ def _what(folder: Folder) -> str:
     return "table of measurements" if folder == "measurements" else f"{folder.removesuffix('_profiles')} profile"
 
 
-def _by_path(name: str, kind: Kind = "") -> str:
+def _by_path(name: str, kind: Kind = "", known: Sequence[str] = _YAML) -> str:
     """Say how a file of the working folder is named that may be meant; "" where there is none."""
-    endings = ("", *_YAML, *_ENDINGS["measurements"]) if not kind else (f".{kind}{one}" for one in _YAML)
+    endings = ("", *known) if not kind else (f".{kind}{one}" for one in _YAML)
     own = next((f"{name}{one}" for one in endings if name and is_file(Path(f"{name}{one}"))), None)
     return "" if own is None else f"A file of the working folder is named by its path: './{own}'."
 
 
-def no_file_of(name: str, what: str, known: Sequence[str], stem: str = "") -> FomkitError:
+_FEW = 5
+"""Names that are listed to who gives a path, which are more in `fomkit show`."""
+
+
+def no_file_of(
+    name: str, what: str, known: Sequence[str], stem: str = "", endings: Sequence[str] = _YAML
+) -> FomkitError:
     """Say that a path leads to no file, or a name to no profile, with the nearest names.
 
-    All names are listed for a name only: who gives a path looks for a file.
+    All names are listed for a name only, unless they are few: who gives a path looks for a file.
     """
     shown = name if len(name) <= 80 else f"{name[:80]}…"
     path = Path(name)
@@ -126,10 +132,12 @@ def no_file_of(name: str, what: str, known: Sequence[str], stem: str = "") -> Fo
         if name and path.is_dir():
             return FomkitError(shown, f"is a folder, not a file. Give a {what} by path or by name.")
     if "/" not in name and not _ENDING.search(name):
-        hint = _by_path(name) or nearest_names(name, known)
+        hint = _by_path(name, known=endings) or nearest_names(name, known)
         return FomkitError(shown or "the name", f"no {what} of this name. {hint}")
     nearest = nearest_names(stem or name, known)
-    if not nearest.startswith("The nearest"):
+    if len(known) <= _FEW:
+        nearest = f"Give the path of a file that is there, or a name. {nearest_names(stem or name, known)}"
+    elif not nearest.startswith("The nearest"):
         nearest = "Give the path of a file that is there, or a name; 'fomkit show' lists the names."
     return FomkitError(shown, f"no such file, and no {what} of this name. {nearest}")
 
@@ -144,7 +152,7 @@ def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
         what, stem = str(kind), stem.removesuffix(suffix)
         known = [name.removesuffix(suffix) for name in profile_names(folder) if name.endswith(suffix)]
     if not kind or "/" in name or _ENDING.search(name):
-        return no_file_of(name, what, known, stem)
+        return no_file_of(name, what, known, stem, endings)
     hint = _by_path(stem, kind) or nearest_names(stem, known)
     return FomkitError(name, f"no such file, and no {what} of this name. {hint}")
 

@@ -66,14 +66,14 @@ def format_measurements(rows: Sequence[Measurement]) -> str:
 
 @dataclass(frozen=True)
 class ImportedMeasurements:
-    """A MEASUREMENTS table, and what the reader noticed."""
+    """A table of measurements, and what the reader noticed."""
 
     table: pd.DataFrame
     said: tuple[str, ...]
 
 
 def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
-    """Make a MEASUREMENTS table of rows by column; what a row does not have is empty."""
+    """Make a table of measurements of rows by column; what a row does not have is empty."""
     table = table_of_rows(rows, "MEASUREMENTS")
     check_table(table, "MEASUREMENTS", where)
     return table

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fomkit.verbs.model_view import Measure, View
 
 
-@command("explaining")
+@command("explaining", judges_fit=True)
 def explain(
     model: str | Path | ModelProfile,
     machine: str | Path | Machine,
@@ -65,11 +65,14 @@ def explain(
     """
     from fomkit.output.estimates import format_evidence, measurement_rows
     from fomkit.plan.evidence import explain_ops
+    from fomkit.plan.memory_of import NO_FIT
 
     check_options(sizes={"top": top})
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
     content = explain_ops(as_model(model), as_machine(machine), options, top)
-    return Answer(content, measurement_rows(content), format_evidence)
+    name = f"{content['model']} on {content['target']}"
+    unfit = [f"{name} {one}" for one in content["deviations"] if one.startswith(NO_FIT)]
+    return Answer(content, measurement_rows(content), format_evidence, unfit)
 
 
 @command("following the memory")

@@ -138,6 +138,7 @@ def _of_mode_beside(
 ) -> ModelProfile:  # fmt: skip
     """Take the profile of a mode that lies beside one, or make it of the sizes that do."""
     from fomkit.frontends.config.profile import profile_config
+    from fomkit.frontends.config.read import SEQ, SOURCE
     from fomkit.profiles.locate import locate
     from fomkit.profiles.models import load_model
 
@@ -149,7 +150,10 @@ def _of_mode_beside(
         if like is not None and fusion == "vendor":
             return like
         if config.is_file():
-            known = {**({} if like is None else like.sizes), **(sizes or {})}
+            # A prompt is as long as what is trained on, unless somebody says otherwise.
+            tokens = () if mode == "decode" else (SEQ, SOURCE)
+            as_trained = {name: found.sizes[name] for name in tokens if name in found.sizes}
+            known = {**(as_trained if like is None else like.sizes), **(sizes or {})}
             known_batch = known.pop("batch", None)
             made = profile_config(config, mode=mode, fusion=fusion, batch=batch or known_batch, sizes=known,
                                   name=f"{stem}-{mode}" if like is None else like.name)  # fmt: skip

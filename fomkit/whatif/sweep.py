@@ -14,7 +14,7 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
-from fomkit.core.machine import Link, Machine, Scope
+from fomkit.core.machine import Energy, Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
@@ -123,10 +123,20 @@ CHUNK_OF_NODES = 64
 NO_RUN = "the profile does not say what a run is: samples, epochs or batch"
 NO_BATCH = "the profile does not say its batch"
 NO_POWER = "no power: add, for example, --vary 'power_w=300 W'"
-ENERGY_UNUSED = (
-    "the energy that the machine states is of single ops, which a sweep does not keep; fomkit estimate has it at "
-    "one point, or give a mean power: --vary 'power_w=300 W'"
-)
+_MEAN_POWER = "give a mean power: --vary 'power_w=300 W'"
+
+
+def _why_no_energy(energy: Energy | None) -> str:
+    """Say why points have no energy, by what the machine states of it."""
+    if energy is None:
+        return NO_POWER
+    if energy.per_flop or energy.byte_j is not None:
+        what = "the energy that the machine states is of single ops, which a sweep does not keep"
+        return f"{what}; fomkit estimate has it at one point, or {_MEAN_POWER}"
+    if energy.average:
+        return f"mean powers that the machine states are each of one workload; {_MEAN_POWER}"
+    limit = "the limit of a chip's power, which is no average" if energy.limit_w else "idle power"
+    return f"of energy the machine states no more than {limit}; {_MEAN_POWER}"
 
 
 @dataclass(frozen=True)
@@ -295,7 +305,7 @@ def _probed(sweep: Sweep, currency: str) -> Sweep:
         "sample_per_s": NO_BATCH,
         "unit_per_day": NO_RUN,
         figures.COST: why_free,
-        figures.ENERGY: NO_POWER if sweep.machine.energy is None else ENERGY_UNUSED,
+        figures.ENERGY: _why_no_energy(sweep.machine.energy),
         figures.PEAK_BYTE: sweep.memory.why_not or "nobody knows the memory of this step",
     }
     absent = {name: reason for name, reason in why.items() if name not in known}

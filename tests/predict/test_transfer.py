@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from costs.op_tables import conv, rnn, table
+from costs.op_tables import attention, conv, rnn, table, traffic
 from predict.machines import as_answers, device, fact, loaded, machine, timings
 
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import exact as measured
 from fomkit.prediction import transfer
-from fomkit.prediction.cascade import add_times
+from fomkit.prediction.cascade import BACKWARD, BACKWARD_FASTER, BACKWARD_SLOWER, add_times
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.transfer import without_pass
 from fomkit.prediction.typical import typical_utilisation
@@ -121,3 +121,44 @@ def test_a_gradient_of_weights_takes_as_long_by_any_number_of_tokens(tokens: flo
     costed = add_costs(pd.DataFrame([{**product, "k": tokens}, {**product, "k": 50_176.0}]))
     own, whole = add_times(costed, known)["time_s"] / costed["flop"]
     assert own == pytest.approx(whole, rel=0.02)
+
+
+SHAPE = attention(4.0, 12.0, 1024.0, 64.0, dtype="bf16", engine="matrix")
+
+
+def attention_on(*timed: dict[str, object], engine: str = "matrix") -> pd.DataFrame:
+    """Time both passes of an attention and the parts of its backward pass on a machine with these timings."""
+    known = machine(device(bandwidth=fact(1e12), bf16_matrix=1e14, bf16_vector=1e13), timings(*timed))
+    rows = add_costs(table(*({**SHAPE, "engine": engine, "pass_name": word} for word in ("forward", "backward"))))
+    scores = {**traffic("softmax", 4 * 12 * 1024**2 * 2.0), "dtype": "bf16", "pass_name": "backward", "count": 3.0}
+    parts = add_costs(table(scores)).assign(of=1)
+    return add_times(rows, known, parts=parts)
+
+
+def test_attention_in_one_kernel_goes_back_in_one() -> None:
+    """Its parts were added up though its forward pass was one timed kernel: nine times that pass, not three."""
+    forward, back = attention_on({**SHAPE, "op": "", "time_s": 1e-3}).to_dict("records")
+    assert (forward["time_source"], back["time_source"]) == ("measured", "transferred")
+    assert back["time_s"] == pytest.approx(BACKWARD * 1e-3)
+    z = 1.2815515655446004
+    assert back["time_s"] / back["low_s"] == pytest.approx(math.exp(z * BACKWARD_FASTER))
+    assert back["high_s"] / back["time_s"] == pytest.approx(math.exp(z * BACKWARD_SLOWER))
+    assert back["evidence"].startswith("2.9 × its forward pass (measured, in the table)")
+
+
+def test_attention_that_no_table_has_is_one_kernel_on_a_matrix_engine_and_parts_elsewhere() -> None:
+    forward, back = attention_on().to_dict("records")
+    assert back["time_s"] == pytest.approx(BACKWARD * forward["time_s"])
+    assert back["time_source"] == "roofline"
+    _, back = attention_on(engine="vector").to_dict("records")
+    assert back["evidence"].startswith("sum of 3 parts")
+
+
+def test_attention_of_sizes_alone_goes_back_in_proportion_to_its_forward_pass() -> None:
+    rows = add_costs(table(*({**SHAPE, "pass_name": word, "causal": 0.0} for word in ("forward", "backward"))))
+    for name in ("a100-sxm", "h100-sxm", "v100"):
+        known = with_fits(load_machine(name))
+        of = rows if name != "v100" else add_costs(rows.assign(dtype="fp16"))
+        forward, back = add_times(of, known).to_dict("records")
+        assert back["time_s"] == pytest.approx(BACKWARD * forward["time_s"])
+        assert back["time_source"] == ("transferred" if name == "h100-sxm" else "roofline")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from costs.op_tables import conv, gemm, optimizer, rnn, table, traffic
+from costs.op_tables import attention, conv, gemm, optimizer, rnn, table, traffic
 from predict.machines import device, fact, machine, typical_at
 from scipy.special import ndtri, stdtrit
 
@@ -198,3 +198,15 @@ def test_work_is_its_floor_and_how_far_arithmetic_lies_above_traffic():
     compute, memory = 1 + 3 * np.array([0, 6, 10]) - 35, np.log2(12) + 2 * np.array([0, 6, 10]) - 30
     assert floor == pytest.approx([memory[0], memory[1], compute[2]])
     assert above == pytest.approx([-6.0, compute[1] - memory[1], compute[2] - memory[2]])
+
+
+@pytest.mark.parametrize("width", [32.0, 96.0, 128.0, 256.0])
+def test_attention_without_a_mask_of_heads_that_nobody_timed_is_as_quick_as_of_the_nearest(width):
+    """Encoders were timed with heads of 64 to 80; those of 128 were said to take five times as long."""
+    of = known("NVIDIA Ampere", bf16_matrix=3e14)
+    reached = [
+        typical(attention(2.0, 16.0, 8192.0, one, dtype="bf16", engine="matrix", causal=0.0), of).value
+        for one in (min(max(width, 64.0), 80.0), width)
+    ]
+    assert reached[1] == pytest.approx(reached[0], rel=0.1)
+    assert reached[1] > 0.2

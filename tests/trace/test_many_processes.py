@@ -49,6 +49,8 @@ WAYS = {
         "model = DDP(model.to(here), device_ids=[here], output_device=here); "
         "ones = torch.ones(2, device=f'cuda:{here}').cuda(); torch.cuda.synchronize()",
     ),
+    "calls of its own": (GROUP, "[one.register_post_accumulate_grad_hook(lambda one: dist.all_reduce(one.grad)) "
+                                "for one in model.parameters()]"),
     "shards": (GROUP, "from torch.distributed.fsdp import fully_shard; fully_shard(model[0]); fully_shard(model)"),
     "shards of before": (GROUP, "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP; "
                                 "model = FSDP(model); assert model[2].out_features == 10"),
@@ -92,6 +94,8 @@ def test_one_of_many_processes_gives_the_step_of_one_device(way: str, tmp_path: 
     assert found.parameters_total == 64 * 256 + 256 + 256 * 10 + 10
     (note,) = (note for note in found.caveats if note.startswith("the step of one of processes"))
     assert ("--layout zero=3" in note) is way.startswith("shards")
+    assert found.title == "Sequential, training step"
+    assert ("by calls of their own" in note) is (way == "calls of its own")
     alone = profile_script(program(tmp_path))
     assert products(found) == products(alone)
     assert not any("processes" in note for note in alone.notes)
@@ -158,7 +162,7 @@ def test_an_op_without_a_rule_counts_with_its_traffic_and_is_told(tmp_path: Path
 def test_what_may_be_heavy_in_arithmetic_has_no_bound(op: str, tmp_path: Path) -> None:
     found = profile_script(program(tmp_path, more=op))
     assert len(found.unsupported) == 1
-    with pytest.raises(FomkitError, match="ops without a rule, which have no time"):
+    with pytest.raises(FomkitError, match=r"ops without a rule, which have no time.*Write what each does as rows"):
         estimate(found, load_machine("v100"), Options())
 
 

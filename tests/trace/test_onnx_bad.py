@@ -116,7 +116,7 @@ def test_a_shape_in_a_missing_file_makes_the_profile_partial(tmp_path: Path) -> 
 
 def test_an_empty_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").touch()
-    with pytest.raises(FomkitError, match=r"model\.onnx: is empty\. Export"):
+    with pytest.raises(FomkitError, match=r"model\.onnx: is empty\. Give an ONNX file"):
         profile_onnx(tmp_path / "model.onnx")
 
 

@@ -87,6 +87,7 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("import nowhere.at_all", ":1: raises ModuleNotFoundError: .*Install nowhere beside fomkit"),
         ("raise MemoryError", "raises MemoryError. This machine has less memory than that. Make no data"),
         ("\n\nx = 1 / 0", ":3: raises ZeroDivisionError: division by zero"),
+        ("", r"is empty\. Give a Python file with a model"),
         ("model = 3", "(?s)'model' is a int.*'inputs' is missing.*inputs = lambda batch"),
         ("def workload(): return 3", r"workload\(\) gave a int"),
         ("while True: print('x' * 100_000)", "prints more than 50 MB"),
@@ -100,6 +101,7 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         "module",
         "memory",
         "raises",
+        "empty",
         "missing",
         "no workload",
         "floods",
@@ -125,6 +127,23 @@ def test_what_keras_wraps_is_told_without_its_wrapping() -> None:
     )
     told = explain_exception(error, "model.py").what
     assert told == "raises ValueError: Using a symbolic 'tf.Tensor' as a Python 'bool' is not allowed."
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('Error(s) in loading state_dict for Net:\n\tMissing key(s): "a".\n\n', 'Missing key(s): "a".'),
+        ("sizes differ\nException raised from check at a.cpp:3\nframe #0", "RuntimeError: sizes differ"),
+        ("long " * 100, "long long"),
+    ],
+)
+def test_all_lines_of_an_exception_are_told_but_those_of_its_makers(said: str, told: str) -> None:
+    from fomkit.frontends.model_file import MOST_LETTERS, explain_exception
+
+    message = explain_exception(RuntimeError(said), "model.py").what
+    assert told in message
+    assert not {"\n", "a.cpp"} & {*message.split(" "), *message}
+    assert len(message) <= len("raises RuntimeError: ") + MOST_LETTERS
 
 
 def test_a_hang_is_ended(file_of: Write) -> None:

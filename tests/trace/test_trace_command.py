@@ -64,7 +64,10 @@ def test_existing_files_are_kept_and_mistakes_are_one_message(
     kept = file_of("mine", "model.yaml")
     refused = command("model.py", cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "exists already" in refused.stderr
+    assert "model.yaml: exists already. Choose another name, or pass --force to replace it." in refused.stderr
+    file_of("mine", "model.ops.csv")
+    assert "model.yaml and model.ops.csv: exist already" in command("model.py", cwd=tmp_path).stderr
+    (tmp_path / "model.ops.csv").unlink()
     assert kept.read_text() == "mine"
     broken = file_of("1 / 0", "broken.py")
     failed = command(broken.name, "-o", "model.yaml", "--force", cwd=tmp_path)

@@ -58,7 +58,7 @@ class Own(Trainer):
     pass
 more = {}
 import inspect
-if "use_cpu" in inspect.signature(TrainingArguments).parameters:
+if "report_to" in inspect.signature(TrainingArguments).parameters:
     more = {"use_cpu": True, "report_to": "none", "disable_tqdm": True}
 arguments = TrainingArguments("out", ARGUMENTS, **more)
 Own(model=Net(), args=arguments, GIVEN).train()
@@ -202,12 +202,11 @@ def test_hugging_face(
 
 
 def test_early_stopping_is_told(run: Callable[..., ModelProfile], libraries: str) -> None:
-    if libraries == "installed":
-        pytest.skip("the installed trainer wants a metric for it")
-    given = f"{ROWS}, callbacks=[EarlyStoppingCallback()]"
-    assert told(
-        run(HUGGING_FACE, "per_device_train_batch_size=4", given, "transformers"), "early stopping may end"
-    )
+    given, arguments = f"{ROWS}, callbacks=[EarlyStoppingCallback()]", "per_device_train_batch_size=4"
+    if libraries == "installed":  # which wants to know of what
+        given += ", eval_dataset=Rows(8)"
+        arguments += ", eval_strategy='epoch', save_strategy='epoch', load_best_model_at_end=True"
+    assert told(run(HUGGING_FACE, arguments, given, "transformers"), "early stopping may end")
 
 
 @pytest.mark.parametrize(
@@ -254,6 +253,47 @@ def test_what_a_trainer_of_another_version_does_not_tell_is_missing(
     profile = run(text, "per_device_train_batch_size=8", ROWS, "transformers")
     assert of_run(profile) == (8, None, 1000, None)
     assert told(profile, "the number of epochs is not known: Own does not tell it as known versions do (Attr")
+
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29400", "TORCHELASTIC_RUN_ID": "none", "GROUP_RANK": "0"}  # fmt: skip
+ON_GPUS = {
+    "transformers": (
+        HUGGING_FACE.replace('more = {"use_cpu": True, ', "more = {"),
+        "num_train_epochs=3, per_device_train_batch_size=16, bf16=True, fsdp='full_shard'", ROWS,
+    ),
+    "lightning": (
+        LIGHTNING.replace(', "accelerator": "cpu"', ""),
+        "max_epochs=3, accelerator='gpu', devices=8, num_nodes=2, strategy='fsdp'",
+        "DataLoader(Rows(1000), batch_size=16)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("library", ON_GPUS)
+@pytest.mark.parametrize("of", ["stand-ins", "installed"])
+def test_a_trainer_of_many_accelerators_is_traced_on_one_processor(
+    library: str, of: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where ``torchrun`` says that this is one of many processes."""
+    from fomkit.frontends.profile import profile_script
+
+    if of == "installed" and (find_spec(library) is None or find_spec("accelerate") is None):
+        pytest.skip(f"{library} is not installed")
+    path = tmp_path / "train.py"
+    path.write_text(filled(*ON_GPUS[library]), encoding="utf-8")
+    around = [str(STAND_INS)] if of == "stand-ins" else sys.path
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*around, str(Path(__file__).parents[2])]))
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    found = profile_script(path)
+    assert of_run(found)[:3] == (16, 3, 1000)
+    # A trainer makes its region of autocast once, before the first step.
+    assert told(found, "autocast for cpu: casts are those of a CPU") is (
+        library == "transformers" and of == "installed"
+    )
+    assert told(found, "the step of one of processes that share its parameters (fsdp): --nodes N --layout zero=3")
 
 
 @pytest.mark.parametrize(

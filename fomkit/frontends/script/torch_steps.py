@@ -237,7 +237,7 @@ class StepWatch:
             stack.enter_context(self._calls.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._told(Recording.forget), self._batch, self._quietly))
-            stack.enter_context(torch_recorder.watch_autocast(self._told(Recording.note)))
+            stack.enter_context(torch_recorder.watch_autocast(self._remarks.setdefault))
             stack.enter_context(torch_recorder.watch_compile(self._remarks.setdefault))
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
