@@ -124,13 +124,16 @@ def spare_of(device: Device, dtype: str) -> float:
     """Give how much faster a matrix engine is with other sums of factors as wide; 1 where nothing says so.
 
     Some boards sum in fp32 at half of the rate of their engine. Operands and power suffice for the whole rate
-    there, so tiles wait for neither.
+    there, so tiles wait for neither. Factors in tf32 have the digits of fp16 and twice its width: engines take
+    half as many of them, and one that takes fewer is held back.
     """
     peak = device.peak(dtype, "matrix")
     if peak is None:
         return 1.0
     floating = [one for one in device.peaks if one.engine == "matrix" and one.accumulate_dtype.startswith("fp")]
     rates = [one.rate.value for one in floating if ITEM_BYTE[one.dtype] == ITEM_BYTE[dtype]]
+    if dtype == "tf32":
+        rates += [one.rate.value / 2 for one in floating if one.dtype == "fp16"]
     return max([peak.rate.value, *rates]) / peak.rate.value
 
 

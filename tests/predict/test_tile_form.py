@@ -98,7 +98,11 @@ def test_without_processors_or_cache_there_is_no_chip() -> None:
 def test_an_engine_that_is_held_back_waits_for_neither_operands_nor_power() -> None:
     device = load_machine(shipped_folder("machine_profiles") / "rtx-3090.yaml").device
     assert spare_of(device, "bf16") == spare_of(device, "fp16") == 2.0
-    assert spare_of(device, "tf32") == spare_of(load_machine("h100-sxm").device, "bf16") == 1.0
+    assert spare_of(device, "tf32") == pytest.approx(2.0, rel=0.01)  # 35.6 of half of the 142 of fp16
+    whole = [load_machine(name).device for name in ("h100-sxm", "a100-sxm", "a10")]
+    assert [spare_of(one, dtype) for one in whole for dtype in ("bf16", "tf32")] == pytest.approx(
+        [1.0] * 6, rel=0.01
+    )
     chip = Chip(82, 6e6, 71e12, 936e9)
     small, large = products((64, 64, 8192)), products((8192, 8192, 8192))
     held, free = (tiled(small, chip, spare=spare).arithmetic_s[0] for spare in (2.0, 1.0))
