@@ -64,7 +64,8 @@ from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, S
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.aiconfigurator import HARNESS
 
-MOST = {"gemm": 150, "tiles": 150, "twins": 1000, "conv": 48, "pointwise": 30, "matvec": 12}
+MOST = {"gemm": 150, "tiles": 150, "twins": 1000, "conv": 48, "pointwise": 30, "matvec": 12,
+        "attention": 150, "decode": 150, "full": 150}  # fmt: skip
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe", "sglang_flashinfer_cutedsl_nvfp4")
