@@ -285,8 +285,8 @@ def with_growth(
     What a table tells of its largest products it tells of larger ones, which take more waves of the same tiles:
     neither facts nor the process, which forgets, know it better. With products of more than 4,096 rows left out
     those of an H100 in fp8 are off by 8.2 % in the mean instead of 11.2, of an L40S in bf16 by 9.2 in the middle
-    instead of 10.9; those of 32,768 rows lie 2 and 6 % to one side instead of 14 and 19. All of that counts where a
-    side is twice as large as every timed one. For tables that a process alone does not fit.
+    instead of 10.9; those of 32,768 rows lie 2 and 6 % to one side instead of 14 and 19. All of that counts where
+    a side is twice as large as every timed one. For tables that a process alone does not fit.
 
     `found`: what is known of the products; `table`: tells it of others; `mean`: ln of the time by the fit's mean.
     """
