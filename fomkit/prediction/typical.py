@@ -141,9 +141,10 @@ nothing: with it, ops of chips that were left out are worse predicted."""
 BALANCE_TOLERANCE = 0.5
 """Powers of two by which flop per byte of two machines may differ until one tells little of the other."""
 AT_LEAST = 0.01
-OTHER_VENDOR, OTHER_WIDTH = 0.1, 0.1
+OTHER_VENDOR, OTHER_LIBRARY, OTHER_WIDTH = 0.3, 0.1, 0.1
 SAME_ARCHITECTURE, SAME_CHIP = 3.0, 4.0
-"""How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements."""
+"""How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements.
+What tiles take is a library's (two boards of AMD: 1.3 times what eight of NVIDIA do), of other work less is."""
 ALONE = 0.3
 """Spread of ln(utilisation) between machines that one machine alone leaves open."""
 LEAST = 0.15
@@ -211,7 +212,7 @@ def _similarity(surface: Surface, dtype: str, balance: float, architecture: str)
         weight *= float(np.exp(-0.5 * ((surface.balance - balance) / BALANCE_TOLERANCE) ** 2)) + AT_LEAST
     here, there = architecture.split(), surface.architecture.split()
     if here and here[0] != there[0]:
-        return weight * OTHER_VENDOR
+        return weight * (OTHER_LIBRARY if surface.form else OTHER_VENDOR)
     same = here[:2] == there[:2] and len(here) > 1
     return weight * (SAME_ARCHITECTURE if same else 1.0) * (SAME_CHIP if same and here == there else 1.0)
 
