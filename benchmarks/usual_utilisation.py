@@ -12,10 +12,10 @@ Rules, the same for every machine whose profile states its architecture, peak an
 - timings by a library that no framework calls (`APART`) tell nothing;
 - a machine whose file names another's device is that one and tells nothing of its own;
 - kinds that nobody timed move data: they have a table of all timed kinds that do, each with as many rows;
-- products of matrix engines that were timed without host time (`DEVICE_ALONE`) are set beside the form of
-  `fomkit.prediction.tiles` too, where the profile states processors and cache: the form is fitted to the machine's
-  own table, drawn to `Form`'s defaults, and utilisation is form / time; few rows serve other chips (`TILED`), many
-  other boards of the same chip (`TWINS`);
+- products of matrix engines that were timed without host time (`DEVICE_ALONE`), and those of vector units that are
+  not thin, are set beside the form of `fomkit.prediction.tiles` too, where the profile states processors and
+  cache: the form is fitted to the machine's own table, drawn to `Form`'s defaults, and utilisation is form / time;
+  few rows serve other chips (`TILED`), many those of matrix engines other boards of the same chip (`TWINS`);
 - the length of a feature is `REACH` standard deviations over all machines;
 - each surface is told by those of other chips, and what they miss is kept with it, for intervals.
 """
@@ -64,7 +64,8 @@ from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, S
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.aiconfigurator import HARNESS
 
-MOST = {"gemm": 150, "tiles": 150, "twins": 1000, "conv": 48, "pointwise": 30, "matvec": 12}
+MOST = {"gemm": 150, "tiles": 150, "twins": 1000, "conv": 48, "pointwise": 30, "matvec": 12,
+        "attention": 150, "decode": 150, "full": 150}  # fmt: skip
 OTHERS = 36
 MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe", "sglang_flashinfer_cutedsl_nvfp4")
@@ -99,11 +100,11 @@ class Table(NamedTuple):
 
 def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
     """Products as tiles of their result."""
-    rows = costed[
-        (costed["kind"] == "gemm") & (costed["engine"] == "matrix") & are(costed, "harness", *DEVICE_ALONE)
-    ]
-    for dtype, timed in rows.groupby("dtype", sort=True):
-        peak = machine.device.peak(dtype, "matrix")
+    alone = (costed["engine"] == "matrix") & are(costed, "harness", *DEVICE_ALONE)
+    broad = (costed["engine"] == "vector") & (thinness(costed) == 0)
+    rows = costed[(costed["kind"] == "gemm") & (alone | broad)]
+    for (engine, dtype), timed in rows.groupby(["engine", "dtype"], sort=True):
+        peak = machine.device.peak(dtype, engine)
         chip = chip_of(machine.device, peak.rate.value, machine.device.byte_per_s.value) if peak else None
         if chip is None or len(timed) < FEWEST:
             continue
@@ -111,7 +112,7 @@ def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
         form = fit_form(products, chip, time_s)
         features = np.rint(products.features * FEATURE_DIGITS) / FEATURE_DIGITS
         reached = np.log(tile_seconds(form, products, chip) / time_s)
-        yield Table(machine, dtype, "matrix", features, reached, products, chip, form)
+        yield Table(machine, dtype, engine, features, reached, products, chip, form)
 
 
 def machines() -> Iterator[Machine]:
@@ -142,7 +143,10 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
     timings = row_major(machine.timings)
     timings = timings[timings["kind"].isin(FEATURES) & ~are(timings, "library", *APART)]
     products = in_tiles(machine, add_costs(timings).assign(own_s=op_seconds(timings)))
-    yield from ((work, one) for one in products for work in (TILED, TWINS))
+    for one in products:
+        yield f"{TILED}/{one.engine}", one
+        if one.engine == "matrix":
+            yield f"{TWINS}/{one.engine}", one
     if machine.name in SISTERS:
         return
     costed = add_costs(timings).assign(own_s=op_seconds(timings), kind=by_parts(timings).cells())
@@ -205,7 +209,7 @@ def surface(table: Table, work: str, length: np.ndarray, errors: tuple[float, ..
 
 def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray, work: str) -> tuple[float, ...]:
     """What the surfaces of other chips miss of a table, in standard deviations, as evenly probable values."""
-    twins, same = work == TWINS, one.architecture
+    twins, same = work.startswith(TWINS), one.architecture
     included = [
         other for other in others if other.machine != one.machine and (other.architecture == same) == twins
     ]

@@ -40,7 +40,7 @@ UNREAD: Mapping[str, str] = {
     "oplabels.csv.gz": "",
     "e2e.csv": """measured_ms pred_roofline pred_habitat pred_micro pred_neusight num_layer device_group
         model_group""",
-    "devices.csv": "Dev_Mem Num_Sm Core_Per_SM Freq L2Cache file real_sm real_fp32_lanes_per_sm arch",
+    "devices.csv": "Dev_Mem Core_Per_SM Freq file real_fp32_lanes_per_sm arch",
 }
 
 

@@ -186,6 +186,17 @@ def test_a_machine_of_facts_only_says_its_rates(root: Path) -> None:
         assert op["floor"]["time_s"] == max(floors)
 
 
+def test_a_floor_takes_the_rate_that_power_lets_hold_where_the_time_does(root: Path) -> None:
+    content, _ = explained(root, "gpt2", "l4", 3)
+    (rate, source), *_ = {
+        (op["floor"]["compute"]["rate"], op["floor"]["compute"]["source"])
+        for op in content["ops"]
+        if op["dtype"] == "fp32"
+    }
+    assert rate < 30.3e12
+    assert source.startswith("held by 72.00 W of 30.30 TFLOP/s")
+
+
 def test_the_lectures_ops_are_its_measurements(root: Path) -> None:
     content, _ = explained(root, "p1b3-lecture", "x86-lecture", 4)
     assert {op["time_source"] for op in content["ops"]} == {"measured"}

@@ -106,6 +106,7 @@ PRINTED = (
     "show gpt2 --formula",
     "show alexnet --convolutions --target v100 --workspace 256MiB",
     "show v100",
+    "show l4",
     "show summit",
     "show mine.yaml",
     "show timed.yaml --by op --target v100",

@@ -196,3 +196,23 @@ def test_mixed_rests_on_the_table_as_bf16_does():
         rests[precision] = 1 - coverage["roofline"]
     assert rests["bf16"] > 0.3
     assert rests["mixed"] == pytest.approx(rests["bf16"], abs=0.03)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("h100-sxm", "fp8"), ("b200-sxm", "fp8"), ("l40s", "bf16")])
+def test_beyond_the_largest_timed_product_the_rate_stays(machines, name, dtype):
+    machine = with_fits(machines[name])
+    timed = machine.timings[(machine.timings["kind"] == "gemm") & (machine.timings["dtype"] == dtype)]
+    most = timed["m"].max()
+    product = {"op": "", "kind": "gemm", "engine": "matrix", "pass_name": "forward", "count": 1.0, "b": 1.0}
+    sizes = {"n": 4096.0, "k": 4096.0, "trans_a": 0.0, "trans_b": 1.0, "dtype": dtype}
+    rows = [{**product, **sizes, "m": most * times} for times in (1, 1.5, 2, 3, 4, 16)]
+    found = add_times(add_costs(pd.DataFrame(rows)), machine)
+    rate = found["flop"] / found["time_s"]
+    assert (rate / rate[0]).between(0.94, 1.06).all()
+    assert (found["time_s"].diff().dropna() > 0).all()
+    for share, text in zip(("58%", "100%", "100%"), found["evidence"][1:4], strict=True):
+        assert f"by {share} " in text
+    assert "the largest timed sides" not in found["evidence"][0]
+    # What the table does not know grows with the distance.
+    width = (found["high_s"] / found["low_s"])[2:]
+    assert width.is_monotonic_increasing

@@ -83,6 +83,27 @@ def test_products_and_activations_take_the_format(precision, gemm, norm, norm_by
     assert by_op(ops, "softmax")["read_byte"] == 320.0
 
 
+def test_sums_of_gradients_and_the_softmax_inside_an_attention_take_the_format() -> None:
+    moved = {"numel": 80.0, "row": 20.0, "read_byte": 320.0, "write_byte": 16.0}
+    rows = pd.DataFrame([op("reduction", word, **moved) for word in ("forward", "backward", "backward_input")])
+    rows = pd.concat([rows, pd.DataFrame([op("softmax", "backward", **moved)])], ignore_index=True)
+    for is_parts, softmax in ((False, "fp32"), (True, "fp16")):
+        found = restate_ops(rows, FORMATS["mixed"], is_parts=is_parts)
+        assert found["dtype"].tolist() == ["fp32", "fp16", "fp16", softmax]
+        assert found["read_byte"].tolist() == [320, 160, 160, 320 if softmax == "fp32" else 160]
+        assert restate_ops(rows, FORMATS["tf32"], is_parts=is_parts).equals(rows)
+
+
+def test_the_parts_of_an_attention_are_restated_as_parts() -> None:
+    found = fomkit.estimate("gpt2", "rtx-3090", precision="mixed")
+    wide = fomkit.estimate("gpt2", "rtx-3090", precision="tf32")
+    attention = [
+        one.timed.table.query("kind == 'attention' and pass_name == 'backward'")["time_s"].sum()
+        for one in (found, wide)
+    ]
+    assert attention[0] < 0.6 * attention[1]  # with a softmax in fp32 it takes 0.7 of it
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_what_was_chosen_on_purpose_stays(precision) -> None:
     ops = restate_ops(step(), FORMATS[precision])

@@ -285,6 +285,16 @@ def test_machine_of_facts_only(root: Path) -> None:
     assert "timings: none; facts only" in text("titan", cwd=root)
 
 
+def test_a_peak_that_power_does_not_let_hold_has_the_rate_that_it_does(root: Path) -> None:
+    peaks = {(one["dtype"], one["engine"]): one for one in content("l4", cwd=root)["facts"]["peaks"]}
+    held, process_nm = peaks["fp32", "vector"]["held_flop_per_s"], 4.0
+    assert held["value"] == pytest.approx(73e9 * 72 * (12 / process_nm) ** 1.5)
+    assert held["value"] < held["high"] <= peaks["fp32", "vector"]["flop_per_s"]["value"] == 30.3e12
+    assert peaks["bf16", "matrix"]["held_flop_per_s"] is None
+    assert "of it held for long, fp32" in text("l4", cwd=root)
+    assert all(one["held_flop_per_s"] is None for one in content("v100", cwd=root)["facts"]["peaks"])
+
+
 def test_machine_without_facts(root: Path) -> None:
     told = text("x86-lecture", cwd=root)
     for fact in ("peak", "memory bandwidth", "memory", "launch of a kernel"):

@@ -405,6 +405,13 @@ def test_a_device_without_a_profile_is_predicted_from_facts(tmp_path: Path) -> N
     amd = graphs.facts_only("MI100", shipped() / "devices.csv")  # of which the list states neither
     assert amd is not None
     assert amd.energy is None
+    chips = [graphs.facts_only(name, shipped() / "devices.csv") for name in ("MI100", "P4")]
+    assert [(one.device.units.value, one.device.cache_byte.value) for one in chips] == [(120, 8e6), (20, 2e6)]
+    listed = (shipped() / "devices.csv").read_text()
+    for gone, units in (("real_sm", 40), ("L2Cache", None)):
+        (tmp_path / "devices.csv").write_text(listed.replace(gone, "unread"))
+        found = graphs.facts_only("P4", tmp_path / "devices.csv").device.units
+        assert (found and found.value) == units
 
 
 def test_labels_are_seconds_less_their_harness() -> None:

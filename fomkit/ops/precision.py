@@ -24,10 +24,12 @@ SHORT = ("fp16", "bf16")
 """Formats of a model whose weights are short already: nothing of it is widened, and no weights are cast."""
 
 STREAM_KINDS = ("pointwise", "norm", "pool", "copy")
-"""Kinds whose tensors take the format of the activations."""
+"""Kinds whose tensors take the format of the activations; so do sums of gradients, as those of a bias are, and the
+softmax inside an attention. PyTorch's autocast casts neither: a gradient has the format of its forward op, and
+an attention is one op of the narrow formats (torch.amp, "CUDA Ops that can autocast to float16")."""
 
 FP32_KINDS = ("softmax", "reduction", "embedding", "optimizer")
-"""Kinds that stay in fp32 at every precision, as everything of the update does."""
+"""Kinds that stay in fp32 else at every precision, as everything of the update does."""
 
 BLOCKS: Mapping[str, int] = {"fp8": 16, "mxfp8": 32, "nvfp4": 16, "int8": 16}
 """Formats of linear layers alone, and the number that both sides of a layer's weights are whole multiples of.
@@ -60,7 +62,10 @@ class Formats:
     message: str = "number formats as traced"
 
 
-_LOW = "activations in {} too; softmax, reductions and embeddings stay in fp32, the update keeps fp32 weights"
+_LOW = (
+    "activations in {} too; softmax outside attention, losses and embeddings stay in fp32, the update keeps fp32 "
+    "weights"
+)
 _OF_LINEAR = (
     "linear layers in {low}, {how}; in {wide} stay activations, attention, routers, the last product and layers "
     "whose sizes are no multiples of {block}, as traced embeddings, softmax and reductions"
@@ -257,7 +262,13 @@ def narrows(ops: pd.DataFrame, formats: Formats) -> bool:
     return bool((ops["dtype"][handed].map(ITEM_BYTE).astype(float) > ITEM_BYTE[formats.stream]).any())
 
 
-def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+def _streams(ops: pd.DataFrame, *, is_parts: bool) -> pd.Series[bool]:
+    """Tell which rows take the format of the activations."""
+    sums = ops["kind"].eq("reduction") & ops["pass_name"].astype("str").str.startswith("backward")
+    return ops["kind"].isin((*STREAM_KINDS, *(["softmax"] if is_parts else []))) | sums
+
+
+def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) -> pd.DataFrame:
     """Give every row its number format and engine, and the bytes that follow from it."""
     if not formats.matrix and not formats.stream:
         return ops
@@ -269,7 +280,7 @@ def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     if formats.stream:
         widened = allowed & ~(dtype.isin(SHORT) & formats.casts_weights)
         dtype = dtype.mask(widened & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *FP32_KINDS)), "fp32")
-        dtype = dtype.mask(allowed & trained & kinds.isin(STREAM_KINDS), formats.stream)
+        dtype = dtype.mask(allowed & trained & _streams(ops, is_parts=is_parts), formats.stream)
     for kind, (its_dtype, its_engine) in formats.matrix.items():
         rows = allowed & trained & kinds.eq(kind)
         dtype, engine = dtype.mask(rows, its_dtype), engine.mask(rows, its_engine)
@@ -330,10 +341,11 @@ def _quantised(ops: pd.DataFrame, formats: Formats) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def restate_ops(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+def restate_ops(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) -> pd.DataFrame:
     """Restate a step in other number formats.
 
-    `ops`: an OPS table whose dimensions are numbers. Gives a DataFrame: the same rows with other dtype, engine and
+    `ops`: an OPS table whose dimensions are numbers; `is_parts`: true of what attention and recurrent layers are
+    made of. Gives a DataFrame: the same rows with other dtype, engine and
     bytes; where the optimizer keeps fp32 weights, the rows of the casts follow.
 
     >>> import pandas as pd
@@ -342,7 +354,7 @@ def restate_ops(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     >>> restate_ops(ops, FORMATS["mixed"])[["dtype", "read_byte"]].values.tolist()
     [['fp16', 20.0]]
     """
-    restated = _in_formats(ops, formats)
+    restated = _in_formats(ops, formats, is_parts=is_parts)
     products = restated["kind"].isin(PRODUCT_KINDS) & restated["pass_name"].eq("forward")
     made = []
     if formats.casts_weights and not ops["dtype"][products].isin(SHORT).any():

@@ -55,6 +55,8 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
         sums = f", sums {peak['accumulate_dtype']}" if peak["accumulate_dtype"] else ""
         ridge = "unknown" if peak["ridge_point"] is None else format_number(peak["ridge_point"], 3)
         yield f"peak {peak['dtype']} {peak['engine']}{sums}", *_fact_cells(peak["flop_per_s"], "flop_per_s", ridge)
+        if peak["held_flop_per_s"] is not None:
+            yield f"of it held for long, {peak['dtype']}", *_fact_cells(peak["held_flop_per_s"], "flop_per_s")
     if not facts["peaks"]:
         yield "peak", *_fact_cells(None, "flop_per_s")
     yield "memory bandwidth", *_fact_cells(facts["byte_per_s"], "byte_per_s")

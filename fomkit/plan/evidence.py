@@ -25,7 +25,7 @@ from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.cascade import Neighbour, nearest_timings
 from fomkit.prediction.estimates import Record, records
 from fomkit.prediction.exact import settle_engines
-from fomkit.prediction.rates import FITTED, binding, rates
+from fomkit.prediction.rates import FITTED, binding, held, rates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,8 +103,11 @@ def _rate(fact: Fact | None, amount: float) -> Bound | None:
 
 
 def _floor(row: Record, machine: Machine) -> Floor:
-    """Give what arithmetic and traffic take at the machine's rates, and which of them binds."""
-    known = rates(machine, row["dtype"], row["engine"])
+    """Give what arithmetic and traffic take at the machine's rates, and which of them binds.
+
+    The rates are those that the time was told by: from facts the peak that a limit of power lets it hold.
+    """
+    known = rates(held(machine) if row["time_source"] == "roofline" else machine, row["dtype"], row["engine"])
     bound = binding(row, known)
     return {
         "compute": _rate(known.flop_per_s, row["flop"]), "memory": _rate(known.byte_per_s, row["byte"]),

@@ -200,7 +200,7 @@ def _restated(
     traced = resize_ops(ops, sizes, model.name)
     # What a loop of parts does between its steps is done 0 times where there is one step.
     check_table(traced[traced["count"] != 0] if is_parts else traced, "OPS", model.name)
-    restated = restate_ops(traced, formats).reset_index(drop=True)
+    restated = restate_ops(traced, formats, is_parts=is_parts).reset_index(drop=True)
     factor = np.ones(len(restated))
     factor[: len(traced)] = byte_factor(traced["dtype"], restated["dtype"].iloc[: len(traced)])
     return traced, restated, factor

@@ -112,7 +112,7 @@ _IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for col
 BACKWARD = 2.9
 """Times of the backward pass of an attention in one kernel over its forward pass: five products against two, at
 0.7 to 1 of the rate. Of 32 pairs that others published, of six libraries, eight of ten lie between 2.5 and 3.4;
-without any one library the middle of the rest is 2.9 to 3.1 (docs/adr/0056)."""
+without any one library the middle of the rest is 2.9 to 3.1 (docs/adr/0055)."""
 BACKWARD_FASTER, BACKWARD_SLOWER = 0.15, 0.4
 """Standard deviations of its logarithm. Slower is also a training library that is another than the one whose
 forward pass was timed: on one device their backward passes took 1 to 1.7 times as long as the quickest."""

@@ -18,7 +18,14 @@ from fomkit.ops.columns import Words
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp
-from fomkit.prediction.beside_facts import ERRORS, MIN_CORRELATION, errors_nearby, with_facts, with_vectors
+from fomkit.prediction.beside_facts import (
+    ERRORS,
+    MIN_CORRELATION,
+    errors_nearby,
+    with_facts,
+    with_growth,
+    with_vectors,
+)
 from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers
 from fomkit.prediction.exact import op_flags
 from fomkit.prediction.families import (
@@ -315,11 +322,15 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
 def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> Answers:
     """Price products by a fit, those far from every timed one by what is usual, so that none falls unshown."""
 
+    def mean(query: Rows) -> Matrix:
+        return log_mean(family.fit, query, VIEWS["gemm"].terms(query))
+
     def predict(query: Rows) -> Answers:
         features = see(family.fit, query, "gemm", len(family.training))
         found = _answers(query, "gemm", VIEWS["gemm"].terms(query), features, family, interval)
         found = with_vectors(query, features, found, family, machine, interval)
-        return with_facts(query, found, family, machine, interval)
+        found = with_facts(query, found, family, machine, interval)
+        return with_growth(query, found, family, interval, predict, mean)
 
     def near(query: Rows, places: Places) -> Flags:
         scaled = look_at(query, "gemm", len(family.training)) / family.fit.hyper.length

@@ -1,8 +1,7 @@
 """Estimator: the longer of arithmetic and traffic at the machine's rates and the kind's typical utilisation.
 
-What limits a timed op, and why it may be faster than the datasheet allows.
-
-What usual libraries make of images on a device known by its facts: convolutions of a matrix engine, and norms.
+What limits a timed op, and why it may be faster than the datasheet allows. What usual libraries make of images
+on a device known by its facts: convolutions of a matrix engine, and norms.
 
 A convolution is computed as a product without being one (implicit GEMM): its rows are positions of images, its
 columns channels, its depth the channels and the kernel that a result is summed over. Tiles and waves are those
@@ -12,9 +11,6 @@ pixel by pixel, so one that lies channel by channel is turned on the way in, and
 Where each channel has a kernel of its own there is no product: vector units do it. The gradient of such a kernel
 is summed by a block of threads for each of its weights, which reads both images anew; where they lie pixel by
 pixel another library's kernel reads them once.
-
-A norm whose rows no processor holds reads them twice: for mean and spread, then to apply them; so does its
-gradient.
 """
 
 from __future__ import annotations
@@ -76,8 +72,8 @@ BLOCKS = 8.0
 """Blocks of threads on a processor that are needed to keep memory busy."""
 HELD_NUMBERS = 16_384
 """Numbers of a row that a processor holds: 1024 threads of 16 registers each."""
-PASSES = {True: 3 / 2, False: 5 / 3}
-"""Bytes moved over the least, forward (reads twice, writes) and back (reads two tensors twice, writes)."""
+PASSES = {True: 3 / 2, False: 5 / 3}  # (reads twice, writes), (reads two tensors twice, writes)
+"""Bytes moved over the least, forward and back."""
 SPREAD, ALONE_SPREAD = 0.3, 0.4
 """Standard deviations of ln(time): of convolutions as products on the V100 0.26 to 0.41 by kernel and pass."""
 
@@ -171,8 +167,10 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     )
     factor = np.exp(half_width(interval) * np.where(alone | (sizes.groups > 1), ALONE_SPREAD, SPREAD))
     reached = floor_s / seconds
-    stated = f"{chip.units:.0f} processors"
-    words = (f"channel by channel on vector units of {stated}", f"in tiles as a product on {stated}")
+    words = (
+        f"{how} {chip.units:.0f} processors"
+        for how in ("channel by channel on vector units of", "in tiles as a product on")
+    )
     return np.stack([reached, reached / factor, reached * factor]), np.where(alone, *words).astype(object)
 
 
@@ -315,6 +313,29 @@ def _answers(
     return Answers(rows.index, times[:3], "roofline", bound, evidence)
 
 
+def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
+    """Predict rows in the number formats and on the engines that they state."""
+    found, utilisation = bounds(rows, machine), utilisation_of(rows, machine, interval)
+    known = ~np.isnan(found.floor_s) & ~np.isnan(utilisation.value)
+    return _answers(rows.take(known), found.chosen(known), utilisation.chosen(known), machine, interval)
+
+
+def _sooner(found: Answers, others: Answers) -> Answers:
+    """Take from others what takes less."""
+    at = places_of(found.index, others.index)
+    less = np.flatnonzero((at >= 0) & (others.time_s[at] < found.time_s))
+    times = found.times.copy()
+    times[:, less] = others.times[:, at[less]]
+    taken = set(less.tolist())
+
+    def evidence(place: int) -> str:
+        return f"sooner in fp32: {others.evidence(at[place])}" if place in taken else found.evidence(place)
+
+    return Answers(
+        found.index, times, found.source, found.limit.replaced(less, others.limit.taken(at[less])), evidence
+    )
+
+
 def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Predict rows from rates alone.
 
@@ -322,22 +343,20 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     is what a limit of power lets the machine hold (`rates.held`). The utilisation is what other, timed machines
     would reach (`typical`), and their disagreement gives the interval, together with the spread of the facts. A
     product takes no longer with a smaller batch. Products in tiles were timed with their start, so no launch is
-    added to theirs.
+    added to theirs. Where fp32 may be rounded to tf32 it need not be: what the vector units do sooner they do.
 
     An `Estimator` of the rows for which every rate that their kind needs is known, as stated, else as fitted to
     the machine's table.
     """
     rows, machine = as_rows(rows), held(machine)
-    found, utilisation = bounds(rows, machine), utilisation_of(rows, machine, interval)
-    known = ~np.isnan(found.floor_s) & ~np.isnan(utilisation.value)
-    if not known.all():
-        rows, found, utilisation = rows.take(known), found.chosen(known), utilisation.chosen(known)
-    return _answers(rows, found, utilisation, machine, interval)
+    found, wide = _in_format(rows, machine, interval), np.flatnonzero(are(rows, "dtype", "tf32"))
+    if not len(wide):
+        return found
+    return _sooner(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
 
 
 REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
 """Why a kind beats its binding rate; other kinds beat arithmetic by boost clocks and traffic by caches."""
-
 LESS_ARITHMETIC = "Winograd or FFT need less arithmetic"
 UNEXPLAINED = "more than boost clocks explain, also"
 """Of 434 convolutions above the peak in DeepBench's training sheets these are 20, all of the P100 in fp16."""
@@ -348,16 +367,12 @@ AT_MOST: Mapping[str, float] = {
     "caches hold part of the data": 3.5,
 }
 """How many times faster each reason can make an op, `BOOST` aside; beyond it nothing is explained away."""
-
 DEFAULT_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
-
 BOOST = 1.1
 """How far boost clocks carried matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
-
 REACHED = 0.95
 """Most of a stated bandwidth that is believed of a machine that nobody timed: the fastest hundredth of each kind
 on ten timed boards reaches 0.52 to 0.96 of it (5,200 products, attentions and streams larger than any cache)."""
-
 CACHED_BYTE = 2.7e8
 """Operands [byte] up to this size may lie in a cache; the largest last level known is 256 MiB (AMD MI300X)."""
 
@@ -403,8 +418,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     The ends of a plain product that no machine of these rates could reach are lifted. Only stated rates count:
     fitted ones come from the same table and would prove nothing.
 
-    `rows`: COSTED rows; `times`: what is known of them. Gives an Answers: ``times`` with bound compute, memory or
-    launch where the rates are stated, and longer evidence.
+    `rows`: COSTED rows; `times`: what is known of them, given back with bounds and longer evidence.
     """
     rows = rows.take(places_of(times.index, rows.index))
     found = bounds(rows, machine)

@@ -9,6 +9,9 @@ its operands, which grows with the depth. The longest hides most of the others, 
 
 Of what is left, the tables of timed machines tell (`fomkit.prediction.typical`).
 
+Vector units take the same tiles, and matrix engines that multiply fp32 as it is; they read numbers one by one, so
+rows that fill no 16 bytes are as good as others.
+
 Products too thin for tiles run by kernels of their own. Attention and experts are cut into tiles too; to a fit of
 their timings, how many they are is a feature.
 """
@@ -28,9 +31,9 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.prediction.estimates import Table, item_bytes, numbers
 from fomkit.prediction.gp import Flags, Matrix, Surfaces, Texts
 
-TILED, TWINS = "tiles/matrix", "twins/matrix"
-"""Products of matrix engines as tiles of a result that processors share: few rows of each machine, for other
-chips, and many, for other boards of its own chip."""
+TILED, TWINS = "tiles", "twins"
+"""Products as tiles of a result that processors share, by `library_of`: few rows of each machine, for other chips,
+and many, for other boards of its own chip, where the engine is one of matrices."""
 TILES = ((16, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))
 """Rows and columns of tiles that libraries have kernels for."""
 SPLITS = (1, 2, 4, 8, 16)
@@ -121,13 +124,16 @@ def spare_of(device: Device, dtype: str) -> float:
     """Give how much faster a matrix engine is with other sums of factors as wide; 1 where nothing says so.
 
     Some boards sum in fp32 at half of the rate of their engine. Operands and power suffice for the whole rate
-    there, so tiles wait for neither.
+    there, so tiles wait for neither. Factors in tf32 have the digits of fp16 and twice its width: engines take
+    half as many of them, and one that takes fewer is held back.
     """
     peak = device.peak(dtype, "matrix")
     if peak is None:
         return 1.0
     floating = [one for one in device.peaks if one.engine == "matrix" and one.accumulate_dtype.startswith("fp")]
     rates = [one.rate.value for one in floating if ITEM_BYTE[one.dtype] == ITEM_BYTE[dtype]]
+    if dtype == "tf32":
+        rates += [one.rate.value / 2 for one in floating if one.dtype == "fp16"]
     return max([peak.rate.value, *rates]) / peak.rate.value
 
 
@@ -179,10 +185,10 @@ def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
     cached, kept = (1 / (1 + (one / held) ** 4) for one in (TURNS * products.weight_byte + kept_byte, kept_byte))
     slow, fast = 1 / chip.byte_per_s, 1 / max(CACHE_BYTE_PER_S * chip.units * form.cache_rate, chip.byte_per_s)
     memory_s = byte * ((1 - cached) * form.memory * slow + cached * fast)
-    # Powers of times in µs: those of seconds would leave the range of numbers.
     arithmetic_s = products.arithmetic_s * max(form.arithmetic / products.spare, 1.0)
-    parts = (arithmetic_s, memory_s, products.depth * form.wait_s)
-    together = sum((1e6 * part) ** form.power for part in parts) ** (1 / form.power) / 1e6
+    parts = np.stack([arithmetic_s, memory_s, products.depth * form.wait_s])
+    longest = parts.max(0)  # powers of shares stay in the range of numbers
+    together = longest * ((parts / longest) ** form.power).sum(0) ** (1 / form.power)
     quantising = form.quantising * products.quantised_byte * ((1 - kept) * slow + kept * fast)
     return np.asarray(form.start_s + together + products.joining_s + quantising, np.float64)
 
@@ -214,12 +220,23 @@ def digit_bytes(rows: Table) -> Matrix:
     return np.asarray(np.exp2(np.round(np.log2(item_bytes(rows)))), np.float64)
 
 
-def fills_vectors(products: Table) -> Flags:
-    """Tell which products' stored rows are read 16 bytes at a time: no table in tiles timed others.
+def library_of(dtype: str, engine: str) -> str:
+    """Name the engine whose library's kernels multiply a number format so.
 
-    A row of the first operand holds k numbers, and m where it is stored transposed; one of the second n, or k; one
+    A matrix engine that takes fp32 as it is (AMD's) narrows nothing and reads single numbers, as vector units do.
+    """
+    return "vector" if dtype == "fp32" else engine
+
+
+def runs_in_tiles(products: Table, library: str) -> Flags:
+    """Tell which products of a library run in tiles as timed ones did.
+
+    Of vector units those that are not thin. Of matrix engines those whose stored rows are read 16 bytes at a time:
+    a row of the first operand holds k numbers, and m where it is stored transposed; one of the second n, or k; one
     of the result n.
     """
+    if library == "vector":
+        return np.asarray(thinness(products) == 0)
     items = np.maximum(16.0 / digit_bytes(products), 1.0)
     m, n, k = (numbers(products, name) % items == 0 for name in ("m", "n", "k"))
     turned = [numbers(products, name, 0.0) > 0 for name in ("trans_a", "trans_b")]

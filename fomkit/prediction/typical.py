@@ -145,9 +145,10 @@ nothing: with it, ops of chips that were left out are worse predicted."""
 BALANCE_TOLERANCE = 0.5
 """Powers of two by which flop per byte of two machines may differ until one tells little of the other."""
 AT_LEAST = 0.01
-OTHER_VENDOR, OTHER_WIDTH = 0.3, 0.1
+OTHER_VENDOR, OTHER_LIBRARY, OTHER_WIDTH = 0.3, 0.1, 0.1
 SAME_ARCHITECTURE, SAME_CHIP = 3.0, 4.0
-"""How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements."""
+"""How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements.
+What tiles take is a library's (two boards of AMD: 1.3 times what eight of NVIDIA do), of other work less is."""
 ALONE = 0.3
 """Spread of ln(utilisation) between machines that one machine alone leaves open."""
 LEAST = 0.15
@@ -217,7 +218,7 @@ def _similarity(surface: Surface, dtype: str, balance: float, architecture: str)
         weight *= float(np.exp(-0.5 * ((surface.balance - balance) / BALANCE_TOLERANCE) ** 2)) + AT_LEAST
     here, there = architecture.split(), surface.architecture.split()
     if here and here[0] != there[0]:
-        return weight * OTHER_VENDOR
+        return weight * (OTHER_LIBRARY if surface.form else OTHER_VENDOR)
     same = here[:2] == there[:2] and len(here) > 1
     return weight * (SAME_ARCHITECTURE if same else 1.0) * (SAME_CHIP if same and here == there else 1.0)
 
@@ -329,9 +330,9 @@ class _Peers(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _peers(
-    tables: TypicalTables, excluded: tuple[str, ...], dtype: str, architecture: str, interval: float
+    tables: TypicalTables, excluded: tuple[str, ...], dtype: str, library: str, architecture: str, interval: float
 ) -> _Peers | None:
-    twins, every = (surfaces(tables, name, excluded) for name in (tiles.TWINS, tiles.TILED))
+    twins, every = (surfaces(tables, f"{name}/{library}", excluded) for name in (tiles.TWINS, tiles.TILED))
     same = [one for one in twins.known if one.architecture == architecture] if twins is not None else []
     of = twins if same else every
     if of is None:
@@ -342,16 +343,19 @@ def _peers(
 
 
 def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
-    """Do what `_of_group` does, for products of a matrix engine whose processors and cache are stated."""
+    """Do what `_of_group` does, for products of a machine whose processors and cache are stated."""
     _, dtype, engine, _ = group
     known, device, tables = rates(machine, dtype, engine), machine.device, machine.typical
-    if engine != "matrix" or tables is None:
+    if tables is None:
         return None
     if known.flop_per_s is None or known.byte_per_s is None:
         return None
     chip = tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)
-    found = _peers(tables, machine.excluded, dtype, device.architecture, interval) if chip is not None else None
-    if chip is None or found is None:
+    if chip is None:
+        return None
+    library = tiles.library_of(dtype, engine)
+    found = _peers(tables, machine.excluded, dtype, library, device.architecture, interval)
+    if found is None:
         return None
     products = tiles.tiled(rows, chip, spare=tiles.spare_of(device, dtype))
     above = tiles.above_floor(found.found, products, chip)
@@ -389,7 +393,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
     value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
-    if name == f"gemm/{tiles.TILED.partition('/')[2]}":
+    if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
         why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; {why}, so not by tiles"
     longer, *apart = narrower(rows, work, (one.dtype for one in found.known), dtype)
@@ -436,11 +440,12 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     started = np.zeros(len(rows), bool)
     for at_group, group in enumerate(firsts):
         at, is_product = np.flatnonzero(numbers_of == at_group), group[0] == "gemm"
-        if is_product and (even := tiles.fills_vectors(rows.take(at))).any():
-            in_tiles = _of_tiles(rows.take(at[even]), group, machine, interval)
+        library = tiles.library_of(*group[1:3])
+        if is_product and (tiled := tiles.runs_in_tiles(rows.take(at), library)).any():
+            in_tiles = _of_tiles(rows.take(at[tiled]), group, machine, interval)
             if in_tiles is not None:
-                ends[:, at[even]], sources[at[even]], started[at[even]] = *in_tiles, True
-                at = at[~even]
+                ends[:, at[tiled]], sources[at[tiled]], started[at[tiled]] = *in_tiles, True
+                at = at[~tiled]
         found = _of_group(rows.take(at), group, machine, interval) if len(at) else None
         if found is not None and is_product:
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)

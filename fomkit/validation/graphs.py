@@ -81,8 +81,9 @@ LAUNCH_S = (5e-6, 3e-6, 10e-6)
 """Usual host cost of one launch: value, low, high, as in the shipped profiles."""
 _WORD = re.compile(r"[a-z]+\d+[a-z]*|\d+[a-z]*|[a-z]+")
 _PEAKS: Mapping[str, tuple[str, ...]] = {"vector": ("SingleFLOPs", "SingleFLOPsVEC"), "matrix": ("SingleFLOPsMM",)}
-_POWER = ("tdp_w", "node_nm")
-"""Limit of a board's power and process of its chip; the list may lack them."""
+_POWER, _CHIP = ("tdp_w", "node_nm"), ("L2Cache", "real_sm", "Num_Sm")
+"""Limit of a board's power [W] and process of its chip [nm]; its last cache [MB] and its processors, corrected and
+as NeuSight lists them (a P4 with 40, which has 20). The list may lack each."""
 
 
 class Profiles(NamedTuple):
@@ -127,12 +128,13 @@ def nearest_device(name: str, known: list[str]) -> str | None:
 def facts_only(name: str, path: Path) -> Machine | None:
     """Make a machine without timings from a list of devices; None where the list does not have it.
 
-    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s, where it has them W and nm.
+    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s, where it has them W, nm,
+    processors and MB.
     """
     if not path.is_file():
         return None
     numbers = ("Mem_Bw", *(column for columns in _PEAKS.values() for column in columns))
-    rows = read_columns(path, ("Device",), (*numbers, *_POWER), optional=_POWER)
+    rows = read_columns(path, ("Device",), (*numbers, *_POWER, *_CHIP), optional=(*_POWER, *_CHIP))
     found = nearest_device(name, rows["Device"].tolist())
     if found is None:
         return None
@@ -147,8 +149,11 @@ def facts_only(name: str, path: Path) -> Machine | None:
         rates = [row[column] for column in columns if not np.isnan(row[column])]
         peaks += [Peak("fp32", engine, fact(rates[0] * 1e9), "fp32")] if rates else []
     launch = Fact(*LAUNCH_S, "assumed", "usual host cost of one kernel launch")
+    power_w, process_nm, cache_mb, *units = (row.get(column, np.nan) for column in (*_POWER, *_CHIP))
+    count = next((one for one in units if np.isfinite(one)), np.nan)
     device = Device(peaks=tuple(peaks), byte_per_s=fact(row["Mem_Bw"] * 1e9), launch_s=launch)
-    power_w, process_nm = (row.get(column, np.nan) for column in _POWER)
+    if np.isfinite(count + cache_mb):
+        device = replace(device, units=fact(count), cache_byte=fact(cache_mb * 1e6))
     limited = np.isfinite(power_w) and np.isfinite(process_nm)
     energy = Energy("chip", process_m=process_nm * 1e-9, limit_w=fact(power_w)) if limited else None
     return Machine(name, found, "published", device, empty_table("TIMINGS"), notes=(source,), energy=energy)

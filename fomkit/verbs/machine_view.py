@@ -23,6 +23,7 @@ from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import FamilyName
+from fomkit.prediction.rates import HELD, held
 from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.locate import profile_names
 from fomkit.profiles.machines import load_machine
@@ -45,7 +46,7 @@ Listed = TypedDict("Listed", {
 })  # fmt: skip
 Machines = TypedDict("Machines", {"schema": str, "machines": list[Listed]})
 Peak = TypedDict("Peak", {"dtype": str, "engine": str, "accumulate_dtype": str | None, "flop_per_s": Stated,
-                          "ridge_point": float | None})  # fmt: skip
+                          "ridge_point": float | None, "held_flop_per_s": Stated | None})  # fmt: skip
 PerFlop = TypedDict("PerFlop", {"dtype": str, "engine": str | None, "joule_per_flop": Stated})
 Average = TypedDict("Average", {"workload": str, "scope": str, "power_w": Stated, "batch": int | None,
                                 "precision": str, "devices": int | None})  # fmt: skip
@@ -115,14 +116,16 @@ _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
 
 def _peak_facts(machine: Machine) -> list[Peak]:
-    memory = machine.device.byte_per_s
+    """Give each peak, and what a limit of power lets the machine hold of it where that is less."""
+    memory, lower = machine.device.byte_per_s, held(machine).device.peaks
     return [
         {
             "dtype": peak.dtype, "engine": peak.engine, "accumulate_dtype": peak.accumulate_dtype or None,
             "flop_per_s": fact_content(peak.rate),
             "ridge_point": None if memory is None else peak.rate.value / memory.value,
+            "held_flop_per_s": fact_content(limited.rate) if limited.rate.source.startswith(HELD) else None,
         }
-        for peak in machine.device.peaks
+        for peak, limited in zip(machine.device.peaks, lower, strict=True)
     ]  # fmt: skip
 
 

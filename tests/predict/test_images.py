@@ -129,3 +129,23 @@ def test_a_gradient_over_any_depth_is_priced_as_one_over_a_power_of_two(board: M
     found = prior.estimate(as_rows(rows), board, 0.8)
     rate = rows["flop"].to_numpy() / found.times[0]
     assert rate[1] == pytest.approx(rate[0], rel=0.05)
+
+
+@pytest.mark.parametrize("pass_name", ["forward", "backward_input", "backward_weight"])
+def test_a_format_that_a_library_may_take_is_no_slower_than_the_one_it_may_keep(
+    board: Machine, pass_name: str
+) -> None:
+    rows = [
+        conv(pass_name, in_channels=inside, height=side, width=side)
+        for inside in (3.0, 64.0, 512.0)
+        for side in (7.0, 56.0)
+    ]
+    rows += [{**row, "kernel_h": 1.0, "kernel_w": 1.0, "pad_h": 0.0, "pad_w": 0.0} for row in rows]
+    costed = add_costs(pd.DataFrame(rows).assign(dtype="tf32"))
+    costed.index = costed.index[::-1] + 7
+    tf32 = prior.estimate(costed, board, 0.8)
+    fp32 = prior.estimate(costed.assign(dtype="fp32", engine="vector"), board, 0.8)
+    assert tf32.index.tolist() == fp32.index.tolist() == costed.index.tolist()
+    assert (tf32.time_s <= fp32.time_s * 1.0001).all()
+    same = np.isclose(tf32.time_s, fp32.time_s)
+    assert [tf32.evidence(place).startswith("sooner in fp32: ") for place in range(len(rows))] == same.tolist()

@@ -59,29 +59,35 @@ def test_every_work_has_the_features_that_its_ops_are_looked_at_by() -> None:
     assert {name.partition("/")[0] for name in shipped_typical_tables().of} == {*FEATURES, "tiles", "twins"}
 
 
+ROW, OP = (
+    (shipped_folder("machine_profiles") / evidence.FOLDER / name).read_text().splitlines()[1].split(",")
+    for name in (SURFACES, OPS)
+)
+COUNT, MEAN, LENGTH, WEIGHT = ROW[6], ROW[8], ROW[9].split(" ")[0], f"\n1,{OP[1]},"
+"""Of the first surface: its ops, its mean and its first length; the weight of the first op, between its commas."""
 DAMAGE = [
     (SURFACES, "1,attention", "2,attention", f"{SURFACES}:2: expected surface 1 of a work"),
-    (SURFACES, "12.569", "12.570", f"{SURFACES}:3: expected surface 2 of a work, its lengths as above"),
-    (SURFACES, "12.569", "-1", f"{SURFACES}:2: expected a mean, lengths above 0"),
-    (SURFACES, "12.569", "many", f"{SURFACES}:2: could not convert string to float: 'many'"),
-    (SURFACES, "-1.6299", "nan", f"{SURFACES}:2: expected a mean"),
+    (SURFACES, LENGTH, f"{LENGTH}1", f"{SURFACES}:3: expected surface 2 of a work, its lengths as above"),
+    (SURFACES, LENGTH, "-1", f"{SURFACES}:2: expected a mean, lengths above 0"),
+    (SURFACES, LENGTH, "many", f"{SURFACES}:2: could not convert string to float: 'many'"),
+    (SURFACES, MEAN, "nan", f"{SURFACES}:2: expected a mean"),
     (
         SURFACES,
         "bf16",
         "bf17",
         f"{SURFACES}:2: expected the name of a machine, an architecture and a number format",
     ),
-    (SURFACES, "3000,36", "3000,35", f"{SURFACES}:2: expected 35 ops in {OPS}, with a feature for each length"),
-    (SURFACES, "12.569 ", "", f"{SURFACES}:2: expected 36 ops in {OPS}, with a feature for each length"),
+    (SURFACES, f",{COUNT},", ",35,", f"{SURFACES}:2: expected 35 ops in {OPS}, with a feature for each length"),
+    (SURFACES, f"{LENGTH} ", "", f"{SURFACES}:2: expected {COUNT} ops in {OPS}, with a feature for each length"),
     (SURFACES, "surface,work", "surface,works", f"{SURFACES}:1: expected the columns surface, work, "),
     (SURFACES, "bf16,", "bf16,,", f"{SURFACES}:2: has 13 cells where the header has 12"),
     (SURFACES, "4.46e-06 ", "", f"{SURFACES}:148: expected no constants of a form, or 8 above 0"),
-    (OPS, "3643", "3643.5", f"{OPS}:2: expected a surface, those in order"),
-    (OPS, "3643", "1e12", f"{OPS}:2: expected a surface, those in order"),
-    (OPS, "3643", "", f"{OPS}:2: expected a surface, those in order"),
+    (OPS, WEIGHT, "\n1,3.5,", f"{OPS}:2: expected a surface, those in order"),
+    (OPS, WEIGHT, "\n1,1e12,", f"{OPS}:2: expected a surface, those in order"),
+    (OPS, WEIGHT, "\n1,,", f"{OPS}:2: expected a surface, those in order"),
     (OPS, ",700,", ",,", f"{OPS}:2: expected a surface, those in order"),
     (OPS, "\n1,", "\n2,", f"{OPS}:2: expected a surface, those in order"),
-    (OPS, "3643", "x", f"{OPS}: is not a table of numbers"),
+    (OPS, WEIGHT, "\n1,x,", f"{OPS}: is not a table of numbers"),
     (OPS, "weight", "wait", f"{OPS}:1: expected the columns surface, weight, "),
 ]
 
