@@ -399,3 +399,21 @@ def heights(found: Surfaces, features: Matrix) -> Matrix:
     for block, distance in apart(features / found.length, found.lifted):
         predicted[:, block] = (correlation(distance) @ weights).T
     return np.asarray(predicted + mean)
+
+
+def middle(predictions: Matrix, weight: Matrix) -> Matrix:
+    """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
+
+    >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
+    [2.0]
+    """
+    order = np.argsort(predictions, 0, kind="stable")
+    values, weights = np.take_along_axis(predictions, order, 0), weight[order]
+    reached = np.cumsum(weights, 0) - weights / 2
+    above = np.minimum((reached < 0.5).sum(0), len(predictions) - 1)
+    below = np.maximum(above - 1, 0)
+    at = np.arange(predictions.shape[1])
+    first, value = reached[below, at], values[below, at]
+    gap = reached[above, at] - first  # of one and the same no share matters
+    share = np.clip((0.5 - first) / np.where(gap > 0, gap, 1.0), 0.0, 1.0)
+    return np.asarray(value + share * (values[above, at] - value), np.float64)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import half_width
+from fomkit.core.interval import half_width, of_few
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
@@ -33,6 +33,7 @@ from fomkit.prediction.gp import (
     Texts,
     bounded,
     heights,
+    middle,
     side_by_side,
     significant,
     surfaces,
@@ -144,10 +145,15 @@ AT_LEAST = 0.01
 OTHER_VENDOR, OTHER_WIDTH = 0.3, 0.1
 SAME_ARCHITECTURE, SAME_CHIP = 3.0, 4.0
 """How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements."""
-ALONE = 0.3
-"""Spread of ln(utilisation) between machines that one machine alone leaves open."""
-LEAST = 0.15
-"""Spread of ln(utilisation) that remains where all machines agree."""
+LEAST, SLOPE = 0.15, 0.4
+"""Spread of ln(utilisation) where all machines agree and an op reaches its floor, and what each unit of the
+logarithm adds: what keeps an op from its floor on one machine may not on another. Told from products and
+convolutions of chips left out, of which those of little and of much utilisation then lie inside alike; 0.3 to 0.5
+do as well."""
+HEARD = 4.0
+"""Machines beyond one from which half of how far they lie apart counts: of two or three it is chance."""
+WINOGRAD_SAVES = 2.25
+"""Times less arithmetic that Winograd's algorithm needs in tiles of 2×2 (Lavin and Gray, CVPR 2016)."""
 
 UNTESTED_Z = 2.5
 """Ends of an interval, in standard deviations, where no chip could be left out."""
@@ -227,50 +233,35 @@ def similarity(found: Surfaces, dtype: str, balance: float, architecture: str) -
     return np.asarray(np.array(weight) / sum(weight), np.float64)
 
 
-def middle(predictions: Matrix, weight: Matrix) -> Matrix:
-    """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
+def spread_at(utilisation: Matrix) -> Matrix:
+    """Give the standard deviation of ln(utilisation) of ops that are told to reach so much of their floor [ln].
 
-    >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
-    [2.0]
+    >>> spread_at(np.log([1.0, 0.5, 0.25])).round(2).tolist()
+    [0.15, 0.32, 0.57]
     """
-    order = np.argsort(predictions, 0, kind="stable")
-    values, weights = np.take_along_axis(predictions, order, 0), weight[order]
-    reached = np.cumsum(weights, 0) - weights / 2
-    above = np.minimum((reached < 0.5).sum(0), len(predictions) - 1)
-    below = np.maximum(above - 1, 0)
-    at = np.arange(predictions.shape[1])
-    first, value = reached[below, at], values[below, at]
-    gap = reached[above, at] - first  # of one and the same no share matters
-    share = np.clip((0.5 - first) / np.where(gap > 0, gap, 1.0), 0.0, 1.0)
-    return np.asarray(value + share * (values[above, at] - value), np.float64)
+    return np.asarray(np.hypot(LEAST, SLOPE * np.minimum(utilisation, 0.0)), np.float64)
+
+
+def saved_of(rows: Table, work: str) -> Matrix | float:
+    """Give ln of how many times less arithmetic than the floor counts an op may need by a usual algorithm (q)."""
+    return np.where(winograd(rows), math.log(WINOGRAD_SAVES), 0.0) if work == "conv" else 0.0
 
 
 def median_and_spread(
-    found: Surfaces, features: Matrix, weight: Matrix, above: Matrix | float = 0.0
+    found: Surfaces, features: Matrix, weight: Matrix, above: Matrix | None = None, saves: Matrix | float = 0.0
 ) -> tuple[Matrix, Matrix]:
     """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight.
 
     The deviation is up to the factors that `Surface.errors` hold. `above` (surfaces × q): ln of what the surface
-    is told beside, over the floor; those of most kinds are told beside the floor itself.
+    is told beside, over the floor: a form that explains why an op takes more; None where it is the floor itself.
+    `saves` (q,): how far the floor of a cheaper algorithm lies below (`saved_of`).
     """
-    predictions = heights(found, features) - above
+    predictions = heights(found, features) - (0.0 if above is None else above)
     value = middle(predictions, weight)
-    between = (weight[:, None] * (predictions - value) ** 2).sum(0)
-    return value, np.asarray(np.sqrt(between + LEAST**2 + ALONE**2 * (weight**2).sum()))
-
-
-def of_few(draws: int) -> float:
-    """Give how much wider an 80 % interval is whose spread is known from so few draws.
-
-    Student's quantile by its expansion in the normal one, z (Abramowitz and Stegun, 26.7.5), over z.
-
-    >>> round(of_few(5), 3), round(of_few(30), 3)  # 1.533 and 1.311 over 1.282
-    (1.196, 1.023)
-    """
-    z, free = half_width(0.8), draws - 1.0
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return 1 + (first / free + second / free**2 + third / free**3) / z
+    others = 1 / (weight**2).sum() - 1
+    between = (weight[:, None] * (predictions - value) ** 2).sum(0) * others / (others + HEARD)
+    alone = LEAST if above is not None else spread_at(value - saves)
+    return value, np.asarray(np.sqrt(between + alone**2))
 
 
 def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
@@ -383,7 +374,8 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     weight, (below, above), source = _included_machines(
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
-    value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
+    features = FEATURES[work](rows, peak, known.byte_per_s.value)
+    value, sigma = median_and_spread(found, features, weight, saves=saved_of(rows, work))
     if name == f"gemm/{tiles.TILED.partition('/')[2]}":
         why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; {why}, so not by tiles"
