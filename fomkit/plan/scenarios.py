@@ -206,7 +206,7 @@ def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Arra
     if not every:
         seconds, sources, same = seconds[:, which], sources[which], same[which]
     ops = Ops(kinds, seconds, sources, _OF_TABLE[sources], same)
-    return device_times(ops, study.uses, study.options.interval)
+    return device_times(ops, study.uses, study.options.interval).ends
 
 
 def _rolled_up(
