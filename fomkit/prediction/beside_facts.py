@@ -211,8 +211,10 @@ def _start_noise(family: Known, machine: Machine) -> Matrix:
 
 
 class _LeftOut(NamedTuple):
-    """Mean squares of what rows left out were missed by [ln²]: by their fit, by corrected facts, and by how far these
-    two lay apart."""
+    """Mean squares of what rows left out were missed by [ln²], by their fit and by corrected facts.
+
+    `apart`: of how far these two lay apart.
+    """
 
     by_fit: float
     by_facts: float
