@@ -153,7 +153,7 @@ def _pulls(mean: str, new: Numbers, old: Numbers, weights: Numbers, side: Number
     return [term / math.fsum(terms) for term in terms]
 
 
-def _apart(spans: Sequence[Span], pulls: Numbers, end: str) -> float:
+def _own_variance(spans: Sequence[Span], pulls: Numbers, end: str) -> float:
     """Give the variance of a mean's logarithm from what each line's error shares with no other, towards an end."""
     return math.fsum(
         (pull * math.log(getattr(span, end) / span.value)) ** 2 * (1 - span.shared)
@@ -161,7 +161,7 @@ def _apart(spans: Sequence[Span], pulls: Numbers, end: str) -> float:
     )
 
 
-def _together(spans: Sequence[Span], end: str) -> list[float]:
+def _shared_rates(spans: Sequence[Span], end: str) -> list[float]:
     """Give rates as far off towards an end as what lines share with each other puts them."""
     return [span.value * (getattr(span, end) / span.value) ** math.sqrt(span.shared) for span in spans]
 
@@ -180,8 +180,10 @@ def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights
     middle, (pulls, old_pulls) = of(*rates), (_pulls(mean, *rates, weights, side) for side in rates)
 
     def reach(end: str, other: str) -> float:
-        shared = of(_together(new, end), rates[1]) - middle, of(rates[0], _together(old, other)) - middle
-        return math.sqrt(math.hypot(*shared) ** 2 + _apart(new, pulls, end) + _apart(old, old_pulls, other))
+        shared = of(_shared_rates(new, end), rates[1]) - middle, of(rates[0], _shared_rates(old, other)) - middle
+        return math.sqrt(
+            math.hypot(*shared) ** 2 + _own_variance(new, pulls, end) + _own_variance(old, old_pulls, other)
+        )
 
     value = take_mean(mean, *rates, weights)
     ends = value * math.exp(-reach("low", "high")), value * math.exp(reach("high", "low"))

@@ -237,7 +237,7 @@ class _LeftOut(NamedTuple):
         return np.stack([value, value + cancels * (low - value), value + cancels * (high - value)])
 
 
-def _left_out(family: Known, above: Matrix, noise: Matrix) -> _LeftOut:
+def _missed_by_both(family: Known, above: Matrix, noise: Matrix) -> _LeftOut:
     """Tell how far off a fit of a few rows and corrected facts are, from rows left out."""
     apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
     by_facts, by_fit = _offsets(apart, above, noise) - above, family.fit.errors
@@ -263,7 +263,7 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
     above = _above_facts(family, np.arange(apart.shape[1]) if few else near, machine, interval)
     noise, missed = _start_noise(family, machine), None
     if few and not np.isnan(above).any():
-        missed = _left_out(family, above, noise)
+        missed = _missed_by_both(family, above, noise)
         share = missed.share + (1 - missed.share) * share
         at = np.flatnonzero((share > LITTLE) & (thin < 1))
     here = prior.estimate(rows.take(at), machine, interval)
