@@ -169,7 +169,7 @@ def figures_of(estimated: Estimate) -> Figures:
 
 def _figures(row: Mapping[Any, Any], level: float) -> Figures:
     spans = {
-        name: Span(float(row[name]), float(row[f"{name}_low"]), float(row[f"{name}_high"]), level)
+        name: Span(*(float(row[f"{name}{end}"]) for end in ("", "_low", "_high")), level, float(row["shared"]))
         for name in FIGURES
         if name in row
     }
