@@ -185,7 +185,8 @@ def long_norms(rows: Table) -> Flags:
 def _read_twice(rows: Rows, machine: Machine, interval: float) -> TypicalUtilisations:
     """Give the utilisation of norms that move their tensors as ops on single elements do, but more often."""
     times = np.where(are(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
-    moved = rows.assign(kind="pointwise", byte=numbers(rows, "byte") * times)
+    # Their names do not say that they load vectors, as those of ops on single elements do (`rates.narrower`).
+    moved = rows.assign(kind="pointwise", op="", byte=numbers(rows, "byte") * times)
     found = typical_utilisation(moved, machine, interval)
     sources = np.array([f"{source}, its rows read twice" for source in found.source], object)
     value, low, high = significant(np.stack([found.value, found.low, found.high]) / times)

@@ -198,6 +198,14 @@ def test_numbers_narrower_than_any_that_were_timed_may_take_as_long_as_the_wide_
         assert math.log(one.value / one.low) == pytest.approx(slower, rel=1e-3)
 
 
+@pytest.mark.parametrize(("kind", "known"), [("pointwise", True), ("copy", True), ("softmax", False)])
+def test_element_by_element_a_framework_loads_vectors(kind, known):
+    byte = {"read_byte": 1e8, "write_byte": 1e8, "op": "aten::mul"}
+    wide, narrow = (typical(traffic(kind, 1e8, dtype=one, **byte)) for one in ("fp32", "bf16"))
+    assert bool(narrow.low == wide.low) is known
+    assert (narrow.value, narrow.high) == (wide.value, wide.high)
+
+
 def test_the_likest_machine_is_named():
     of = device(None, fact(3.35e12), bf16_matrix=9.89e14)
     like = machine(replace(of, architecture="NVIDIA Hopper GH100"))
