@@ -300,9 +300,9 @@ def narrower(rows: Table, work: str, timed: Iterable[str], dtype: str) -> tuple[
 
     A kernel that loads 16 bytes at once moves as many bytes of narrower numbers, as PyTorch's element-wise ones
     do (ATen/native/cuda/MemoryAccess.cuh; of Vidur's 240 additions in fp16 on two boards none takes 1.25 times
-    what its bytes say); one that loads number by number moves as many numbers. Where no framework names the op, and
-    for all that is not element by element, no sheet tells which runs, so the slower end of an interval of 80 %
-    reaches to the ratio of widths. In public tables of serving engines (aiconfigurator:
+    what its bytes say); one that loads number by number moves as many. Where no framework names the op, and for
+    all that is not element by element, no sheet tells which runs, so the slower end of an interval of 80 % reaches
+    to the ratio of widths. In public tables of serving engines (aiconfigurator:
     convolutions over tokens in bf16, from 16 MB on) the engines' own kernels reach 0.34 to 0.74 of the bandwidth
     of five machines; PyTorch's in fp32 0.8 to 0.98. Not counted there are rows of an A100 beyond its bandwidth,
     and the H200's above 1 GB, 0.14 to 0.16 of it. So of what an engine joins in one kernel (norms that no
