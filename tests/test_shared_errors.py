@@ -46,8 +46,8 @@ def test_passes_are_other_ops_of_the_family_and_kinds_are_other_families() -> No
 
 
 def test_convolutions_have_less_in_common_than_products() -> None:
-    share = common_of("conv")
-    assert share < common_of("gemm") == COMMON
+    share = common_of("conv", "roofline")
+    assert share < common_of("gemm", "roofline") == common_of("conv", "interpolated") == COMMON
     expected = math.sqrt(share * 4**2 + (1 - share) * 4) * WIDTH
     assert widths(table([1.0, 2.0, 3.0, 4.0], "conv"))[0] == pytest.approx(expected)
 
@@ -58,7 +58,7 @@ def test_a_step_says_what_its_error_shares_with_other_work() -> None:
     assert many == pytest.approx(COMMON / (COMMON + (1 - COMMON) / 100))
     # Two families of one op each: what is common to either is, what is not adds in quadrature.
     both = pd.concat([table([1.0]), table([1.0], "conv")])
-    assert device_time(both, 0.8).shared == pytest.approx((COMMON + common_of("conv")) / 2)
+    assert device_time(both, 0.8).shared == pytest.approx((COMMON + common_of("conv", "roofline")) / 2)
     assert device_time(table([1.0]).assign(low_s=1.0, high_s=1.0), 0.8).shared == 1.0
 
 

@@ -69,13 +69,14 @@ def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
 COMMON = 0.5
 """Share of the variance of an op's error that all ops of its kind and time source have in common on a machine; the
 rest is the op's own. Told from tables of machines left out (docs/adr/0048)."""
-COMMON_OF: Mapping[str, float] = {"conv": 0.2}
-"""The same of convolutions, whose three passes are kernels of their own: of 13 machines left out 0.16 to 0.24."""
+COMMON_OF: Mapping[tuple[str, str], float] = {("conv", "roofline"): 0.2}
+"""The same of convolutions from facts, whose three passes are kernels of their own: 0.16 to 0.24 of machines left
+out. By tables no whole step of convolutions was seen."""
 
 
-def common_of(kind: str) -> float:
-    """Give the share of the variance of its error that an op of a kind has in common with the others."""
-    return COMMON_OF.get(kind, COMMON)
+def common_of(kind: str, source: str) -> float:
+    """Give the share of the variance of its error that an op of a kind and source has in common with others."""
+    return COMMON_OF.get((kind, source), COMMON)
 
 
 class Ops(NamedTuple):
@@ -203,7 +204,8 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     width = seconds.shape[2]
     families = _cells(kinds[:, None] * len(SOURCES) + ops.sources, width)
     same = _cells(ops.same[:, None], width) if distinct < len(ops.same) else None
-    share = np.array([common_of(kind) for kind in number])[kinds][:, None]
+    shares = np.array([common_of(kind, source) for kind in number for source in SOURCES])
+    share = shares[kinds[:, None] * len(SOURCES) + ops.sources]
     value, common, squares = seconds[0].sum(0), [], []
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
         alone = np.sqrt(1 - share) * sides

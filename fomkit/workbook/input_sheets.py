@@ -26,8 +26,8 @@ _TEXTS = (
     ("time of a measured op", "an input. It does not move with peak or bandwidth, and its row says so."),
     ("step", "the longest of device, host launch and input pipeline, plus the overheads of a step"),
     ("intervals of ops", f"{COMMON:.0%} of the variance of errors of one kind and time source is common "
-     f"({', '.join(f'{name} {share:.0%}' for name, share in COMMON_OF.items())}), so that half-widths add; the "
-     "rest is each op's own and adds in quadrature, as do kinds and sources, side by side"),
+     f"({', '.join(f'{kind} by {word} {share:.0%}' for (kind, word), share in COMMON_OF.items())}), so that "
+     "half-widths add; the rest is each op's own and adds in quadrature, as do kinds and sources, side by side"),
     ("intervals of means", "what ops have in common lines have in common as well, and their half-widths add; the "
      "rest of a line's error is its own and adds in quadrature, as the errors of the two machines do"),
     ("intervals of ratios", "errors of the two machines are independent, as log-normals"),

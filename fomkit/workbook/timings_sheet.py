@@ -19,13 +19,13 @@ from fomkit.workbook.records import Case, CaseValues, SheetModel, Values
 _Sums = dict[tuple[str, str], list[float]]
 
 
-def _ends_of_family(kind: str, sums: Sequence[float]) -> list[float]:
+def _ends_of_family(family: tuple[str, str], sums: Sequence[float]) -> list[float]:
     """Give value and ends of a family, and the sides that are common to its ops [s].
 
     `sums`: of its ops: values, ends, squares of own errors [s, s²].
     """
     value, low, high, own_low, own_high = sums
-    common, sides = common_of(kind), (value - low, high - value)
+    common, sides = common_of(*family), (value - low, high - value)
     below, above = (
         sqrt(common * side**2 + (1 - common) * own) for side, own in zip(sides, (own_low, own_high), strict=True)
     )
@@ -44,8 +44,8 @@ def _family_sums(case: Case, values: Values) -> _Sums:
             row[index + 5] += end if line.phase == "forward" else 0.0
     parts = slice(5), slice(5, 10)
     return {
-        (kind, source): [end for part in parts for end in _ends_of_family(kind, row[part])]
-        for (kind, source), row in sorted(sums.items())
+        family: [end for part in parts for end in _ends_of_family(family, row[part])]
+        for family, row in sorted(sums.items())
     }
 
 
@@ -53,7 +53,7 @@ def _family_row(
     number: int, case: Case, family: tuple[str, str], sums: _Sums, ops: CaseCells, first: int
 ) -> Iterator[Value]:
     yield from (*case.key, *family)
-    cell, letter, share = FAMILIES.row(number), FAMILIES.letter("value"), common_of(family[0])
+    cell, letter, share = FAMILIES.row(number), FAMILIES.letter("value"), common_of(*family)
     same = f"{ops.block(case, 'kind')},{cell['kind']},{ops.block(case, 'time_source')},{cell['time_source']}"
     places = (("", "value"), (f',{ops.block(case, "pass_name")},"forward"', "forward"))
 
