@@ -58,6 +58,7 @@ from fomkit.prediction.typical import (
     balance_of,
     by_parts,
     median_and_spread,
+    saved_of,
     similarity,
 )
 from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, SURFACES
@@ -85,7 +86,7 @@ TARGET = ROOT / "machine_profiles" / FOLDER
 class Table(NamedTuple):
     """Timings of one machine for one kind of work and number format, as features and ln(utilisation).
 
-    `products`, `chip`, `form`: of products in tiles.
+    `saves`: see `fomkit.prediction.typical.saved_of`; `products`, `chip`, `form`: of products in tiles.
     """
 
     machine: Machine
@@ -93,6 +94,7 @@ class Table(NamedTuple):
     engine: str
     features: np.ndarray
     reached: np.ndarray
+    saves: np.ndarray | float = 0.0
     products: Tiled | None = None
     chip: Chip | None = None
     form: Form | tuple[()] = ()
@@ -112,7 +114,7 @@ def in_tiles(machine: Machine, costed: pd.DataFrame) -> Iterator[Table]:
         form = fit_form(products, chip, time_s)
         features = np.rint(products.features * FEATURE_DIGITS) / FEATURE_DIGITS
         reached = np.log(tile_seconds(form, products, chip) / time_s)
-        yield Table(machine, dtype, engine, features, reached, products, chip, form)
+        yield Table(machine, dtype, engine, features, reached, 0.0, products, chip, form)
 
 
 def machines() -> Iterator[Machine]:
@@ -166,10 +168,8 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
             reached = np.log(floor_s / kernel_s).to_numpy()[good]
             work = f"{kind}/{engine}/{word}" if kind in BY_PASS else f"{kind}/{engine}"
             work = f"{MATVEC}/vector" if kind == MATVEC else work
-            yield (
-                work,
-                Table(machine, dtype, engine, np.rint(features[good] * FEATURE_DIGITS) / FEATURE_DIGITS, reached),
-            )
+            told = np.rint(features[good] * FEATURE_DIGITS) / FEATURE_DIGITS
+            yield work, Table(machine, dtype, engine, told, reached, saved_of(rows[good], kind))
 
 
 def most(work: str) -> int:
@@ -216,7 +216,7 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
     if not included:
         return ()
     at = spaced(table.features, SAMPLE_ROWS)
-    above: np.ndarray | float = 0.0
+    above = None
     if table.products is not None and table.chip is not None:
         found = side_by_side(length, of_width(included, one.dtype))
         floor = np.log(2.0) * table.features[:, -1]
@@ -225,7 +225,8 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
     else:
         found = side_by_side(length, included)
     weight = similarity(found, one.dtype, one.balance, one.architecture)
-    value, sigma = median_and_spread(found, table.features[at], weight, above)
+    saves = np.broadcast_to(table.saves, len(table.features))[at]
+    value, sigma = median_and_spread(found, table.features[at], weight, above, saves)
     return tuple(np.quantile((table.reached[at] - value) / sigma, PROBABILITIES).round(2).tolist())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.merit.fom import PROPOSAL, Rates, figure_of_merit, verdict
+from fomkit.merit.fom import MEANS, PROPOSAL, Rates, figure_of_merit, verdict
 from fomkit.plan.run import unit_per_day
 
 HOURS = {"titan": [60.0, 6.0, 12.0], "a": [4.0, 0.5, 0.25]}
@@ -84,3 +85,37 @@ def test_one_pair_of_limits_judges_proposals_and_deliveries(root: Path) -> None:
     limits = re.compile(r"0\.9, 0\.1\b")
     holders = [path.name for path in (root / "fomkit").rglob("*.py") if limits.search(path.read_text("utf-8"))]
     assert holders == ["fom.py"]
+
+
+def spread_rates(shared: list[float], by: float = 1.2) -> Rates:
+    """Give the lecture's target, each line with an interval of one factor to both sides."""
+    spans = rates("a").unit_per_day
+    values = zip(spans, (span.value for span in spans.values()), shared, strict=True)
+    wide = {name: Span(value, value / by, value * by, shared=part) for name, value, part in values}
+    return Rates("a", "system", wide)
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_what_lines_do_not_share_adds_in_quadrature(mean: str) -> None:
+    def width(shared: list[float]) -> float:
+        value = figure_of_merit(
+            rates("titan"), spread_rates(shared), mean, {"P1": 1.0, "P2": 2.0, "P3": 3.0}
+        ).value
+        return math.log(value.high / value.low) / 2
+
+    together, half, apart = (width([part] * 3) for part in (1.0, 0.5, 0.0))
+    assert together == pytest.approx(math.log(1.2))
+    assert together**2 + apart**2 == pytest.approx(2 * half**2)
+    # Of three lines one has at most the whole weight, and at least a third.
+    assert together / math.sqrt(3) <= apart < together
+
+
+def test_a_line_of_its_own_is_as_wide_whatever_it_shares() -> None:
+    """The rest of the lines is exact, and one line's error has nobody to go together with."""
+    for shared in (1.0, 0.5, 0.0):
+        alone = spread_rates([shared, 1.0, 1.0])
+        exact = {
+            name: span if name == "P1" else Span.exact(span.value) for name, span in alone.unit_per_day.items()
+        }
+        value = figure_of_merit(rates("titan"), Rates("a", "system", exact), "geometric").value
+        assert math.log(value.high / value.value) == pytest.approx(math.log(1.2) / 3)

@@ -9,7 +9,7 @@ import pytest
 
 from fomkit.core.interval import half_width
 from fomkit.plan.coverage import TABLE_LEAVES, USES, uses_of
-from fomkit.plan.step import COMMON, device_time
+from fomkit.plan.step import COMMON, common_of, device_time
 from fomkit.prediction.rates import held, power_shortfall
 from fomkit.profiles.machines import load_machine
 
@@ -43,6 +43,23 @@ def test_passes_are_other_ops_of_the_family_and_kinds_are_other_families() -> No
     assert widths(other_pass)[0] == pytest.approx(math.sqrt(COMMON * 4 + (1 - COMMON) * 2) * WIDTH)
     for other in (one.assign(kind="conv"), one.assign(time_source="interpolated")):
         assert widths(pd.concat([one, other]))[0] == pytest.approx(math.sqrt(2) * WIDTH)
+
+
+def test_convolutions_have_less_in_common_than_products() -> None:
+    share = common_of("conv", "roofline")
+    assert share < common_of("gemm", "roofline") == common_of("conv", "interpolated") == COMMON
+    expected = math.sqrt(share * 4**2 + (1 - share) * 4) * WIDTH
+    assert widths(table([1.0, 2.0, 3.0, 4.0], "conv"))[0] == pytest.approx(expected)
+
+
+def test_a_step_says_what_its_error_shares_with_other_work() -> None:
+    assert device_time(table([1.0]), 0.8).shared == pytest.approx(COMMON)
+    many = device_time(table([float(time) for time in range(1, 101)]), 0.8).shared
+    assert many == pytest.approx(COMMON / (COMMON + (1 - COMMON) / 100))
+    # Two families of one op each: what is common to either is, what is not adds in quadrature.
+    both = pd.concat([table([1.0]), table([1.0], "conv")])
+    assert device_time(both, 0.8).shared == pytest.approx((COMMON + common_of("conv", "roofline")) / 2)
+    assert device_time(table([1.0]).assign(low_s=1.0, high_s=1.0), 0.8).shared == 1.0
 
 
 BOARDS = ("t4", "l4", "a10", "h100-sxm", "rtx-4090")

@@ -137,22 +137,57 @@ def _whole_rates(rates: Sequence[Span]) -> float:
     return harmonic_mean(cut) if all(cut) else math.nan
 
 
+Pull = Callable[[Numbers, Numbers, Numbers], Numbers]
+
+_TERMS: Mapping[str, Pull] = {
+    "harmonic": lambda new, old, _: [b / a for a, b in zip(new, old, strict=True)],
+    "geometric": lambda _, __, weights: weights,
+    "arithmetic": lambda new, old, _: [a / b for a, b in zip(new, old, strict=True)],
+}
+"""What a mean adds up, of the target's rates, the baseline's and the weights; a mean of rates adds up times."""
+
+
+def _pulls(mean: str, new: Numbers, old: Numbers, weights: Numbers, side: Numbers) -> list[float]:
+    """Tell how far a mean's logarithm goes with that of each line's rate on one side; they sum to 1."""
+    terms = _TERMS[mean](new, old, weights) if mean in _TERMS else implied_weights(mean, side, weights)
+    return [term / math.fsum(terms) for term in terms]
+
+
+def _own_variance(spans: Sequence[Span], pulls: Numbers, end: str) -> float:
+    """Give the variance of a mean's logarithm from what each line's error shares with no other, towards an end."""
+    return math.fsum(
+        (pull * math.log(getattr(span, end) / span.value)) ** 2 * (1 - span.shared)
+        for span, pull in zip(spans, pulls, strict=True)
+    )
+
+
+def _shared_rates(spans: Sequence[Span], end: str) -> list[float]:
+    """Give rates as far off towards an end as what lines share with each other puts them."""
+    return [span.value * (getattr(span, end) / span.value) ** math.sqrt(span.shared) for span in spans]
+
+
 def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
-    """Take a mean whose errors go together on each machine and know nothing of each other across the two."""
+    """Take a mean of lines on two machines, whose errors know nothing of each other.
+
+    On a machine the part of errors that lines share (`Span.shared`) goes together; the rest is each line's own,
+    and adds in quadrature.
+    """
 
     def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:
         return math.log(take_mean(mean, new_rates, old_rates, weights))
 
-    values = [rate.value for rate in new], [rate.value for rate in old]
-    middle = of(*values)
-    below = math.hypot(
-        middle - of([rate.low for rate in new], values[1]), middle - of(values[0], [rate.high for rate in old])
-    )
-    above = math.hypot(
-        of([rate.high for rate in new], values[1]) - middle, of(values[0], [rate.low for rate in old]) - middle
-    )
-    value = take_mean(mean, *values, weights)
-    return Span(value, value * math.exp(-below), value * math.exp(above), new[0].level)
+    rates = [rate.value for rate in new], [rate.value for rate in old]
+    middle, (pulls, old_pulls) = of(*rates), (_pulls(mean, *rates, weights, side) for side in rates)
+
+    def reach(end: str, other: str) -> float:
+        shared = of(_shared_rates(new, end), rates[1]) - middle, of(rates[0], _shared_rates(old, other)) - middle
+        return math.sqrt(
+            math.hypot(*shared) ** 2 + _own_variance(new, pulls, end) + _own_variance(old, old_pulls, other)
+        )
+
+    value = take_mean(mean, *rates, weights)
+    ends = value * math.exp(-reach("low", "high")), value * math.exp(reach("high", "low"))
+    return Span(value, *ends, new[0].level)
 
 
 def _check_comparable(baseline: Rates, target: Rates) -> None:

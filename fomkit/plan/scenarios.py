@@ -22,7 +22,7 @@ from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, step_ops, times_at
-from fomkit.plan.step import Ops, StepTime, device_times, same_ops, terms_beside, with_host
+from fomkit.plan.step import DeviceTimes, Ops, StepTime, device_times, same_ops, terms_beside, with_host
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE
 from fomkit.prediction.gp import alike
@@ -199,8 +199,8 @@ def _figures_of(
     return np.stack([np.broadcast_to(end, starts.shape) for end in ends_of((wall_s, rate, per_day))])
 
 
-def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Array:
-    """Add up some of the ops of each scenario: value and ends (3, s) [s]."""
+def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> DeviceTimes:
+    """Add up some of the ops of each scenario (s)."""
     kinds, every = study.step.rows["kind"][which].tolist(), bool(which.all())
     seconds, sources, same = here.seconds, here.sources, here.same
     if not every:
@@ -221,7 +221,7 @@ def _rolled_up(
     devices, forwards = _device_times(study, here, np.ones(len(rows), bool)), None
     ahead = study.step.passes == FORWARD
     if study.model.data.validation_samples is not None and ahead.any():
-        forwards = _device_times(study, here, ahead)
+        forwards = _device_times(study, here, ahead).ends
     found = np.empty((len(RESULTS), len(here.starts)))
     for case in cases:
         at = case.scenarios
@@ -232,9 +232,10 @@ def _rolled_up(
         forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
         own = here.starts[at] if scaled is None else here.starts[at] * scaled[at]
         batch = None if batches is None else batches[at]
-        found[:, at] = _figures_of(study, case, _span_of_variants(devices[:, at], level), forward_s, own, batch)
+        device = _span_of_variants(devices.ends[:, at], level)
+        found[:, at] = _figures_of(study, case, device, forward_s, own, batch)
     basis = pd.Categorical.from_codes((~here.measured).astype(np.int8), dtype=_BASIS)
-    return pd.DataFrame({**dict(zip(RESULTS, found, strict=True)), "basis": basis})
+    return pd.DataFrame({**dict(zip(RESULTS, found, strict=True)), "shared": devices.shared, "basis": basis})
 
 
 def _of_scenarios(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
@@ -312,14 +313,14 @@ def _one_by_one(
         one = estimate(model, machine, replace(study.options, batch=None, sizes=sizes))
         batch = one.sizes.get("batch")
         ends = ends_of((one.step, None if batch is None else one.step.per(batch), one.unit_per_day))
-        yield pd.DataFrame([ends], [place], list(RESULTS)).assign(basis=one.basis)
+        yield pd.DataFrame([ends], [place], list(RESULTS)).assign(shared=one.step.shared, basis=one.basis)
 
 
 def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
     """Put the results of all blocks beside the table that they are of; see `scenarios`."""
     found = list(blocks)
     if not found:
-        return table.assign(**dict.fromkeys(RESULTS, np.nan), basis="modelled")
+        return table.assign(**dict.fromkeys(RESULTS, np.nan), shared=1.0, basis="modelled")
     whole = found[0] if len(found) == 1 else pd.concat(found)
     return pd.concat([table, whole.sort_index().set_axis(table.index)], axis=1)
 
@@ -398,9 +399,10 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
 
     `table`: columns are those of `columns_of`, in SI units. What has no column stays as the profiles and options
     have it. Gives a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with
-    _low and _high, NaN where the profile does not say; ``basis``: measured where every op was timed and no machine
-    changed, else modelled; and ``why``: the reason why a scenario has no figures, which are then NaN. Raises
-    FomkitError when a column is none of those.
+    _low and _high, NaN where the profile does not say; ``shared``: the share of the variance of their errors that
+    other work on the machine shares; ``basis``: measured where every op was timed and no machine changed, else
+    modelled; and ``why``: the reason why a scenario has no figures, which are then NaN. Raises FomkitError when a
+    column is none of those.
     """
     known = columns_of(study.model, study.given)
     if unknown := [str(name) for name in table.columns if name not in known]:

@@ -70,6 +70,14 @@ def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
 COMMON = 0.5
 """Share of the variance of an op's error that all ops of its kind and time source have in common on a machine; the
 rest is the op's own. Told from tables of machines left out (docs/adr/0048)."""
+COMMON_OF: Mapping[tuple[str, str], float] = {("conv", "roofline"): 0.2}
+"""The same of convolutions from facts, whose three passes are kernels of their own: 0.16 to 0.24 of machines left
+out. By tables no whole step of convolutions was seen."""
+
+
+def common_of(kind: str, source: str) -> float:
+    """Give the share of the variance of its error that an op of a kind and source has in common with others."""
+    return COMMON_OF.get((kind, source), COMMON)
 
 
 class Ops(NamedTuple):
@@ -169,15 +177,26 @@ def _squared_sums(cells: NDArray[np.intp], many: int, values: Array) -> Array:
     return np.asarray(np.einsum("ns,ns->s", sums, sums), np.float64)
 
 
-def device_times(ops: Ops, uses: Uses, level: float) -> Array:
+class DeviceTimes(NamedTuple):
+    """What the ops of each of s variants of a step take on a device.
+
+    `ends` (3, s): value and ends [s]; `shared` (s,): share of the variance that is common to families of ops, and
+      so to other work on the machine.
+    """
+
+    ends: Array
+    shared: Array
+
+
+def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     """Add up the ops of each variant, which a device runs one after the other.
 
     Of the errors of ops of one kind and time source, which one estimator made, a part is common and adds up
-    (`COMMON`); the rest is each op's own, and adds in quadrature as different families do. So does what use in a
-    step adds.
+    (`common_of`); the rest is each op's own, and adds in quadrature as different families do. So does what use in
+    a step adds.
 
     `uses`: what use in a step adds to the error of single kernels (`fomkit.plan.coverage`); `level`: the level of
-    the intervals. Gives an array (3, s): value and ends [s].
+    the intervals.
     """
     number = {kind: at for at, kind in enumerate(dict.fromkeys(ops.kinds))}
     kinds = np.array([number[kind] for kind in ops.kinds], np.intp)
@@ -185,15 +204,21 @@ def device_times(ops: Ops, uses: Uses, level: float) -> Array:
     width = seconds.shape[2]
     families = _cells(kinds[:, None] * len(SOURCES) + ops.sources, width)
     same = _cells(ops.same[:, None], width) if distinct < len(ops.same) else None
-    value, squares = seconds[0].sum(0), []
+    shares = np.array([common_of(kind, source) for kind in number for source in SOURCES])
+    share = shares[kinds[:, None] * len(SOURCES) + ops.sources]
+    value, common, squares = seconds[0].sum(0), [], []
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
-        own = np.einsum("ns,ns->s", sides, sides) if same is None else _squared_sums(same, distinct, sides)
-        squares.append(COMMON * _squared_sums(families, many, sides) + (1 - COMMON) * own)
+        alone = np.sqrt(1 - share) * sides
+        own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, distinct, alone)
+        common.append(_squared_sums(families, many, np.sqrt(share) * sides))
+        squares.append(common[-1] + own)
     below, above = squares
     for less, more in ops.use_widths(uses, level):
         below += less**2
         above += more**2
-    return np.stack([value, value - np.sqrt(below), value + np.sqrt(above)])
+    whole, part = (np.sqrt(two).sum(0) for two in (np.stack(squares), np.stack(common)))
+    shared = np.divide(part, whole, out=np.ones(width), where=whole > 0) ** 2
+    return DeviceTimes(np.stack([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)
 
 
 _ALONE: Uses = {}
@@ -237,8 +262,9 @@ def _spans(ops: Ops, chosen: Sequence[NDArray[np.bool_]], uses: Uses, level: flo
     """Add up several choices of the ops of one variant."""
     which = np.stack(chosen, 1)
     many = ops._replace(seconds=ops.seconds * which, sources=np.broadcast_to(ops.sources, which.shape))
-    ends = device_times(many._replace(of_table=np.broadcast_to(ops.of_table, which.shape)), uses, level)
-    return [Span(value, low, high, level) for value, low, high in ends.T.tolist()]
+    found = device_times(many._replace(of_table=np.broadcast_to(ops.of_table, which.shape)), uses, level)
+    columns = zip(*found.ends.tolist(), found.shared.tolist(), strict=True)
+    return [Span(value, low, high, level, shared) for value, low, high, shared in columns]
 
 
 def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
@@ -295,7 +321,7 @@ def roll_up_step(
     known = [(bound, span) for bound, span in together if span is not None]
     excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
     return StepTime(
-        passes=dict(zip(names, of_passes, strict=True)),
+        passes={name: replace(span, shared=device_s.shared) for name, span in zip(names, of_passes, strict=True)},
         device_s=device_s,
         host_launch_s=host,
         input_s=input_s,
@@ -331,7 +357,7 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
         seconds = np.where(numbers[:, None] == some, ops.seconds[:1], ops.seconds)
         variants = ops._replace(seconds=seconds, sources=np.broadcast_to(ops.sources, seconds.shape[1:]),
                                 of_table=np.broadcast_to(ops.of_table, seconds.shape[1:]))  # fmt: skip
-        found = device_times(variants, uses, level).T.tolist()
+        found = device_times(variants, uses, level).ends.T.tolist()
         for number, (value, low, high) in zip(some.tolist(), found, strict=True):
             device_s = Span(value, low, high, level)
             steps[number] = step_terms(timed, machine, device_s).wall(device_s)

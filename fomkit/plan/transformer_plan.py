@@ -233,7 +233,7 @@ class TransformerPlan:
         return _once(self._pieces, (split, fraction), lambda: stated(plain, fraction))
 
     def _span(self, parts: Sequence[tuple[Work, Array]]) -> Span:
-        value, low, high = device_times(_added(parts), self._uses, self.network.level)[:, 0].tolist()
+        value, low, high = device_times(_added(parts), self._uses, self.network.level).ends[:, 0].tolist()
         return Span(value, low, high, self.network.level)
 
     def _late(self, work: Work, runs: Array, launch: str) -> Span:

@@ -8,7 +8,7 @@ What a fit missed of the rows nearest to an op, left out, which says how far off
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -194,17 +194,38 @@ def _start_noise(family: Known, machine: Machine) -> Matrix:
     return np.asarray(ALONE**2 + (start_s / family.training["_time_s"].to_numpy(np.float64)) ** 2)
 
 
-def _corrected_errors(family: Known, above: Matrix, noise: Matrix) -> tuple[float, float]:
-    """Give the share of corrected facts beside a fit of a few rows, and the spread of ln(time) that they missed.
+class _LeftOut(NamedTuple):
+    """Mean squares of what rows left out were missed by [ln²], by their fit and by corrected facts.
 
-    Both are told from rows left out.
+    `apart`: of how far these two lay apart.
     """
+
+    by_fit: float
+    by_facts: float
+    apart: float
+
+    @property
+    def share(self) -> float:
+        """Of corrected facts beside the fit."""
+        return self.by_fit / max(self.by_fit + self.by_facts, 1e-12)
+
+    def average(self, fit: Matrix, facts: Matrix, share: Matrix, interval: float) -> Matrix:
+        """Average what both say of some ops, as logarithms of value, low and high (3, q).
+
+        Where the two lie apart an op is less sure (`mix`), and their errors cancel in part: rows left out tell how
+        far off such averages are in the mean.
+        """
+        value, low, high = mix(fit, facts, share, interval)
+        usual, apart = (1 - share) * self.by_fit + share * self.by_facts, share * (1 - share) * self.apart
+        cancels = np.sqrt(np.maximum(usual - apart, 0.0) / np.maximum(usual + apart, 1e-12))
+        return np.stack([value, value + cancels * (low - value), value + cancels * (high - value)])
+
+
+def _missed_by_both(family: Known, above: Matrix, noise: Matrix) -> _LeftOut:
+    """Tell how far off a fit of a few rows and corrected facts are, from rows left out."""
     apart = _octaves(family.rows, family.rows) + np.diag(np.full(len(above), FAR * FAR))
-    by_facts, by_fit = (
-        float(np.sqrt((one**2 / noise).mean() * ALONE**2))
-        for one in (_offsets(apart, above, noise) - above, family.fit.errors)
-    )
-    return by_fit**2 / max(by_fit**2 + by_facts**2, 1e-12), by_facts
+    by_facts, by_fit = _offsets(apart, above, noise) - above, family.fit.errors
+    return _LeftOut(*(ALONE**2 * float((one**2 / noise).mean()) for one in (by_fit, by_facts, by_fit - by_facts)))
 
 
 def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, interval: float) -> Answers:
@@ -224,10 +245,10 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
     at = np.flatnonzero((share > LITTLE) & (thin < 1))
     near = np.argsort(apart[at], axis=1, kind="stable")[:, :ERRORS]
     above = _above_facts(family, np.arange(apart.shape[1]) if few else near, machine, interval)
-    noise, least, missed = _start_noise(family, machine), 0.0, np.nan
+    noise, missed = _start_noise(family, machine), None
     if few and not np.isnan(above).any():
-        least, missed = _corrected_errors(family, above, noise)
-        share = least + (1 - least) * share
+        missed = _missed_by_both(family, above, noise)
+        share = missed.share + (1 - missed.share) * share
         at = np.flatnonzero((share > LITTLE) & (thin < 1))
     here = prior.estimate(rows.take(at), machine, interval)
     offset = np.exp(_offsets(apart[at], above, noise))
@@ -235,11 +256,16 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
         return found
     times = found.times.copy()
     elsewhere = np.log(here.times)
-    if not np.isnan(missed):  # what machines have in common is in the correction
-        elsewhere = elsewhere[0] + half_width(interval) * missed * np.array([[0.0], [-1.0], [1.0]])
+    if missed is not None:  # what machines have in common is in the correction
+        side = half_width(interval) * np.sqrt(missed.by_facts)
+        elsewhere = elsewhere[0] + side * np.array([[0.0], [-1.0], [1.0]])
     start_s = max(float(family.fit.mean[0]), 1e-12)  # the table knows what a start costs
     elsewhere = np.maximum(elsewhere + np.log(offset), np.log(start_s))
-    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
+    own = np.log(times[:, at])
+    both = (
+        missed.average(own, elsewhere, share[at], interval) if missed else mix(own, elsewhere, share[at], interval)
+    )
+    times[:, at] = np.exp(both)
     places = dict(zip(at.tolist(), range(len(at)), strict=True))
 
     def evidence(place: int) -> str:

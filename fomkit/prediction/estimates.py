@@ -372,3 +372,20 @@ def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:
 def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
     """Name the kinds of ops that a table has timings of."""
     return cached(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
+
+
+def middle(predictions: Matrix, weight: Matrix) -> Matrix:
+    """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
+
+    >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
+    [2.0]
+    """
+    order, at = np.argsort(predictions, 0, kind="stable"), np.arange(predictions.shape[1])
+    values, weights = predictions[order, at], weight[order]
+    reached = np.cumsum(weights, 0) - weights / 2
+    above = np.minimum((reached < 0.5).sum(0), len(predictions) - 1)
+    below = np.maximum(above - 1, 0)
+    first, value = reached[below, at], values[below, at]
+    gap = reached[above, at] - first  # of one and the same no share matters
+    share = np.minimum(np.maximum((0.5 - first) / np.where(gap > 0, gap, 1.0), 0.0), 1.0)
+    return np.asarray(value + share * (values[above, at] - value), np.float64)

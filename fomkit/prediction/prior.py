@@ -41,7 +41,7 @@ from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Places, Texts, significant
 from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
 from fomkit.prediction.rates import Bounds, Rates, bounds, floors, held, rates, starts_beside
-from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
+from fomkit.prediction.typical import TypicalUtilisations, spread_at, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
 """The depth among a product's sides, and numbers of it that are read at once."""
@@ -74,8 +74,8 @@ HELD_NUMBERS = 16_384
 """Numbers of a row that a processor holds: 1024 threads of 16 registers each."""
 PASSES = {True: 3 / 2, False: 5 / 3}  # (reads twice, writes), (reads two tensors twice, writes)
 """Bytes moved over the least, forward and back."""
-SPREAD, ALONE_SPREAD = 0.3, 0.4
-"""Standard deviations of ln(time): of convolutions as products on the V100 0.26 to 0.41 by kernel and pass."""
+APART_SPREAD = 0.4
+"""Standard deviation of ln(time) of convolutions in groups, of which no table tells."""
 
 
 def _volume(rows: Table, *names: str) -> Matrix:
@@ -165,12 +165,11 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     floor_s, _ = floors(
         np.ones(len(rows), bool), numbers(rows, "flop"), numbers(rows, "byte"), flop_per_s, byte_per_s
     )
-    factor = np.exp(half_width(interval) * np.where(alone | (sizes.groups > 1), ALONE_SPREAD, SPREAD))
     reached = floor_s / seconds
-    words = (
-        f"{how} {chip.units:.0f} processors"
-        for how in ("channel by channel on vector units of", "in tiles as a product on")
-    )
+    spread = np.where(alone | (sizes.groups > 1), APART_SPREAD, spread_at(np.log(reached)))
+    factor = np.exp(half_width(interval) * spread)
+    stated = f"{chip.units:.0f} processors"
+    words = (f"channel by channel on vector units of {stated}", f"in tiles as a product on {stated}")
     return np.stack([reached, reached / factor, reached * factor]), np.where(alone, *words).astype(object)
 
 
@@ -183,8 +182,9 @@ def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
     """Take some norms for ops on single elements that move their tensors so many times; 1 of all others."""
     times = np.where(are(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
     times = np.where(twice, times, 1.0)
-    kinds = choose_words(twice, "pointwise", rows.text("kind"))
-    return rows.assign(kind=kinds, byte=numbers(rows, "byte") * times), times
+    kinds, ops = (choose_words(twice, word, rows.text(name)) for name, word in (("kind", "pointwise"), ("op", "")))
+    # Their names do not say that they load vectors, as those of ops on single elements do (`rates.narrower`).
+    return rows.assign(kind=kinds, op=ops, byte=numbers(rows, "byte") * times), times
 
 
 def utilisation_of(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import half_width
+from fomkit.core.interval import half_width, of_few
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import Words, one_word
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import tiles
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, numbers, same_texts
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, middle, numbers, same_texts
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import (
     EXPONENTIAL,
@@ -149,10 +149,15 @@ OTHER_VENDOR, OTHER_LIBRARY, OTHER_WIDTH = 0.3, 0.1, 0.1
 SAME_ARCHITECTURE, SAME_CHIP = 3.0, 4.0
 """How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements.
 What tiles take is a library's (two boards of AMD: 1.3 times what eight of NVIDIA do), of other work less is."""
-ALONE = 0.3
-"""Spread of ln(utilisation) between machines that one machine alone leaves open."""
-LEAST = 0.15
-"""Spread of ln(utilisation) that remains where all machines agree."""
+LEAST, SLOPE = 0.15, 0.4
+"""Spread of ln(utilisation) where all machines agree and an op reaches its floor, and what each unit of the
+logarithm adds: what keeps an op from its floor on one machine may not on another. Told from products and
+convolutions of chips left out, of which those of little and of much utilisation then lie inside alike; 0.3 to 0.5
+do as well."""
+HEARD = 4.0
+"""Machines beyond one from which half of how far they lie apart counts: of two or three it is chance."""
+WINOGRAD_SAVES = 2.25
+"""Times less arithmetic that Winograd's algorithm needs in tiles of 2×2 (Lavin and Gray, CVPR 2016)."""
 
 UNTESTED_Z = 2.5
 """Ends of an interval, in standard deviations, where no chip could be left out."""
@@ -234,49 +239,40 @@ def similarity(found: Surfaces, dtype: str, balance: float, architecture: str) -
     return np.asarray(np.array(weight) / sum(weight), np.float64)
 
 
-def middle(predictions: Matrix, weight: Matrix) -> Matrix:
-    """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
+def spread_at(utilisation: Matrix) -> Matrix:
+    """Give the standard deviation of ln(utilisation) of ops that are told to reach so much of their floor [ln].
 
-    >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
-    [2.0]
+    >>> spread_at(np.log([1.0, 0.5, 0.25])).round(2).tolist()
+    [0.15, 0.32, 0.57]
     """
-    order, at = np.argsort(predictions, 0, kind="stable"), np.arange(predictions.shape[1])
-    values, weights = predictions[order, at], weight[order]
-    reached = np.cumsum(weights, 0) - weights / 2
-    above = np.minimum((reached < 0.5).sum(0), len(predictions) - 1)
-    below = np.maximum(above - 1, 0)
-    first, value = reached[below, at], values[below, at]
-    gap = reached[above, at] - first  # of one and the same no share matters
-    share = np.minimum(np.maximum((0.5 - first) / np.where(gap > 0, gap, 1.0), 0.0), 1.0)
-    return np.asarray(value + share * (values[above, at] - value), np.float64)
+    return np.asarray(np.hypot(LEAST, SLOPE * np.minimum(utilisation, 0.0)), np.float64)
+
+
+_LESS_ARITHMETIC: Mapping[str, Callable[[Table], Flags]] = {"conv": winograd}
+"""By work, which ops a usual algorithm serves that needs less arithmetic than their floor counts."""
+
+
+def saved_of(rows: Table, work: str) -> Matrix | float:
+    """Give ln of how many times less arithmetic than the floor counts an op may need by a usual algorithm (q)."""
+    serves = _LESS_ARITHMETIC.get(work)
+    return 0.0 if serves is None else np.where(serves(rows), math.log(WINOGRAD_SAVES), 0.0)
 
 
 def median_and_spread(
-    found: Surfaces, features: Matrix, weight: Matrix, above: Matrix | float = 0.0
+    found: Surfaces, features: Matrix, weight: Matrix, above: Matrix | None = None, saves: Matrix | float = 0.0
 ) -> tuple[Matrix, Matrix]:
     """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight.
 
     The deviation is up to the factors that `Surface.errors` hold. `above` (surfaces × q): ln of what the surface
-    is told beside, over the floor; those of most kinds are told beside the floor itself.
+    is told beside, over the floor: a form that explains why an op takes more; None where it is the floor itself.
+    `saves` (q,): how far the floor of a cheaper algorithm lies below (`saved_of`).
     """
-    predictions = heights(found, features) - above
+    predictions = heights(found, features) - (0.0 if above is None else above)
     value = middle(predictions, weight)
-    between = (weight[:, None] * (predictions - value) ** 2).sum(0)
-    return value, np.asarray(np.sqrt(between + LEAST**2 + ALONE**2 * (weight**2).sum()))
-
-
-def of_few(draws: int) -> float:
-    """Give how much wider an 80 % interval is whose spread is known from so few draws.
-
-    Student's quantile by its expansion in the normal one, z (Abramowitz and Stegun, 26.7.5), over z.
-
-    >>> round(of_few(5), 3), round(of_few(30), 3)  # 1.533 and 1.311 over 1.282
-    (1.196, 1.023)
-    """
-    z, free = half_width(0.8), draws - 1.0
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return 1 + (first / free + second / free**2 + third / free**3) / z
+    others = 1 / (weight**2).sum() - 1
+    between = (weight[:, None] * (predictions - value) ** 2).sum(0) * others / (others + HEARD)
+    alone = LEAST if above is not None else spread_at(value - saves)
+    return value, np.asarray(np.sqrt(between + alone**2))
 
 
 def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
@@ -392,7 +388,8 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     weight, (below, above), source = _included_machines(
         tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
-    value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
+    features = FEATURES[work](rows, peak, known.byte_per_s.value)
+    value, sigma = median_and_spread(found, features, weight, saves=saved_of(rows, work))
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
         why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; {why}, so not by tiles"
@@ -431,15 +428,15 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)
     # What one table serves, whatever its kind and pass, is looked up at once.
-    merged: dict[tuple[str, ...], int] = {}
-    thin = ["gemm" if kind == "gemm" else "" for kind, *_ in groups]
+    merged: dict[tuple[object, ...], int] = {}
+    products = [kind == "gemm" for kind, *_ in groups]
     tables = [(_table_of(group, machine), *group[1:3]) for group in groups]
-    number = [merged.setdefault((one, *table), len(merged)) for one, table in zip(thin, tables, strict=True)]
-    firsts = [groups[number.index(at)] for at in range(len(merged))]
+    number = [merged.setdefault((one, *table), len(merged)) for one, table in zip(products, tables, strict=True)]
+    firsts = [number.index(at) for at in range(len(merged))]
     numbers_of = np.array([*number, -1])[numbers_of]
     started = np.zeros(len(rows), bool)
-    for at_group, group in enumerate(firsts):
-        at, is_product = np.flatnonzero(numbers_of == at_group), group[0] == "gemm"
+    for at_group, first in enumerate(firsts):
+        at, group, is_product = np.flatnonzero(numbers_of == at_group), groups[first], products[first]
         library = tiles.library_of(*group[1:3])
         if is_product and (tiled := tiles.runs_in_tiles(rows.take(at), library)).any():
             in_tiles = _of_tiles(rows.take(at[tiled]), group, machine, interval)

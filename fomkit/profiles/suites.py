@@ -53,6 +53,7 @@ class FrozenRateRecord(Record):
     precision: str = ""
     work: str = ""
     excludes: list[str] | None = None
+    shared: float = Field(default=1.0, ge=0, le=1, strict=False)
 
 
 class FrozenRecord(Record):
@@ -68,19 +69,25 @@ def frozen_rates(record: FrozenRecord | None) -> dict[str, FrozenRate]:
     if record is None:
         return {}
     return {
-        name: FrozenRate(Span(one.value, one.low, one.high, DEFAULT_LEVEL), **fields_of(one, FrozenRate))
+        name: FrozenRate(
+            Span(one.value, one.low, one.high, DEFAULT_LEVEL, one.shared), **fields_of(one, FrozenRate)
+        )
         for name, one in record.unit_per_day.items()
     }
 
 
 def _stated(rate: FrozenRate) -> dict[str, Any]:
     """Give what a file states of a frozen rate; what older files do not say is no part of their hash."""
-    return {name: value for name, value in asdict(rate).items() if value is not None}
+    stated = asdict(rate)
+    if rate.unit_per_day.shared == 1:
+        del stated["unit_per_day"]["shared"]
+    return {name: value for name, value in stated.items() if value is not None}
 
 
 def _stated_time(given: GivenTime) -> dict[str, object]:
     """Give what a file states of a time; what older files do not say is no part of their hash."""
     stated = asdict(given)
+    del stated["run_s"]["shared"]
     if given.precision_gain == 1:
         del stated["precision_gain"]
     return stated
@@ -135,6 +142,7 @@ def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit
                     **({"precision": rate.precision} if rate.precision else {}),
                     **({"work": rate.work} if rate.work else {}),
                     **({} if rate.excludes is None else {"excludes": list(rate.excludes)}),
+                    **({} if rate.unit_per_day.shared == 1 else {"shared": rate.unit_per_day.shared}),
                 }
                 for name, rate in rates.items()
             },

@@ -228,7 +228,8 @@ def scenarios(
     -------
     DataFrame
         The points with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with _low and _high, NaN
-        where the profile does not say; ``basis``, measured or modelled; and ``why``, the reason why a point has no
+        where the profile does not say; ``shared``, the share of the variance of their errors that is common to
+        other work on the machine; ``basis``, measured or modelled; and ``why``, the reason why a point has no
         figures, "" where it has.
 
     Raises

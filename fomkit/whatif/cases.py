@@ -168,10 +168,11 @@ def figures_of(estimated: Estimate) -> Figures:
 
 
 def _figures(row: Mapping[Any, Any], level: float) -> Figures:
+    known = {
+        name: [float(row[f"{name}{end}"]) for end in ("", "_low", "_high")] for name in FIGURES if name in row
+    }
     spans = {
-        name: Span(float(row[name]), float(row[f"{name}_low"]), float(row[f"{name}_high"]), level)
-        for name in FIGURES
-        if name in row
+        name: Span(value, low, high, level, float(row["shared"])) for name, (value, low, high) in known.items()
     }
     return {name: span for name, span in spans.items() if span.value == span.value}
 

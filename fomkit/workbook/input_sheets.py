@@ -10,7 +10,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS
 from fomkit.plan.coverage import GROUPS
-from fomkit.plan.step import COMMON
+from fomkit.plan.step import COMMON, COMMON_OF
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
 from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, UNKNOWN, Placed
 from fomkit.workbook.records import SHARED_USES, Case, SheetModel, op_time
@@ -25,8 +25,11 @@ _TEXTS = (
      "the op's row has starts. The utilisation is an input; its source stands beside it."),
     ("time of a measured op", "an input. It does not move with peak or bandwidth, and its row says so."),
     ("step", "the longest of device, host launch and input pipeline, plus the overheads of a step"),
-    ("intervals of ops", f"{COMMON:.0%} of the variance of errors of one kind and time source is common, so that "
+    ("intervals of ops", f"{COMMON:.0%} of the variance of errors of one kind and time source is common "
+     f"({', '.join(f'{kind} by {word} {share:.0%}' for (kind, word), share in COMMON_OF.items())}), so that "
      "half-widths add; the rest is each op's own and adds in quadrature, as do kinds and sources, side by side"),
+    ("intervals of means", "what ops have in common lines have in common as well, and their half-widths add; the "
+     "rest of a line's error is its own and adds in quadrature, as the errors of the two machines do"),
     ("intervals of ratios", "errors of the two machines are independent, as log-normals"),
     ("units a day", "86,400 s · runs at once / (run · runs per unit)"),
     ("unknown", "unknown work is the word unknown and left out of sums: times are lower bounds then"),

@@ -14,7 +14,7 @@ from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import UNIT_OF, MachineCells, state_of_value
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
 from fomkit.workbook.records import SheetModel
-from fomkit.workbook.timings_sheet import DEVICE, ENDS, RATE, STEP, Sheets
+from fomkit.workbook.timings_sheet import DEVICE, ENDS, RATE, SHARED, STEP, Sheets
 
 PER_DAY, PER_SECOND = "units per day", "steps per second"
 MEANS = ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic", "geometric", "arithmetic")
@@ -24,14 +24,14 @@ def mean_formula(name: str, new: str, old: str, weight: str) -> str:
     """Write a mean of `MEANS` of how many times faster one machine is, of blocks of rates and weights.
 
     >>> mean_formula("harmonic", "B1:B3", "A1:A3", "C1:C3")
-    '(ROWS(B1:B3)/SUMPRODUCT(A1:A3/B1:B3))'
+    '(ROWS(C1:C3)/SUMPRODUCT(A1:A3/B1:B3))'
     """
     return {
         "ratio_of_harmonic_means": f"(SUMPRODUCT(1/{old})/SUMPRODUCT(1/{new}))",
         "weighted_harmonic": f"(SUMPRODUCT({weight}/{old})/SUMPRODUCT({weight}/{new}))",
-        "harmonic": f"(ROWS({new})/SUMPRODUCT({old}/{new}))",
+        "harmonic": f"(ROWS({weight})/SUMPRODUCT({old}/{new}))",
         "geometric": f"EXP(SUMPRODUCT({weight}*LN({new}/{old}))/SUM({weight}))",
-        "arithmetic": f"(SUMPRODUCT({new}/{old})/ROWS({new}))",
+        "arithmetic": f"(SUMPRODUCT({new}/{old})/ROWS({weight}))",
     }[name]
 
 
@@ -44,18 +44,43 @@ def _share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell:
     }.get(name, f"1/ROWS({old})")
 
 
-def _mean_formulas(name: str, new: list[str], old: list[str], weight: str, value: str) -> list[str]:
-    """Write a mean and its ends: errors go together on a machine and know nothing of each other across the two.
+@dataclass(frozen=True)
+class _Side:
+    """The blocks of one machine's rates: values, low ends, high ends, and shares of errors that lines share."""
 
-    `new`, `old`: blocks of values, low ends and high ends; `value`: the cell of the mean itself.
+    value: str
+    low: str
+    high: str
+    shared: str
+
+    def together(self, end: str) -> str:
+        """Write the rates as far off as what lines share puts them."""
+        return f"({self.value}*({end}/{self.value})^SQRT({self.shared}))"
+
+    def apart(self, end: str, term: str) -> str:
+        """Write the variance of a mean's logarithm from what no line shares; ``term`` is what the mean adds up."""
+        return f"SUMPRODUCT((({term})*LN({end}/{self.value}))^2*(1-{self.shared}))/SUMPRODUCT({term})^2"
+
+
+def _mean_formulas(name: str, new: _Side, old: _Side, weight: str, value: str) -> list[str]:
+    """Write a mean and its ends: the machines' errors know nothing of each other.
+
+    On a machine what lines share goes together, the rest adds in quadrature (`fomkit.merit.fom`). `value`: the
+    cell of the mean itself.
     """
+    terms = {"harmonic": f"{old.value}/{new.value}", "arithmetic": f"{new.value}/{old.value}",
+             "geometric": f"{weight}*1"}  # fmt: skip
+    times = f"{weight}/" if name == "weighted_harmonic" else "1/"
 
-    def apart(new_block: str, old_block: str) -> str:
-        return f"LN({mean_formula(name, new_block, old_block, weight)}/{value})^2"
+    def width(new_end: str, old_end: str) -> str:
+        ends = (new.together(new_end), old.value), (new.value, old.together(old_end))
+        shared = (f"LN({mean_formula(name, *blocks, weight)}/{value})^2" for blocks in ends)
+        sides = ((new, new_end), (old, old_end))
+        apart = (side.apart(end, terms.get(name, f"{times}{side.value}")) for side, end in sides)
+        return "+".join([*shared, *apart])
 
-    below = f"{apart(new[1], old[0])}+{apart(new[0], old[2])}"
-    above = f"{apart(new[2], old[0])}+{apart(new[0], old[1])}"
-    mean = mean_formula(name, new[0], old[0], weight)
+    below, above = width(new.low, old.high), width(new.high, old.low)
+    mean = mean_formula(name, new.value, old.value, weight)
     return [mean, f"{value}*EXP(-SQRT({below}))", f"{value}*EXP(SQRT({above}))"]
 
 
@@ -78,12 +103,16 @@ def _figures(
     cells: Placed, merit: FigureOfMerit, block: dict[str, str]
 ) -> Iterator[tuple[str, list[str], Iterable[float]]]:
     """Give each row's name, its formulas for value, low and high, and their values."""
-    new, old = ([block[f"{key}{end}"] for end in ("", "_low", "_high")] for key in ("new", "old"))
+    new, old = (
+        _Side(*(block[f"{key}{end}"] for end in ("", "_low", "_high", "_shared"))) for key in ("new", "old")
+    )
     weight, target = block["line_weight"], merit.target.machine
     yield FOM, _mean_formulas(merit.mean, new, old, weight, cells.of((target, FOM), "value")), merit.value.ends
     for row, blocks, rates in zip(RATES, (new, old), (merit.target, merit.baseline), strict=True):
         ends = zip(*(span.ends for span in rates.unit_per_day.values()), strict=True)
-        yield row, [f"HARMEAN({block})" for block in blocks], map(harmonic_mean, ends)
+        yield (
+            row, [f"HARMEAN({one})" for one in (blocks.value, blocks.low, blocks.high)], map(harmonic_mean, ends)
+        )  # fmt: skip
     for name, span in merit.others.items():
         yield name, _mean_formulas(name, new, old, weight, cells.of((target, name), "value")), span.ends
 
@@ -152,6 +181,13 @@ def _rate_cells(key: tuple[str, str], of: str, sheets: Sheets) -> list[Value]:
     return [Formula(cell, end) for cell, end in zip(cells, values.unit_per_day[key].ends, strict=True)]
 
 
+def _shared_cell(key: tuple[str, str], sheets: Sheets) -> Value:
+    """Give what share of a rate's error lines share: all of one that is stated."""
+    if sheets.stated(key) is not None or not sheets.terms.has(*key, SHARED):
+        return 1.0
+    return Formula(sheets.terms.at(*key, SHARED), sheets.values.cases[key].step.wall_s.shared)
+
+
 def _state(key: tuple[str, str], sheets: Sheets) -> str:
     terms, table = sheets.terms, sheets.stated(key)
     if table is not None:
@@ -190,6 +226,8 @@ def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Va
         yield from _rate_cells(one, of, sheets)
     yield Formula(f"{cell['value']}-{cell['low']}", ratio.value - ratio.low)
     yield Formula(f"{cell['high']}-{cell['value']}", ratio.high - ratio.value)
+    for one in (key, old):
+        yield _shared_cell(one, sheets)
 
 
 def _answer_row(key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:
@@ -314,7 +352,7 @@ def _mean_checks(sheets: Sheets, summary: SummaryCells) -> Iterator[Check]:
         yield Check("the weights of the lines sum to 1", target, f"SUM({weight})", "1", 1.0)
         inside = f"IF(AND({fom}>=MIN({ratio})*(1-{_NEAR:.9f}),{fom}<=MAX({ratio})*(1+{_NEAR:.9f})),1,0)"
         yield Check("the figure of merit lies among the ratios", target, inside, "1", 1.0)
-        harmonic, arithmetic = (mean_formula(name, new, old, "1") for name in ("harmonic", "arithmetic"))
+        harmonic, arithmetic = (mean_formula(name, new, old, new) for name in ("harmonic", "arithmetic"))
         found = f"IF({harmonic}<={arithmetic}*(1+{_NEAR:.9f}),1,0)"
         yield Check("harmonic ≤ arithmetic mean of the ratios", target, found, "1", 1.0)
         if mean in ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic"):

@@ -9,7 +9,7 @@ from math import sqrt
 from fomkit.core.interval import Span
 from fomkit.core.units import DAY_S
 from fomkit.plan.coverage import GROUPS, TABLES
-from fomkit.plan.step import COMMON, INPUT, overhead_span
+from fomkit.plan.step import INPUT, common_of, overhead_span
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import USE, MachineCells, state_of_value
 from fomkit.workbook.layout import AS_ISSUED, CHANGED, FAMILIES, TERMS, UNKNOWN, Placed
@@ -19,14 +19,17 @@ from fomkit.workbook.records import Case, CaseValues, SheetModel, Values
 _Sums = dict[tuple[str, str], list[float]]
 
 
-def _ends_of_family(sums: Sequence[float]) -> list[float]:
-    """Give value and ends of a family from the sums of its ops: values, ends, squares of own errors [s, s²]."""
+def _ends_of_family(family: tuple[str, str], sums: Sequence[float]) -> list[float]:
+    """Give value and ends of a family, and the sides that are common to its ops [s].
+
+    `sums`: of its ops: values, ends, squares of own errors [s, s²].
+    """
     value, low, high, own_low, own_high = sums
+    common, sides = common_of(*family), (value - low, high - value)
     below, above = (
-        sqrt(COMMON * side**2 + (1 - COMMON) * own)
-        for side, own in ((value - low, own_low), (high - value, own_high))
+        sqrt(common * side**2 + (1 - common) * own) for side, own in zip(sides, (own_low, own_high), strict=True)
     )
-    return [value, value - below, value + above]
+    return [value, value - below, value + above, *(sqrt(common) * side for side in sides)]
 
 
 def _family_sums(case: Case, values: Values) -> _Sums:
@@ -39,30 +42,36 @@ def _family_sums(case: Case, values: Values) -> _Sums:
         for index, end in enumerate(ends):
             row[index] += end
             row[index + 5] += end if line.phase == "forward" else 0.0
-    return {name: _ends_of_family(row[:5]) + _ends_of_family(row[5:]) for name, row in sorted(sums.items())}
+    parts = slice(5), slice(5, 10)
+    return {
+        family: [end for part in parts for end in _ends_of_family(family, row[part])]
+        for family, row in sorted(sums.items())
+    }
 
 
 def _family_row(
     number: int, case: Case, family: tuple[str, str], sums: _Sums, ops: CaseCells, first: int
 ) -> Iterator[Value]:
     yield from (*case.key, *family)
-    cell, letter = FAMILIES.row(number), FAMILIES.letter("value")
+    cell, letter, share = FAMILIES.row(number), FAMILIES.letter("value"), common_of(*family)
     same = f"{ops.block(case, 'kind')},{cell['kind']},{ops.block(case, 'time_source')},{cell['time_source']}"
     places = (("", "value"), (f',{ops.block(case, "pass_name")},"forward"', "forward"))
-    for (extra, of), ends in zip(places, (sums[family][:3], sums[family][3:]), strict=True):
 
-        def total(key: str, extra: str = extra) -> str:
-            return f"SUMIFS({ops.block(case, key)},{same}{extra})"
+    def total(key: str, extra: str = "") -> str:
+        return f"SUMIFS({ops.block(case, key)},{same}{extra})"
 
-        yield Formula(total("total"), ends[0])
+    for (extra, of), ends in zip(places, (sums[family][:3], sums[family][5:8]), strict=True):
+        yield Formula(total("total", extra), ends[0])
         for sign, key, end in zip("-+", ("low", "high"), ends[1:], strict=True):
-            common, own = f"({cell[of]}-{total(f'total_{key}')})^2", total(f"own_{key}")
-            width = f"SQRT({COMMON:g}*{common}+{1 - COMMON:g}*{own})"
+            common, own = f"({cell[of]}-{total(f'total_{key}', extra)})^2", total(f"own_{key}", extra)
+            width = f"SQRT({share:g}*{common}+{1 - share:g}*{own})"
             yield Formula(f"{cell[of]}{sign}{width}", end)
     all_rows = f"SUM({letter}${first}:{letter}${first + len(sums) - 1})"
-    share = f'IF({all_rows}>0,{cell["value"]}/{all_rows},"{UNKNOWN}")'
+    part = f'IF({all_rows}>0,{cell["value"]}/{all_rows},"{UNKNOWN}")'
     whole = sum(one[0] for one in sums.values())
-    yield Formula(share, sums[family][0] / whole if whole else UNKNOWN)
+    yield Formula(part, sums[family][0] / whole if whole else UNKNOWN)
+    for key, side in zip(("low", "high"), sums[family][3:5], strict=True):
+        yield Formula(f"SQRT({share:g})*ABS({cell['value']}-{total(f'total_{key}')})", side)
 
 
 def _in_use(
@@ -73,12 +82,12 @@ def _in_use(
     if not rows:
         return None
     row: list[Value] = [*case.key, f"use in a step: {group}", "tables"]
-    for key, place in (("value", 0), ("forward", 3)):
+    for key, place in (("value", 0), ("forward", 5)):
         letter, total = FAMILIES.letter(key), sum(list(sums.values())[index][place] for index in rows)
         cells = "+".join(f"{letter}{first + index}" for index in rows)
         pairs = zip(bounds, ends, strict=True)
         row += [0.0, *(Formula(f"({cells})*({bound}-1)", total * (end - 1)) for bound, end in pairs)]
-    return [*row, 0.0]
+    return [*row, 0.0, 0.0, 0.0]
 
 
 def write_families(
@@ -99,8 +108,9 @@ def write_families(
 
 
 ENDS = ("value", "low", "high")
-CHANGED_INPUTS, DEVICE, STEP, EPOCH, RUN, RATE = (
-    "changed inputs", "device", "step", "epoch", "run", "units of work",
+CHANGED_INPUTS, DEVICE, SHARED, STEP, EPOCH, RUN, RATE = (
+    "changed inputs", "device", "share of the error's variance that lines share", "step", "epoch", "run",
+    "units of work",
 )  # fmt: skip
 Triple = Sequence[str]
 """Formulas or cells of a value, its low and its high end."""
@@ -199,8 +209,16 @@ def _step_terms(sheets: Sheets, case: Case, values: CaseValues) -> tuple[Triple,
     if "forward" in step.passes:
         span, formulas = step.passes["forward"], _quadrature(sheets, case, "forward")
         forward = sheets.terms.add(case, "forward pass", "s", span, formulas, "part of the device's time")
-    how = f"ops one after the other; {COMMON:.0%} of an error common in a kind and source, else in quadrature"
+    how = "ops one after the other; a part of an error common in a kind and source, else in quadrature"
     device = sheets.terms.add(case, DEVICE, "s", step.device_s, _quadrature(sheets, case, ""), how)
+    if sheets.families.has_any(case):
+        sides = (sheets.families.block(case, f"shared_{end}") for end in ("low", "high"))
+        together = "+".join(f"SQRT(SUMSQ({side}))" for side in sides)
+        width = f"({device[2]}-{device[1]})"
+        sheets.terms.add(
+            case, SHARED, "1", step.device_s.shared, _each(f"IF({width}>0,(({together})/{width})^2,1)"),
+            "squares of what each kind and source has in common, over those of all",
+        )  # fmt: skip
     starts = sheets.ops.block(case, "step_starts")
     costs = [sheets.machines.si(case.machine, "launch cost", end=end) for end in ENDS]
     launch = [f'IF(ISNUMBER({cost}),{cost}*SUM({starts}),"{UNKNOWN}")' for cost in costs]

@@ -126,7 +126,7 @@ def test_kernels_that_may_load_number_by_number_take_longer_in_narrow_numbers(ro
     plain = of.assign(op="aten::x", kind=of["kind"].where(of["kind"] != "embedding", "copy"))
     found, wide = (typical_at(typical_utilisation(rows, known, 0.8)) for rows in (of, plain))
     assert wide.value / found.value == pytest.approx(longer)
-    reach = math.log(2)
+    reach = 0.0 if row["op"] == "aten::mul" else math.log(2)  # of an op by its elements a framework loads vectors
     assert found.value / found.low >= math.exp(reach if longer == 2 else reach - math.log(longer))
     assert found.high / found.value >= wide.high / wide.value
 

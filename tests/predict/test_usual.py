@@ -12,16 +12,17 @@ from predict.machines import device, fact, machine, typical_at
 from scipy.special import ndtri, stdtrit
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import of_few
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
-from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of
+from fomkit.prediction.gp import heights, middle, side_by_side, surface_rows, surfaces, weights_of
 from fomkit.prediction.typical import (
     _work,
     median_and_spread,
-    middle,
-    of_few,
+    saved_of,
     similarity,
+    spread_at,
     typical_utilisation,
 )
 from fomkit.profiles.evidence import shipped_typical_tables
@@ -99,6 +100,37 @@ def test_machines_that_disagree_widen_the_interval():
     assert median_and_spread(apart, query, weight)[1] > 1.5 * median_and_spread(agreeing, query, weight)[1]
 
 
+def test_an_op_near_its_floor_is_surer_than_one_that_reaches_little_of_it():
+    query, weight = np.array([[0.5]]), np.array([1.0])
+
+    def spread(mean, **more):
+        one = side_by_side(np.array([1.0]), [made_up("a", "X O One", np.exp(mean))])
+        return median_and_spread(one, query, weight, **more)[1]
+
+    assert spread(-1.0) > 1.5 * spread(-0.3) > spread(0.0)
+    assert spread(0.3) == spread(0.0)
+    # A cheaper algorithm lies below the floor; a form says itself why an op takes more.
+    assert spread(0.0, saves=1.0) == pytest.approx(spread(-1.0), rel=1e-6)
+    assert spread(-1.0, above=np.zeros((1, 1))) == spread(0.0)
+    assert spread(-1.0) == pytest.approx(spread_at(np.array([-1.0])), rel=1e-2)
+
+
+def test_of_two_machines_it_counts_little_how_far_they_lie_apart():
+    query = np.array([[0.5]])
+    for count, share in ((2, 1 / 5), (8, 7 / 11)):
+        known = [made_up(f"{at}", f"X O {at}", 0.3 if at % 2 else 1.0) for at in range(count)]
+        found, weight = side_by_side(np.array([1.0]), known), np.full(count, 1 / count)
+        value, spread = median_and_spread(found, query, weight)
+        apart = (weight[:, None] * (heights(found, query) - value) ** 2).sum(0)
+        assert spread**2 - spread_at(value) ** 2 == pytest.approx(share * apart)
+
+
+def test_only_convolutions_that_winograd_serves_have_a_cheaper_algorithm():
+    rows = table(conv(8, (64, 64), 14, 3), conv(8, (64, 64), 14, 1))
+    assert saved_of(rows, "gemm") == 0
+    assert np.round(saved_of(rows, "conv"), 3).tolist() == [0.811, 0.0]
+
+
 def test_what_is_left_out_is_not_heard(monkeypatch):
     included = []
     real = surfaces_of.surfaces
@@ -164,6 +196,14 @@ def test_numbers_narrower_than_any_that_were_timed_may_take_as_long_as_the_wide_
     for one, ratio in ((narrow, 2), (fp8, 4)):
         slower = math.hypot(math.log(wide.value / wide.low), math.log(ratio))
         assert math.log(one.value / one.low) == pytest.approx(slower, rel=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "known"), [("pointwise", True), ("copy", True), ("softmax", False)])
+def test_element_by_element_a_framework_loads_vectors(kind, known):
+    byte = {"read_byte": 1e8, "write_byte": 1e8, "op": "aten::mul"}
+    wide, narrow = (typical(traffic(kind, 1e8, dtype=one, **byte)) for one in ("fp32", "bf16"))
+    assert bool(narrow.low == wide.low) is known
+    assert (narrow.value, narrow.high) == (wide.value, wide.high)
 
 
 def test_the_likest_machine_is_named():
