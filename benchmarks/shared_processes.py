@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.calibration import FOLDS, fit_mean
-from fomkit.prediction.donors import KINDS, levels_of, unit_of
+from fomkit.prediction.donors import levels_of, unit_of
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_rows
 from fomkit.prediction.gp import LIMIT, Matrix, Places
@@ -32,6 +32,8 @@ from fomkit.profiles.machines import load_machine
 
 SHIPPED = Path(__file__).parent.parent / "machine_profiles"
 LEFT_OUT_BY = {"conv": VIEWS["conv"].groups, "rnn": ("hidden_size",)}
+KINDS = ("conv", "rnn")
+"""Kinds of which machines time few ops, all much the same ones."""
 STEPS = 25
 
 

@@ -232,8 +232,9 @@ def _rolled_up(
         forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
         own = here.starts[at] if scaled is None else here.starts[at] * scaled[at]
         batch = None if batches is None else batches[at]
-        device = _span_of_variants(devices.ends[:, at], level)
-        found[:, at] = _figures_of(study, case, device, forward_s, own, batch)
+        found[:, at] = _figures_of(
+            study, case, _span_of_variants(devices.ends[:, at], level), forward_s, own, batch
+        )
     basis = pd.Categorical.from_codes((~here.measured).astype(np.int8), dtype=_BASIS)
     return pd.DataFrame({**dict(zip(RESULTS, found, strict=True)), "shared": devices.shared, "basis": basis})
 

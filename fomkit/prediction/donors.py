@@ -33,8 +33,6 @@ from fomkit.prediction.rates import bounds, rates, starts_within
 if TYPE_CHECKING:
     from fomkit.prediction.estimates import Rows
 
-KINDS = ("conv", "rnn")
-"""Kinds of which machines time few ops, all much the same ones."""
 START_S = 8e-6
 """What a call is taken to cost where a process is fitted, in place of a rate [s]."""
 PRIOR = 10.0

@@ -168,8 +168,8 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     reached = floor_s / seconds
     spread = np.where(alone | (sizes.groups > 1), APART_SPREAD, spread_at(np.log(reached)))
     factor = np.exp(half_width(interval) * spread)
-    stated = f"{chip.units:.0f} processors"
-    words = (f"channel by channel on vector units of {stated}", f"in tiles as a product on {stated}")
+    how = ("channel by channel on vector units of", "in tiles as a product on")
+    words = (f"{one} {chip.units:.0f} processors" for one in how)
     return np.stack([reached, reached / factor, reached * factor]), np.where(alone, *words).astype(object)
 
 

@@ -158,6 +158,7 @@ HEARD = 4.0
 """Machines beyond one from which half of how far they lie apart counts: of two or three it is chance."""
 WINOGRAD_SAVES = 2.25
 """Times less arithmetic that Winograd's algorithm needs in tiles of 2×2 (Lavin and Gray, CVPR 2016)."""
+_SERVES = {"conv": winograd}
 
 UNTESTED_Z = 2.5
 """Ends of an interval, in standard deviations, where no chip could be left out."""
@@ -248,14 +249,9 @@ def spread_at(utilisation: Matrix) -> Matrix:
     return np.asarray(np.hypot(LEAST, SLOPE * np.minimum(utilisation, 0.0)), np.float64)
 
 
-_LESS_ARITHMETIC: Mapping[str, Callable[[Table], Flags]] = {"conv": winograd}
-"""By work, which ops a usual algorithm serves that needs less arithmetic than their floor counts."""
-
-
 def saved_of(rows: Table, work: str) -> Matrix | float:
     """Give ln of how many times less arithmetic than the floor counts an op may need by a usual algorithm (q)."""
-    serves = _LESS_ARITHMETIC.get(work)
-    return 0.0 if serves is None else np.where(serves(rows), math.log(WINOGRAD_SAVES), 0.0)
+    return np.where(_SERVES[work](rows), math.log(WINOGRAD_SAVES), 0.0) if work in _SERVES else 0.0
 
 
 def median_and_spread(

@@ -16,7 +16,8 @@ from fomkit.core.interval import of_few
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
-from fomkit.prediction.gp import heights, middle, side_by_side, surface_rows, surfaces, weights_of
+from fomkit.prediction.estimates import middle
+from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of
 from fomkit.prediction.typical import (
     _work,
     median_and_spread,

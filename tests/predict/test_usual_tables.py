@@ -13,7 +13,7 @@ from predict.machines import machine
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.measurement import TypicalTables
-from fomkit.prediction.gp import surfaces
+from fomkit.prediction.gp import SURFACE_VARIANCE, surfaces
 from fomkit.prediction.typical import FEATURES
 from fomkit.profiles import evidence, locate
 from fomkit.profiles.evidence import (
@@ -52,7 +52,7 @@ def test_what_is_read_is_what_stands_there(folder: Path) -> None:
     whole = surfaces(load_typical_tables(folder), "gemm/vector")
     assert whole is not None
     assert (whole.lifted[:-2].T / -2).tolist() == [[2.0, 1.0], [6.0, -2.0]]
-    assert whole.weight.tolist() == [-0.007, 0.008]
+    assert (whole.weights[:, 0] / SURFACE_VARIANCE).tolist() == [-0.007, 0.008]
 
 
 def test_every_work_has_the_features_that_its_ops_are_looked_at_by() -> None:
