@@ -251,7 +251,7 @@ class OneModel(OnMachine):
             return [self._outcome(point) for point in points]
         table = pd.DataFrame([dict(point) for point in points], columns=list(names))
         found = scenarios(self._study, table)
-        columns = {name: found[name].tolist() for name in RESULTS}
+        columns = {name: found[name].tolist() for name in (*RESULTS, "shared")}
         rows = (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
         return [
             self._outcome(point) if why else _figures(row, self.level)
