@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ from terminal import in_this_process
 
 def fomkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fomkit.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    # Readline, which pytest imports, tells children a width that os.environ does not show.
+    known = {**os.environ}
+    return subprocess.run(command, cwd=cwd, env=known, capture_output=True, text=True, timeout=300, check=False)
 
 
 def succeed(*arguments: str, cwd: Path) -> str:

@@ -289,12 +289,12 @@ def test_a_set_of_files_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_an_older_set_is_not_half_replaced(tmp_path: Path) -> None:
     save_model(load_model("resnet50"), tmp_path / "m.yaml")
-    before = contents(tmp_path)
+    before, other = contents(tmp_path), load_model("alexnet")  # a profile that is read for the first time is kept
     for at in range(4):
         with renaming_fails(at), pytest.raises(FomkitError, match="cannot be written"):
-            save_model(load_model("alexnet"), tmp_path / "m.yaml")
+            save_model(other, tmp_path / "m.yaml")
         assert contents(tmp_path) == before
-    save_model(load_model("alexnet"), tmp_path / "m.yaml")
+    save_model(other, tmp_path / "m.yaml")
     assert contents(tmp_path).keys() == before.keys()
     assert contents(tmp_path) != before
 
