@@ -2,9 +2,9 @@
 
 *Plausibility*: each machine is held against itself once; rows that cannot be are left out by name. *Fits* of its
 timings: the shipped ones, else those in the user's cache, else made once and kept there.
-``python -m fomkit.profiles machine_profiles/v100.yaml`` writes the fits that ship beside a table. Beside any other
-profile nobody's fits are read: who made them is unknown. *Others*: what other machines' small tables tell of one
-enters its fits.
+``python -m fomkit.profiles.evidence machine_profiles/v100.yaml`` writes the fits that ship beside a table. Beside
+any other profile nobody's fits are read: who made them is unknown. *Others*: what other machines' small tables tell
+of one enters its fits.
 
 *Typical tables*: what timed machines reached of their floors, two CSV files beside the machine profiles.
 ``surfaces.csv`` has a row for each kind of work, machine and number format: how many of its timings tell, their
@@ -20,6 +20,7 @@ import hashlib
 import io
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -290,3 +291,16 @@ def with_fits(machine: Machine) -> Machine:
         return machine
     fits = cached(timings, machine.origin, "fits", lambda: _kept_fits(machine, key))
     return replace(machine, timings_key=key, fits=fits)
+
+
+def main(profiles: Sequence[str]) -> None:
+    """Fit the tables of profiles and keep the fits beside them."""
+    for name in profiles:
+        beside = Path(name).with_suffix(".fits.json")
+        make_fits(load_machine(name), beside)
+        if not is_shipped(beside, "machine_profiles"):
+            sys.stderr.write(f"{beside}: written, but read only once it lies in fomkit's own machine_profiles.\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
