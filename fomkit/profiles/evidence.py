@@ -3,8 +3,8 @@
 *Plausibility*: each machine is held against itself once; rows that cannot be are left out by name. *Fits* of its
 timings: the shipped ones, else those in the user's cache, else made once and kept there.
 ``python -m fomkit.profiles.evidence machine_profiles/v100.yaml`` writes the fits that ship beside a table. Beside
-any other profile nobody's fits are read: who made them is unknown. *Others*: what other machines' small tables tell
-of one enters its fits.
+any other profile nobody's fits are read: who made them is unknown. *Others*: what other machines' small tables
+tell of one enters its fits.
 
 *Typical tables*: what timed machines reached of their floors, two CSV files beside the machine profiles.
 ``surfaces.csv`` has a row for each kind of work, machine and number format: how many of its timings tell, their
