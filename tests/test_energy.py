@@ -22,7 +22,16 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, Fact, FlopEnergy
 from fomkit.core.units import parse_quantity
 from fomkit.merit.footprint import Sample, counted, integrate
-from fomkit.plan.energy import Workload, _workload, add_energy, choose_method, figures_for, price_work, spend
+from fomkit.plan.energy import (
+    Workload,
+    _workload,
+    add_energy,
+    choose_method,
+    energy_of_estimate,
+    figures_for,
+    price_work,
+    spend,
+)
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 
@@ -292,6 +301,7 @@ def test_a_gap_widens_and_is_told() -> None:
         ([Sample(0, 1.0), Sample(1, -1.0)], (None, None), "below 0"),
         ([Sample(0, 1.0), Sample(1, math.nan)], (None, None), "not a number"),
         ([Sample(0, 1.0), Sample(1, 1.0)], (0.7, 0.2), "not after the start"),
+        ([Sample(0, 1.0), Sample(1, 1.0)], (0.5, 0.5), "not after the start"),
         ([Sample(0, 1.0), Sample(1, 1.0)], (-1.0, 0.5), "Nothing is made up outside"),
         ([Sample(0, 1.0), Sample(1, 1.0)], (0.0, 1.5), "Nothing is made up outside"),
     ],
@@ -417,6 +427,23 @@ def test_the_text_has_a_line_of_energy_and_explain_its_terms(write: Write) -> No
         assert word in line
     for term in ("  idle power: ", "  flop fp32 vector: ", "  byte: ", "  at most "):
         assert term in said
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.99, True), (1.01, False)])
+def test_a_mean_power_above_the_limit_is_told(write: Write, share: float, said: bool) -> None:
+    path = write(WHOLE)
+    found = fomkit.estimate("p1b3", load_machine(path))
+    whole = energy_of_estimate(found)
+    assert whole is not None
+    assert whole.step is not None
+    mean_w = whole.step.energy_j.value / found.step.value
+    assert (
+        50 < mean_w < 40 + 500e9 * 160e-12 + 10e12 * 2.3e-12
+    )  # idle power, and all that memory and sums can take
+    energy = replace(found.machine.energy, limit_w=fact(share * mean_w))
+    limited = energy_of_estimate(replace(found, machine=replace(found.machine, energy=energy)))
+    assert limited is not None
+    assert any(f"a mean power of {mean_w:.3g} W is above" in note for note in limited.notes) == said
 
 
 def test_a_limit_alone_bounds_and_gives_no_energy(write: Write) -> None:

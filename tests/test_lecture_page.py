@@ -111,6 +111,19 @@ def test_work_without_a_time_is_named(unsized) -> None:
     assert not last[11][2].startswith("at ")  # both machines lack the same ops
 
 
+def test_without_epochs_the_ratio_is_of_steps() -> None:
+    model = load_model("p1b3")
+    model = replace(model, run=replace(model.run, epochs=None))
+    found = fomkit.estimate_all([model], ["v100"], baseline="p100")
+    said = list(cells(found))[11][2]
+    figures = re.fullmatch(r"(\S+) ms a step ÷ (\S+) ms a step = (\S+) times .*", said.partition(";")[0])
+    assert figures is not None, said
+    before_s, after_s = found.baseline[0].step.value, found.estimates[0].step.value
+    assert list(map(float, figures.groups())) == pytest.approx(
+        [1000 * before_s, 1000 * after_s, before_s / after_s], rel=1e-3
+    )
+
+
 @pytest.mark.parametrize(("target", "baseline", "words"), [
     ("v100", "x86-lecture", "at least "), ("x86-lecture", "v100", "at most "), ("v100", "p100", ""),
 ])  # fmt: skip

@@ -229,8 +229,7 @@ class ReplicaStep:
         forward = passes.get("forward", zero)
         again = forward if layout.recompute == "full" else zero
         stretch = one.step.value / one.step_time.device_s.value
-        shrunk = update.scaled(1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0)
-        update_share = shrunk.value / update.value if update.value else 1.0
+        update_share = 1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0
         beside = 1 - update.value * (1 - update_share) / one.step_time.device_s.value
         micros = add_common(
             [one.step.scaled(1 - update.value / one.step_time.device_s.value), again.scaled(stretch)]

@@ -315,7 +315,7 @@ def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None
         return 0.0
     for turn in range(_TRIES):
         chord = quick - under * (slow - quick) / (over - under)
-        place = chord if turn % 2 == 0 and quick < chord < slow else sqrt(quick * slow)
+        place = chord if turn % 2 == 0 else sqrt(quick * slow)
         off = taken_s(1 / place) - room_s
         if abs(off) <= _CLOSE * room_s or slow <= quick * (1 + _CLOSE):
             return 1 / place

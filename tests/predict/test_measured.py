@@ -97,6 +97,9 @@ def test_the_step_of_a_clock_shows_in_enough_timings(v100):
     assert clock_step(timings({**GEMM, "time_s": 0.001})) == 0
     fine = [{**GEMM, "time_s": value} for value in np.random.default_rng(0).random(40)]
     assert (clock_step(timings(*fine)) == 0).all()
+    for places in range(3, 9):  # a log with so many decimals of a second
+        cut = [{**GEMM, "time_s": round(ticks * 10.0**-places, places)} for ticks in range(101, 141)]
+        assert clock_step(timings(*cut)) == pytest.approx(10.0**-places)
 
 
 def test_the_interval_holds_every_hit():

@@ -30,6 +30,7 @@ def test_columns_are_read_as_they_stand(table: pd.DataFrame) -> None:
 def test_chosen_rows_keep_what_was_assigned(table: pd.DataFrame) -> None:
     rows = as_rows(table).take(np.array([3, 0, 2])).assign(m=np.array([1.0, 2.0, 3.0]), b=5.0, op="x")
     rows = rows.assign(kind=Words(np.array([0, 1, 0]), ("pool", "norm")))
+    assert rows.are("kind", "norm", "gemm").tolist() == [False, True, False]  # no longer what the table says
     some = rows.take(np.array([False, True, True]))
     assert some.index.tolist() == [3, 8]
     assert some.number("m").tolist() == [2.0, 3.0]
