@@ -327,7 +327,7 @@ def _notes(estimate: Estimate, energy: Energy, method: Method, step: Spent) -> t
         messages.append(
             "the figures per flop and byte state no spread: the interval is that of idle power and time"
         )
-    mean_w = step.energy_j.value / estimate.step.value if estimate.step.value else 0.0
+    mean_w = step.energy_j.value / estimate.step.value
     if limit is not None and method.scope == "chip" and mean_w > limit.value:
         messages.append(
             f"a mean power of {mean_w:.3g} W is above the chip's limit of {limit.value:.3g} W: "
