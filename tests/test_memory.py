@@ -22,6 +22,7 @@ from fomkit.ops.resize import resize_ops
 from fomkit.plan.memory import memory_use, standing_memory
 from fomkit.plan.memory_of import largest_batch, largest_that_fits, step_memory, too_much
 from fomkit.plan.options import Options
+from fomkit.plan.scaling import smallest_layout
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.verbs.estimates import estimate, estimate_all
@@ -164,6 +165,15 @@ def _fits(devices: int, **layout: int | bool) -> bool | None:
     words = ",".join(name if value is True else f"{name}={value}" for name, value in layout.items())
     found = estimate("today/llama3-8b", "a100-sxm", nodes=1, node_devices=devices, layout=words or "zero=0")
     return found.fit.fits
+
+
+@pytest.mark.parametrize(
+    ("inside", "layout"), [(4, "tensor 4, sequence,"), (2, "tensor 2, pipeline 2, sequence,")]
+)
+def test_one_sample_is_split_by_tensor_over_a_whole_node_and_no_farther(inside: int, layout: str) -> None:
+    machine = replace(load_machine("a100-sxm"), node_devices=inside)
+    found = smallest_layout(load_model("today/llama3-8b"), machine, Options(batch=1))
+    assert found.startswith(f"the smallest layout that does: 4 devices, {layout}")
 
 
 def test_what_fits_no_device_names_the_smallest_layout_that_does() -> None:

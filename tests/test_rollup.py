@@ -98,6 +98,9 @@ def test_coverage_is_shares_of_time_and_sums_to_one() -> None:
     partly = timed(time_s=[1e-3, 2e-3, math.nan, 5e-4])
     assert coverage(partly)["unpriced"] == pytest.approx(10 / 14)
     assert sum(coverage(partly).values()) == pytest.approx(1)
+    for nothing in (timed(time_s=[math.nan] * 4), timed()[:0]):
+        shares = coverage(nothing)
+        assert (shares["unpriced"], sum(shares.values())) == (1, 1)
 
 
 def test_work_without_a_time_is_refused_by_kind() -> None:

@@ -300,6 +300,10 @@ def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
     assert step.memory_byte < half.memory_byte
     # What is held less by sharing among 8 instead of 4: one expert of each block, with gradients and state.
     assert half.memory_byte - step.memory_byte == pytest.approx(18 * 4 * one)
+    # Of two stages each holds two of the four blocks.
+    staged = stepper_of(mixed, machine, Layout(expert=8, pipeline=2, microbatch=1), Options()).at(16, 64)
+    of_stage = 2 * (MIXED.block_parameters - 8 * one) + MIXED.embedding_parameters
+    assert staged.sent_byte["replicas"] == pytest.approx(4 * 2 * 7 / 8 * of_stage)
 
 
 @pytest.mark.parametrize(
@@ -541,9 +545,10 @@ def test_at_the_least_bandwidth_a_step_gains_exactly_nothing(p1b3, layout, node_
             )
 
 
-def test_the_least_bandwidth_of_a_transformer_and_inside_a_node(p1b3, machine):
+@pytest.mark.parametrize("layout", [Layout(tensor=2), Layout(tensor=2, zero=1), Layout(tensor=2, zero=3)])
+def test_at_the_least_bandwidth_a_transformer_gains_exactly_nothing(layout):
     small = transformer_profile(SMALL, "small", batch=8)
-    layout = Layout(tensor=2, overlap=False)
+    layout = replace(layout, overlap=False)
     links = [parse_link("node, 5 us, 300 GB/s, each"), parse_link(SYSTEM)]
     wide = with_links(load_machine("a100-sxm"), links, 2)
     told = scaling_content(scale(small, wide, ScalingSpec([4], layout, ("weak",))))["least_bandwidth"]["whole"]
@@ -551,6 +556,9 @@ def test_the_least_bandwidth_of_a_transformer_and_inside_a_node(p1b3, machine):
     again = with_links(load_machine("a100-sxm"), [links[0], replace(links[1], byte_per_s=rate)], 2)
     (point,) = scale(small, again, ScalingSpec([4], layout, ("weak",))).curves[0].points
     assert point.speedup.value == pytest.approx(1, rel=1e-9)
+
+
+def test_the_least_bandwidth_inside_a_node(p1b3, machine):
     # Inside a node a table of collectives has no rate: the formula on the node's links answers.
     (inside,) = scaling_content(scale(p1b3, machine, ScalingSpec([1], Layout(), ("weak",))))["least_bandwidth"][
         "whole"

@@ -47,16 +47,15 @@ def shares_of(count: Array, time_s: Array, sources: Sequence[str]) -> dict[str, 
     Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
     shares are scaled so that all sum to 1.
     """
-    priced = ~np.isnan(time_s)
-    unpriced = float(count[~priced].sum() / count.sum()) if len(count) else 0.0
     seconds: dict[str, float] = {}
     for source, spent_s in zip(sources, np.nan_to_num(time_s * count).tolist(), strict=True):
         seconds[source] = seconds.get(source, 0.0) + spent_s
     total = sum(seconds.values())
-    shares = {
-        source: (1 - unpriced) * seconds.get(source, 0.0) / total if total else 0.0 for source in TIME_SOURCES
-    }
-    return {**shares, UNPRICED: unpriced if total else 1.0}
+    if not total:
+        return {**dict.fromkeys(TIME_SOURCES, 0.0), UNPRICED: 1.0}
+    unpriced = float(count[np.isnan(time_s)].sum() / count.sum())
+    shares = {source: (1 - unpriced) * seconds.get(source, 0.0) / total for source in TIME_SOURCES}
+    return {**shares, UNPRICED: unpriced}
 
 
 def check_work(timed: pd.DataFrame, where: str) -> None:

@@ -94,7 +94,7 @@ def slower_products(
     intervals.
     """
     batch = int(sizes.get("batch", 1))
-    below = 1 << max(batch - 1, 1).bit_length() - 1
+    below = (1 << (batch - 1).bit_length()) // 2
     smaller = dict.fromkeys((below, below // 2, batch - 1, 1))
     batches = [batch, *(size for size in smaller if 0 < size < batch)]
     groups = _growing(model.ops) if len(batches) > 1 and machine.fits else []

@@ -339,7 +339,7 @@ def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
     """Find the families in a table: name and row positions, in order of first appearance."""
     found, codes = same_texts(rows, *FamilyName._fields[:4])
     merged: dict[FamilyName, int] = {}
-    number = np.full(len(found) + 1, -1)
+    number = np.full(len(found), -1)
     for code, cells in enumerate(found):
         name = FamilyName(*cells)
         if name.kind in VIEWS:

@@ -330,9 +330,9 @@ def attention_waves(rows: Table, units: float) -> Matrix:
 
     Its tiles are those of two groups of threads that take turns. One query at a time has none.
     """
-    count = numbers(rows, "batch", 1.0) * numbers(rows, "heads", 1.0)
-    count = count * np.ceil(numbers(rows, "q_len", 1.0) / (2 * TILE)) / units
-    wasted = np.where(numbers(rows, "q_len") > 1, np.ceil(count) / count, 1.0)
+    batch, heads, queries = (numbers(rows, name) for name in ("batch", "heads", "q_len"))
+    count = batch * heads * np.ceil(queries / (2 * TILE)) / units
+    wasted = np.where(queries > 1, np.ceil(count) / count, 1.0)
     return np.asarray(np.log2(wasted)[:, None], np.float64)
 
 

@@ -11,7 +11,7 @@ import fomkit
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction import gp
-from fomkit.prediction.beside_facts import ERRORS, errors_nearby
+from fomkit.prediction.beside_facts import ERRORS, FEW, _offsets, errors_nearby
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Timed, join_answers, same_texts
 from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances
@@ -83,3 +83,11 @@ def test_rows_priced_alone_are_as_priced_together(name: str) -> None:
     for index in ops.index:
         alone = add_times(costed.loc[[index]], machine)
         pd.testing.assert_frame_equal(alone[times], ops.loc[[index], times], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("count", "far"), [(FEW, 1 + 1 / 32), (FEW + 1, 5 + 1 / 32)])
+def test_of_few_timed_products_those_far_off_correct_facts_as_near_ones_do(count: int, far: float) -> None:
+    """All agree. The nearest eight, 0.1 apart, beside 0.2 between machines; 4 lengths off of a large table 0.4."""
+    apart = np.repeat([[0.0], [4.0]], count, axis=1)
+    found = _offsets(apart, np.full(count, 0.05), np.ones(count))
+    assert found == pytest.approx([0.05 / (1 + 1 / 32), 0.05 / far])

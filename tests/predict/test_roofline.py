@@ -155,6 +155,13 @@ def test_a_rate_that_the_kind_needs_is_not_invented(of, row):
     assert estimate(row, machine(of)) is None
 
 
+def test_without_any_other_machine_rates_alone_tell_no_time():
+    known = machine(device(fact(5e-6), fact(1e12), fp32_vector=1e13))
+    others = {one.architecture for work in known.typical.of.values() for one in work.known}
+    assert estimate(PRODUCT, known) is not None
+    assert estimate(PRODUCT, replace(known, excluded=tuple(others))) is None
+
+
 def test_without_facts_the_rates_are_those_of_the_table(x86):
     answer = estimate(gemm(3000, 3000, 3000), x86)
     assert "rates fitted to the table" in answer.evidence

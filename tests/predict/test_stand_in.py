@@ -77,11 +77,13 @@ def test_an_order_that_the_table_has_or_does_not_state_is_not_replaced():
     )
     few = machine(ROUND, timings(*products(FEWEST - 1, trans_a=0.0, trans_b=1.0)))
     open_order = machine(ROUND, timings(*products(FEWEST)))
+    own = [{**row, "n": 32.0} for row in products(FEWEST, trans_a=0.0, trans_b=0.0)]
+    enough = machine(ROUND, timings(*products(FEWEST + 1, trans_a=0.0, trans_b=1.0), *own))
     sources = [
         add_times(asked(trans_a=0.0, trans_b=0.0), known)["time_source"].iloc[0]
-        for known in (both, few, open_order)
+        for known in (both, few, open_order, enough)
     ]
-    assert sources == ["measured", "roofline", "measured"]
+    assert sources == ["measured", "roofline", "measured", "roofline"]
 
 
 def test_a_gradient_of_an_element_wise_op_moves_data_as_the_forward_op_of_this_traffic():

@@ -217,6 +217,9 @@ def test_a_large_table_of_attention_is_told_what_the_last_wave_wastes(monkeypatc
     assert len(fit.hyper.length) == see(fit, rows, "attention", len(rows)).shape[1]
     one_query = rows.iloc[:1].assign(q_len=1.0)
     assert attention_waves(one_query, CHIP.units).tolist() == [[0.0]]
+    # 4 × 40 heads of one tile each on 108 units are two waves, of which 56 places stay empty.
+    short = one_query.assign(batch=4.0, heads=40.0, q_len=200.0)
+    assert attention_waves(short, 108.0)[0, 0] == pytest.approx(np.log2(216 / 160))
 
 
 @pytest.mark.parametrize(("count", "chip"), [(100, "bf16/matrix"), (130, "fp8/matrix")])

@@ -43,6 +43,13 @@ def convs(height, stride=1.0, pad=1.0, transposed=0.0) -> pd.DataFrame:
     return pd.DataFrame([{**square, **sizes}])
 
 
+def test_reading_alone_and_writing_alone_lie_equally_far_from_doing_both():
+    rows = [
+        {"read_byte": read, "write_byte": write, "row": 1.0} for read, write in ((0, 255), (255, 0), (127, 127))
+    ]
+    assert look_at(pd.DataFrame(rows), "pointwise", 8).tolist() == [[8, 0, -8], [8, 0, 8], [np.log2(255), 0, 0]]
+
+
 @given(st.floats(1, 1e6), st.sampled_from([4.0, 128.0]))
 def test_a_tile_is_filled_by_half_at_least_beyond_the_first(size, tile):
     filled = float(fill(np.array([size]), tile)[0])

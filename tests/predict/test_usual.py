@@ -19,6 +19,7 @@ from fomkit.prediction import gp as surfaces_of
 from fomkit.prediction.estimates import middle
 from fomkit.prediction.gp import heights, side_by_side, surface_rows, surfaces, weights_of
 from fomkit.prediction.typical import (
+    FEATURES,
     _work,
     median_and_spread,
     saved_of,
@@ -239,6 +240,16 @@ def test_work_is_its_floor_and_how_far_arithmetic_lies_above_traffic():
     compute, memory = 1 + 3 * np.array([0, 6, 10]) - 35, np.log2(12) + 2 * np.array([0, 6, 10]) - 30
     assert floor == pytest.approx([memory[0], memory[1], compute[2]])
     assert above == pytest.approx([-6.0, compute[1] - memory[1], compute[2] - memory[2]])
+
+
+def test_a_stride_of_two_over_twice_the_image_gives_as_many_outputs() -> None:
+    rows = add_costs(
+        table(conv(4.0, (64.0, 64.0), 56.0, 3.0), conv(4.0, (64.0, 64.0), 112.0, 3.0, stride_h=2.0, stride_w=2.0))
+    )
+    *_, positions, _, stride, _, _ = FEATURES["conv"](rows, np.full(2, 2.0**30), 2.0**30).T
+    # 4 images of 56 × 56 outputs, to a peak of 2³⁰ flop/s.
+    assert positions == pytest.approx([math.log2(4 * 56 * 56) - 30] * 2)
+    assert stride.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("width", [32.0, 96.0, 128.0, 256.0])
