@@ -346,3 +346,13 @@ def test_mixed_is_faster_and_says_so_on_the_v100() -> None:
     assert (plain.precision, mixed.precision) == ("fp32", "mixed")
     assert "precision mixed: products in fp16" in mixed.summary()
     assert "torch's default there" in plain.summary()
+
+
+def test_what_rows_are_called_moves_no_step() -> None:
+    model = fomkit.model("resnet50")
+    some = model.ops[model.ops["kind"] != "conv"]
+    seconds = [
+        fomkit.estimate(replace(model, ops=ops, order=None), "v100", precision="mixed").step.value
+        for ops in (some, some.reset_index(drop=True), some.set_axis([*reversed(range(len(some)))]))
+    ]
+    assert seconds == pytest.approx([seconds[1]] * 3, rel=1e-12)

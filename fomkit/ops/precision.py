@@ -204,8 +204,8 @@ def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
 
 
 def byte_factor(before: pd.Series[str], after: pd.Series[str]) -> pd.Series[float]:
-    """Give by how much traffic changes with the number format, row by row."""
-    return after.map(ITEM_BYTE).astype(float) / before.map(ITEM_BYTE).astype(float)
+    """Give by how much traffic changes with the number format, row by row, whatever the rows are called."""
+    return after.map(ITEM_BYTE).astype(float) / before.map(ITEM_BYTE).to_numpy(float)
 
 
 def linear_layers(ops: pd.DataFrame, rows: pd.Series[bool], block: int) -> pd.Series[bool]:
