@@ -501,9 +501,10 @@ def test_a_run_of_several_devices_is_no_run_on_one(tmp_path: Path) -> None:
             **dict.fromkeys(("estimate", "cost"), "a batch of 100 does not divide into 8 replicas"),
         }.get(words[0], "its run takes 8 devices (run.devices_per_run)")
         assert why in " ".join(told.split()), words
-    for scope in ("node", "system"):
+    two = replace(eight, name="two", run=replace(eight.run, devices_per_run=2))
+    for model, scope in ((eight, "node"), (eight, "system"), (two, "system")):
         with pytest.raises(FomkitError, match="fomkit scaling"):
-            estimate(eight, load_machine("summit"), Options(scope=scope))
+            estimate(model, load_machine("summit"), Options(scope=scope))
     # A layout says how many devices a run takes.
     nodes = ("--nodes", "1", "--node-devices", "2", "--link", "node, 5 us, 25 GB/s, each")
     done = run("sensitivity", str(path), "-t", "v100", *nodes)

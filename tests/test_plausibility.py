@@ -323,6 +323,14 @@ def test_small_tables_are_held_against_like_machines_too() -> None:
     assert suspicions == ()
 
 
+def test_products_a_few_times_as_slow_as_elsewhere_accuse_no_fact() -> None:
+    """A slow library takes that long; a bandwidth that is 8 × too high would explain it hardly better."""
+    machine = of_kind(load_machine("titan-x"), "gemm")
+    assert found(times(machine, 4)) == ((), ())
+    _, (message, *_) = found(times(machine, 10))
+    assert "looks too high (about 10 ×" in message
+
+
 @pytest.mark.parametrize(("name", "most"), [("v100", "1.88 ×"), ("p100", "1.96 ×"), ("titan-x", "1.60 ×")])
 def test_halved_times_are_suspected_by_their_products(name: str, most: str) -> None:
     _, (message, *_) = found(times(load_machine(name), 0.5))

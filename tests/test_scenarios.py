@@ -85,6 +85,13 @@ def test_scenarios_change_runs_scopes_and_overheads_as_estimates_do() -> None:
         np.testing.assert_allclose(found.loc[at, list(RESULTS)].to_numpy(np.float64), wanted, rtol=1e-9)
 
 
+def test_shapes_that_are_timed_some_at_a_time_are_the_same(monkeypatch) -> None:
+    points = {"batch": [100.0, 30.0, 100.0, 7.0, 30.0], "epochs": [1.0, 1.0, 3.0, 1.0, 3.0]}
+    at_once = fomkit.scenarios("p1b3", "v100", points)
+    monkeypatch.setattr("fomkit.plan.scenarios.CELLS", 1)  # one shape, and one scenario, at a time
+    pd.testing.assert_frame_equal(fomkit.scenarios("p1b3", "v100", points), at_once)
+
+
 def test_a_point_that_cannot_be_is_told_and_the_others_are_not_lost() -> None:
     points = {"batch": [100.0, 7.5, 50.0, 1e7, 100.0], "epochs": [1.0, 1.0, 1.0, 1.0, -1.0]}
     found = fomkit.scenarios("p1b3", "v100", points)

@@ -18,6 +18,7 @@ from fomkit.prediction.cascade import add_times
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.exchange import Group, Network, table_time
 from fomkit.prediction.families import training_rows
+from fomkit.prediction.interpolate import SERIES
 
 SERVERS = ("gtx-1080-ti", "titan-x-pascal")
 REDUCERS = (*SERVERS, "p100", "m40", "titan-x", "knl-7250")
@@ -297,7 +298,8 @@ SIZES = [4.0**power for power in range(5, 18)]
 
 
 @pytest.mark.parametrize(
-    ("sizes", "straight"), [(SIZES, True), (SIZES[3:9], False), ([*SIZES[:6], *SIZES[7:]], False)]
+    ("sizes", "straight"),
+    [(SIZES, True), (SIZES[:SERIES], True), (SIZES[: SERIES - 1], False), ([*SIZES[:6], *SIZES[7:]], False)],
 )
 def test_between_sizes_of_a_long_series_time_goes_straight(sizes, straight):
     """Of few sizes it goes by the process, which hears from other numbers of ranks, and so across a wide gap."""

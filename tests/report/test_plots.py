@@ -44,6 +44,7 @@ def test_the_roofline_has_every_op_and_the_machines_rates(resnet50) -> None:
     assert roofs["byte_per_s"].tolist() == [900e9]
     first = shown[0]
     assert first["intensity"] == pytest.approx(ops["flop"][0] / ops["byte"][0])
+    assert first["flop_per_s"] == pytest.approx(ops["flop"][0] / ops["time_s"][0])
 
 
 def test_the_table_of_ops_adds_up_to_the_device_time(resnet50) -> None:
