@@ -279,6 +279,9 @@ class Machine:
     typical: TypicalTables | None = field(default=None, repr=False)
     stated: Mapping[str, tuple[str, object]] = field(default_factory=dict, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        return f"<machine {self.name}: {self.title}; {len(self.timings):,} timings>"
+
     @property
     def caveats(self) -> tuple[str, ...]:
         """What every figure made of it must say: that a short name chose this board, and what was stated anew."""

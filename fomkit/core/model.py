@@ -253,6 +253,9 @@ class ModelProfile:
     measured: MeasuredRun | None = None
     stated: Stated = field(default_factory=dict, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        return f"<model {self.name}: {self.title}; {len(self.ops):,} rows of ops>"
+
     @property
     def caveats(self) -> tuple[str, ...]:
         """What every figure made of it must say: what is derived or missing, some of its notes."""

@@ -19,6 +19,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.core.units import format_quantity
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import Columns
 from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precision, restate_ops
@@ -230,6 +231,10 @@ class Estimate(Shown):
         """The figures of the report, one at a time: ``estimate.plot.roofline()``."""
         plots: Plots = self._view.figure(self)
         return plots
+
+    def __repr__(self) -> str:
+        value, low, high = (format_quantity(end, "time_s") for end in self.step.ends)
+        return f"<{self.model.name} on {self.machine.name}: a step takes {value} ({low} … {high})>"
 
     def _repr_html_(self) -> str:
         return self._view.html(self)

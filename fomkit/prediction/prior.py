@@ -323,7 +323,8 @@ def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
 def _sooner(found: Answers, others: Answers) -> Answers:
     """Take from others what takes less."""
     at = places_of(found.index, others.index)
-    less = np.flatnonzero((at >= 0) & (others.time_s[at] < found.time_s))
+    both = np.flatnonzero(at >= 0)  # others may know none of them
+    less = both[others.time_s[at[both]] < found.time_s[both]]
     times = found.times.copy()
     times[:, less] = others.times[:, at[less]]
     taken = set(less.tolist())
