@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -250,6 +251,22 @@ def model_errors(workload: Workload, where: str, kind: type, name: str, example:
     made = "a class: call it" if isinstance(model, type) else f"a {type(model).__name__}"
     right = isinstance(model, kind)
     return [] if right else [FomkitError(where, f"'model' is {made}. A {name} was expected.")]
+
+
+def loss_errors(workload: Workload, where: str) -> list[FomkitError]:
+    """Say where a loss is no function, or none that two arguments can be given to."""
+    if workload.loss is None:
+        return []
+    example = "Give one of (output, inputs), for example: loss_fn = lambda output, inputs: output.mean()"
+    if not callable(workload.loss):
+        return [FomkitError(where, f"the loss is not a function. {example}")]
+    try:
+        inspect.signature(workload.loss).bind("output", "inputs")
+    except TypeError as error:
+        return [FomkitError(where, f"the loss does not take two arguments ({error}). {example}")]
+    except ValueError:  # written in C, it says nothing of its arguments
+        pass
+    return []
 
 
 def _on_one_line(text: str) -> str:

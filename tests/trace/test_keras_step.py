@@ -189,6 +189,7 @@ def test_a_loop_is_counted_by_its_trips(keras: Any) -> None:
     [
         ("import keras\nmodel = 3", "'model' is a int. A keras.Model was expected"),
         ("import keras", "'model' is missing"),
+        ("import keras\nloss_fn = 3", "the loss is not a function. Give one of (output, inputs)"),
         ("import keras\nmodel = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])\n",
          "'batch_size' is missing"),
         ("import keras\nbatch_size = 2\n"
@@ -196,7 +197,7 @@ def test_a_loop_is_counted_by_its_trips(keras: Any) -> None:
          "leaves more open than the batch"),
         ("import keras\nraise SystemExit(3)", "ends the program by sys.exit(3)"),
     ],
-    ids=["no_model", "missing", "batch", "open", "exit"],
+    ids=["no_model", "missing", "loss", "batch", "open", "exit"],
 )  # fmt: skip
 @pytest.mark.usefixtures("keras")
 def test_a_wrong_file_is_told_in_one_message(file_of: Callable[[str], Path], text: str, told: str) -> None:

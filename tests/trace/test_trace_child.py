@@ -89,6 +89,10 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("\n\nx = 1 / 0", ":3: raises ZeroDivisionError: division by zero"),
         ("", r"is empty\. Give a Python file with a model"),
         ("model = 3", "(?s)'model' is a int.*'inputs' is missing.*inputs = lambda batch"),
+        (
+            "loss_fn = lambda output: output.mean()",
+            r"(?s)the loss does not take two arguments \(too many.*of \(output, inputs\), for example",
+        ),
         ("def workload(): return 3", r"workload\(\) gave a int"),
         ("while True: print('x' * 100_000)", "prints more than 50 MB"),
     ],
@@ -103,6 +107,7 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         "raises",
         "empty",
         "missing",
+        "loss",
         "no workload",
         "floods",
     ],

@@ -33,6 +33,7 @@ from fomkit.frontends.model_file import (
     BACKENDS,
     count_errors,
     explain_exception,
+    loss_errors,
     model_errors,
     other_backend,
     run_file,
@@ -344,6 +345,7 @@ def check_workload(workload: Workload, where: str) -> None:
         errors.append(other_backend(where, keras.backend.backend()))
     example = "keras.Sequential([keras.Input((784,)), keras.layers.Dense(10)])"
     errors += model_errors(workload, where, keras.Model, "keras.Model", example)
+    errors += loss_errors(workload, where)
     if workload.optimizer is not None and not isinstance(workload.optimizer, keras.optimizers.Optimizer):
         errors.append(
             FomkitError(where, f"the optimizer is a {type(workload.optimizer).__name__}. A keras.optimizers "

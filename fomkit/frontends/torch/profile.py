@@ -30,7 +30,14 @@ from fomkit.frontends.drafting import (
     traced_with,
     watched,
 )
-from fomkit.frontends.model_file import count_errors, explain_exception, model_errors, run_file, take_workload
+from fomkit.frontends.model_file import (
+    count_errors,
+    explain_exception,
+    loss_errors,
+    model_errors,
+    run_file,
+    take_workload,
+)
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
 from fomkit.frontends.torch.calls import inputs_and_sizes, model_without_data, shape_only, tensors_of
@@ -345,11 +352,7 @@ def check_workload(workload: Workload, where: str) -> None:
             FomkitError(where, "'inputs' is missing: a tensor, tuple or dict, or a function of the batch size "
                                "giving one. For example: inputs = lambda batch: torch.randn(batch, 784)")
         )  # fmt: skip
-    if workload.loss is not None and not callable(workload.loss):
-        errors.append(
-            FomkitError(where, "the loss is not a function. Give one of (output, inputs), for example: "
-                               "loss_fn = lambda output, inputs: output.mean()")
-        )  # fmt: skip
+    errors += loss_errors(workload, where)
     if errors:
         raise ManyFomkitError(errors)
 
