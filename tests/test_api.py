@@ -479,6 +479,42 @@ def test_a_verb_says_what_it_is_at_and_keeps_what_it_gives(tmp_path, monkeypatch
         verb(**given | {"limit": 3, "force": True})
 
 
+def test_what_is_of_another_type_is_refused_by_name() -> None:
+    read_elsewhere, asked = re.compile(r"\b(Any|Callable|\w*Frame|\w*Plan|\w*Result|Estimate)\b"), 0
+    for function in filter(
+        inspect.isfunction, (getattr(fomkit, name) for name in fomkit.__all__ if name not in ("machine", "model"))
+    ):
+        for name, parameter in inspect.signature(function).parameters.items():
+            whole = re.sub(r"Sequence\[[^\]]*\]", "Sequence", parameter.annotation)
+            if not read_elsewhere.search(parameter.annotation) and not re.search(r"Machine|ModelProfile", whole):
+                with pytest.raises(fomkit.FomkitError, match=rf"^{name}: is <object .*Give [a-zT].*\.$"):
+                    function(**{name: object()})
+                asked += 1
+    assert asked > 200
+
+
+def test_sizes_and_words_are_no_other_type() -> None:
+    for given in ({"batch": True}, {"batch": "64"}, {"precision": 16}, {"interval": "0.8"}, {"sizes": ["batch"]}):
+        (name,) = given
+        with pytest.raises(fomkit.FomkitError, match=f"^{name}: is .* Give a "):
+            fomkit.estimate("resnet50", "v100", **given)
+    with pytest.raises(fomkit.FomkitError, match="precision: 'x' is not one"):
+        fomkit.memory("gpt2", precision="x")
+    with pytest.raises(fomkit.FomkitError, match="machines: none is given"):
+        fomkit.estimate_all(["gpt2"], [])
+    with pytest.raises(fomkit.FomkitError, match=r"points: are 3: .* Expected a DataFrame, or a dict of columns"):
+        fomkit.scenarios("gpt2", "v100", 3)
+    with pytest.raises(fomkit.FomkitError, match=r"bandwidth: is no column .* It is called byte_per_s"):
+        fomkit.scenarios("gpt2", "v100", {"bandwidth": [1e12]})
+    for word, advice in (
+        ("tp=2", "It is called tensor"),
+        ("dp=8", "Replicas follow from the devices"),
+        ("fsdp", "zero=3"),
+    ):
+        with pytest.raises(fomkit.FomkitError, match=f"--layout: .* is not part of a layout. .*{advice}"):
+            fomkit.estimate("gpt2", "v100", layout=word)
+
+
 @pytest.mark.parametrize(
     ("what", "ask"),
     [

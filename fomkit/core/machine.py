@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,6 +31,17 @@ _WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "capacity": "capacity
 """How a machine's file calls them."""
 _AS_STATED = "-as-stated"
 _COUNTS = {"nodes": "system_nodes", "node_devices": "node_devices"}
+
+
+def nearest_parameter(name: str, known: Iterable[str]) -> str:
+    """Name the parameter that is meant, as the end of an error message.
+
+    >>> nearest_parameter("bandwidth", ["byte_per_s", "launch_s"])
+    'It is called byte_per_s.'
+    """
+    return f"It is called {_WORDS[name]}." if _WORDS.get(name) in {*known} else nearest_names(name, known)
+
+
 TIMED_OPS = "timed ops"
 """Workload of a power that was measured while ops were timed one by one: no training, but what busy means."""
 

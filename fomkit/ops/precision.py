@@ -143,6 +143,13 @@ def _default(framework: str, machine: Machine, ops: pd.DataFrame | None) -> Form
     return Formats(TF32_BESIDE, dict.fromkeys(kinds, ("tf32", "matrix")), message=message)
 
 
+def formats_named(precision: str) -> Formats:
+    """Give the number formats that a precision stands for."""
+    if precision not in FORMATS:
+        raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
+    return FORMATS[precision]
+
+
 def choose_formats(
     precision: str | None, framework: str, machine: Machine, ops: pd.DataFrame | None = None
 ) -> Formats:
@@ -154,9 +161,7 @@ def choose_formats(
     """
     if precision is None:
         return _default(framework, machine, ops)
-    if precision not in FORMATS:
-        raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
-    formats, known = FORMATS[precision], _known_formats(machine)
+    formats, known = formats_named(precision), _known_formats(machine)
     if formats.low and ops is not None and "weight_share" in ops.columns and ops["weight_share"].notna().any():
         what = f"{precision} is of linear layers, whose weights this model keeps packed already"
         raise FomkitError("precision", f"{what}. Leave it out, or profile the model without quantization_config.")

@@ -54,18 +54,6 @@ def _check_size(name: str, value: object) -> None:
         raise FomkitError(name, f"is {value!r}. Give a whole number of 1 or more.")
 
 
-def check_lists(**given: object) -> None:
-    """Raise where one name stands for a list of names, whose letters would be taken for names.
-
-    >>> check_lists(machines="v100")
-    Traceback (most recent call last):
-    fomkit.core.errors.FomkitError: machines: is one name, 'v100'. Give a list, for example ['v100'].
-    """
-    for what, value in given.items():
-        if isinstance(value, str) or hasattr(value, "__fspath__"):
-            raise FomkitError(what, f"is one name, {str(value)!r}. Give a list, for example [{str(value)!r}].")
-
-
 def check_options(
     *, batch: object = None, sizes: object = None, interval: object = DEFAULT_LEVEL, scope: object = None
 ) -> None:

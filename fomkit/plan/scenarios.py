@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
-from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.machine import peak_name
+from fomkit.core.machine import nearest_parameter, peak_name
 from fomkit.core.model import OF_A_RUN
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
@@ -407,7 +407,7 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """
     known = columns_of(study.model, study.given)
     if unknown := [str(name) for name in table.columns if name not in known]:
-        raise FomkitError(unknown[0], f"is no column of a scenario. {nearest_names(unknown[0], known)}")
+        raise FomkitError(unknown[0], f"is no column of a scenario. {nearest_parameter(unknown[0], known)}")
     return _where_possible(study, table)
 
 

@@ -158,6 +158,17 @@ _NAMES = tuple(field.name for field in fields(Layout))
 _FLAGS = tuple(field.name for field in fields(Layout) if field.type == "bool")
 _WORDS = ("recompute", "algorithm", "channel", "optimizer", "prefetch", "scatter", "launch")
 _BYTES, _SHARES = ("bucket_byte", "gradient_byte"), ("compression", "attention_peak_fraction")
+_ALSO = {
+    **dict.fromkeys(("tp", "mp", "tensor_parallel"), "It is called tensor."),
+    **dict.fromkeys(("pp", "stages", "pipeline_parallel"), "It is called pipeline."),
+    **dict.fromkeys(("ep", "experts", "expert_parallel"), "It is called expert."),
+    "fsdp": "Write zero=3.",
+    **dict.fromkeys(
+        ("data", "dp", "ddp", "replicas", "data_parallel"),
+        "Replicas follow from the devices, those of --nodes, divided by tensor × pipeline.",
+    ),
+}
+"""What others call parts of a layout, and what to write."""
 _LINK = "TIER, ALPHA, BANDWIDTH, DIRECTION"
 
 
@@ -189,7 +200,8 @@ def layout_from(values: Mapping[str, object], where: str) -> Layout:
     """Make a layout of named values."""
     for name in values:
         if name not in _NAMES:
-            raise FomkitError(where, f"{name!r} is not part of a layout. {nearest_names(name, _NAMES)}")
+            advice = _ALSO.get(name.lower()) or nearest_names(name, _NAMES)
+            raise FomkitError(where, f"{name!r} is not part of a layout. {advice}")
     made = {name: _value(name, value, where) for name, value in values.items()}
     return check_layout(Layout(**cast("dict[str, Any]", made)))
 
@@ -261,7 +273,7 @@ def spread_of(layout: str | Path | Sequence[str], links: Iterable[str | Link]) -
     >>> layout.zero, links[0].tier
     (1, 'system')
     """
-    words = [str(layout)] * bool(str(layout)) if isinstance(layout, str | Path) else list(layout)
+    words = [str(layout)] * bool(str(layout)) if isinstance(layout, str | Path) else [str(one) for one in layout]
     files = [text for text in words if text.endswith((".yaml", ".yml"))]
     if len(files) > 1:
         raise FomkitError("--layout", "names two files. Give one, and what differs as NAME=VALUE.")

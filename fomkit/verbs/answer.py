@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
 from html import escape
+from numbers import Integral, Real
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import fomkit
+from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,12 +151,63 @@ class Command:
 _COMMANDS: dict[Callable[..., Any], Command] = {}
 
 
+_TYPES: Mapping[str, tuple[type, str]] = {
+    "None": (type(None), ""), "bool": (bool, "True or False"), "int": (Integral, "a whole number"),
+    "float": (Real, "a number"), "str": (str, "a text"), "Path": (PathLike, "a path"),
+    "Sequence": (Iterable, "a list"), "Mapping": (Mapping, "a dict"),
+    **dict.fromkeys(("Fusion", "LastBatch", "Literal", "Mode", "Precision", "Scope"), (str, "a text")),
+}  # fmt: skip
+"""What stands in a signature: what fits it, and what a message calls it."""
+_INNER = re.compile(r"\[[^\[\]]*\]")
+
+
+@cache
+def _expected(annotation: str) -> tuple[tuple[type, ...], str]:
+    """Give the types that fit an annotation and their names; no types where it has one of fomkit's own."""
+    while "[" in annotation:
+        annotation = _INNER.sub("", annotation)
+    words = annotation.split(" | ")
+    if not all(word in _TYPES for word in words):
+        return (), ""
+    return tuple(_TYPES[word][0] for word in words), " or ".join(
+        dict.fromkeys(_TYPES[word][1] for word in words if word != "None")
+    )
+
+
+def _check_type(name: str, value: object, annotation: str) -> None:
+    types, told = _expected(annotation)
+    # To Python True is a number, and a text a list of letters.
+    fits = type(value) in types if isinstance(value, bool | str) else isinstance(value, types)
+    if not types or fits:
+        return
+    if isinstance(value, str | PathLike) and Iterable in types:
+        raise FomkitError(name, f"is one name, {str(value)!r}. Give a list, for example [{str(value)!r}].")
+    raise FomkitError(name, f"is {value!r:.80}. Give {told}.")
+
+
+def checked(function: Function) -> Function:
+    """Have a public function refuse, by name, what is of another type than its signature says.
+
+    Models, machines and tables are not looked at here: what reads them tells more.
+    """
+    annotations = {name: str(one.annotation) for name, one in inspect.signature(function).parameters.items()}
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        for name, value in (*zip(annotations, given, strict=False), *named.items()):
+            _check_type(name, value, annotations.get(name, "Any"))
+        return function(*given, **named)
+
+    return cast("Function", call)
+
+
 def command(doing: str, **more: Any) -> Callable[[Function], Function]:
     """Put a verb on the command line; `more`: the other fields of `Command`."""
 
     def register(function: Function) -> Function:
-        _COMMANDS[function] = Command(doing, **more)
-        return function
+        verb = checked(function)
+        _COMMANDS[verb] = Command(doing, **more)
+        return verb
 
     return register
 

@@ -12,7 +12,7 @@ from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.plan.options import Options, check_counts, check_options, options_of
-from fomkit.verbs.answer import command, parts
+from fomkit.verbs.answer import checked, command, parts
 from fomkit.verbs.profiles import as_machine, as_model
 
 if TYPE_CHECKING:
@@ -201,6 +201,7 @@ def solve(
     return _solve(subject, goal, tuple(change), tuple(names))
 
 
+@checked
 def scenarios(
     model: str | Path | ModelProfile,
     machine: str | Path | Machine,
@@ -251,9 +252,14 @@ def scenarios(
 
     check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
     options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
-    return _scenarios(
-        prepare_study(as_model(model), with_fits(as_machine(machine)), options), pd.DataFrame(points)
-    )
+    study = prepare_study(as_model(model), with_fits(as_machine(machine)), options)
+    try:
+        table = pd.DataFrame(points)
+    except (TypeError, ValueError) as error:
+        raise FomkitError(
+            "points", f"are {points!r:.60}: {error}. Expected a DataFrame, or a dict of columns."
+        ) from None
+    return _scenarios(study, table)
 
 
 def _points_file(output: str | Path | None) -> Path | None:

@@ -12,8 +12,8 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
-from fomkit.plan.options import Options, check_counts, check_lists, check_options, options_of
-from fomkit.verbs.answer import command, parts
+from fomkit.plan.options import Options, check_counts, check_options, options_of
+from fomkit.verbs.answer import checked, command, parts
 from fomkit.verbs.profiles import as_machine, as_model, in_mode
 from fomkit.verbs.profiling import Fusion, Mode
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fomkit.whatif.advise import Advice
 
 
+@checked
 def estimate(
     model: str | Path | ModelProfile | Any, machine: str | Path | Machine, *, inputs: Any = None,
     batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
@@ -202,7 +203,8 @@ def _compare_all(
     from fomkit.profiles.locate import locate
     from fomkit.verbs.compare import compare, spread_as
 
-    check_lists(models=models, machines=machines)
+    if not machines:
+        raise FomkitError("machines", "none is given. Name one or more, for example v100.")
     if measurements is not None and baseline is None:
         raise FomkitError(
             f"measurements {measurements}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.plan.options import check_counts, check_options
-from fomkit.verbs.answer import Answer, command, written
+from fomkit.verbs.answer import Answer, checked, command, written
 
 if TYPE_CHECKING:
     from fomkit.core.machine import Machine
@@ -222,6 +222,7 @@ def _read_measurements(
     return found, lines, [f"{path}: {line}" for line in found.said]
 
 
+@checked
 def import_machine(
     source: str | Path, facts: str | Path | Machine | None = None, *, name: str | None = None,
     file_format: str | None = None, device: str | None = None, sizes: Mapping[str, int] | None = None,
@@ -267,6 +268,7 @@ def _with_timings(
     return with_facts(imported, name or (stated.name if stated else stem), stated), imported
 
 
+@checked
 def import_model(
     source: str | Path, facts: str | Path | None = None, *, name: str | None = None,
     file_format: str | None = None, sizes: Mapping[str, int] | None = None, train_samples: int | None = None,
@@ -324,6 +326,7 @@ def _with_facts(
     return read(path, stated, file_format=chosen, machine=ran_on, **more)
 
 
+@checked
 def import_measurements(
     source: str | Path, *, model: str | None = None, machine: str | None = None, file_format: str | None = None,
     start: str | None = None, end: str | None = None,

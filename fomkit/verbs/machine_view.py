@@ -12,7 +12,7 @@ from fomkit.core.machine import Energy, Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import empty_table
-from fomkit.ops.precision import BLOCKS, FORMATS
+from fomkit.ops.precision import BLOCKS, formats_named
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES
@@ -373,7 +373,7 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     """
     sizes = choose_sizes(model, options.wanted_sizes)
     if options.precision is not None:
-        followed = in_formats(model, sizes, FORMATS[options.precision])
+        followed = in_formats(model, sizes, formats_named(options.precision))
         if followed is None:
             what = "has no order of its ops" if model.order is None else "was traced in wider formats"
             why = f"{what}, so its memory in {options.precision} is unknown. Leave precision out."

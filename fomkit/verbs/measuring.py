@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import Precision
 from fomkit.plan.options import check_counts, check_options, options_of
-from fomkit.verbs.answer import Answer, command, written
+from fomkit.verbs.answer import Answer, checked, command, written
 
 if TYPE_CHECKING:
     from fomkit.bench.input_rate import InputMeasured
@@ -220,6 +220,7 @@ def _told_of_ops(found: Measured) -> Answer:
     return Answer(content, content["shares"], partial(format_measured, verdict.lines(), models))
 
 
+@checked
 def measure_machine(
     output: str | Path, *, plan: MeasurePlan = "default", models: Sequence[str] = (), batch: int | None = None,
     sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
@@ -280,6 +281,7 @@ def measure_machine(
     return measure(spec, lambda text: tell(f"op {next(done)}, {text}"))
 
 
+@checked
 def measure_network(
     output: str | Path, *, ranks: int | None = None, backends: Sequence[str] = ("gloo",),
     plan: MeasurePlan = "default", add: bool = False, resume: bool = False, seed: int = 0, name: str = "",
@@ -326,6 +328,7 @@ def measure_network(
     return _measure(spec, tell)
 
 
+@checked
 def measure_input(
     source: str | Path, output: str | Path, *, plan: MeasurePlan = "default", workers: int | None = None,
     batch: int | None = None, add: bool = False, name: str = "", force: bool = False,

@@ -15,6 +15,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import CACHE, OF_SIZES, ModelProfile, Workload
 from fomkit.files.write import check_absent
 from fomkit.profiles.locate import file_key, kept
+from fomkit.verbs.answer import checked
 from fomkit.verbs.profiling import Fusion, Mode, profile
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def traced(path: Path) -> ModelProfile:
     return kept("traced", _key_of_code(path), partial(profile, path), partial(_key_of_code, path))
 
 
+@checked
 def save(
     what: Machine | ModelProfile | ImportedMeasurements | Review, path: str | Path, *, force: bool = False
 ) -> list[Path]:

@@ -15,9 +15,9 @@ from fomkit.core.job import Conditions
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.units import Precision
 from fomkit.files.write import write_whole
-from fomkit.plan.options import check_lists, options_of
+from fomkit.plan.options import options_of
 from fomkit.profiles.locate import locate
-from fomkit.verbs.answer import Answer, command
+from fomkit.verbs.answer import Answer, checked, command
 from fomkit.verbs.profiles import as_machine
 
 # What calculates is imported where it is used: help comes at once.
@@ -210,6 +210,7 @@ _LEAST = 1e-12
 """Of a threshold; its inverse is the most."""
 
 
+@checked
 def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: str | None = None) -> None:
     """Write a workbook that computes the result from its inputs; replaces the file.
 
@@ -295,7 +296,6 @@ def campaign(
     from fomkit.verbs.compare import check_distinct
     from fomkit.verbs.suite_content import campaigns_content, phase_rows
 
-    check_lists(machines=machines)
     workflow, options = load_campaign(campaign), options_of(interval=interval, scope=scope)
     options = replace(options, allow_uncovered=allow_uncovered)
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)

@@ -11,7 +11,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
-from fomkit.plan.options import Options, check_lists, options_of
+from fomkit.plan.options import Options, options_of
 from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import Answer, Kept, command, parts, written
 from fomkit.verbs.profiles import as_machine, as_model
@@ -160,7 +160,6 @@ def pack(
     from fomkit.plan.estimate import estimate
     from fomkit.workbook.vendor import make_pack
 
-    check_lists(models=models)
     options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
     folder = Path(output)
     if folder.exists():
@@ -282,7 +281,6 @@ def compare(
     FomkitError
         When the table, a model or a machine is unknown, or a limit is no time.
     """
-    check_lists(models=models, machines=machines)
     rows = _rows_of(table := str(measured))
     model = _Named((row.model for row in rows), as_model)
     machine = _Named((row.machine for row in rows), as_machine)

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.machine import PEAK, Machine
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import PEAK, Machine, nearest_parameter
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import EXAMPLES, parse_quantity
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES
@@ -232,7 +232,7 @@ def check_names(names: Iterable[str], kinds: Iterable[str], where: str) -> None:
     known = list(kinds)
     for name in names:
         if name not in known:
-            raise FomkitError(where, f"{name!r} is no parameter of it. {nearest_names(name, known)}")
+            raise FomkitError(where, f"{name!r} is no parameter of it. {nearest_parameter(name, known)}")
 
 
 Way = Literal["grid", "random", "sobol"]

@@ -20,9 +20,7 @@ from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.files.op_csv import format_table
 from fomkit.files.write import check_absent, write_whole
 from fomkit.ops.precision import DEFAULTS
-from fomkit.output.charts import doubled
-from fomkit.output.charts import scaling as draw_scaling
-from fomkit.output.charts import tornado as draw_tornado
+from fomkit.output import charts
 from fomkit.output.decisions import format_setting
 from fomkit.output.pages import Book, Cell, Chapter, Head, Listing, Section, Table, check_libraries, render_book
 from fomkit.plan.content import estimate_content
@@ -30,6 +28,7 @@ from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
+from fomkit.verbs.answer import checked
 from fomkit.verbs.compare import Comparison
 from fomkit.verbs.report.step import all_ops, composition, known_measurements, measured, memory, roofline
 from fomkit.verbs.report.words import (
@@ -90,8 +89,8 @@ def _groups(machine: Machine, nodes: Sequence[int] | None) -> list[tuple[Machine
         return [(machine, list(nodes))]
     between = any(link.tier == "system" for link in machine.links)
     most = min(machine.system_nodes or MOST_NODES, MOST_NODES) if between else 1
-    parts = [part for part in doubled(machine.node_devices or 1) if part < (machine.node_devices or 1)]
-    return [*((with_links(machine, (), part), [1]) for part in parts), (machine, doubled(most))]
+    parts = [part for part in charts.doubled(machine.node_devices or 1) if part < (machine.node_devices or 1)]
+    return [*((with_links(machine, (), part), [1]) for part in parts), (machine, charts.doubled(most))]
 
 
 def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[ScalingContent]:
@@ -134,7 +133,7 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
     says, table = _speedup_sentences(points), frame_table("Speed-up by devices", points, COLUMNS)
     caption = ("Strong scaling shares one batch out, weak scaling gives each replica its own. The dashed line "
                "loses nothing.",)  # fmt: skip
-    shown = figure(f"{key}-curve", "Speed-up over devices", draw_scaling(points), " ".join(says), caption, table)
+    shown = figure(f"{key}-curve", "Speed-up over devices", charts.scaling(points), " ".join(says), caption, table)
     refused = tuple(f"{each['nodes']} nodes: {each['why']}" for each in contents[-1]["not_estimated"])
     lists = (Listing("Assumed", tuple(contents[-1]["assumed"])),
              *((Listing("Without a step", refused),) if refused else ()))  # fmt: skip
@@ -204,7 +203,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     )
     shown = figure(
         f"{key}-tornado", f"{name.capitalize()} as one parameter changes",
-        draw_tornado(effects, middle, "", name), says[0],
+        charts.tornado(effects, middle, "", name), says[0],
         ("Bars start at the answer as it is. Blue is the parameter's lower value, orange its higher one.",),
         _effects_table(effects),
     )  # fmt: skip
@@ -422,6 +421,7 @@ def comparison_page(result: Comparison, nodes: Sequence[int] | None = None) -> s
     return render_book(gather(result, nodes=nodes))
 
 
+@checked
 def write_report(
     estimates: Estimate | Sequence[Estimate], path: str | Path, *, nodes: Sequence[int] | None = None
 ) -> None:
