@@ -498,6 +498,9 @@ def test_sizes_and_words_are_no_other_type() -> None:
         (name,) = given
         with pytest.raises(fomkit.FomkitError, match=f"^{name}: is .* Give a "):
             fomkit.estimate("resnet50", "v100", **given)
+    for given in ({"batch": 10**400}, {"nodes": 10**400}, {"sizes": {"seq": 10**16}}):
+        with pytest.raises(fomkit.FomkitError, match=r"10+( is no number of nodes)?\. Give .*1e\+15"):
+            fomkit.estimate("gpt2", "v100", **given)
     with pytest.raises(fomkit.FomkitError, match="precision: 'x' is not one"):
         fomkit.memory("gpt2", precision="x")
     with pytest.raises(fomkit.FomkitError, match="machines: none is given"):

@@ -12,6 +12,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Link, Machine, Overhead, Scope, change_fact, restated
 from fomkit.core.model import OF_A_RUN, LastBatch, ModelProfile
 from fomkit.core.units import Precision
+from fomkit.ops.tables import HUGE
 from fomkit.prediction.links import link_at
 
 
@@ -52,6 +53,15 @@ def _check_size(name: str, value: object) -> None:
     # numpy's whole numbers count too, True does not.
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value.__index__()) < 1:
         raise FomkitError(name, f"is {value!r}. Give a whole number of 1 or more.")
+    if value.__index__() > HUGE:
+        raise FomkitError(name, f"is {value!r:.40}. Give {HUGE:g} at most.")
+
+
+def check_nodes(nodes: object, also: str = "") -> None:
+    """Raise unless somebody gave a number of nodes; `also`: what else may stand there."""
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= HUGE:
+        what = f"{nodes!r:.40} is no number of nodes. Give a whole number, 1 to {HUGE:g}{also}."
+        raise FomkitError("nodes", what)
 
 
 def check_options(

@@ -20,7 +20,7 @@ from fomkit.parallel.step import ParallelStep
 from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import Ends, span_content
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
-from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.options import Options, check_nodes, choose_sizes
 from fomkit.plan.replica_step import OneDevice, ReplicaStep
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Network
@@ -260,8 +260,7 @@ def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
     if not given:
         raise FomkitError("nodes", "are none. Give one number of nodes or more.")
     for nodes in given:
-        if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
-            raise FomkitError("nodes", f"{nodes!r} is no number of nodes. Give whole numbers, 1 or more.")
+        check_nodes(nodes)
     choose_sizes(model, spec.options.wanted_sizes)
     batch = spec.options.batch or model.batch
     if batch is None:

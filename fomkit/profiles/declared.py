@@ -26,6 +26,7 @@ from fomkit.files.yaml import load_document
 from fomkit.merit.footprint import Grid
 from fomkit.merit.stack import STATED
 from fomkit.parallel.layout import check_layout
+from fomkit.plan.options import check_nodes
 from fomkit.profiles.facts import check_day, check_price
 from fomkit.profiles.machine_record import LinkRecord, check_rates, link_of
 from fomkit.profiles.records import Record, check_record, check_schema
@@ -296,6 +297,6 @@ def parse_job(
     spread, stated = spread_of(layout, links)
     if isinstance(nodes, str) and nodes.isdecimal():
         nodes = int(nodes)
-    if nodes not in (None, "fill") and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
-        raise FomkitError("nodes", f"is {nodes!r}. Give a whole number of 1 or more, or fill.")
+    if nodes not in (None, "fill"):
+        check_nodes(nodes, ", or fill")
     return (Job(cast("Any", nodes), spread) if nodes is not None or layout else None), stated

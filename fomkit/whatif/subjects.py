@@ -21,7 +21,7 @@ from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob, SystemRun
-from fomkit.plan.options import LINKS, Options, change_machine, choose_sizes
+from fomkit.plan.options import LINKS, Options, change_machine, check_nodes, choose_sizes
 from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
@@ -419,9 +419,7 @@ def subject_of_model(
         if layout is not None:
             raise FomkitError("layout", "says how a training is spread over nodes. Add --nodes.")
         return OneModel(model, target, options)
-    given: object = nodes  # a notebook may give anything
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise FomkitError("nodes", f"{nodes!r} is no number of nodes. Give a whole number, 1 or more.")
+    check_nodes(nodes)
     if options.scope is not None:
         raise FomkitError("scope", "and nodes say two things. Nodes are those of one job; leave the scope out.")
     return OnNodes(model, target, options, check_layout(layout or Layout()), nodes)
