@@ -624,7 +624,7 @@ def test_what_is_declared_stands_beside_a_job_and_a_node_is_paid_whole(small: Pa
      (["--nodes", "4", "--layout", "pipeline=32"], "24 blocks do not divide into pipeline 32"),
      (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 8 replicas of microbatches of 3"),
      (["--nodes", "lots"], "nodes: 'lots' is no number of nodes. Give a whole number, 1 to 1e+15, or fill"),
-     (["--nodes", "0"], "nodes: is 0"),
+     (["--nodes", "0"], "nodes: 0 is no number of nodes"),
      (["--nodes", "fill"], "does not say how many nodes it has"),
      ([], "--link: join the devices of a run, and one of small takes one. Add --nodes"),
      (["--nodes", "2", "--infer-batch", "1"], "is of inference, which is priced on one device")],
