@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 IN_KERAS = re.compile(
-    r"/test_(keras_\w+|\w+_tensorflow|doors_agree|random_networks|measured_step|libraries)\.py::"
+    r"/test_(keras_\w+|\w+_tensorflow|doors_agree|frontends_page|libraries|measured_step|random_networks)\.py::"
 )
 """Tests that import TensorFlow, here or in a child that waits with it."""
 
