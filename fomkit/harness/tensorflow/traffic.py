@@ -47,21 +47,14 @@ def tf_dtype(cells: Cells) -> Any:
     return formats[cells["dtype"]]
 
 
-def memory_byte() -> float:
-    """Give this machine's memory [byte]; infinite where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf
-
-
 def made(shape: Sequence[int], cells: Cells) -> Any:
     """Make a tensor of random values in the row's number format."""
     import tensorflow as tf
 
     dtype = tf_dtype(cells)
     # TensorFlow itself waits 10 s for memory before it says that there is none.
-    if (byte := math.prod(shape) * dtype.size) > memory_byte():
+    memory_byte = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
+    if (byte := math.prod(shape) * dtype.size) > memory_byte:
         raise CannotTimeError(f"a tensor of {byte / 1e9:,.0f} GB is larger than this machine's memory")
     if dtype.is_floating:
         return tf.cast(tf.random.normal(tuple(shape), dtype=tf.float32), dtype)
