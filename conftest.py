@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 
 import pandas as pd
 
-# Doctests are collected by importing every room, and Keras's rooms import TensorFlow.
-collect_ignore_glob = (
-    [] if find_spec("tensorflow") else ["fomkit/frontends/keras/*.py", "fomkit/frontends/script/keras_*.py"]
-)
+# Doctests are collected by importing every room, and Keras's import TensorFlow, which takes each process seconds:
+# tests/trace/test_keras_layers.py runs theirs.
+collect_ignore_glob = [
+    "fomkit/frontends/keras/*.py",
+    "fomkit/frontends/script/keras_*.py",
+    "fomkit/bench/keras_*.py",
+]
 
 # A hundred processes that tests start import fomkit: each would compile it again where Python may keep nothing.
 sys.dont_write_bytecode = False

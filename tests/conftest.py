@@ -6,10 +6,12 @@ import gc
 import gzip
 import itertools
 import os
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,14 +30,32 @@ settings.load_profile("shared machine")
 ROOT = Path(__file__).resolve().parent.parent
 
 
+IN_KERAS = re.compile(
+    r"/test_(keras_\w+|\w+_tensorflow|doors_agree|frontends_page|libraries|measured_step|random_networks)\.py::"
+)
+"""Tests that import TensorFlow, here or in a child that waits with it."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give the tests that import TensorFlow to one process: it takes each that does, and its children, seconds."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "TensorFlow" if IN_KERAS.search(nodeid) else str(super()._split_scope(nodeid))
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that have slow tests: at the end one process would wait for the other's last one.
 
-    What comes last are the examples of docstrings, which are short. The order of files is else their own, so that
-    those of a folder find the frameworks of one another's children loaded.
+    Before them come the tests of one process, which are many, last the examples of docstrings, which are short.
+    The order of files is else their own, so that those of a folder find what one another's children loaded.
     """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (IN_KERAS.search(item.nodeid) is None, item.path not in slow))
 
 
 def pytest_collection_finish() -> None:

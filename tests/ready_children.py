@@ -2,9 +2,10 @@
 
 A child takes seconds to load a framework, and a test's model a hundredth of one to trace. What begins here is a
 process of its own like any other: its folder, environment, input, output, session and end are those that
-`fomkit.files.child_process` asked for, and its limits are watched. Only what it would have imported is there.
-A child that is asked for in another environment than the session's or its commands' starts anew, as does every one
-of a test with the fixture ``started_anew``.
+`fomkit.files.child_process` asked for, and its limits are watched. Only what it would have imported is there, and
+what others import on the same framework (`TOGETHER`). A child that is asked for in another environment than the
+session's or its commands', but for fomkit's own variables, starts anew, as does every one of a test with the
+fixture ``started_anew``. Who leaves another environment behind fails at the end: all later ones would start so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ from fomkit.files import child_process
 
 MOST_WAITING = 6
 """Processes that wait with a framework at a time; each takes some hundred MB, and seconds to start again."""
+TOGETHER = {
+    "fomkit.frontends.torch.profile": "torch",
+    "fomkit.bench.torch_child": "torch",
+    "fomkit.frontends.keras.profile": "tensorflow",
+    "fomkit.frontends.script.keras_draft": "tensorflow",
+    "fomkit.bench.keras_child": "tensorflow",
+}
+"""Programs that wait in one process, as they ask for one environment and one framework."""
+OWN = "FOMKIT_"
+"""Beginning of variables that nothing reads before a program begins."""
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
 """What the command line asks of its libraries."""
 SET_BY_FRAMEWORKS = ("TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
@@ -36,24 +47,26 @@ spec = importlib.util.spec_from_file_location("fomkit", sys.argv[1])
 package = importlib.util.module_from_spec(spec)
 sys.modules["fomkit"] = package
 spec.loader.exec_module(package)
-module = importlib.import_module(sys.argv[2])
-if "torch" in sys.modules:
-    import torch._dynamo  # any optimizer loads it
-parent = socket.socket(fileno=int(sys.argv[3]))
+parent = socket.socket(fileno=int(sys.argv[2]))
 while True:
     message, files, _, _ = socket.recv_fds(parent, 65536, 2)
     if not message:
         os._exit(0)
     read, log = files
+    asked = json.loads(message)
+    module = importlib.import_module(asked["module"])
+    if "torch" in sys.modules:
+        import torch._dynamo  # any optimizer loads it
     pid = os.fork()
     if not pid:
         parent.close()
         os.setsid()
-        os.chdir(json.loads(message)["folder"])
+        os.chdir(asked["folder"])
+        os.environ.update(asked["own"])
         for file, place in ((read, 0), (log, 1), (log, 2)):
             os.dup2(file, place)
         os.close(read), os.close(log)
-        del parent, message, files, read, log, pid
+        del parent, message, files, read, log, pid, asked
         try:
             module.main()
         except SystemExit as ended:
@@ -75,11 +88,11 @@ while True:
 
 
 class Waiting:
-    """A process that has loaded a program's module, and forks."""
+    """A process that loads the modules of programs, each once, and forks."""
 
-    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._here, there = socket.socketpair()
-        command = [sys.executable, "-u", "-P", "-c", WAITING, str(child_process._PACKAGE), module]
+        command = [sys.executable, "-u", "-P", "-c", WAITING, str(child_process._PACKAGE)]
         self._process = subprocess.Popen(
             [*command, str(there.fileno())],
             stdin=subprocess.DEVNULL,
@@ -92,9 +105,9 @@ class Waiting:
         there.close()
         self.child: Forked | None = None
 
-    def fork(self, log: BinaryIO) -> Forked:
+    def fork(self, module: str, own: Mapping[str, str], log: BinaryIO) -> Forked:
         read, write = os.pipe()
-        message = json.dumps({"folder": os.getcwd()}).encode()
+        message = json.dumps({"module": module, "own": own, "folder": os.getcwd()}).encode()
         socket.send_fds(self._here, [message], [read, log.fileno()])
         os.close(read)
         self.child = Forked(self, int(self.line()), os.fdopen(write, "wb", buffering=0))
@@ -160,8 +173,7 @@ class ReadyChildren:
     PIPE = subprocess.PIPE
 
     def __init__(self) -> None:
-        found = child_process.passed_environment(os.environ)
-        self._usual = {name: value for name, value in found.items() if name not in SET_BY_FRAMEWORKS}
+        self._usual = _asked(child_process.passed_environment(os.environ))
         self._waiting: dict[tuple[str, str], Waiting] = {}
 
     def Popen(  # noqa: N802 - as it is called there
@@ -171,24 +183,37 @@ class ReadyChildren:
         known = {**vars(child_process), **vars(sys.modules.get(module, child_process))}.values()
         programs = [one for one in known if isinstance(one, child_process.Program)]
         settings = [one.environment for one in programs if one.module == module]
-        asked = {name: value for name, value in env.items() if name not in SET_BY_FRAMEWORKS}
-        key = (module, json.dumps(asked, sort_keys=True))
+        asked = _asked(env)
+        own = {name: value for name, value in env.items() if name.startswith(OWN)}
+        key = (TOGETHER.get(module, module), json.dumps(asked, sort_keys=True))
         waiting = self._waiting.pop(key, None)
         is_busy = waiting is not None and waiting.child is not None
-        usual = (self._usual, {**ONE_THREAD, **self._usual})
-        if waiting is None and any(asked == {**one, **more} for one in usual for more in settings):
-            waiting = Waiting(module, asked)
+        if waiting is None and any(asked == {**one, **more} for one in self.usual() for more in settings):
+            waiting = Waiting(asked)
         if waiting is not None:
             self._waiting[key] = waiting  # the last one used stands last
         if len(self._waiting) > MOST_WAITING:
             self._waiting.pop(next(iter(self._waiting))).close()
         if waiting is None or is_busy:
             return subprocess.Popen(command, stdout=stdout, env=env, **others)
-        return waiting.fork(stdout)
+        return waiting.fork(module, own, stdout)
+
+    def usual(self) -> tuple[dict[str, str], ...]:
+        """Give what children are asked for in: the session's environment, alone or as the command line sets it."""
+        return self._usual, {**ONE_THREAD, **self._usual}
 
     def close(self) -> None:
         for waiting in self._waiting.values():
             waiting.close()
+
+
+def _asked(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what says nothing of how a program begins."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in SET_BY_FRAMEWORKS and not name.startswith(OWN)
+    }
 
 
 def _has_ended(child: Any) -> bool:
@@ -207,6 +232,7 @@ def ready_children() -> Iterator[None]:
             yield
         finally:
             ready.close()
+    assert _asked(child_process.passed_environment(os.environ)) in ready.usual()
 
 
 @contextlib.contextmanager

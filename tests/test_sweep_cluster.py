@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from unittest import mock
 
 import dask
 import pandas as pd
@@ -21,6 +22,13 @@ from fomkit.whatif.cluster import blocks_on
 from fomkit.whatif.sweep import Sweep, make_sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of processes that were killed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_of_this_process() -> Iterator[None]:
+    """Keep to this file what who starts workers sets for itself (``MALLOC_TRIM_THRESHOLD_`` and more)."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture(scope="module")

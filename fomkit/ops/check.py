@@ -119,10 +119,13 @@ def _wrong_numbers(data: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.
     All columns at once, because this stands at every stage's entrance.
     """
     cells = data[[column.name for column in columns]].to_numpy(np.float64)
-    least, most = ([getattr(column, name) for column in columns] for name in ("least", "most"))
-    whole = np.array([column.whole for column in columns])
-    finite = np.nan_to_num(cells, posinf=0.5, neginf=0.5)
-    return np.asarray((cells < least) | (cells > most) | np.isinf(cells) | (whole & (np.floor(finite) != finite)))
+    finite = np.finfo(np.float64)  # whose ends no infinite number keeps
+    wrong = cells < np.maximum([column.least for column in columns], finite.min)
+    wrong |= cells > np.minimum([column.most for column in columns], finite.max)
+    whole = [place for place, column in enumerate(columns) if column.whole]
+    counts = cells[:, whole]
+    wrong[:, whole] |= np.floor(counts) < counts
+    return np.asarray(wrong)
 
 
 def _wrong_words(data: pd.DataFrame, column: Column, never_empty: bool) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.linalg.lapack import dpotri
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import least_squares, minimize
 from threadpoolctl import threadpool_limits
 
@@ -115,27 +115,35 @@ def fit_form(products: Tiled, chip: Chip, seconds: Matrix) -> Form:
 
 def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> tuple[float, Matrix]:
     """Give −ln p(target) and its gradient by the logarithms of lengths, variance and noise."""
-    scaled = features / hyper.length
-    squares, count = (scaled * scaled).sum(1), len(target)
-    between = squares[:, None] + squares[None, :] - 2 * scaled @ scaled.T
-    distance = np.sqrt(3.0) * np.sqrt(np.maximum(between, 0.0))
-    decay = hyper.variance * np.exp(-distance)
+    # In as few passes over large matrices as there may be: a fit asks some hundred times.
+    scaled, count = features / hyper.length, len(target)
+    squares, diagonal = (scaled * scaled).sum(1), np.arange(count)
+    between = -2 * scaled @ scaled.T
+    between += squares[:, None]
+    between += squares
+    distance = np.sqrt(3 * np.maximum(between, 0.0, out=between), out=between)
+    decay = np.exp(-distance)
+    decay *= hyper.variance
     smooth = decay * (distance + 1)  # `gp.correlation`, of which the slope needs a part
-    covariance, diagonal = smooth.copy(), np.arange(count)
+    covariance = smooth.copy()
     covariance[diagonal, diagonal] += hyper.noise + noise
-    lower = np.linalg.cholesky(covariance)
-    log_root = np.log(lower[diagonal, diagonal]).sum()
-    half, _ = dpotri(lower.T, overwrite_c=True)  # a triangle of the inverse, beside which all is 0
-    inverse = half + half.T
-    inverse[diagonal, diagonal] *= 0.5
-    weights = inverse @ target
-    pull = inverse - np.outer(weights, weights)
+    upper, failed = dpotrf(covariance.T, overwrite_a=True)
+    if failed:
+        raise np.linalg.LinAlgError("the covariance of the rows is not positive definite")
+    log_root = np.log(upper[diagonal, diagonal]).sum()
+    weights, _ = dpotrs(upper, target)
+    half, _ = dpotri(upper, overwrite_c=True)  # a triangle of the inverse, beside which all is 0
+    half[diagonal, diagonal] *= 0.5
+    half = half.T  # with its transposed the inverse
+    # Each slope is half the sum of the kernel's times (inverse − weights·weightsᵀ), which is never made.
+    by_noise = hyper.noise * (np.trace(half) - 0.5 * weights @ weights)
+    by_variance = np.vdot(half, smooth) - 0.5 * weights @ (smooth @ weights)
     # The derivative of the Matérn-3/2 kernel by ln(length) is 3·variance·exp(−√3·d)·(difference / length)².
-    by_variance, by_noise = 0.5 * np.vdot(pull, smooth), 0.5 * hyper.noise * np.trace(pull)
-    slope = np.multiply(pull, decay, out=pull)
-    by_length = 3 * (scaled**2 * slope.sum(1)[:, None] - scaled * (slope @ scaled)).sum(0)
-    value = 0.5 * target @ weights + log_root
-    return float(value), np.array([*by_length, by_variance, by_noise])
+    half *= decay
+    points = np.column_stack([np.ones(count), scaled])
+    pulled = half @ points + half.T @ points - weights[:, None] * (decay @ (weights[:, None] * points))
+    by_length = 3 * (scaled * (scaled * pulled[:, :1] - pulled[:, 1:])).sum(0)
+    return float(0.5 * target @ weights + log_root), np.array([*by_length, by_variance, by_noise])
 
 
 def fit_hyper(features: Matrix, target: Matrix, noise: Matrix, usual: Matrix | None = None) -> Hyper:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from extras import needs
 from keras_twins import PAIRS
 from onnx_twins import Twin
 from traced_work import convolutions, flop, numbers, products, row_flop
@@ -20,8 +21,8 @@ from fomkit.frontends.drafting import Request
 from fomkit.frontends.onnx.profile import draft_profile
 from fomkit.frontends.profile import profile_workload
 
-for needed in ("torch", "tensorflow", "keras", "onnx"):
-    pytest.importorskip(needed, reason="the doors side by side need fomkit's extras [torch,tensorflow,onnx]")
+WHY = "the doors side by side need fomkit's extras [torch,tensorflow,onnx]"
+pytestmark = needs("torch", "tensorflow", "keras", "onnx", reason=WHY)
 
 BATCH = 24
 WRITTEN_OUT = {"onnx": ("attention",)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,16 @@ from fomkit.frontends.model_file import framework_of_file
 from fomkit.frontends.profile import profile_workload
 
 BATCH = 4
+ROOMS = ("fomkit/frontends/keras/*.py", "fomkit/frontends/script/keras_*.py", "fomkit/bench/keras_*.py")
+
+
+@pytest.mark.usefixtures("keras")
+def test_the_examples_of_rooms_that_import_keras_run(root: Path) -> None:
+    """They are run nowhere else: to collect them every process of the tests would import TensorFlow."""
+    paths = [path.relative_to(root).with_suffix("") for room in ROOMS for path in sorted(root.glob(room))]
+    found = [doctest.testmod(import_module(".".join(path.parts))) for path in paths if path.stem != "__init__"]
+    assert sum(one.attempted for one in found) > 0
+    assert not any(one.failed for one in found)
 
 
 def profiled(keras: Any, inputs: Any, outputs: Any, batch: int = BATCH) -> ModelProfile:

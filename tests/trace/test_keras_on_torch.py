@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from extras import needs
 from traced_work import flop, numbers
 
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.profile import profile_file, profile_script
 
-pytest.importorskip("keras", reason="Keras's tests need Keras: pip install '.[tensorflow]'")
+pytestmark = needs("keras", reason="Keras's tests need Keras: pip install '.[tensorflow]'")
 pytest.importorskip("torch", reason="Keras's second backend is PyTorch: pip install '.[torch]'")
 
 P1B3 = """

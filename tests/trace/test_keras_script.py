@@ -10,13 +10,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from extras import needs
 from traced_work import flop, numbers, products
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import ModelProfile
 from fomkit.frontends.profile import profile_file, profile_script
 
-pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
+pytestmark = needs("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
 
 START = """
 import keras

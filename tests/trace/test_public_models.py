@@ -11,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from extras import needs
 from traced_work import flop, numbers
 
 from fomkit.core.model import ModelProfile
 from fomkit.frontends.model_file import run_file, take_workload
 from fomkit.frontends.profile import profile_file, profile_workload
 
-pytest.importorskip("transformers", reason="tests of public models need transformers: pip install '.[test]'")
+pytestmark = needs("transformers", reason="tests of public models need transformers: pip install '.[test]'")
 
 BATCH, TOKENS = 2, 16
 TEXT = "{'input_ids': torch.ones(batch, 16, dtype=torch.long), 'labels': torch.ones(batch, 16, dtype=torch.long)}"

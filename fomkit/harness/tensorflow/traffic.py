@@ -7,6 +7,8 @@ are made here.
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
@@ -50,6 +52,10 @@ def made(shape: Sequence[int], cells: Cells) -> Any:
     import tensorflow as tf
 
     dtype = tf_dtype(cells)
+    # TensorFlow itself waits 10 s for memory before it says that there is none.
+    memory_byte = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
+    if (byte := math.prod(shape) * dtype.size) > memory_byte:
+        raise CannotTimeError(f"a tensor of {byte / 1e9:,.0f} GB is larger than this machine's memory")
     if dtype.is_floating:
         return tf.cast(tf.random.normal(tuple(shape), dtype=tf.float32), dtype)
     return tf.cast(tf.random.uniform(tuple(shape), 0, 2, dtype=tf.int32), dtype)
