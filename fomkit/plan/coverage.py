@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, half_width
 from fomkit.core.machine import Machine
-from fomkit.ops.tables import TIME_SOURCES
+from fomkit.ops.tables import SOURCES, TIME_SOURCES
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.rates import power_shortfall
 
@@ -156,6 +156,8 @@ GROUPS: Mapping[str, str] = {
 only dense products were seen in models. Links are another matter: collectives have no group."""
 TABLES = ("measured", "interpolated", "extrapolated", "transferred")
 """Time sources that rest on timings of single kernels; what is usual on public machines is as wide already."""
+OF_TABLE = np.array([name in TABLES for name in SOURCES], bool)
+"""The same by the number of a time source."""
 BENCHMARKS = ("DeepBench", "NeuSight", "aiconfigurator")
 """How harnesses begin that time single kernels. Timings taken inside a step need no widening."""
 
@@ -232,8 +234,15 @@ def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
     return timed.assign(low_s=low, high_s=high)
 
 
+@lru_cache(maxsize=32)
+def _in_groups(kinds: tuple[str, ...]) -> dict[str, NDArray[np.bool_]]:
+    """Tell which ops of some kinds are in each group."""
+    groups = np.array([GROUPS.get(kind, "") for kind in kinds], object)
+    return {group: groups == group for group in dict.fromkeys(groups.tolist())}
+
+
 def use_widths(
-    kinds: Sequence[str], seconds: Array, of_table: NDArray[np.bool_], uses: Uses, level: float
+    kinds: tuple[str, ...], seconds: Array, of_table: NDArray[np.bool_], uses: Uses, level: float
 ) -> list[tuple[Array, Array]]:
     """Give what use in a step adds to the sum of all ops, below and above [s], group by group.
 
@@ -243,10 +252,10 @@ def use_widths(
     together; 0 where it is unknown; `of_table` (n, s): true where the time rests on timings of single kernels
     (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays (s,).
     """
-    group_of, widths = {kind: GROUPS.get(kind, "") for kind in dict.fromkeys(kinds)}, []
-    groups = np.array(list(map(group_of.__getitem__, kinds)), object)
-    for group in dict.fromkeys(group for group in group_of.values() if group in uses):
-        at = groups == group
+    widths = []
+    for group, at in _in_groups(kinds).items():
+        if group not in uses:
+            continue
         total = (seconds[at] * of_table[at]).sum(0)
         low, high = uses[group].whole.widen(1.0, 1.0, 1.0, level)
         widths.append((total * (1 - low), total * (high - 1)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ from fomkit.core.model import OF_A_RUN
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
-from fomkit.plan.coverage import TABLES, Uses, check_bounded, check_covered, check_work, uses_of
+from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
@@ -44,7 +45,6 @@ CELLS = 75_000
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
 RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
 _TRANSFERRED = np.array([SOURCES["transferred" if name in FROM_TABLE else name] for name in SOURCES], np.int8)
-_OF_TABLE = np.array([name in TABLES for name in SOURCES], bool)
 _BASIS = pd.CategoricalDtype(["measured", "modelled"])
 
 
@@ -139,7 +139,7 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
         np.nan_to_num(timed.times * timed.executions),
         np.nansum(timed.launches * timed.executions, 0),
     )
-    same = same_ops(rows["kind"].tolist(), rows["pass_name"].tolist(), timed.sources, timed.times[0])
+    same = same_ops(*study.step.kinds_and_passes, timed.sources, timed.times[0])
     return _Shapes(seconds, timed.sources, starts, measured, same, launched, compute, memory, kept)
 
 
@@ -201,11 +201,11 @@ def _figures_of(
 
 def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> DeviceTimes:
     """Add up some of the ops of each scenario (s)."""
-    kinds, every = study.step.rows["kind"][which].tolist(), bool(which.all())
-    seconds, sources, same = here.seconds, here.sources, here.same
-    if not every:
-        seconds, sources, same = seconds[:, which], sources[which], same[which]
-    ops = Ops(kinds, seconds, sources, _OF_TABLE[sources], same)
+    kinds, seconds, sources, same = study.step.kinds_and_passes[0], here.seconds, here.sources, here.same
+    if not which.all():
+        kinds, seconds = tuple(compress(kinds, which)), seconds[:, which]
+        sources, same = sources[which], same[which]
+    ops = Ops(kinds, seconds, sources, OF_TABLE[sources], same)
     return device_times(ops, study.uses, study.options.interval)
 
 

@@ -156,6 +156,12 @@ class StepOps:
         return self.ops.columns.text(name).taken(slice(len(self.counts)))
 
     @cached_property
+    def kinds_and_passes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Kind and full pass of each op."""
+        kinds, passes = (tuple(self.text(name).cells().tolist()) for name in ("kind", "pass_name"))
+        return kinds, passes
+
+    @cached_property
     def passes(self) -> NDArray[np.object_]:
         """Forward, backward or update: the pass of each op."""
         passes = self.text("pass_name")
@@ -351,11 +357,17 @@ def seconds_of(rows: Rows, answers: Answers, device: Device) -> Array:
     return times + fresh_seconds(rows, device)
 
 
+def source_numbers(answers: Answers, count: int) -> NDArray[np.int8]:
+    """Give `SOURCES` of the times of so many rows; 0 of those without an answer."""
+    sources, known = np.zeros(count, np.int8), answers.source
+    sources[answers.index] = known.mapped([SOURCES[word] for word in known.words], np.int8)
+    return sources
+
+
 def times_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Timed:
     """Time a step's ops at many sizes; see `price_at`."""
     rows, answers, executions = price_at(step, machine, sizes, interval)
-    shape, sources = (len(step.rows), -1), np.zeros(len(rows), np.int8)
-    sources[answers.index] = answers.source.mapped([SOURCES[word] for word in answers.source.words], np.int8)
+    shape, sources = (len(step.rows), -1), source_numbers(answers, len(rows))
     work = (rows.number(name).reshape(shape) for name in _WORK)
     times = seconds_of(rows, answers, machine.device).reshape(3, *shape)
     return Timed(times, sources.reshape(shape), executions, *work)
@@ -392,7 +404,7 @@ class TimedStep:
         return self._words(self.answers.time_source)
 
     def _words(self, words: NDArray[np.object_]) -> list[str]:
-        found = np.full(len(self.step.rows), "", object)
+        found = np.full(len(self.step.counts), "", object)
         found[self.answers.index] = words
         return found.tolist()
 
@@ -411,9 +423,9 @@ class TimedStep:
     @cached_property
     def rows(self) -> StepRows:
         """The ops as a step is added up from them."""
-        executions = self.priced.executions[:, 0]
-        kinds, passes = (self.step.text(name).cells().tolist() for name in ("kind", "pass_name"))
-        times = self.time_s[:, :, None]
-        ops = ops_in(kinds, passes, self.sources, times, np.nan_to_num(times * executions[:, None]))
+        executions, times = self.priced.executions[:, 0], self.time_s[:, :, None]
+        sources = source_numbers(self.answers, len(executions))[:, None]
+        seconds = np.where(np.isnan(times), 0.0, times * executions[:, None])
+        ops = ops_in(*self.step.kinds_and_passes, sources, times, seconds)
         starts = self.priced.rows.number("launches") * executions
         return StepRows(ops, self.step.passes, self._words(self.answers.bound), starts)

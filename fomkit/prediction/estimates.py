@@ -311,13 +311,16 @@ class Answers(Mapping[int, Timed]):
         return Answers(self.index, significant(self.times), self.source, self.limit, self.evidence)
 
 
+NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)
+
+
 def join_answers(found: Sequence[Answers]) -> Answers:
     """Put the answers of several estimators, about different ops, one after the other."""
     found = [answers for answers in found if len(answers)]
     if len(found) == 1:
         return found[0]
     if not found:
-        return Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)
+        return NO_ANSWERS
     ends = np.cumsum([0, *map(len, found)])
 
     def evidence(place: int) -> str:
@@ -356,7 +359,7 @@ def opened_by(
         def estimate(rows: Table, machine: Machine, *more: Any, **named: Any) -> Answers:
             rows = as_rows(rows)
             chosen = rows.take(choose(rows, machine))
-            return estimator(chosen, machine, *more, **named) if len(chosen) else join_answers([])
+            return estimator(chosen, machine, *more, **named) if len(chosen) else NO_ANSWERS
 
         return estimate
 

@@ -69,25 +69,20 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
     >>> first.tolist(), number.tolist()
     ([0, 1, 2], [0, 1, 2, 0])
     """
-    count = len(columns[0])
-    if count > FEW:
-        numbers_of = np.zeros(count, np.int64)
+    if len(columns[0]) > FEW:
+        numbers_of = np.zeros(len(columns[0]), np.intp)
         for column in columns:
             own = pd.factorize(column, use_na_sentinel=False)[0]
             numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
-        # Numbers are given by first appearance.
-        first = np.flatnonzero(np.diff(np.maximum.accumulate(numbers_of), prepend=-1))
-        return first, np.asarray(numbers_of, np.intp)
-    table = np.ascontiguousarray(np.array(columns, np.float64).T)
-    table[np.isnan(table)] = np.nan  # of all kinds of NaN one
-    table += 0.0  # and no 0 below 0
-    cells = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel().tolist()
-    places = dict(
-        zip(reversed(cells), range(count - 1, -1, -1), strict=True)
-    )  # of several the last that is written
-    known = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
-    return (np.array(list(map(places.__getitem__, known)), np.intp),
-            np.array(list(map(known.__getitem__, cells)), np.intp))  # fmt: skip
+    else:
+        table = np.ascontiguousarray(np.array(columns, np.float64).T)
+        table[np.isnan(table)] = np.nan  # of all kinds of NaN one
+        table += 0.0  # and no 0 below 0
+        cells, known = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))), dict[Any, int]()
+        numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells.ravel().tolist()], np.intp)
+    # Numbers are given by first appearance.
+    before = np.concatenate(([-1], np.maximum.accumulate(numbers_of)[:-1]))
+    return np.flatnonzero(numbers_of > before), numbers_of
 
 
 class Hyper(NamedTuple):

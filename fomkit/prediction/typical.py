@@ -357,6 +357,12 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     return ends, f"in tiles on {stated}, as usual on {found.first} and the like"
 
 
+@lru_cache(maxsize=256)
+def _closest(tables: TypicalTables, excluded: tuple[str, ...], kind: str, engine: str, pass_name: str) -> str:
+    names = _names(kind, engine, pass_name)
+    return next((name for name in names if surfaces(tables, name, excluded) is not None), "")
+
+
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
     """Name the closest table that serves ops of one kind, format, engine and pass; "" where there is none."""
     kind, _, engine, pass_name = group
@@ -364,8 +370,7 @@ def _table_of(group: tuple[str, ...], machine: Machine) -> str:
         raise FomkitError(
             machine.name, "was not told what others reach. Prepare it by fomkit.profiles.evidence.with_fits."
         )
-    names = _names(kind, engine, pass_name)
-    return next((name for name in names if surfaces(tables, name, machine.excluded) is not None), "")
+    return _closest(tables, machine.excluded, kind, engine, pass_name)
 
 
 def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
