@@ -15,7 +15,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.columns import Columns, Words
 from fomkit.ops.families.formula import DEFAULTS, columns_of
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
-from fomkit.ops.pricing import CostGroup, cost_columns, cost_groups, recurrent_calls
+from fomkit.ops.pricing import CHOOSERS, CostGroup, cost_columns, cost_groups, recurrent_calls
 from fomkit.ops.resize import Cells, Expressions, cells_of, evaluate_many, expressions_in, many_of, resize_ops
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import shares_of
@@ -237,7 +237,7 @@ def step_ops(
     numbers_of: dict[tuple[object, ...], int] = {}
     keys = zip(*columns, factor.tolist(), told, strict=True)
     new = np.array([numbers_of.setdefault(key, len(numbers_of)) for key in keys], np.intp)
-    first = np.unique(new, return_index=True)[1].tolist()
+    first, new = _beside(np.unique(new, return_index=True)[1], new, restated)
     chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
     counts[: len(times)] *= times
     counts[list(texts_of)] = 0.0
@@ -271,6 +271,15 @@ def step_ops(
         replaced=replaced,
         notes={len(first) + place: note for place, note in notes_of.items()},
     )
+
+
+def _beside(
+    first: NDArray[np.intp], new: NDArray[np.intp], rows: pd.DataFrame
+) -> tuple[list[int], NDArray[np.intp]]:
+    """Put ops that one formula prices beside each other: their rows, and the new number of each row's op."""
+    names = [name for name in (*CHOOSERS, "kind") if name in rows.columns]
+    order = np.lexsort([pd.factorize(rows[name].to_numpy(object)[first])[0] for name in names])
+    return first[order].tolist(), np.argsort(order)[new]
 
 
 def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -234,9 +234,9 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     for less, more in ops.use_widths(uses, level):
         below += less**2
         above += more**2
-    whole, part = (np.sqrt(two).sum(0) for two in (np.stack(squares), np.stack(common)))
+    whole, part = (np.sqrt(two).sum(0) for two in (squares, common))
     shared = np.divide(part, whole, out=np.ones(width), where=whole > 0) ** 2
-    return DeviceTimes(np.stack([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)
+    return DeviceTimes(np.array([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)
 
 
 _ALONE: Uses = {}

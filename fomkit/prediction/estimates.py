@@ -117,7 +117,7 @@ class Rows:
         """Tell which rows hold one of some words."""
         if column in self._given:
             return self.text(column).are(*words)
-        return self._columns.text(column).are(*words)[self._of_table]
+        return self._columns.are(column, *words)[self._of_table]
 
     def same_texts(self, columns: tuple[str, ...]) -> tuple[list[tuple[str, ...]], Places]:
         """Give the distinct combinations of text columns, by first appearance, and each row's number of them."""
@@ -170,8 +170,7 @@ def as_rows(table: Table) -> Rows:
 def repeated(columns: Columns, many: int, **sized: Matrix | Callable[[], Matrix]) -> Rows:
     """Give each row of a table so many times, one after the other, with columns of their own (rows × many)."""
     read: dict[str, Any] = {
-        name: column if callable(column) else unchanging(np.broadcast_to(column, (len(columns), many)).ravel())
-        for name, column in sized.items()
+        name: column if callable(column) else unchanging(column.ravel()) for name, column in sized.items()
     }
     return Rows(columns, None, {}, read, many)
 

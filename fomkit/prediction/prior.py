@@ -241,7 +241,7 @@ def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine:
     time_s = kernel_s + start_s
     below = np.hypot(kernel_s * (1 - np.exp(-faster)), start_s - low_s)
     above = np.hypot(kernel_s * (np.exp(slower) - 1), high_s - start_s)
-    return np.stack([time_s, time_s - below, time_s + above, kernel_s])
+    return np.array([time_s, time_s - below, time_s + above, kernel_s])
 
 
 def _starts(

@@ -31,6 +31,7 @@ from fomkit.prediction.gp import (
     Matrix,
     Surfaces,
     Texts,
+    beside,
     bounded,
     heights,
     side_by_side,
@@ -76,7 +77,7 @@ def _gemm(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 def _matvec(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     # One reading of the matrix: how long it takes at the bandwidth, and how many outputs share it.
     floor = np.maximum(_traffic(rows, flop_per_s, byte_per_s)[:, 0], np.log2(SHORTEST_S))
-    return np.column_stack([floor, _log_product(rows, "b", "m", "n")])
+    return beside([floor, _log_product(rows, "b", "m", "n")])
 
 
 def _sparse(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
@@ -116,7 +117,7 @@ def _experts(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 def _traffic(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     del flop_per_s
-    return np.column_stack([_log(numbers(rows, "byte") / byte_per_s), *_sizes(rows, "row")])
+    return beside([_log(numbers(rows, "byte") / byte_per_s), *_sizes(rows, "row")])
 
 
 def _bytes_alone(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
