@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 FORWARD = "forward"
 CELLS = 75_000
 """Ops times variants that are worked on at once; bounds the memory."""
+HELD_BYTE = 2**24
+"""More than any array of a block takes."""
 
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
 RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
@@ -123,23 +125,19 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
     for pair, at in study.pairs.items():
         built = _built(study.machine, pair)
         floor_s[at] = floors(arithmetic[at], timed.flop[at], timed.byte[at], *built)[0]
-    starts_s = np.nan_to_num(timed.launches) * (launch.value if launch is not None else 0.0)
-    starts_s = np.where(timed.sources == SOURCES[ROOFLINE], starts_within(timed.times[0], starts_s), 0.0)
+    starts_s = timed.launches * (launch.value if launch is not None else 0.0)
+    named = (timed.sources == SOURCES[ROOFLINE]) & (starts_s > 0) & (timed.times[0] > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        launched = np.nan_to_num(starts_s / timed.times[0])
+        launched = np.where(named, starts_within(timed.times[0], starts_s) / timed.times[0], 0.0)
         compute, memory = timed.flop / floor_s, timed.byte / floor_s
     compute = np.where(np.isnan(compute) & ~arithmetic, 0.0, compute)
-    known = np.isfinite(compute) & np.isfinite(memory)
-    compute, memory, kept = (
-        np.where(where, one, 0.0) * (1 - launched)
-        for where, one in ((known, compute), (known, memory), (~known, np.ones(known.shape)))
-    )
+    known, rest = np.isfinite(compute) & np.isfinite(memory), 1 - launched
+    compute, memory = (np.where(known, one * rest, 0.0) for one in (compute, memory))
     measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
-    seconds, starts = (
-        np.nan_to_num(timed.times * timed.executions),
-        np.nansum(timed.launches * timed.executions, 0),
-    )
+    seconds, starts = timed.times * timed.executions, np.nansum(timed.launches * timed.executions, 0)
+    seconds[np.isnan(seconds)] = 0.0
     same = same_ops(*study.step.kinds_and_passes, timed.sources, timed.times[0])
+    kept = np.where(known, 0.0, rest)
     return _Shapes(seconds, timed.sources, starts, measured, same, launched, compute, memory, kept)
 
 
@@ -271,6 +269,14 @@ def _as_built(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
     return study.cache[key]
 
 
+def _hold_memory() -> None:
+    """Let the next block have what the last one frees, which else comes back from the system page by page.
+
+    How much of it glibc keeps follows the largest piece that it ever mapped and freed. Nobody writes to this one.
+    """
+    np.empty(HELD_BYTE, np.uint8)
+
+
 def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Estimate many scenarios, some at a time; see `scenarios`.
 
@@ -281,6 +287,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     if study.machine.origin is not None:  # its times are carried over from another device already
         yield from _one_by_one(study, table, size_names, changes)
         return
+    _hold_memory()
     base = choose_sizes(study.model, study.options.wanted_sizes)
     shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
     if size_names:

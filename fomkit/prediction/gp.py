@@ -331,25 +331,23 @@ class Line(NamedTuple):
     knot is, d above it, exp(−d)·((1 + d)·A + B), and whatever is asked for takes two exponentials, not one a row.
 
     `knots` (k,): places of all rows, rising.
-    `below`, `above` (k + 1, 2, surfaces): A and B of the rows below each gap between knots, by the knot before it,
-      and of those above it, by the knot after it.
+    `sums` (k + 1, 2, 2, surfaces): A and B of the rows below each gap between knots, by the knot before it, and of
+      those above it, by the knot after it.
     """
 
     knots: Matrix
-    below: Matrix
-    above: Matrix
+    sums: Matrix
 
     def at(self, places: Matrix) -> Matrix:
         """Give the sums of all surfaces at some places (surfaces × q)."""
-        found = np.empty((self.below.shape[2], len(places)))
+        found = np.empty((self.sums.shape[3], len(places)))
         for start in range(0, len(places), LINE_BLOCK):
             here = places[start : start + LINE_BLOCK]
             gap, last = np.searchsorted(self.knots, here, "right"), len(self.knots) - 1
-            total = np.zeros((len(here), len(found)))
-            for sums, knot in ((self.below, np.maximum(gap - 1, 0)), (self.above, np.minimum(gap, last))):
+            total, sums = np.zeros((len(here), len(found))), self.sums[gap]
+            for side, knot in enumerate((np.maximum(gap - 1, 0), np.minimum(gap, last))):
                 off = np.abs(here - self.knots[knot])[:, None]
-                first, second = sums[gap, 0], sums[gap, 1]
-                total += np.exp(-off) * ((1 + off) * first + second)
+                total += np.exp(-off) * ((1 + off) * sums[:, side, 0] + sums[:, side, 1])
             found[:, start : start + LINE_BLOCK] = total.T
         return found
 
@@ -369,7 +367,7 @@ def line_of(scaled: Matrix, weight: Matrix, starts: Places) -> Line:
     none = np.zeros((1, 2, len(starts)))
     below = np.add.reduceat(np.where(is_below, both, 0.0), starts, 2)
     above = np.add.reduceat(np.where(is_below & (off > 0)[:, None], 0.0, both), starts, 2)
-    return Line(knots, np.concatenate([none, below]), np.concatenate([above, none]))
+    return Line(knots, np.stack([np.concatenate([none, below]), np.concatenate([above, none])], 1))
 
 
 class Surfaces(NamedTuple):
