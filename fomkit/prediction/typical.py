@@ -426,7 +426,9 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     nor are those of architectures that it excludes. `interval`: share of intervals that should contain the
     truth. Raises FomkitError when the machine was not told what others reached.
     """
-    rows = as_rows(rows).assign(kind=by_parts(rows))
+    rows = as_rows(rows)
+    if are(rows, "kind", "attention").any():
+        rows = rows.assign(kind=by_parts(rows))
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)
     # What one table serves, whatever its kind and pass, is looked up at once.
