@@ -235,10 +235,10 @@ def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
 
 
 @lru_cache(maxsize=32)
-def _in_groups(kinds: tuple[str, ...]) -> dict[str, NDArray[np.bool_]]:
-    """Tell which ops of some kinds are in each group."""
-    groups = np.array([GROUPS.get(kind, "") for kind in kinds], object)
-    return {group: groups == group for group in dict.fromkeys(groups.tolist())}
+def _in_groups(kinds: tuple[str, ...]) -> dict[str, Array]:
+    """Give 1 for the ops of some kinds that are in a group, 0 for the others, by group."""
+    groups = [GROUPS.get(kind, "") for kind in kinds]
+    return {group: np.array([float(one == group) for one in groups]) for group in dict.fromkeys(groups)}
 
 
 def use_widths(
@@ -249,14 +249,15 @@ def use_widths(
     Groups know nothing of each other. In one, errors of calls cancel in part: their sum has a spread of its own.
 
     `kinds` (n,); `seconds` (n, s): what n ops take in each of s variants of a step, all executions of an op
-    together; 0 where it is unknown; `of_table` (n, s): true where the time rests on timings of single kernels
-    (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays (s,).
+    together; 0 where it is unknown; `of_table` (n, s) or (n, 1): true where the time rests on timings of single
+    kernels (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays
+    (s,).
     """
-    widths = []
-    for group, at in _in_groups(kinds).items():
+    widths, told = [], seconds * of_table
+    for group, own in _in_groups(kinds).items():
         if group not in uses:
             continue
-        total = (seconds[at] * of_table[at]).sum(0)
+        total = own @ told
         low, high = uses[group].whole.widen(1.0, 1.0, 1.0, level)
         widths.append((total * (1 - low), total * (high - 1)))
     return widths

@@ -42,7 +42,8 @@ FORWARD = "forward"
 CELLS = 75_000
 """Ops times variants that are worked on at once; bounds the memory."""
 HELD_BYTE = 2**24
-"""More than any array of a block takes."""
+"""More than any array of a block takes. How much of what one block frees glibc keeps for the next, and does not
+fetch from the system page by page again, follows the largest piece that it ever mapped and freed."""
 
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
 RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
@@ -269,14 +270,6 @@ def _as_built(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
     return study.cache[key]
 
 
-def _hold_memory() -> None:
-    """Let the next block have what the last one frees, which else comes back from the system page by page.
-
-    How much of it glibc keeps follows the largest piece that it ever mapped and freed. Nobody writes to this one.
-    """
-    np.empty(HELD_BYTE, np.uint8)
-
-
 def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Estimate many scenarios, some at a time; see `scenarios`.
 
@@ -287,7 +280,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     if study.machine.origin is not None:  # its times are carried over from another device already
         yield from _one_by_one(study, table, size_names, changes)
         return
-    _hold_memory()
+    np.empty(HELD_BYTE, np.uint8)  # freed at once
     base = choose_sizes(study.model, study.options.wanted_sizes)
     shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
     if size_names:

@@ -237,7 +237,7 @@ def step_ops(
     numbers_of: dict[tuple[object, ...], int] = {}
     keys = zip(*columns, factor.tolist(), told, strict=True)
     new = np.array([numbers_of.setdefault(key, len(numbers_of)) for key in keys], np.intp)
-    first, new = _beside(np.unique(new, return_index=True)[1], new, restated)
+    first, new = _by_formula(np.unique(new, return_index=True)[1], new, restated)
     chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
     counts[: len(times)] *= times
     counts[list(texts_of)] = 0.0
@@ -273,7 +273,7 @@ def step_ops(
     )
 
 
-def _beside(
+def _by_formula(
     first: NDArray[np.intp], new: NDArray[np.intp], rows: pd.DataFrame
 ) -> tuple[list[int], NDArray[np.intp]]:
     """Put ops that one formula prices beside each other: their rows, and the new number of each row's op."""
@@ -437,4 +437,4 @@ class TimedStep:
         seconds = np.where(np.isnan(times), 0.0, times * executions[:, None])
         ops = ops_in(*self.step.kinds_and_passes, sources, times, seconds)
         starts = self.priced.rows.number("launches") * executions
-        return StepRows(ops, self.step.passes, self._words(self.answers.bound), starts)
+        return StepRows(ops, self.step.kinds_and_passes[1], self._words(self.answers.bound), starts)

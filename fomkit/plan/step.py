@@ -86,8 +86,8 @@ class Ops(NamedTuple):
 
     `kinds` (n,).
     `seconds` (3, n, s): value and ends of all executions of an op [s]; 0 where it has no time, which is left out.
-    `sources` (n, s): number of the time source.
-    `of_table` (n, s): true where the time rests on timings of single kernels.
+    `sources` (n, s), or (n, 1) where they are the same in all: number of the time source.
+    `of_table`, as these: true where the time rests on timings of single kernels.
     `same` (n,): number of the op that a row is (`same_ops`): what is wrong with it is wrong wherever it stands.
     """
 
@@ -96,10 +96,6 @@ class Ops(NamedTuple):
     sources: NDArray[np.integer[Any]]
     of_table: NDArray[np.bool_]
     same: NDArray[np.intp]
-
-    def use_widths(self, uses: Uses, level: float) -> list[tuple[Array, Array]]:
-        """Give what use in a step adds below and above [s]; see `fomkit.plan.coverage.use_widths`."""
-        return use_widths(self.kinds, self.seconds[0], self.of_table, uses, level)
 
 
 @lru_cache(maxsize=32)
@@ -155,11 +151,11 @@ def ops_of(timed: pd.DataFrame) -> Ops:
 class StepRows(NamedTuple):
     """The ops of one variant, and what else a step is added up from, one of each for every op.
 
-    `passes`: forward, backward or update; `bounds`: what bounds it; `starts`: launches of all executions.
+    `passes`: of `PASSES`; `bounds`: what bounds it; `starts`: launches of all executions.
     """
 
     ops: Ops
-    passes: NDArray[np.object_]
+    passes: tuple[str, ...]
     bounds: Sequence[str]
     starts: Array
 
@@ -174,9 +170,17 @@ class StepRows(NamedTuple):
 
 def step_rows(timed: pd.DataFrame) -> StepRows:
     """Read a TIMED table."""
-    passes = np.array([name.partition("_")[0] for name in timed["pass_name"]], object)
     starts = timed["launches"].to_numpy(np.float64) * timed["count"].to_numpy(np.float64)
-    return StepRows(ops_of(timed), passes, timed["bound"].tolist(), starts)
+    return StepRows(ops_of(timed), tuple(timed["pass_name"]), timed["bound"].tolist(), starts)
+
+
+@lru_cache(maxsize=32)
+def _in_passes(passes: tuple[str, ...]) -> tuple[list[str], NDArray[np.bool_]]:
+    """Name forward, backward and update, as far as rows have them, and choose all rows and those of each."""
+    words = [name.partition("_")[0] for name in passes]
+    names = [name for name in PASSES if name in words]
+    which = [[True] * len(words), *([word == name for word in words] for name in names)]
+    return names, np.array(which, bool).T
 
 
 def _cells(numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
@@ -224,14 +228,14 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     width, family = seconds.shape[2], first + ops.sources
     families, share = _cells(family, width), shares[family]
     same = _cells(ops.same[:, None], width) if distinct < len(ops.same) else None
-    value, common, squares = seconds[0].sum(0), [], []
+    value, common, squares, alike, apart = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
-        alone = np.sqrt(1 - share) * sides
+        alone = apart * sides
         own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, distinct, alone)
-        common.append(_squared_sums(families, len(shares), np.sqrt(share) * sides))
+        common.append(_squared_sums(families, len(shares), alike * sides))
         squares.append(common[-1] + own)
     below, above = squares
-    for less, more in ops.use_widths(uses, level):
+    for less, more in use_widths(ops.kinds, seconds[0], ops.of_table, uses, level):
         below += less**2
         above += more**2
     whole, part = (np.sqrt(two).sum(0) for two in (squares, common))
@@ -273,14 +277,12 @@ def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     single kernels (`fomkit.plan.coverage`); nothing by default.
     """
     ops = ops_of(timed)
-    return _spans(ops, [np.ones(len(ops.kinds), bool)], uses, level)[0]
+    return _spans(ops, np.ones((len(ops.kinds), 1), bool), uses, level)[0]
 
 
-def _spans(ops: Ops, chosen: Sequence[NDArray[np.bool_]], uses: Uses, level: float) -> list[Span]:
-    """Add up several choices of the ops of one variant."""
-    which = np.stack(chosen, 1)
-    many = ops._replace(seconds=ops.seconds * which, sources=np.broadcast_to(ops.sources, which.shape))
-    found = device_times(many._replace(of_table=np.broadcast_to(ops.of_table, which.shape)), uses, level)
+def _spans(ops: Ops, which: NDArray[np.bool_], uses: Uses, level: float) -> list[Span]:
+    """Add up several choices of the ops of one variant (n, choices)."""
+    found = device_times(ops._replace(seconds=ops.seconds * which), uses, level)
     columns = zip(*found.ends.tolist(), found.shared.tolist(), strict=True)
     return [Span(value, low, high, level, shared) for value, low, high, shared in columns]
 
@@ -328,12 +330,9 @@ def roll_up_step(
     step adds to the errors of single kernels; default: what the machine's table calls for.
     """
     rows = step_rows(timed) if isinstance(timed, pd.DataFrame) else timed
-    passes = {name: rows.passes == name for name in PASSES if "_" not in name}
-    names = [name for name, own in passes.items() if own.any()]
+    names, which = _in_passes(rows.passes)
     uses = uses_of(machine) if uses is None else uses
-    device_s, *of_passes = _spans(
-        rows.ops, [np.ones(len(rows.passes), bool), *(passes[name] for name in names)], uses, level
-    )
+    device_s, *of_passes = _spans(rows.ops, which, uses, level)
     terms = terms_beside(float(np.nansum(rows.starts)), machine, device_s)
     host, input_s = terms.host_s, terms.input_s
     together = [(rows.bound, device_s), ("launch", host), ("input", input_s)]
@@ -374,9 +373,7 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     for first in range(0, len(distinct), AT_ONCE):
         some = distinct[first : first + AT_ONCE]
         seconds = np.where(numbers[:, None] == some, ops.seconds[:1], ops.seconds)
-        variants = ops._replace(seconds=seconds, sources=np.broadcast_to(ops.sources, seconds.shape[1:]),
-                                of_table=np.broadcast_to(ops.of_table, seconds.shape[1:]))  # fmt: skip
-        found = device_times(variants, uses, level).ends.T.tolist()
+        found = device_times(ops._replace(seconds=seconds), uses, level).ends.T.tolist()
         for number, (value, low, high) in zip(some.tolist(), found, strict=True):
             device_s = Span(value, low, high, level)
             steps[number] = step_terms(timed, machine, device_s).wall(device_s)

@@ -9,7 +9,7 @@ each unit of arithmetic gets. Two machines for which these agree are asked to do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -31,7 +31,6 @@ from fomkit.prediction.gp import (
     Matrix,
     Surfaces,
     Texts,
-    beside,
     bounded,
     heights,
     side_by_side,
@@ -77,7 +76,7 @@ def _gemm(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 def _matvec(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     # One reading of the matrix: how long it takes at the bandwidth, and how many outputs share it.
     floor = np.maximum(_traffic(rows, flop_per_s, byte_per_s)[:, 0], np.log2(SHORTEST_S))
-    return beside([floor, _log_product(rows, "b", "m", "n")])
+    return np.column_stack([floor, _log_product(rows, "b", "m", "n")])
 
 
 def _sparse(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
@@ -117,7 +116,7 @@ def _experts(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 def _traffic(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     del flop_per_s
-    return beside([_log(numbers(rows, "byte") / byte_per_s), *_sizes(rows, "row")])
+    return np.column_stack([_log(numbers(rows, "byte") / byte_per_s), *_sizes(rows, "row")])
 
 
 def _bytes_alone(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
@@ -197,17 +196,17 @@ class TypicalUtilisations(NamedTuple):
         return TypicalUtilisations._make(column[which] for column in self)
 
 
-def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
-    """Name the tables that may serve an op, the closest first."""
+@lru_cache(maxsize=256)
+def _closest(tables: TypicalTables, excluded: tuple[str, ...], kind: str, engine: str, pass_name: str) -> str:
+    """Name the closest table that serves an op; "" where there is none."""
     work = WORK.get(kind, MOVING)
-    engines = dict.fromkeys((engine, "vector", "matrix"))
+    engines, passes = (engine, "vector", "matrix"), (pass_name, f"{pass_name}_input", "forward")
     if work not in BY_PASS:
-        yield from (f"{work}/{name}" for name in engines)
+        names = [f"{work}/{name}" for name in engines]
     else:
-        passes = dict.fromkeys((pass_name, f"{pass_name}_input", "forward"))
-        yield from (f"{work}/{name}/{word}" for word in passes for name in engines)
-    if work in _LIKE:
-        yield _LIKE[work]
+        names = [f"{work}/{name}/{word}" for word in passes for name in engines]
+    names += [_LIKE[work]] if work in _LIKE else []
+    return next((name for name in names if surfaces(tables, name, excluded) is not None), "")
 
 
 def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
@@ -356,12 +355,6 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
     ends = np.exp([value, value + found.ends[0] * sigma, value + found.ends[1] * sigma])
     return ends, f"in tiles on {stated}, as usual on {found.first} and the like"
-
-
-@lru_cache(maxsize=256)
-def _closest(tables: TypicalTables, excluded: tuple[str, ...], kind: str, engine: str, pass_name: str) -> str:
-    names = _names(kind, engine, pass_name)
-    return next((name for name in names if surfaces(tables, name, excluded) is not None), "")
 
 
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
