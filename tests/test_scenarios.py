@@ -17,6 +17,7 @@ from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import RESULTS, blocks_of, prepare_study, scenarios
+from fomkit.plan.step import _families, _in_passes
 from fomkit.prediction.donors import factor
 from fomkit.profiles.evidence import with_fits
 
@@ -395,3 +396,23 @@ def test_a_model_with_another_run_says_so_and_sizes_stay_with_the_estimate() -> 
     for stated, message in zip(wrong.items(), told, strict=True):
         with pytest.raises(FomkitError, match=message):
             model.with_(**dict([stated]))
+
+
+@pytest.mark.parametrize("name", ["vgg16", "resnet50"])
+def test_ops_that_one_formula_prices_stand_beside_each_other(name: str) -> None:
+    study = prepare_study(fomkit.model(name), with_fits(fomkit.machine("v100")), Options())
+    groups = study.step.ops.groups
+    assert len(groups) > 5
+    assert {type(group.rows) for group in groups} == {slice}
+    assert study.step.rows["kind"].tolist() == list(study.step.kinds_and_passes[0])
+    assert sum(len(group.products) for group in groups) == len(study.step.rows)
+
+
+def test_the_words_of_a_step_are_looked_at_once_for_all_its_sizes() -> None:
+    model, machine = fomkit.model("vgg16"), fomkit.machine("v100")
+    estimate(model, machine, Options(batch=30))
+    before = _in_passes.cache_info(), _families.cache_info()
+    estimate(model, machine, Options(batch=31))
+    after = _in_passes.cache_info(), _families.cache_info()
+    assert [one.misses for one in after] == [one.misses for one in before]
+    assert all(one.hits > two.hits for one, two in zip(after, before, strict=True))

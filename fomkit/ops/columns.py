@@ -149,6 +149,7 @@ class Columns:
         self.table, self.names = table, frozenset(table.columns)
         self._numbers: dict[str, Matrix] = {}
         self._words: dict[str, Words] = {}
+        self._are: dict[tuple[str, ...], Flags] = {}
         self._derived: dict[tuple[str, float, float], Matrix] = {}
         self._same: dict[tuple[str, ...], tuple[list[tuple[str, ...]], Places]] = {}
 
@@ -180,6 +181,13 @@ class Columns:
         if columns not in self._same:
             self._same[columns] = combinations([self.text(column) for column in columns])
         return self._same[columns]
+
+    def are(self, name: str, *words: str) -> Flags:
+        """Tell which rows hold one of some words in a column."""
+        key = (name, *words)
+        if key not in self._are:
+            self._are[key] = self.text(name).are(*words)
+        return self._are[key]
 
     def text(self, name: str) -> Words:
         """Give a column of words."""

@@ -37,11 +37,14 @@ def products_in_one(kind: str, dtype: str) -> float:
 
 
 class CostGroup(NamedTuple):
-    """The positions of the rows of one kind and variant, and the real products that stand for one of theirs."""
+    """The positions of the rows of one kind and variant, and the real products that stand for one of theirs.
+
+    Of rows side by side `rows` is a slice, which copies nothing.
+    """
 
     kind: str
     variant: Variant
-    rows: NDArray[np.intp]
+    rows: NDArray[np.intp] | slice
     products: NDArray[np.float64]
 
 
@@ -62,7 +65,7 @@ def cost_groups(ops: pd.DataFrame) -> list[CostGroup]:
         CostGroup(
             kind,
             variant,
-            np.array(rows),
+            slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] < len(rows) else np.array(rows),
             np.array([products_in_one(kind, dtypes[row]) for row in rows], np.float64),
         )
         for (kind, variant), rows in groups.items()
@@ -107,7 +110,7 @@ def cost_columns(
         row = Row(columns_of(ops, rows, read, many), formula.parts)
         costs = formula.of(variant, row)._asdict()
         if "least_flop" in columns:
-            flop = np.broadcast_to(costs["flop"], (len(rows), *many))
+            flop = np.broadcast_to(costs["flop"], (len(products), *many))
             costs["least_flop"] = least_flop(row, variant[-1], flop) if kind == "conv" else flop
         times = products.reshape(-1, *(1 for _ in many))
         for name in names:

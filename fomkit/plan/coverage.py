@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, half_width
 from fomkit.core.machine import Machine
-from fomkit.ops.tables import TIME_SOURCES
+from fomkit.ops.tables import SOURCES, TIME_SOURCES
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.rates import power_shortfall
 
@@ -156,6 +156,8 @@ GROUPS: Mapping[str, str] = {
 only dense products were seen in models. Links are another matter: collectives have no group."""
 TABLES = ("measured", "interpolated", "extrapolated", "transferred")
 """Time sources that rest on timings of single kernels; what is usual on public machines is as wide already."""
+OF_TABLE = np.array([name in TABLES for name in SOURCES], bool)
+"""The same by the number of a time source."""
 BENCHMARKS = ("DeepBench", "NeuSight", "aiconfigurator")
 """How harnesses begin that time single kernels. Timings taken inside a step need no widening."""
 
@@ -232,22 +234,30 @@ def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
     return timed.assign(low_s=low, high_s=high)
 
 
+@lru_cache(maxsize=32)
+def _in_groups(kinds: tuple[str, ...]) -> dict[str, Array]:
+    """Give 1 for the ops of some kinds that are in a group, 0 for the others, by group."""
+    groups = [GROUPS.get(kind, "") for kind in kinds]
+    return {group: np.array([float(one == group) for one in groups]) for group in dict.fromkeys(groups)}
+
+
 def use_widths(
-    kinds: Sequence[str], seconds: Array, of_table: NDArray[np.bool_], uses: Uses, level: float
+    kinds: tuple[str, ...], seconds: Array, of_table: NDArray[np.bool_], uses: Uses, level: float
 ) -> list[tuple[Array, Array]]:
     """Give what use in a step adds to the sum of all ops, below and above [s], group by group.
 
     Groups know nothing of each other. In one, errors of calls cancel in part: their sum has a spread of its own.
 
     `kinds` (n,); `seconds` (n, s): what n ops take in each of s variants of a step, all executions of an op
-    together; 0 where it is unknown; `of_table` (n, s): true where the time rests on timings of single kernels
-    (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays (s,).
+    together; 0 where it is unknown; `of_table` (n, s) or (n, 1): true where the time rests on timings of single
+    kernels (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays
+    (s,).
     """
-    group_of, widths = {kind: GROUPS.get(kind, "") for kind in dict.fromkeys(kinds)}, []
-    groups = np.array(list(map(group_of.__getitem__, kinds)), object)
-    for group in dict.fromkeys(group for group in group_of.values() if group in uses):
-        at = groups == group
-        total = (seconds[at] * of_table[at]).sum(0)
+    widths, told = [], seconds * of_table
+    for group, own in _in_groups(kinds).items():
+        if group not in uses:
+            continue
+        total = own @ told
         low, high = uses[group].whole.widen(1.0, 1.0, 1.0, level)
         widths.append((total * (1 - low), total * (high - 1)))
     return widths

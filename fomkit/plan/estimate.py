@@ -311,7 +311,7 @@ def _timed(
 def _priced(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> tuple[StepOps, Priced, Callable[[], pd.DataFrame]]:
-    built = replace(original(machine), links=machine.links)
+    built = machine if machine.origin is None else replace(original(machine), links=machine.links)
     try:
         step = _compiled(model, built, sizes, formats)
         arrays = {name: np.array([float(size)]) for name, size in sizes.items()}

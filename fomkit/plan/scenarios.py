@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ from fomkit.core.model import OF_A_RUN
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
-from fomkit.plan.coverage import TABLES, Uses, check_bounded, check_covered, check_work, uses_of
+from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
@@ -40,11 +41,13 @@ if TYPE_CHECKING:
 FORWARD = "forward"
 CELLS = 75_000
 """Ops times variants that are worked on at once; bounds the memory."""
+HELD_BYTE = 2**24
+"""More than any array of a block takes. How much of what one block frees glibc keeps for the next, and does not
+fetch from the system page by page again, follows the largest piece that it ever mapped and freed."""
 
 _SPANS = ("step_s", "sample_per_s", "unit_per_day")
 RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
 _TRANSFERRED = np.array([SOURCES["transferred" if name in FROM_TABLE else name] for name in SOURCES], np.int8)
-_OF_TABLE = np.array([name in TABLES for name in SOURCES], bool)
 _BASIS = pd.CategoricalDtype(["measured", "modelled"])
 
 
@@ -123,23 +126,19 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
     for pair, at in study.pairs.items():
         built = _built(study.machine, pair)
         floor_s[at] = floors(arithmetic[at], timed.flop[at], timed.byte[at], *built)[0]
-    starts_s = np.nan_to_num(timed.launches) * (launch.value if launch is not None else 0.0)
-    starts_s = np.where(timed.sources == SOURCES[ROOFLINE], starts_within(timed.times[0], starts_s), 0.0)
+    starts_s = timed.launches * (launch.value if launch is not None else 0.0)
+    named = (timed.sources == SOURCES[ROOFLINE]) & (starts_s > 0) & (timed.times[0] > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        launched = np.nan_to_num(starts_s / timed.times[0])
+        launched = np.where(named, starts_within(timed.times[0], starts_s) / timed.times[0], 0.0)
         compute, memory = timed.flop / floor_s, timed.byte / floor_s
     compute = np.where(np.isnan(compute) & ~arithmetic, 0.0, compute)
-    known = np.isfinite(compute) & np.isfinite(memory)
-    compute, memory, kept = (
-        np.where(where, one, 0.0) * (1 - launched)
-        for where, one in ((known, compute), (known, memory), (~known, np.ones(known.shape)))
-    )
+    known, rest = np.isfinite(compute) & np.isfinite(memory), 1 - launched
+    compute, memory = (np.where(known, one * rest, 0.0) for one in (compute, memory))
     measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
-    seconds, starts = (
-        np.nan_to_num(timed.times * timed.executions),
-        np.nansum(timed.launches * timed.executions, 0),
-    )
-    same = same_ops(rows["kind"].tolist(), rows["pass_name"].tolist(), timed.sources, timed.times[0])
+    seconds, starts = timed.times * timed.executions, np.nansum(timed.launches * timed.executions, 0)
+    seconds[np.isnan(seconds)] = 0.0
+    same = same_ops(*study.step.kinds_and_passes, timed.sources, timed.times[0])
+    kept = np.where(known, 0.0, rest)
     return _Shapes(seconds, timed.sources, starts, measured, same, launched, compute, memory, kept)
 
 
@@ -201,11 +200,11 @@ def _figures_of(
 
 def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> DeviceTimes:
     """Add up some of the ops of each scenario (s)."""
-    kinds, every = study.step.rows["kind"][which].tolist(), bool(which.all())
-    seconds, sources, same = here.seconds, here.sources, here.same
-    if not every:
-        seconds, sources, same = seconds[:, which], sources[which], same[which]
-    ops = Ops(kinds, seconds, sources, _OF_TABLE[sources], same)
+    kinds, seconds, sources, same = study.step.kinds_and_passes[0], here.seconds, here.sources, here.same
+    if not which.all():
+        kinds, seconds = tuple(compress(kinds, which)), seconds[:, which]
+        sources, same = sources[which], same[which]
+    ops = Ops(kinds, seconds, sources, OF_TABLE[sources], same)
     return device_times(ops, study.uses, study.options.interval)
 
 
@@ -281,6 +280,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     if study.machine.origin is not None:  # its times are carried over from another device already
         yield from _one_by_one(study, table, size_names, changes)
         return
+    np.empty(HELD_BYTE, np.uint8)  # freed at once
     base = choose_sizes(study.model, study.options.wanted_sizes)
     shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
     if size_names:

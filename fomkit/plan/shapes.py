@@ -15,7 +15,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.columns import Columns, Words
 from fomkit.ops.families.formula import DEFAULTS, columns_of
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
-from fomkit.ops.pricing import CostGroup, cost_columns, cost_groups, recurrent_calls
+from fomkit.ops.pricing import CHOOSERS, CostGroup, cost_columns, cost_groups, recurrent_calls
 from fomkit.ops.resize import Cells, Expressions, cells_of, evaluate_many, expressions_in, many_of, resize_ops
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import shares_of
@@ -156,6 +156,12 @@ class StepOps:
         return self.ops.columns.text(name).taken(slice(len(self.counts)))
 
     @cached_property
+    def kinds_and_passes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Kind and full pass of each op."""
+        kinds, passes = (tuple(self.text(name).cells().tolist()) for name in ("kind", "pass_name"))
+        return kinds, passes
+
+    @cached_property
     def passes(self) -> NDArray[np.object_]:
         """Forward, backward or update: the pass of each op."""
         passes = self.text("pass_name")
@@ -231,7 +237,7 @@ def step_ops(
     numbers_of: dict[tuple[object, ...], int] = {}
     keys = zip(*columns, factor.tolist(), told, strict=True)
     new = np.array([numbers_of.setdefault(key, len(numbers_of)) for key in keys], np.intp)
-    first = np.unique(new, return_index=True)[1].tolist()
+    first, new = _by_formula(np.unique(new, return_index=True)[1], new, restated)
     chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
     counts[: len(times)] *= times
     counts[list(texts_of)] = 0.0
@@ -265,6 +271,15 @@ def step_ops(
         replaced=replaced,
         notes={len(first) + place: note for place, note in notes_of.items()},
     )
+
+
+def _by_formula(
+    first: NDArray[np.intp], new: NDArray[np.intp], rows: pd.DataFrame
+) -> tuple[list[int], NDArray[np.intp]]:
+    """Put ops that one formula prices beside each other: their rows, and the new number of each row's op."""
+    names = [name for name in (*CHOOSERS, "kind") if name in rows.columns]
+    order = np.lexsort([pd.factorize(rows[name].to_numpy(object)[first])[0] for name in names])
+    return first[order].tolist(), np.argsort(order)[new]
 
 
 def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -351,11 +366,17 @@ def seconds_of(rows: Rows, answers: Answers, device: Device) -> Array:
     return times + fresh_seconds(rows, device)
 
 
+def source_numbers(answers: Answers, count: int) -> NDArray[np.int8]:
+    """Give `SOURCES` of the times of so many rows; 0 of those without an answer."""
+    sources, known = np.zeros(count, np.int8), answers.source
+    sources[answers.index] = known.mapped([SOURCES[word] for word in known.words], np.int8)
+    return sources
+
+
 def times_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Timed:
     """Time a step's ops at many sizes; see `price_at`."""
     rows, answers, executions = price_at(step, machine, sizes, interval)
-    shape, sources = (len(step.rows), -1), np.zeros(len(rows), np.int8)
-    sources[answers.index] = answers.source.mapped([SOURCES[word] for word in answers.source.words], np.int8)
+    shape, sources = (len(step.rows), -1), source_numbers(answers, len(rows))
     work = (rows.number(name).reshape(shape) for name in _WORK)
     times = seconds_of(rows, answers, machine.device).reshape(3, *shape)
     return Timed(times, sources.reshape(shape), executions, *work)
@@ -392,7 +413,7 @@ class TimedStep:
         return self._words(self.answers.time_source)
 
     def _words(self, words: NDArray[np.object_]) -> list[str]:
-        found = np.full(len(self.step.rows), "", object)
+        found = np.full(len(self.step.counts), "", object)
         found[self.answers.index] = words
         return found.tolist()
 
@@ -411,9 +432,9 @@ class TimedStep:
     @cached_property
     def rows(self) -> StepRows:
         """The ops as a step is added up from them."""
-        executions = self.priced.executions[:, 0]
-        kinds, passes = (self.step.text(name).cells().tolist() for name in ("kind", "pass_name"))
-        times = self.time_s[:, :, None]
-        ops = ops_in(kinds, passes, self.sources, times, np.nan_to_num(times * executions[:, None]))
+        executions, times = self.priced.executions[:, 0], self.time_s[:, :, None]
+        sources = source_numbers(self.answers, len(executions))[:, None]
+        seconds = np.where(np.isnan(times), 0.0, times * executions[:, None])
+        ops = ops_in(*self.step.kinds_and_passes, sources, times, seconds)
         starts = self.priced.rows.number("launches") * executions
-        return StepRows(ops, self.step.passes, self._words(self.answers.bound), starts)
+        return StepRows(ops, self.step.kinds_and_passes[1], self._words(self.answers.bound), starts)

@@ -5,8 +5,9 @@ Many variants of a step are added up at once, and the interval can be had as if 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from fomkit.core.interval import Span, add_common, latest
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import ModelProfile
 from fomkit.ops.tables import PASSES, SOURCES
-from fomkit.plan.coverage import TABLES, Uses, use_widths, uses_of
+from fomkit.plan.coverage import OF_TABLE, Uses, use_widths, uses_of
 from fomkit.prediction.gp import alike
 
 if TYPE_CHECKING:
@@ -85,24 +86,28 @@ class Ops(NamedTuple):
 
     `kinds` (n,).
     `seconds` (3, n, s): value and ends of all executions of an op [s]; 0 where it has no time, which is left out.
-    `sources` (n, s): number of the time source.
-    `of_table` (n, s): true where the time rests on timings of single kernels.
+    `sources` (n, s), or (n, 1) where they are the same in all: number of the time source.
+    `of_table`, as these: true where the time rests on timings of single kernels.
     `same` (n,): number of the op that a row is (`same_ops`): what is wrong with it is wrong wherever it stands.
     """
 
-    kinds: Sequence[str]
+    kinds: tuple[str, ...]
     seconds: Array
     sources: NDArray[np.integer[Any]]
     of_table: NDArray[np.bool_]
     same: NDArray[np.intp]
 
-    def use_widths(self, uses: Uses, level: float) -> list[tuple[Array, Array]]:
-        """Give what use in a step adds below and above [s]; see `fomkit.plan.coverage.use_widths`."""
-        return use_widths(self.kinds, self.seconds[0], self.of_table, uses, level)
+
+@lru_cache(maxsize=32)
+def _numbered(kinds: tuple[str, ...], passes: tuple[str, ...]) -> Array:
+    """Give each row the number of its kind and pass."""
+    words = list(zip(kinds, passes, strict=True))
+    number = {word: float(at) for at, word in enumerate(dict.fromkeys(words))}
+    return np.array([number[word] for word in words])
 
 
 def same_ops(
-    kinds: Iterable[str], passes: Iterable[str], sources: NDArray[np.integer[Any]], times: Array
+    kinds: tuple[str, ...], passes: tuple[str, ...], sources: NDArray[np.integer[Any]], times: Array
 ) -> NDArray[np.intp]:
     """Give each row of a step the number of its op: rows of one kind and pass that take as long are one op.
 
@@ -111,41 +116,46 @@ def same_ops(
     `kinds`, `passes` (n,); `sources` (n, s); `times` (n, s): of one execution [s].
 
     >>> source, times = np.ones((3, 1), int), np.array([[1.0], [1.0], [1.0]])
-    >>> same_ops(["gemm", "gemm", "conv"], ["forward"] * 3, source, times).tolist()
+    >>> same_ops(("gemm", "gemm", "conv"), ("forward",) * 3, source, times).tolist()
     [0, 0, 1]
     """
-    last, words = times.shape[1] - 1, list(zip(kinds, passes, strict=True))
+    last = times.shape[1] - 1
     looked = sorted({0, last // 2, last}) if last >= 0 else []
-    number = {word: float(at) for at, word in enumerate(dict.fromkeys(words))}
     # A time is known by twelve digits: it was read, or divided by its count.
-    exponent = np.floor(np.log10(np.where(times[:, looked] > 0, times[:, looked], 1.0)))
-    return alike([np.array([number[word] for word in words]), *sources[:, looked].T, *exponent.T,
-                  *np.round(np.nan_to_num(times[:, looked]) / 10**exponent, 11).T])[1]  # fmt: skip
+    seconds = times[:, looked]
+    exponent = np.floor(np.log10(np.where(seconds > 0, seconds, 1.0)))
+    digits = np.round(seconds / 10.0**exponent, 11)
+    return alike([_numbered(kinds, passes), *sources[:, looked].T, *exponent.T, *digits.T])[1]
 
 
-def ops_in(kinds: Sequence[str], passes: Iterable[str], words: Sequence[str], times: Array, seconds: Array) -> Ops:
-    """Make the ops of one variant from their time sources and what one execution and all take (3, n, 1) [s]."""
-    sources = np.array([SOURCES[word] for word in words], np.intp)[:, None]
-    of_table = np.array([word in TABLES for word in words], bool)[:, None]
-    return Ops(kinds, seconds, sources, of_table, same_ops(kinds, passes, sources, times[0]))
+def ops_in(
+    kinds: tuple[str, ...],
+    passes: tuple[str, ...],
+    sources: NDArray[np.integer[Any]],
+    times: Array,
+    seconds: Array,
+) -> Ops:
+    """Make ops from their time sources (n, s) and what one execution and all take (3, n, s) [s]."""
+    return Ops(kinds, seconds, sources, OF_TABLE[sources], same_ops(kinds, passes, sources, times[0]))
 
 
 def ops_of(timed: pd.DataFrame) -> Ops:
     """Read the ops of a TIMED table as one variant."""
     times = np.stack([timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s")])[:, :, None]
-    kinds, passes, words = (timed[name].tolist() for name in ("kind", "pass_name", "time_source"))
+    kinds, passes = (tuple(timed[name]) for name in ("kind", "pass_name"))
+    sources = np.array([SOURCES[word] for word in timed["time_source"]], np.intp)[:, None]
     counts = timed["count"].to_numpy(np.float64)[:, None]
-    return ops_in(kinds, passes, words, times, np.nan_to_num(times * counts))
+    return ops_in(kinds, passes, sources, times, np.nan_to_num(times * counts))
 
 
 class StepRows(NamedTuple):
     """The ops of one variant, and what else a step is added up from, one of each for every op.
 
-    `passes`: forward, backward or update; `bounds`: what bounds it; `starts`: launches of all executions.
+    `passes`: of `PASSES`; `bounds`: what bounds it; `starts`: launches of all executions.
     """
 
     ops: Ops
-    passes: NDArray[np.object_]
+    passes: tuple[str, ...]
     bounds: Sequence[str]
     starts: Array
 
@@ -160,9 +170,17 @@ class StepRows(NamedTuple):
 
 def step_rows(timed: pd.DataFrame) -> StepRows:
     """Read a TIMED table."""
-    passes = np.array([name.partition("_")[0] for name in timed["pass_name"]], object)
     starts = timed["launches"].to_numpy(np.float64) * timed["count"].to_numpy(np.float64)
-    return StepRows(ops_of(timed), passes, timed["bound"].tolist(), starts)
+    return StepRows(ops_of(timed), tuple(timed["pass_name"]), timed["bound"].tolist(), starts)
+
+
+@lru_cache(maxsize=32)
+def _in_passes(passes: tuple[str, ...]) -> tuple[list[str], NDArray[np.bool_]]:
+    """Name forward, backward and update, as far as rows have them, and choose all rows and those of each."""
+    words = [name.partition("_")[0] for name in passes]
+    names = [name for name in PASSES if name in words]
+    which = [[True] * len(words), *([word == name for word in words] for name in names)]
+    return names, np.array(which, bool).T
 
 
 def _cells(numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
@@ -175,6 +193,14 @@ def _squared_sums(cells: NDArray[np.intp], many: int, values: Array) -> Array:
     width = values.shape[1]
     sums = np.bincount(cells, values.ravel(), many * width).reshape(many, width)
     return np.asarray(np.einsum("ns,ns->s", sums, sums), np.float64)
+
+
+@lru_cache(maxsize=32)
+def _families(kinds: tuple[str, ...]) -> tuple[NDArray[np.intp], Array]:
+    """Give the number of each op's first family (n, 1), that without a source, and `common_of` all families."""
+    number = {kind: at * len(SOURCES) for at, kind in enumerate(dict.fromkeys(kinds))}
+    shares = np.array([common_of(kind, source) for kind in number for source in SOURCES])
+    return np.array([number[kind] for kind in kinds], np.intp)[:, None], shares
 
 
 class DeviceTimes(NamedTuple):
@@ -198,27 +224,23 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
     `uses`: what use in a step adds to the error of single kernels (`fomkit.plan.coverage`); `level`: the level of
     the intervals.
     """
-    number = {kind: at for at, kind in enumerate(dict.fromkeys(ops.kinds))}
-    kinds = np.array([number[kind] for kind in ops.kinds], np.intp)
-    seconds, many, distinct = ops.seconds, len(number) * len(SOURCES), int(ops.same.max(initial=-1)) + 1
-    width = seconds.shape[2]
-    families = _cells(kinds[:, None] * len(SOURCES) + ops.sources, width)
+    seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), int(ops.same.max(initial=-1)) + 1
+    width, family = seconds.shape[2], first + ops.sources
+    families, share = _cells(family, width), shares[family]
     same = _cells(ops.same[:, None], width) if distinct < len(ops.same) else None
-    shares = np.array([common_of(kind, source) for kind in number for source in SOURCES])
-    share = shares[kinds[:, None] * len(SOURCES) + ops.sources]
-    value, common, squares = seconds[0].sum(0), [], []
+    value, common, squares, alike, apart = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
-        alone = np.sqrt(1 - share) * sides
+        alone = apart * sides
         own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, distinct, alone)
-        common.append(_squared_sums(families, many, np.sqrt(share) * sides))
+        common.append(_squared_sums(families, len(shares), alike * sides))
         squares.append(common[-1] + own)
     below, above = squares
-    for less, more in ops.use_widths(uses, level):
+    for less, more in use_widths(ops.kinds, seconds[0], ops.of_table, uses, level):
         below += less**2
         above += more**2
-    whole, part = (np.sqrt(two).sum(0) for two in (np.stack(squares), np.stack(common)))
+    whole, part = (np.sqrt(two).sum(0) for two in (squares, common))
     shared = np.divide(part, whole, out=np.ones(width), where=whole > 0) ** 2
-    return DeviceTimes(np.stack([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)
+    return DeviceTimes(np.array([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)
 
 
 _ALONE: Uses = {}
@@ -255,14 +277,12 @@ def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     single kernels (`fomkit.plan.coverage`); nothing by default.
     """
     ops = ops_of(timed)
-    return _spans(ops, [np.ones(len(ops.kinds), bool)], uses, level)[0]
+    return _spans(ops, np.ones((len(ops.kinds), 1), bool), uses, level)[0]
 
 
-def _spans(ops: Ops, chosen: Sequence[NDArray[np.bool_]], uses: Uses, level: float) -> list[Span]:
-    """Add up several choices of the ops of one variant."""
-    which = np.stack(chosen, 1)
-    many = ops._replace(seconds=ops.seconds * which, sources=np.broadcast_to(ops.sources, which.shape))
-    found = device_times(many._replace(of_table=np.broadcast_to(ops.of_table, which.shape)), uses, level)
+def _spans(ops: Ops, which: NDArray[np.bool_], uses: Uses, level: float) -> list[Span]:
+    """Add up several choices of the ops of one variant (n, choices)."""
+    found = device_times(ops._replace(seconds=ops.seconds * which), uses, level)
     columns = zip(*found.ends.tolist(), found.shared.tolist(), strict=True)
     return [Span(value, low, high, level, shared) for value, low, high, shared in columns]
 
@@ -310,11 +330,9 @@ def roll_up_step(
     step adds to the errors of single kernels; default: what the machine's table calls for.
     """
     rows = step_rows(timed) if isinstance(timed, pd.DataFrame) else timed
-    names = [name for name in PASSES if "_" not in name and (rows.passes == name).any()]
+    names, which = _in_passes(rows.passes)
     uses = uses_of(machine) if uses is None else uses
-    device_s, *of_passes = _spans(
-        rows.ops, [np.ones(len(rows.passes), bool), *(rows.passes == name for name in names)], uses, level
-    )
+    device_s, *of_passes = _spans(rows.ops, which, uses, level)
     terms = terms_beside(float(np.nansum(rows.starts)), machine, device_s)
     host, input_s = terms.host_s, terms.input_s
     together = [(rows.bound, device_s), ("launch", host), ("input", input_s)]
@@ -355,9 +373,7 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     for first in range(0, len(distinct), AT_ONCE):
         some = distinct[first : first + AT_ONCE]
         seconds = np.where(numbers[:, None] == some, ops.seconds[:1], ops.seconds)
-        variants = ops._replace(seconds=seconds, sources=np.broadcast_to(ops.sources, seconds.shape[1:]),
-                                of_table=np.broadcast_to(ops.of_table, seconds.shape[1:]))  # fmt: skip
-        found = device_times(variants, uses, level).ends.T.tolist()
+        found = device_times(ops._replace(seconds=seconds), uses, level).ends.T.tolist()
         for number, (value, low, high) in zip(some.tolist(), found, strict=True):
             device_s = Span(value, low, high, level)
             steps[number] = step_terms(timed, machine, device_s).wall(device_s)

@@ -150,7 +150,7 @@ class Pieces(NamedTuple):
 
 def _added(parts: Sequence[tuple[Work, Array]]) -> Ops:
     """Put ops with how often each runs together, as one variant."""
-    kinds = [kind for work, _ in parts for kind in work.ops.kinds]
+    kinds = tuple(kind for work, _ in parts for kind in work.ops.kinds)
     seconds = [work.ops.seconds * runs[:, None] for work, runs in parts]
     sources = [work.ops.sources for work, _ in parts]
     ends = np.cumsum([0, *(len(work.ops.same) for work, _ in parts)]).tolist()

@@ -294,7 +294,7 @@ def cross_validate(
 
 def _quantiles(errors: Matrix) -> Matrix:
     """Give the quantiles of standardised errors at `LEVELS`; n + 1 instead of n, as a sample's are drawn in."""
-    outward = np.clip(0.5 + (np.array(interpolate.LEVELS) - 0.5) * (len(errors) + 1) / len(errors), 0, 1)
+    outward = np.clip(0.5 + (interpolate.LEVELS - 0.5) * (len(errors) + 1) / len(errors), 0, 1)
     return np.asarray(np.quantile(errors, outward), np.float64)
 
 

@@ -58,7 +58,7 @@ class Parts(NamedTuple):
         known = self.at >= 0
         timed[known] = self.answers.source.are("measured", "interpolated", "extrapolated")[self.at[known]]
         lacking = self.of[~timed & are(self.rows, "kind", "rnn")]
-        kept = np.flatnonzero(~np.isin(self.of, lacking))
+        kept = np.flatnonzero(estimates.places_of(self.of, lacking) < 0)
         return Parts(self.rows.take(kept), self.of[kept], self.runs[kept], self.answers, self.at[kept])
 
 
@@ -85,7 +85,7 @@ def add_up(parts: Parts, wanted: Indices) -> Answers:
     seconds[:, known] = parts.answers.times[:, parts.at[known]] * parts.runs[known]
     ranks[known] = source.mapped([TIME_SOURCES.index(word) for word in source.words], np.intp)[parts.at[known]]
     # Ops one after the other, of each the part that takes longest first; of equals the first of the table.
-    order = np.lexsort((-np.nan_to_num(seconds[0], nan=np.inf), parts.of))
+    order = np.lexsort((-np.where(known, seconds[0], np.inf), parts.of))
     owners, first = np.unique(parts.of[order], return_index=True)
     total = np.add.reduceat(seconds[:, order], first, axis=1)
     places = estimates.places_of(wanted, owners)
@@ -238,7 +238,7 @@ def price(
         return name_bounds(rows, _climb(rows, machine, interval, (*before, *after)), machine)
     known = _climb(rows, machine, interval, before)
     pending = estimates.places_of(rows.index, known.index) < 0
-    waiting = pending & np.isin(rows.index, rows.number("of")[~is_op].astype(np.int64))
+    waiting = pending & (estimates.places_of(rows.index, rows.number("of")[~is_op].astype(np.int64)) >= 0)
     rest = _climb(rows.take(pending & ~waiting), machine, interval, after)
     known = name_bounds(rows, estimates.join_answers([known, rest]), machine)
     ops = known.chosen(np.flatnonzero(is_op[estimates.places_of(known.index, rows.index)]))

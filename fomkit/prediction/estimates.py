@@ -117,7 +117,7 @@ class Rows:
         """Tell which rows hold one of some words."""
         if column in self._given:
             return self.text(column).are(*words)
-        return self._columns.text(column).are(*words)[self._of_table]
+        return self._columns.are(column, *words)[self._of_table]
 
     def same_texts(self, columns: tuple[str, ...]) -> tuple[list[tuple[str, ...]], Places]:
         """Give the distinct combinations of text columns, by first appearance, and each row's number of them."""
@@ -170,8 +170,7 @@ def as_rows(table: Table) -> Rows:
 def repeated(columns: Columns, many: int, **sized: Matrix | Callable[[], Matrix]) -> Rows:
     """Give each row of a table so many times, one after the other, with columns of their own (rows × many)."""
     read: dict[str, Any] = {
-        name: column if callable(column) else unchanging(np.broadcast_to(column, (len(columns), many)).ravel())
-        for name, column in sized.items()
+        name: column if callable(column) else unchanging(column.ravel()) for name, column in sized.items()
     }
     return Rows(columns, None, {}, read, many)
 
@@ -311,13 +310,16 @@ class Answers(Mapping[int, Timed]):
         return Answers(self.index, significant(self.times), self.source, self.limit, self.evidence)
 
 
+NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)
+
+
 def join_answers(found: Sequence[Answers]) -> Answers:
     """Put the answers of several estimators, about different ops, one after the other."""
     found = [answers for answers in found if len(answers)]
     if len(found) == 1:
         return found[0]
     if not found:
-        return Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)
+        return NO_ANSWERS
     ends = np.cumsum([0, *map(len, found)])
 
     def evidence(place: int) -> str:
@@ -356,7 +358,7 @@ def opened_by(
         def estimate(rows: Table, machine: Machine, *more: Any, **named: Any) -> Answers:
             rows = as_rows(rows)
             chosen = rows.take(choose(rows, machine))
-            return estimator(chosen, machine, *more, **named) if len(chosen) else join_answers([])
+            return estimator(chosen, machine, *more, **named) if len(chosen) else NO_ANSWERS
 
         return estimate
 

@@ -69,25 +69,20 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
     >>> first.tolist(), number.tolist()
     ([0, 1, 2], [0, 1, 2, 0])
     """
-    count = len(columns[0])
-    if count > FEW:
-        numbers_of = np.zeros(count, np.int64)
+    if len(columns[0]) > FEW:
+        numbers_of = np.zeros(len(columns[0]), np.intp)
         for column in columns:
             own = pd.factorize(column, use_na_sentinel=False)[0]
             numbers_of = pd.factorize(numbers_of * (own.max() + 1) + own)[0]
-        # Numbers are given by first appearance.
-        first = np.flatnonzero(np.diff(np.maximum.accumulate(numbers_of), prepend=-1))
-        return first, np.asarray(numbers_of, np.intp)
-    table = np.ascontiguousarray(np.array(columns, np.float64).T)
-    table[np.isnan(table)] = np.nan  # of all kinds of NaN one
-    table += 0.0  # and no 0 below 0
-    cells = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel().tolist()
-    places = dict(
-        zip(reversed(cells), range(count - 1, -1, -1), strict=True)
-    )  # of several the last that is written
-    known = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
-    return (np.array(list(map(places.__getitem__, known)), np.intp),
-            np.array(list(map(known.__getitem__, cells)), np.intp))  # fmt: skip
+    else:
+        table = np.ascontiguousarray(np.array(columns, np.float64).T)
+        table[np.isnan(table)] = np.nan  # of all kinds of NaN one
+        table += 0.0  # and no 0 below 0
+        cells, known = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))), dict[Any, int]()
+        numbers_of = np.array([known.setdefault(cell, len(known)) for cell in cells.ravel().tolist()], np.intp)
+    # Numbers are given by first appearance.
+    before = np.concatenate(([-1], np.maximum.accumulate(numbers_of)[:-1]))
+    return np.flatnonzero(numbers_of > before), numbers_of
 
 
 class Hyper(NamedTuple):
@@ -336,25 +331,23 @@ class Line(NamedTuple):
     knot is, d above it, exp(−d)·((1 + d)·A + B), and whatever is asked for takes two exponentials, not one a row.
 
     `knots` (k,): places of all rows, rising.
-    `below`, `above` (k + 1, 2, surfaces): A and B of the rows below each gap between knots, by the knot before it,
-      and of those above it, by the knot after it.
+    `sums` (k + 1, 2, 2, surfaces): A and B of the rows below each gap between knots, by the knot before it, and of
+      those above it, by the knot after it.
     """
 
     knots: Matrix
-    below: Matrix
-    above: Matrix
+    sums: Matrix
 
     def at(self, places: Matrix) -> Matrix:
         """Give the sums of all surfaces at some places (surfaces × q)."""
-        found = np.empty((self.below.shape[2], len(places)))
+        found = np.empty((self.sums.shape[3], len(places)))
         for start in range(0, len(places), LINE_BLOCK):
             here = places[start : start + LINE_BLOCK]
             gap, last = np.searchsorted(self.knots, here, "right"), len(self.knots) - 1
-            total = np.zeros((len(here), len(found)))
-            for sums, knot in ((self.below, np.maximum(gap - 1, 0)), (self.above, np.minimum(gap, last))):
+            total, sums = np.zeros((len(here), len(found))), self.sums[gap]
+            for side, knot in enumerate((np.maximum(gap - 1, 0), np.minimum(gap, last))):
                 off = np.abs(here - self.knots[knot])[:, None]
-                first, second = sums[gap, 0], sums[gap, 1]
-                total += np.exp(-off) * ((1 + off) * first + second)
+                total += np.exp(-off) * ((1 + off) * sums[:, side, 0] + sums[:, side, 1])
             found[:, start : start + LINE_BLOCK] = total.T
         return found
 
@@ -374,7 +367,7 @@ def line_of(scaled: Matrix, weight: Matrix, starts: Places) -> Line:
     none = np.zeros((1, 2, len(starts)))
     below = np.add.reduceat(np.where(is_below, both, 0.0), starts, 2)
     above = np.add.reduceat(np.where(is_below & (off > 0)[:, None], 0.0, both), starts, 2)
-    return Line(knots, np.concatenate([none, below]), np.concatenate([above, none]))
+    return Line(knots, np.stack([np.concatenate([none, below]), np.concatenate([above, none])], 1))
 
 
 class Surfaces(NamedTuple):

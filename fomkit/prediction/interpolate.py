@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from fomkit.prediction.families import FamilyName
 
 
-LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
+LEVELS = np.array(
+    (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
+)
 """Probabilities at which a fit stores the quantiles of its left-out errors."""
 
 ENOUGH = 5 * ERRORS
@@ -316,7 +318,7 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: Matrix, family: Family
 
     low, high = ends_of(fit, spread, interval)
     source = Words(far.astype(np.intp) + told, ("interpolated", "extrapolated", "transferred"))
-    return Answers(rows.index, np.exp(np.stack([log_s, log_s + low, log_s + high])), source, "measured", evidence)
+    return Answers(rows.index, np.exp([log_s, log_s + low, log_s + high]), source, "measured", evidence)
 
 
 def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> Answers:

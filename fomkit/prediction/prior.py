@@ -16,7 +16,6 @@ pixel another library's kernel reads them once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -241,7 +240,7 @@ def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine:
     time_s = kernel_s + start_s
     below = np.hypot(kernel_s * (1 - np.exp(-faster)), start_s - low_s)
     above = np.hypot(kernel_s * (np.exp(slower) - 1), high_s - start_s)
-    return np.stack([time_s, time_s - below, time_s + above, kernel_s])
+    return np.array([time_s, time_s - below, time_s + above, kernel_s])
 
 
 def _starts(
@@ -300,12 +299,10 @@ def _answers(
     kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, utilisation, launch)
     shown_s = np.divide(times[0] - kernel_s, starts, out=np.zeros(len(rows)), where=starts > 0)
     reached = np.divide(found.floor_s, kernel_s, out=utilisation.value.copy(), where=kernel_s > 0)
-    known_of = cache(partial(rates, machine))
-
     dtypes, engines = (rows.text(name) for name in ("dtype", "engine"))
 
     def evidence(place: int) -> str:
-        known = known_of(dtypes.words[dtypes.codes[place]], engines.words[engines.codes[place]])
+        known = rates(machine, dtypes.at(place), engines.at(place))
         return _evidence(known, reached[place], utilisation.source[place], launch, float(starts[place]),
                          float(shown_s[place]))  # fmt: skip
 

@@ -219,8 +219,11 @@ def bounds(rows: Table, machine: Machine) -> Bounds:
     """Find the term that bounds each op of a COSTED table."""
     arithmetic = are(rows, "kind", *PRODUCT_KINDS)
     flop, byte = numbers(rows, "flop"), numbers(rows, "byte")
+    groups = same_rates(rows)
+    if len(groups) == 1:
+        return _bind(arithmetic, flop, byte, rates(machine, *next(iter(groups))))
     columns = [np.empty(len(rows), kind) for kind in (float, bool, float, float, bool)]
-    for pair, at in same_rates(rows).items():
+    for pair, at in groups.items():
         found = _bind(arithmetic[at], flop[at], byte[at], rates(machine, *pair))
         for column, values in zip(columns, found, strict=True):
             column[at] = values

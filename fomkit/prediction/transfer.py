@@ -51,7 +51,7 @@ def widen(times: Matrix, faster: Matrix | float, slower: Matrix | float) -> Matr
     time_s, low_s, high_s = times
     below = np.hypot(np.log(time_s / low_s), np.log(faster))
     above = np.hypot(np.log(high_s / time_s), np.log(slower))
-    return np.stack([time_s, time_s / np.exp(below), time_s * np.exp(above)])
+    return np.array([time_s, time_s / np.exp(below), time_s * np.exp(above)])
 
 
 def _answers(known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtilisations, bound: Words) -> Answers:

@@ -9,7 +9,7 @@ each unit of arithmetic gets. Two machines for which these agree are asked to do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -196,17 +196,17 @@ class TypicalUtilisations(NamedTuple):
         return TypicalUtilisations._make(column[which] for column in self)
 
 
-def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
-    """Name the tables that may serve an op, the closest first."""
+@lru_cache(maxsize=256)
+def _closest(tables: TypicalTables, excluded: tuple[str, ...], kind: str, engine: str, pass_name: str) -> str:
+    """Name the closest table that serves an op; "" where there is none."""
     work = WORK.get(kind, MOVING)
-    engines = dict.fromkeys((engine, "vector", "matrix"))
+    engines, passes = (engine, "vector", "matrix"), (pass_name, f"{pass_name}_input", "forward")
     if work not in BY_PASS:
-        yield from (f"{work}/{name}" for name in engines)
+        names = [f"{work}/{name}" for name in engines]
     else:
-        passes = dict.fromkeys((pass_name, f"{pass_name}_input", "forward"))
-        yield from (f"{work}/{name}/{word}" for word in passes for name in engines)
-    if work in _LIKE:
-        yield _LIKE[work]
+        names = [f"{work}/{name}/{word}" for word in passes for name in engines]
+    names += [_LIKE[work]] if work in _LIKE else []
+    return next((name for name in names if surfaces(tables, name, excluded) is not None), "")
 
 
 def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
@@ -364,8 +364,7 @@ def _table_of(group: tuple[str, ...], machine: Machine) -> str:
         raise FomkitError(
             machine.name, "was not told what others reach. Prepare it by fomkit.profiles.evidence.with_fits."
         )
-    names = _names(kind, engine, pass_name)
-    return next((name for name in names if surfaces(tables, name, machine.excluded) is not None), "")
+    return _closest(tables, machine.excluded, kind, engine, pass_name)
 
 
 def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
@@ -420,7 +419,9 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     nor are those of architectures that it excludes. `interval`: share of intervals that should contain the
     truth. Raises FomkitError when the machine was not told what others reached.
     """
-    rows = as_rows(rows).assign(kind=by_parts(rows))
+    rows = as_rows(rows)
+    if are(rows, "kind", "attention").any():
+        rows = rows.assign(kind=by_parts(rows))
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)
     # What one table serves, whatever its kind and pass, is looked up at once.

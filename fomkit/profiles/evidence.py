@@ -213,7 +213,7 @@ def without_implausible(machine: Machine) -> Machine:
     if not len(given):
         suspicions = check_facts(machine.device, machine.name, refuse=machine.origin is None)
         return replace(machine, plausibility=Plausibility((), suspicions, given, given, machine.device))
-    whole = replace(machine, timings=given)
+    whole = machine if given is machine.timings else replace(machine, timings=given)
     check = partial(_check_plausibility, given, whole)
     found = cached(given, machine.device, f"plausibility of {machine.name}", check)
     if found.left is machine.timings:

@@ -106,7 +106,7 @@ class Row:
 
 def columns_of(
     ops: pd.DataFrame,
-    rows: NDArray[np.intp],
+    rows: NDArray[np.intp] | slice,
     read: dict[str, NDArray[np.float64]],
     many: tuple[int, ...] = (),
 ) -> Callable[[str], NDArray[np.float64]]:
