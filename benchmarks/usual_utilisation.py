@@ -3,8 +3,8 @@
 ``python benchmarks/usual_utilisation.py`` rewrites ``machine_profiles/usual_utilisation/`` from the rest there.
 Rules, the same for every machine whose profile states its architecture, peak and bandwidth:
 
-- utilisation = floor / (time − harness − one launch), where at most half of the time is taken off for the launch,
-  which estimates add again;
+- utilisation = floor / (time − harness − what a launch shows), where at most half of the time is taken off for the
+  launch, which estimates add again;
 - of each machine and kind of work `MOST` timings at most, half of them as far apart as they can be, half evenly by
   their floor; no surface from fewer than `FEWEST`, of products with a vector `FEWEST_THIN`;
 - products with one row or column are a work of their own besides, of any engine, from `SHORTEST_S` on;
@@ -36,7 +36,7 @@ from fomkit.prediction.calibration import fit_form
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import held, op_seconds
+from fomkit.prediction.rates import SHOWN, held, op_seconds
 from fomkit.prediction.tiles import (
     TILED,
     TWINS,
@@ -160,7 +160,7 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
         peak = machine.device.peak(dtype, engine)
         if peak is None or (kind in BY_PASS and not word):
             continue
-        kernel_s = np.maximum(rows["own_s"] - launch_s, rows["own_s"] / 2)
+        kernel_s = np.maximum(rows["own_s"] - SHOWN * launch_s, rows["own_s"] / 2)
         floor_s = np.maximum(rows["flop"] / peak.rate.value, rows["byte"] / byte_per_s)
         features = FEATURES[kind](rows, np.full(len(rows), peak.rate.value), byte_per_s)
         good = np.isfinite(features).all(1) & (floor_s > (SHORTEST_S if kind == MATVEC else 0.0))
