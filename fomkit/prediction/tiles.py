@@ -49,9 +49,9 @@ EXPECTED_WAIT_S = 0.5e-9
 """Wait for a unit of depth [s] by which a library is taken to choose tile and parts."""
 TURNED = 1.09
 """How much longer the arithmetic of a product in fp32 takes where the rows of both factors lie along the depth, as
-in a linear layer's forward pass: both are turned on the way to the units. Gradients and batched products read one or
-both as they lie. Of 13 tables of vector units (256 and more a side, from 300 µs) 12 take 1.01 to 1.27 times as long
-so as with both stored plainly, beside their forms, 1.1 in the middle (docs/adr/0056)."""
+in a linear layer's forward pass: both are turned on the way to the units. Gradients and batched products read one
+or both as they lie. Of 13 tables of vector units (256 and more a side, from 300 µs) 12 take 1.01 to 1.27 times as
+long so as with both stored plainly, beside their forms, 1.1 in the middle (docs/adr/0056)."""
 CACHE_BYTE_PER_S = 1.2e11
 """What the cache may bring to one processor: 64 bytes a cycle at 1.9 GHz."""
 TURNS = 6
