@@ -17,7 +17,8 @@ Rules, the same for every machine whose profile states its architecture, peak an
   cache: the form is fitted to the machine's own table, drawn to `Form`'s defaults, and utilisation is form / time;
   few rows serve other chips (`TILED`), many those of matrix engines other boards of the same chip (`TWINS`);
 - the length of a feature is `REACH` standard deviations over all machines;
-- each surface is told by those of other chips, and what they miss is kept with it, for intervals.
+- each surface is told by those of other chips, of products in tiles by those of near generations most
+  (``generations.csv``), and what they miss is kept with it, for intervals.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from fomkit.prediction.tiles import (
     Tiled,
     above_floor,
     chip_of,
+    near_in_time,
     of_width,
     thinness,
     tile_seconds,
@@ -61,7 +63,15 @@ from fomkit.prediction.typical import (
     saved_of,
     similarity,
 )
-from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, SURFACES
+from fomkit.profiles.evidence import (
+    FOLDER,
+    GENERATIONS,
+    OP_COLUMNS,
+    OPS,
+    SURFACE_COLUMNS,
+    SURFACES,
+    read_generations,
+)
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.aiconfigurator import HARNESS
 
@@ -225,6 +235,9 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
     else:
         found = side_by_side(length, included)
     weight = similarity(found, one.dtype, one.balance, one.architecture)
+    if above is not None:
+        weight = weight * near_in_time(found.known, read_generations(TARGET / GENERATIONS), one.architecture)
+        weight /= weight.sum()
     saves = np.broadcast_to(table.saves, len(table.features))[at]
     value, sigma = median_and_spread(found, table.features[at], weight, above, saves)
     return tuple(np.quantile((table.reached[at] - value) / sigma, PROBABILITIES).round(2).tolist())

@@ -19,7 +19,7 @@ their timings, how many they are is a feature.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -249,6 +249,23 @@ def runs_in_tiles(products: Table, library: str) -> Flags:
     m, n, k = (numbers(products, name) % items == 0 for name in ("m", "n", "k"))
     turned = [numbers(products, name, 0.0) > 0 for name in ("trans_a", "trans_b")]
     return np.asarray(np.where(turned[0], m, k) & np.where(turned[1], k, n) & n)
+
+
+GENERATION_YEARS, LEAST_WORD = 2.0, 0.05
+"""Years between two generations by which the word of one falls to exp(−1/2) for the other, and the least that is
+left of it. Kernels of a library are made for a generation and serve the next: those of Turing are named for Volta,
+those of Pascal for Maxwell. Products of machines left out were compared at 1.5, 2 and 3 years (docs/adr/0056)."""
+
+
+def near_in_time(known: Sequence[Surface], years: Mapping[str, float], architecture: str) -> Matrix:
+    """Weigh what surfaces say of products by how near their generations are; 1 where a year is not known.
+
+    `years`: by vendor and generation, the first two words of an architecture.
+    """
+    own = years.get(" ".join(architecture.split()[:2]), math.nan)
+    theirs = np.array([years.get(" ".join(one.architecture.split()[:2]), math.nan) for one in known])
+    near = np.exp(-0.5 * ((theirs - own) / GENERATION_YEARS) ** 2) + LEAST_WORD
+    return np.asarray(np.nan_to_num(near, nan=1.0), np.float64)
 
 
 def of_width(known: Sequence[Surface], dtype: str) -> list[Surface]:

@@ -331,7 +331,8 @@ def _peers(
         return None
     found = side_by_side(of.length, tiles.of_width(same or of.known, dtype))
     weight = similarity(found, dtype, math.nan, architecture)
-    return _Peers(found, weight, _ends(of, interval), found.known[int(weight.argmax())].machine)
+    weight = weight * tiles.near_in_time(found.known, tables.years, architecture)
+    return _Peers(found, weight / weight.sum(), _ends(of, interval), found.known[int(weight.argmax())].machine)
 
 
 def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import calibration, families, prior
 from fomkit.prediction.calibration import cross_validate, fit_timings
@@ -22,6 +24,7 @@ from fomkit.prediction.tiles import (
     Form,
     attention_waves,
     chip_of,
+    near_in_time,
     spare_of,
     tile_seconds,
     tiled,
@@ -252,3 +255,15 @@ def test_a_small_table_or_one_of_an_unknown_chip_has_no_form(
 ) -> None:
     monkeypatch.setattr(calibration, "LIMIT", 120)
     assert "form" not in fit_timings(of_a_library(count), chips={chip: CHIP})["gemm/bf16/matrix"]
+
+
+def test_a_near_generation_tells_most_of_a_library_and_an_unknown_one_as_much_as_any() -> None:
+    boards = [
+        Surface(name, f"NVIDIA {name} X1", "fp32", math.nan, 0.0, (), np.empty((0, 2), np.int32))
+        for name in ("Volta", "Turing", "Ampere", "Unheard")
+    ]
+    years = {"NVIDIA Volta": 2017.0, "NVIDIA Turing": 2018.0, "NVIDIA Ampere": 2020.0}
+    near = near_in_time(boards, years, "NVIDIA Turing TU104")
+    assert near[:3] == pytest.approx(np.exp(-0.5 * np.array([0.5, 0.0, 1.0]) ** 2) + 0.05)
+    assert near[3] == 1.0
+    assert near_in_time(boards, years, "").tolist() == [1.0] * 4
