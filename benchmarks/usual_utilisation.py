@@ -17,7 +17,7 @@ Rules, the same for every machine whose profile states its architecture, peak an
   cache: the form is fitted to the machine's own table, drawn to `Form`'s defaults, and utilisation is form / time;
   few rows serve other chips (`TILED`), many those of matrix engines other boards of the same chip (`TWINS`);
 - the length of a feature is `REACH` standard deviations over all machines;
-- each surface is told by those of other chips, of products in tiles by those of near generations most
+- each surface is told by those of other chips, of products and convolutions by those of near generations most
   (``generations.csv``), and what they miss is kept with it, for intervals.
 """
 
@@ -46,7 +46,6 @@ from fomkit.prediction.tiles import (
     Tiled,
     above_floor,
     chip_of,
-    near_in_time,
     of_width,
     thinness,
     tile_seconds,
@@ -56,6 +55,7 @@ from fomkit.prediction.typical import (
     BY_PASS,
     FEATURES,
     MATVEC,
+    OF_LIBRARIES,
     SHORTEST_S,
     balance_of,
     by_parts,
@@ -234,10 +234,9 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
         above = (above_floor(found, table.products, table.chip) - own)[:, at]
     else:
         found = side_by_side(length, included)
-    weight = similarity(found, one.dtype, one.balance, one.architecture)
-    if above is not None:
-        weight = weight * near_in_time(found.known, read_generations(TARGET / GENERATIONS), one.architecture)
-        weight /= weight.sum()
+    by_library = above is not None or work.startswith(OF_LIBRARIES)
+    years = read_generations(TARGET / GENERATIONS) if by_library else {}
+    weight = similarity(found, one.dtype, one.balance, one.architecture, years)
     saves = np.broadcast_to(table.saves, len(table.features))[at]
     value, sigma = median_and_spread(found, table.features[at], weight, above, saves)
     return tuple(np.quantile((table.reached[at] - value) / sigma, PROBABILITIES).round(2).tolist())
