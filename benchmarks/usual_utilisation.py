@@ -3,8 +3,8 @@
 ``python benchmarks/usual_utilisation.py`` rewrites ``machine_profiles/usual_utilisation/`` from the rest there.
 Rules, the same for every machine whose profile states its architecture, peak and bandwidth:
 
-- utilisation = floor / (time − harness − one launch), where at most half of the time is taken off for the launch,
-  which estimates add again;
+- utilisation = floor / (time − harness − what a launch shows), where at most half of the time is taken off for the
+  launch, which estimates add again;
 - of each machine and kind of work `MOST` timings at most, half of them as far apart as they can be, half evenly by
   their floor; no surface from fewer than `FEWEST`, of products with a vector `FEWEST_THIN`;
 - products with one row or column are a work of their own besides, of any engine, from `SHORTEST_S` on;
@@ -17,7 +17,8 @@ Rules, the same for every machine whose profile states its architecture, peak an
   cache: the form is fitted to the machine's own table, drawn to `Form`'s defaults, and utilisation is form / time;
   few rows serve other chips (`TILED`), many those of matrix engines other boards of the same chip (`TWINS`);
 - the length of a feature is `REACH` standard deviations over all machines;
-- each surface is told by those of other chips, and what they miss is kept with it, for intervals.
+- each surface is told by those of other chips, of products and convolutions by those of near generations most
+  (``generations.csv``), and what they miss is kept with it, for intervals.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from fomkit.prediction.calibration import fit_form
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import held, op_seconds
+from fomkit.prediction.rates import SHOWN, held, op_seconds
 from fomkit.prediction.tiles import (
     TILED,
     TWINS,
@@ -54,6 +55,7 @@ from fomkit.prediction.typical import (
     BY_PASS,
     FEATURES,
     MATVEC,
+    OF_LIBRARIES,
     SHORTEST_S,
     balance_of,
     by_parts,
@@ -61,7 +63,15 @@ from fomkit.prediction.typical import (
     saved_of,
     similarity,
 )
-from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, SURFACES
+from fomkit.profiles.evidence import (
+    FOLDER,
+    GENERATIONS,
+    OP_COLUMNS,
+    OPS,
+    SURFACE_COLUMNS,
+    SURFACES,
+    read_generations,
+)
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.aiconfigurator import HARNESS
 
@@ -160,7 +170,7 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
         peak = machine.device.peak(dtype, engine)
         if peak is None or (kind in BY_PASS and not word):
             continue
-        kernel_s = np.maximum(rows["own_s"] - launch_s, rows["own_s"] / 2)
+        kernel_s = np.maximum(rows["own_s"] - SHOWN * launch_s, rows["own_s"] / 2)
         floor_s = np.maximum(rows["flop"] / peak.rate.value, rows["byte"] / byte_per_s)
         features = FEATURES[kind](rows, np.full(len(rows), peak.rate.value), byte_per_s)
         good = np.isfinite(features).all(1) & (floor_s > (SHORTEST_S if kind == MATVEC else 0.0))
@@ -224,7 +234,9 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
         above = (above_floor(found, table.products, table.chip) - own)[:, at]
     else:
         found = side_by_side(length, included)
-    weight = similarity(found, one.dtype, one.balance, one.architecture)
+    by_library = above is not None or work.startswith(OF_LIBRARIES)
+    years = read_generations(TARGET / GENERATIONS) if by_library else {}
+    weight = similarity(found, one.dtype, one.balance, one.architecture, years)
     saves = np.broadcast_to(table.saves, len(table.features))[at]
     value, sigma = median_and_spread(found, table.features[at], weight, above, saves)
     return tuple(np.quantile((table.reached[at] - value) / sigma, PROBABILITIES).round(2).tolist())

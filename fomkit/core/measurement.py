@@ -362,8 +362,10 @@ class TimedWork(NamedTuple):
 class TypicalTables:
     """What timed machines reached, by kind of work such as ``gemm/matrix`` or ``conv/vector/forward``.
 
-    Two are equal where their ``key``, a hash of what they were read from, is: results are kept by it.
+    Two are equal where their ``key``, a hash of what they were read from, is: results are kept by it. `years`: in
+    which vendors brought out a generation, by the first two words of an architecture.
     """
 
     key: str
     of: Mapping[str, TimedWork] = field(compare=False, repr=False)
+    years: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)

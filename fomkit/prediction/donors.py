@@ -276,8 +276,8 @@ def factor(
     it apart; `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
 
     >>> ones = np.ones(1)
-    >>> factor(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 2 + 8 / 2 of 10
-    [0.6]
+    >>> factor(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 0.8 + 9.2 / 2 of 10
+    [0.54]
     """
     fixed_s = starts_within(time_s, starts_s)
     fixed_share = np.nan_to_num(fixed_s / time_s)

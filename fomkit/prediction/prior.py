@@ -39,7 +39,7 @@ from fomkit.prediction.estimates import (
 from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Places, Texts, significant
 from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
-from fomkit.prediction.rates import Bounds, Rates, bounds, floors, held, rates, starts_beside
+from fomkit.prediction.rates import SHOWN, Bounds, Rates, bounds, floors, held, rates
 from fomkit.prediction.typical import TypicalUtilisations, spread_at, typical_utilisation
 
 DEPTH, VECTOR = SIDES.index("k"), 16.0
@@ -236,7 +236,7 @@ def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine:
     faster = np.hypot(np.log(utilisation.high / utilisation.value), np.log(found.high))
     slower = np.hypot(np.log(utilisation.value / utilisation.low), np.log(found.low))
     starts, ends = _starts(rows, utilisation, machine.device.launch_s)
-    start_s, low_s, high_s = (starts_beside(kernel_s, starts * end) for end in ends)
+    start_s, low_s, high_s = (SHOWN * starts * end for end in ends)
     time_s = kernel_s + start_s
     below = np.hypot(kernel_s * (1 - np.exp(-faster)), start_s - low_s)
     above = np.hypot(kernel_s * (np.exp(slower) - 1), high_s - start_s)
@@ -337,7 +337,7 @@ def _sooner(found: Answers, others: Answers) -> Answers:
 def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Predict rows from rates alone.
 
-    time = max(flop / peak, byte / bandwidth) / utilisation + what launches add (`rates.starts_beside`). The peak
+    time = max(flop / peak, byte / bandwidth) / utilisation + what launches show (`rates.SHOWN`). The peak
     is what a limit of power lets the machine hold (`rates.held`). The utilisation is what other, timed machines
     would reach (`typical`), and their disagreement gives the interval, together with the spread of the facts. A
     product takes no longer with a smaller batch. Products in tiles were timed with their start, so no launch is

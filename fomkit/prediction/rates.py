@@ -171,28 +171,20 @@ def floors(
 
 
 SHOWN = 0.4
-"""Share of a launch, as the host pays for it, that the shortest kernels take on the device: 1.7 to 2.5 of 5 µs in
-tables of replayed graphs."""
-
-
-def starts_beside(kernel_s: Matrix, starts_s: Matrix) -> Matrix:
-    """Give what launches add to kernels [s]: while one kernel runs, the host already launches the next.
-
-    So tables of kernels show a launch only in part, and what others reach is told from their times less a launch,
-    of short ones less half. This adds what was taken off.
-
-    `kernel_s`: without launches; `starts_s`: what these cost the host.
-
-    >>> starts_beside(np.array([0.1, 3.0, 50.0]), np.full(3, 5.0)).tolist()
-    [2.0, 3.0, 5.0]
-    """
-    return np.asarray(np.minimum(starts_s, np.maximum(kernel_s, SHOWN * starts_s)), np.float64)
+"""Share of a launch, as the host pays for it, that a kernel shows on the device: 2 of 5 µs. The shortest kernels
+in tables of replayed graphs take 1.7 to 2.5. While one runs the host launches the next, so the rest is the host's,
+which a step counts beside the device (`fomkit.plan.step`). What others reach is told from times less as much."""
 
 
 def starts_within(time_s: Matrix, starts_s: Matrix) -> Matrix:
-    """Give the part of times that `starts_beside` added [s]; 0 of a time too short for it."""
-    found = np.minimum(starts_s, np.maximum(time_s / 2, SHOWN * starts_s))
-    return np.where(found < time_s, found, 0.0)
+    """Give the part of times by rates that launches are [s]; 0 of a time too short for it.
+
+    `time_s`: with launches; `starts_s`: what these cost the host.
+
+    >>> starts_within(np.array([1.0, 50.0]), np.full(2, 5.0)).tolist()
+    [0.0, 2.0]
+    """
+    return np.where(SHOWN * starts_s < time_s, SHOWN * starts_s, 0.0)
 
 
 def value_of(rate: Fact | None) -> float:

@@ -10,7 +10,7 @@ its operands, which grows with the depth. The longest hides most of the others, 
 Of what is left, the tables of timed machines tell (`fomkit.prediction.typical`).
 
 Vector units take the same tiles, and matrix engines that multiply fp32 as it is; they read numbers one by one, so
-rows that fill no 16 bytes are as good as others.
+rows that fill no 16 bytes are as good as others. There it matters how factors lie (`TURNED`).
 
 Products too thin for tiles run by kernels of their own. Attention and experts are cut into tiles too; to a fit of
 their timings, how many they are is a feature.
@@ -19,7 +19,7 @@ their timings, how many they are is a feature.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from fomkit.core.interval import half_width
 from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
-from fomkit.prediction.estimates import Table, item_bytes, numbers
+from fomkit.prediction.estimates import Table, are, item_bytes, numbers
 from fomkit.prediction.gp import Flags, Matrix, Surfaces, Texts
 
 TILED, TWINS = "tiles", "twins"
@@ -47,6 +47,11 @@ JOIN_S = 1.5e-6
 """What it takes to join parts of the depth, besides their traffic of one byte an item [s]."""
 EXPECTED_WAIT_S = 0.5e-9
 """Wait for a unit of depth [s] by which a library is taken to choose tile and parts."""
+TURNED = 1.09
+"""How much longer the arithmetic of a product in fp32 takes where the rows of both factors lie along the depth, as
+in a linear layer's forward pass: both are turned on the way to the units. Gradients and batched products read one
+or both as they lie. Of 13 tables of vector units (256 and more a side, from 300 µs) 12 take 1.01 to 1.27 times as
+long so as with both stored plainly, beside their forms, 1.1 in the middle (docs/adr/0056)."""
 CACHE_BYTE_PER_S = 1.2e11
 """What the cache may bring to one processor: 64 bytes a cycle at 1.9 GHz."""
 TURNS = 6
@@ -87,7 +92,8 @@ class Chip(NamedTuple):
 class Tiled(NamedTuple):
     """Products as a chip runs them, columns of (n,).
 
-    `arithmetic_s`: whole waves of the tile that takes least [s]. `depth`: of one part. `joining_s` [s].
+    `arithmetic_s`: whole waves of the tile that takes least, with `TURNED` [s]. `depth`: of one part.
+    `joining_s` [s].
     `weight_byte`, `other_byte`: traffic of the second factor, and of the first and the result. `quantised_byte`:
     traffic of making factors of less than `NARROW_BYTE` of 2-byte ones. `features` (n, 8): as the surfaces look at
     them. `spare`: see `spare_of`.
@@ -174,6 +180,8 @@ def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float 
     ]
     features = np.log2(np.column_stack(looks))
     depth, joining_s = k / parts[0, split, 0], joining[0, split, at]
+    along = (numbers(rows, "trans_a", 0.0) == 0) & (numbers(rows, "trans_b", 0.0) > 0) & are(rows, "dtype", "fp32")
+    arithmetic_s = np.where(along, TURNED, 1.0) * arithmetic_s
     return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features, spare)
 
 
@@ -241,6 +249,23 @@ def runs_in_tiles(products: Table, library: str) -> Flags:
     m, n, k = (numbers(products, name) % items == 0 for name in ("m", "n", "k"))
     turned = [numbers(products, name, 0.0) > 0 for name in ("trans_a", "trans_b")]
     return np.asarray(np.where(turned[0], m, k) & np.where(turned[1], k, n) & n)
+
+
+GENERATION_YEARS, LEAST_WORD = 2.0, 0.05
+"""Years between two generations by which the word of one falls to exp(−1/2) for the other, and the least that is
+left of it. Kernels of a library are made for a generation and serve the next: those of Turing are named for Volta,
+those of Pascal for Maxwell. Products of machines left out were compared at 1.5, 2 and 3 years (docs/adr/0056)."""
+
+
+def near_in_time(known: Sequence[Surface], years: Mapping[str, float], architecture: str) -> Matrix:
+    """Weigh what surfaces say of products by how near their generations are; 1 where a year is not known.
+
+    `years`: by vendor and generation, the first two words of an architecture.
+    """
+    own = years.get(" ".join(architecture.split()[:2]), math.nan)
+    theirs = np.array([years.get(" ".join(one.architecture.split()[:2]), math.nan) for one in known])
+    near = np.exp(-0.5 * ((theirs - own) / GENERATION_YEARS) ** 2) + LEAST_WORD
+    return np.asarray(np.nan_to_num(near, nan=1.0), np.float64)
 
 
 def of_width(known: Sequence[Surface], dtype: str) -> list[Surface]:

@@ -137,7 +137,7 @@ _LIKE = {"sparse_gemm": "gemm/vector", tiles.LATENT: f"{tiles.DECODE}/matrix"}  
 MOVING = "traffic"
 MATVEC = "matvec"
 """Products with a side of 1: what they reach of the bandwidth is told by such products alone, on any engine."""
-BY_PASS = ("conv", "rnn")
+BY_PASS, OF_LIBRARIES = ("conv", "rnn"), ("gemm", "conv")  # the second: near generations tell most of them
 
 BALANCED = ("gemm",)
 """Work that comes nearest to the peak where memory is fast beside the arithmetic. Of other kinds the balance tells
@@ -229,15 +229,17 @@ def _similarity(surface: Surface, dtype: str, balance: float, architecture: str)
     return weight * (SAME_ARCHITECTURE if same else 1.0) * (SAME_CHIP if same and here == there else 1.0)
 
 
-def similarity(found: Surfaces, dtype: str, balance: float, architecture: str) -> Matrix:
-    """Weigh what each surface says of a machine, by its number format, balance, architecture and chip (surfaces).
+def similarity(
+    found: Surfaces, dtype: str, balance: float, architecture: str, years: Mapping[str, float]
+) -> Matrix:
+    """Weigh what each surface says of a machine, by its format, balance, architecture and age (surfaces).
 
-    Boards of one chip say much the same: together they count as their root.
+    Boards of one chip say much the same: together they count as their root. `years`: see `tiles.near_in_time`.
     """
     boards = [(one.architecture, one.dtype) for one in found.known]
-    similarities = (_similarity(one, dtype, balance, architecture) for one in found.known)
-    weight = [weight / np.sqrt(boards.count(board)) for weight, board in zip(similarities, boards, strict=True)]
-    return np.asarray(np.array(weight) / sum(weight), np.float64)
+    weight = np.array([_similarity(one, dtype, balance, architecture) for one in found.known])
+    weight *= tiles.near_in_time(found.known, years, architecture) / np.sqrt([*map(boards.count, boards)])
+    return np.asarray(weight / weight.sum(), np.float64)
 
 
 def spread_at(utilisation: Matrix) -> Matrix:
@@ -301,7 +303,8 @@ def _included_machines(
     found = surfaces(tables, name, excluded)
     if found is None:
         raise KeyError(name)
-    weight = similarity(found, dtype, balance, architecture)
+    years = tables.years if name.startswith(OF_LIBRARIES) else {}
+    weight = similarity(found, dtype, balance, architecture, years)
     first = found.known[int(weight.argmax())].machine
     below, above = _ends(found, interval)
     if name.startswith(MATVEC):
@@ -330,7 +333,7 @@ def _peers(
     if of is None:
         return None
     found = side_by_side(of.length, tiles.of_width(same or of.known, dtype))
-    weight = similarity(found, dtype, math.nan, architecture)
+    weight = similarity(found, dtype, math.nan, architecture, tables.years)
     return _Peers(found, weight, _ends(of, interval), found.known[int(weight.argmax())].machine)
 
 
@@ -338,9 +341,7 @@ def _of_tiles(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     """Do what `_of_group` does, for products of a machine whose processors and cache are stated."""
     _, dtype, engine, _ = group
     known, device, tables = rates(machine, dtype, engine), machine.device, machine.typical
-    if tables is None:
-        return None
-    if known.flop_per_s is None or known.byte_per_s is None:
+    if tables is None or known.flop_per_s is None or known.byte_per_s is None:
         return None
     chip = tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)
     if chip is None:

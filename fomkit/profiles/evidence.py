@@ -76,7 +76,7 @@ def _key_of(timings: pd.DataFrame, *more: str) -> str:
     return hashlib.sha256(whole.encode()).hexdigest() if key else ""
 
 
-FOLDER, SURFACES, OPS = "usual_utilisation", "surfaces.csv", "ops.csv"
+FOLDER, SURFACES, OPS, GENERATIONS = "usual_utilisation", "surfaces.csv", "ops.csv", "generations.csv"
 SURFACE_COLUMNS = (
     "surface", "work", "machine", "architecture", "dtype", "timings", "ops", "balance", "mean",
     "lengths", "errors", "form",
@@ -122,8 +122,21 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
     return length, Surface(machine, architecture, dtype, *numbers, missed, rows, form)
 
 
+def read_generations(path: Path) -> dict[str, float]:
+    """Read in which years vendors brought out generations of chips, by vendor and generation."""
+    (_, header), *rows = [*read_rows(path)] or [(1, [])]
+    if tuple(header) != ("architecture", "year", "source"):
+        raise FomkitError(f"{path}:1", "expected the columns architecture, year, source.")
+    found = dict[str, float]()
+    for line, (architecture, year, source) in rows:
+        if len(architecture.split()) != 2 or not year.isdigit() or not source:
+            raise FomkitError(f"{path}:{line}", "expected vendor and generation, a year, and who says so.")
+        found[architecture] = float(year)
+    return found
+
+
 def load_typical_tables(folder: Path) -> TypicalTables:
-    """Read what timed machines reached from the two files of a folder."""
+    """Read what timed machines reached, and the years of their generations, from the three files of a folder."""
     path = folder / SURFACES
     lines = list(read_rows(path))
     if not lines or tuple(lines.pop(0)[1]) != SURFACE_COLUMNS:
@@ -140,8 +153,9 @@ def load_typical_tables(folder: Path) -> TypicalTables:
         if number_text != str(number) or not work or tuple(so_far.length) != length:
             raise FomkitError(f"{path}:{line}", f"expected surface {number} of a work, its lengths as above.")
         found[work] = so_far._replace(known=(*so_far.known, one))
-    key = hashlib.sha256(f"{lines}".encode() + b"".join(rows.tobytes() for rows in ops))
-    return TypicalTables(key.hexdigest(), found)
+    years = read_generations(folder / GENERATIONS)
+    key = hashlib.sha256(f"{lines} {years}".encode() + b"".join(rows.tobytes() for rows in ops))
+    return TypicalTables(key.hexdigest(), found, years)
 
 
 @cache
@@ -149,7 +163,7 @@ def shipped_typical_tables() -> TypicalTables:
     """Read what came with this installation, once."""
     folder = shipped_folder("machine_profiles") / FOLDER
     try:
-        key = partial(file_key, [folder / SURFACES, folder / OPS])
+        key = partial(file_key, [folder / name for name in (SURFACES, OPS, GENERATIONS)])
         return kept("typical", key(), partial(load_typical_tables, folder), key)
     except FomkitError as error:
         do = "It comes with fomkit: install that again. In a checkout, run python benchmarks/usual_utilisation.py."

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import calibration, families, prior
 from fomkit.prediction.calibration import cross_validate, fit_timings
@@ -15,7 +17,18 @@ from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import FamilyName, training_rows
 from fomkit.prediction.interpolate import as_fit, see
 from fomkit.prediction.rates import op_seconds
-from fomkit.prediction.tiles import JOIN_S, Chip, Form, attention_waves, chip_of, spare_of, tile_seconds, tiled
+from fomkit.prediction.tiles import (
+    JOIN_S,
+    TURNED,
+    Chip,
+    Form,
+    attention_waves,
+    chip_of,
+    near_in_time,
+    spare_of,
+    tile_seconds,
+    tiled,
+)
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
@@ -51,6 +64,20 @@ def test_a_product_of_whole_waves_by_hand() -> None:
     byte = 2 * (2560 * 4096 * 2 + 2560 * 2560)
     parts = np.array([1.5 * found.arithmetic_s[0], 1.2 * byte / 1e12, 4096 * 1e-9])
     assert tile_seconds(form, found, CHIP)[0] == pytest.approx(3e-6 + np.sqrt((parts**2).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("trans_a", "trans_b", "dtype", "longer"),
+    [(0, 1, "fp32", TURNED), (0, 0, "fp32", 1.0), (1, 0, "fp32", 1.0), (1, 1, "fp32", 1.0), (0, 1, "bf16", 1.0)],
+)
+def test_factors_that_both_lie_along_the_depth_are_turned_in_fp32(trans_a, trans_b, dtype, longer) -> None:
+    """A linear layer's forward pass is the one of its three products that reads no factor as it lies."""
+    plain = products((2560, 2560, 4096), dtype=dtype)
+    found, other = (
+        tiled(plain.assign(trans_a=float(a), trans_b=float(b)), CHIP) for a, b in ((trans_a, trans_b), (0, 0))
+    )
+    assert found.arithmetic_s[0] == pytest.approx(longer * other.arithmetic_s[0])
+    np.testing.assert_array_equal(found.features, other.features)  # the rest is told of all orders alike
 
 
 def test_one_tile_more_than_a_wave_costs_another_or_smaller_tiles() -> None:
@@ -228,3 +255,15 @@ def test_a_small_table_or_one_of_an_unknown_chip_has_no_form(
 ) -> None:
     monkeypatch.setattr(calibration, "LIMIT", 120)
     assert "form" not in fit_timings(of_a_library(count), chips={chip: CHIP})["gemm/bf16/matrix"]
+
+
+def test_a_near_generation_tells_most_of_a_library_and_an_unknown_one_as_much_as_any() -> None:
+    boards = [
+        Surface(name, f"NVIDIA {name} X1", "fp32", math.nan, 0.0, (), np.empty((0, 2), np.int32))
+        for name in ("Volta", "Turing", "Ampere", "Unheard")
+    ]
+    years = {"NVIDIA Volta": 2017.0, "NVIDIA Turing": 2018.0, "NVIDIA Ampere": 2020.0}
+    near = near_in_time(boards, years, "NVIDIA Turing TU104")
+    assert near[:3] == pytest.approx(np.exp(-0.5 * np.array([0.5, 0.0, 1.0]) ** 2) + 0.05)
+    assert near[3] == 1.0
+    assert near_in_time(boards, years, "").tolist() == [1.0] * 4

@@ -17,6 +17,7 @@ from fomkit.prediction.gp import SURFACE_VARIANCE, surfaces
 from fomkit.prediction.typical import FEATURES
 from fomkit.profiles import evidence, locate
 from fomkit.profiles.evidence import (
+    GENERATIONS,
     OPS,
     SURFACES,
     load_typical_tables,
@@ -53,6 +54,30 @@ def test_what_is_read_is_what_stands_there(folder: Path) -> None:
     assert whole is not None
     assert (whole.lifted[:-2].T / -2).tolist() == [[2.0, 1.0], [6.0, -2.0]]
     assert (whole.weights[:, 0] / SURFACE_VARIANCE).tolist() == [-0.007, 0.008]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", ":1: expected the columns architecture, year, source"),
+        ("architecture,year\nX Y,2020\n", ":1: expected the columns"),
+        ("architecture,year,source\nX Y,2020,a\nX,2020,b\n", ":3: expected vendor and generation"),
+        ("architecture,year,source\nX Y,soon,a\n", ":2: expected vendor and generation, a year"),
+        ("architecture,year,source\nX Y,2020,\n", ":2: expected vendor and generation, a year, and who says so"),
+    ],
+)
+def test_generations_are_read_or_refused_by_line(folder: Path, text: str, what: str) -> None:
+    known = load_typical_tables(folder).years
+    assert (known["NVIDIA Volta"], known["AMD CDNA"]) == (2017.0, 2020.0)
+    (folder / GENERATIONS).write_text(text)
+    with pytest.raises(FomkitError, match=f"{GENERATIONS}{what}"):
+        load_typical_tables(folder)
+
+
+def test_every_machine_that_tells_of_products_has_its_generation_s_year() -> None:
+    known = shipped_typical_tables()
+    told = {one.architecture for name in ("tiles/vector", "tiles/matrix") for one in known.of[name].known}
+    assert {" ".join(one.split()[:2]) for one in told} <= set(known.years)
 
 
 def test_every_work_has_the_features_that_its_ops_are_looked_at_by() -> None:
