@@ -51,7 +51,7 @@ TURNED = 1.09
 """How much longer the arithmetic of a product in fp32 takes where the rows of both factors lie along the depth, as
 in a linear layer's forward pass: both are turned on the way to the units. Gradients and batched products read one
 or both as they lie. Of 13 tables of vector units (256 and more a side, from 300 µs) 12 take 1.01 to 1.27 times as
-long so as with both stored plainly, beside their forms, 1.1 in the middle (docs/adr/0056)."""
+long so as with both stored plainly, beside their forms, 1.1 in the middle (docs/adr/0057)."""
 CACHE_BYTE_PER_S = 1.2e11
 """What the cache may bring to one processor: 64 bytes a cycle at 1.9 GHz."""
 TURNS = 6
@@ -254,7 +254,7 @@ def runs_in_tiles(products: Table, library: str) -> Flags:
 GENERATION_YEARS, LEAST_WORD = 2.0, 0.05
 """Years between two generations by which the word of one falls to exp(−1/2) for the other, and the least that is
 left of it. Kernels of a library are made for a generation and serve the next: those of Turing are named for Volta,
-those of Pascal for Maxwell. Products of machines left out were compared at 1.5, 2 and 3 years (docs/adr/0056)."""
+those of Pascal for Maxwell. Products of machines left out were compared at 1.5, 2 and 3 years (docs/adr/0057)."""
 
 
 def near_in_time(known: Sequence[Surface], years: Mapping[str, float], architecture: str) -> Matrix:
