@@ -209,6 +209,28 @@ def errors_of(truth: Vector, value: Vector) -> Errors:
     return Errors(float(np.median(error)), float(error.mean()))
 
 
+def needed(error: Vector, own: Vector, weight: Vector, share: float) -> float:
+    """Give the independent spread that lets so large a share of the errors lie below the widened end.
+
+    `error` (n,): ln(measured / predicted), towards this end; `own` (n,): log distance of the interval's end that
+    is there already; `weight` (n,): above 0.
+
+    >>> error, weight = np.array([0.0, 0.1, 0.5, 0.2]), np.ones(4)
+    >>> [round(needed(error, np.full(4, 0.3), weight, share), 6) for share in (0.75, 1.0)]
+    [0.0, 0.4]
+    """
+    beyond = np.sqrt(np.maximum(error, own) ** 2 - own**2)
+    order = np.argsort(beyond, kind="stable")
+    reached = np.cumsum(weight[order]) / weight.sum()
+    return float(beyond[order][min(int(np.searchsorted(reached, share - 1e-12)), len(order) - 1)])
+
+
+def peer_errors(cases: Cases, by_peer: Mapping[str, list[float]]) -> dict[str, Errors]:
+    """Give the errors of each published predictor that said something of every one of these cases."""
+    columns = {peer: np.array(times) for peer, times in by_peer.items()}
+    return {peer: errors_of(cases.truth, values) for peer, values in columns.items() if np.isfinite(values).all()}
+
+
 LEVELS = (0.5, 0.95, 0.99)
 """Levels besides the asked one at which hits are counted."""
 
