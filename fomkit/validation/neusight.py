@@ -103,7 +103,7 @@ def calls_by_group(labels: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
     return found[found["group"].fillna("") != ""]
 
 
-def _sums(of_group: pd.DataFrame) -> pd.DataFrame:
+def _pass_totals(of_group: pd.DataFrame) -> pd.DataFrame:
     """Add up the calls of each pass, their intervals as those of a step's ops."""
     rows = []
     for (machine, _, _), own in of_group.assign(pass_name="").groupby(["machine", "graph", "label"]):
@@ -134,7 +134,7 @@ def fit_uses(calls: Mapping[str, pd.DataFrame], wholes: Mapping[str, Vector] = M
     every, found = pd.concat([rows.assign(machine=name) for name, rows in calls.items()]), dict(USES)
     for group, cases in every.groupby("group", sort=True):
         if cases["machine"].nunique() >= FEWEST:
-            found[str(group)] = Use(_spread(cases), _spread(_sums(cases)))
+            found[str(group)] = Use(_spread(cases), _spread(_pass_totals(cases)))
     if len(wholes) >= FEWEST:
         ratios = pd.concat(
             [pd.DataFrame({"machine": name, "seconds": np.exp(own)}) for name, own in wholes.items()]
