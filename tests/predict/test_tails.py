@@ -16,6 +16,7 @@ from fomkit.core.interval import half_width, op_half_width
 from fomkit.ops.check import fill_defaults
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
+from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import add_times
@@ -104,3 +105,12 @@ def test_what_is_added_up_grows_as_a_normal_error() -> None:
     for sums, reach in ((False, op_half_width), (True, half_width)):
         near, far = (np.log(times[level, sums]["high_s"] / times[level, sums]["time_s"]) for level in (0.8, 0.99))
         assert far.tolist() == pytest.approx((near * reach(0.99) / half_width(0.8)).tolist(), rel=0.02)
+
+
+def test_a_total_of_rows_grows_as_a_normal_error() -> None:
+    ops = pd.DataFrame({"kind": "gemm", "dtype": "fp32", "m": [4096.0], "n": 1000.0, "k": 700.0})
+    totals = {
+        level: predict_ops(ops, _machine("titan"), interval=level).content()["time_s"] for level in (0.8, 0.99)
+    }
+    near, far = (math.log(one["high"] / one["value"]) for one in totals.values() if one is not None)
+    assert far == pytest.approx(near * half_width(0.99) / half_width(0.8), rel=0.01)
