@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pandas as pd
 
-from fomkit.core.interval import half_width, op_half_width
+from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words, words_of
@@ -268,7 +268,7 @@ class _Hit(NamedTuple):
 def _hit(known: Rows, spread: float, interval: float) -> _Hit:
     own = is_measured(known)
     known = known.take(own) if own.any() else known
-    z, names = op_half_width(interval), ("_time_s", "_p25_s", "_p75_s")
+    z, names = half_width(interval), ("_time_s", "_p25_s", "_p75_s")
     seconds = np.stack([known.number(name) for name in names])
     time_s, p25_s, p75_s = np.median(seconds, 1)
     below = above = math.exp(z * spread)
