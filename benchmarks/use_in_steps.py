@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from fomkit.plan.coverage import USES
 from fomkit.validation.graphs import LabelFolder, shipped
-from fomkit.validation.neusight import fit_uses, known_calls
+from fomkit.validation.neusight import fit_uses, known_calls, known_wholes
 
 
 def main() -> None:
     folder = LabelFolder(shipped())
-    calls = known_calls(folder, {device: folder.own_machine(device) for device in folder.devices})
+    machines = {device: folder.own_machine(device) for device in folder.devices}
+    calls, wholes = known_calls(folder, machines), known_wholes(folder, machines)
     print(*(f"{device}: {len(rows)} calls" for device, rows in calls.items()), sep="; ")
-    for group, use in fit_uses(calls).items():
+    print(*(f"{device}: {len(own)} whole passes" for device, own in wholes.items()), sep="; ")
+    for group, use in fit_uses(calls, wholes).items():
         now, stated = (
             ", ".join(f"Spread({one.faster:.3f}, {one.slower:.3f})" for one in found)
             for found in (use, USES[group])

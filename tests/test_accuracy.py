@@ -169,13 +169,17 @@ def test_pieces_are_predicted_without_the_rows_of_their_own_model() -> None:
     assert rows["time_s"].min() >= 10e-6
 
 
-def test_hits_at_a_level_widen_the_interval_as_a_log_normal() -> None:
-    """80 % is 1.2816 deviations, 95 % 1.96: ends of 1.2 times reach 1.3216 times there."""
+def test_hits_at_a_level_widen_sums_as_a_log_normal_and_ops_as_they_are_predicted() -> None:
+    """80 % is 1.2816 deviations, 95 % 1.96: ends of 1.2 times reach 1.3216 times there, of ops 1.425."""
     cases = make_cases(*(np.array([one] * 2) for one in (1.0, 1.0, 1 / 1.2, 1.2)))
     for factor, held in ((1.32, 1.0), (1.33, 0.0)):
         moved = make_cases(cases.truth * factor, cases.value, cases.low, cases.high)
-        assert hits_at(moved, 0.8)["95%"] == held
-    assert hits_at(make_cases(cases.truth * 1.32, cases.value, cases.low, cases.high), 0.95)["95%"] == 0.0
+        assert hits_at(moved, 0.8, "model")["95%"] == held
+    for factor, held in ((1.424, 1.0), (1.426, 0.0)):
+        moved = make_cases(cases.truth * factor, cases.value, cases.low, cases.high)
+        assert hits_at(moved, 0.8, "op")["95%"] == held
+    narrow = make_cases(cases.truth * 1.32, cases.value, cases.low, cases.high)
+    assert hits_at(narrow, 0.95, "ratio")["95%"] == 0.0
 
 
 def test_the_shipped_pieces_and_steps_are_what_the_converter_makes(shared: Path, root: Path) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from fomkit.core.interval import half_width
 from fomkit.plan.coverage import TABLE_LEAVES, USES, uses_of
-from fomkit.plan.step import COMMON, common_of, device_time
+from fomkit.plan.step import COMMON, COMMON_BY_TABLE, common_of, device_time
 from fomkit.prediction.rates import held, power_shortfall
 from fomkit.profiles.machines import load_machine
 
 WIDTH = 0.1
 
 
-def table(times: list[float], kind: str = "gemm", source: str = "roofline") -> pd.DataFrame:
+def table(times: list[float], kind: str = "norm", source: str = "roofline") -> pd.DataFrame:
     rows = {"time_s": times, "low_s": [t - WIDTH for t in times], "high_s": [t + 2 * WIDTH for t in times]}
     return pd.DataFrame(rows).assign(count=1.0, kind=kind, pass_name="forward", time_source=source)
 
@@ -45,11 +45,21 @@ def test_passes_are_other_ops_of_the_family_and_kinds_are_other_families() -> No
         assert widths(pd.concat([one, other]))[0] == pytest.approx(math.sqrt(2) * WIDTH)
 
 
-def test_convolutions_have_less_in_common_than_products() -> None:
-    share = common_of("conv", "roofline")
-    assert share < common_of("gemm", "roofline") == common_of("conv", "interpolated") == COMMON
-    expected = math.sqrt(share * 4**2 + (1 - share) * 4) * WIDTH
-    assert widths(table([1.0, 2.0, 3.0, 4.0], "conv"))[0] == pytest.approx(expected)
+def test_convolutions_have_less_in_common_than_products_and_those_less_than_what_moves_data() -> None:
+    for kind in ("conv", "gemm", "norm"):
+        share = common_of(kind, "roofline")
+        expected = math.sqrt(share * 4**2 + (1 - share) * 4) * WIDTH
+        assert widths(table([1.0, 2.0, 3.0, 4.0], kind))[0] == pytest.approx(expected)
+    assert common_of("conv", "roofline") < common_of("gemm", "roofline") < common_of("norm", "roofline") == COMMON
+
+
+def test_by_timings_of_the_machine_ops_have_little_in_common() -> None:
+    assert common_of("gemm", "roofline") > COMMON_BY_TABLE
+    for source in ("measured", "interpolated", "extrapolated", "transferred"):
+        timed = table([1.0, 2.0, 3.0, 4.0], "gemm", source)
+        expected = math.sqrt(COMMON_BY_TABLE * 4**2 + (1 - COMMON_BY_TABLE) * 4) * WIDTH
+        assert widths(timed)[0] == pytest.approx(expected)
+    assert common_of("gemm", "assumed") == COMMON
 
 
 def test_a_step_says_what_its_error_shares_with_other_work() -> None:

@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 from fomkit.core.machine import Device, Machine
-from fomkit.plan.coverage import USES, Spread, Use, uses_of, widen_calls
+from fomkit.plan.coverage import STEP, USES, Spread, Use, uses_of, widen_calls
 from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
 from fomkit.validation.graphs import LabelFolder, shipped
-from fomkit.validation.neusight import OWN, compare_labels, fit_uses, known_calls
+from fomkit.validation.labels import whole_over_calls
+from fomkit.validation.neusight import OWN, compare_labels, fit_uses, known_calls, known_wholes
 
 Z = 1.2815515655446004
 USE = {"library": Use(Spread(0.1, 0.2), Spread(0.05, 0.1))}
@@ -45,6 +46,19 @@ def test_what_rests_on_no_table_or_on_links_stays_as_it_is(source, kind):
     assert device_time(rows, 0.8, USE) == device_time(rows, 0.8)
 
 
+def test_a_step_as_a_whole_is_widened_where_any_of_it_rests_on_a_table():
+    """Also by the part that facts tell; steps from facts alone and exchanges stay as they are."""
+    use = {**USE, STEP: Use(Spread(0.0, 0.0), Spread(0.03, 0.04))}
+    mixed = pd.concat([timed(), timed("roofline", "norm")], ignore_index=True)
+    whole = device_time(mixed, 0.8, use)
+    below = math.hypot(8 * (1 - math.exp(-Z * 0.05)), 16 * (1 - math.exp(-Z * 0.03)))
+    above = math.hypot(8 * (math.exp(Z * 0.1) - 1), 16 * (math.exp(Z * 0.04) - 1))
+    assert (whole.value, whole.low, whole.high) == pytest.approx((16.0, 16 - below, 16 + above))
+    assert whole.shared == 0.0  # lines of a suite do not share it
+    for source, kind in (("roofline", "gemm"), ("interpolated", "collective")):
+        assert device_time(timed(source, kind), 0.8, use) == device_time(timed(source, kind), 0.8)
+
+
 def test_only_tables_of_benchmarks_are_widened():
     assert uses_of(machine("DeepBench", "DeepBench all-reduce")) is USES
     assert uses_of(machine("aiconfigurator", "nccl-tests")) is USES
@@ -66,7 +80,8 @@ def calls(factors: list[float], own: float = 1.0) -> pd.DataFrame:
     """Calls of 1 ms that took so many times as long, each model with two of them."""
     frame = pd.DataFrame({"seconds": factors}) * 1e-3
     names = {"graph": [f"g{at // 2}" for at in range(len(factors))], "label": "fw", "group": "library"}
-    return frame.assign(**names, count=1.0, time_s=1e-3, low_s=1e-3 / own, high_s=1e-3 * own)
+    kernel = {"kind": "gemm", "time_source": "interpolated"}
+    return frame.assign(**names, **kernel, count=1.0, time_s=1e-3, low_s=1e-3 / own, high_s=1e-3 * own)
 
 
 def test_a_spread_is_what_the_intervals_lack():
@@ -77,6 +92,28 @@ def test_a_spread_is_what_the_intervals_lack():
     assert found.whole == pytest.approx((0.2 / math.sqrt(2), 0.2 / math.sqrt(2)), rel=0.08)
     wide = fit_uses({"a": calls(errors, own=3.0), "b": calls(errors, own=3.0)})["library"]
     assert wide == Use(Spread(0.0, 0.0), Spread(0.0, 0.0))
+
+
+def test_the_spread_of_a_sum_is_beside_the_interval_that_a_step_gives_it():
+    """Ops' own errors cancel in a sum, so its interval is less wide than all ends added up."""
+    errors = np.exp(np.random.default_rng(1).normal(0.0, 0.2, 4000)).tolist()
+    own = math.exp(Z * 0.1)
+    found = fit_uses({"a": calls(errors, own), "b": calls(errors, own)})["library"].whole
+    ends = device_time(calls(errors, own).iloc[:1].assign(pass_name=""), 0.8)
+    assert ends.high == pytest.approx(1e-3 * own)
+    assert found.slower == pytest.approx(math.sqrt(0.02 - 0.01), rel=0.1)  # two like calls are one op
+
+
+def test_whole_passes_over_their_calls_leave_out_what_short_calls_decide():
+    whole = pd.DataFrame({"device": "d", "graph": ["a", "b", "c"], "option": "", "flag": ["", "", "doubtful"],
+                          "forward": [1.1, 1.0, 9.0], "backward": np.nan})  # fmt: skip
+    call = pd.DataFrame({"device": "d", "graph": ["a", "a", "b", "b", "c"], "label": "fw", "flag": "", "count": 2,
+                         "seconds": [0.5, -0.001, 0.4, 0.1, 0.5], "harness_s": 0.05})  # fmt: skip
+    found = whole_over_calls(whole, call)
+    assert list(found) == ["d"]
+    assert found["d"] == pytest.approx([math.log(1.1)])
+    told = fit_uses({"m": calls([1.0, 1.0]), "n": calls([1.0, 1.0])}, {"d": found["d"], "e": -found["d"]})[STEP]
+    assert told.whole == pytest.approx((math.log(1.1) / Z, math.log(1.1) / Z))
 
 
 def test_each_machine_has_one_weight():
@@ -109,7 +146,9 @@ def test_a_device_is_never_judged_by_intervals_from_its_own_labels():
 
 def test_the_stated_spreads_are_those_that_the_labels_tell():
     folder = LabelFolder(shipped())
-    told = fit_uses(known_calls(folder, {name: folder.own_machine(name) for name in folder.devices}))
+    machines = {name: folder.own_machine(name) for name in folder.devices}
+    told = fit_uses(known_calls(folder, machines), known_wholes(folder, machines))
+    assert told.keys() == USES.keys()
     for group, use in told.items():
         for found, stated in zip(use, USES[group], strict=True):
             assert found == pytest.approx(stated, abs=0.02), f"{group}: run benchmarks/use_in_steps.py"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from fomkit.core.errors import FomkitError, Shown, nearest_names
-from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.ops.check import check_table, fill_defaults
@@ -68,12 +68,20 @@ class Prediction(Shown):
         """The rows without a time."""
         return self.ops[self.ops["time_s"].isna()]
 
+    @property
+    def _in_sum(self) -> pd.DataFrame:
+        """Its rows as they are added up: sums have a normal's tails, a row as long ones as one op."""
+        if self.level == DEFAULT_LEVEL:
+            return self.ops
+        value, share = self.ops["time_s"], half_width(self.level) / op_half_width(self.level)
+        return self.ops.assign(**{end: value * (self.ops[end] / value) ** share for end in ("low_s", "high_s")})
+
     def content(self) -> Totals:
         """Give totals as plain content: rows and time by source, their sum, and what has no time."""
         rows = self.ops.groupby("time_source").size()
         unpriced = self.unpriced
         uses = uses_of(self.machine)
-        total = device_time(self.ops, self.level, uses) if len(unpriced) < len(self.ops) else None
+        total = device_time(self._in_sum, self.level, uses) if len(unpriced) < len(self.ops) else None
         return {
             "target": self.machine.name, "interval": self.level, "rows": len(self.ops),
             "time_s": span_content(total),

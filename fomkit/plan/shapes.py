@@ -355,7 +355,7 @@ def price_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> 
     rows, many = step.ops.at(sizes), many_of(sizes)
     asked = rows.number("count") != 0  # what a loop does between its steps is done 0 times where there is one
     notes = {row * many + at: note for row, note in step.notes.items() for at in range(many)}
-    answers = price(rows if asked.all() else rows.take(asked), prepared(machine), interval, notes)
+    answers = price(rows if asked.all() else rows.take(asked), prepared(machine), interval, notes, in_sums=True)
     return Priced(rows.take(np.arange(len(step.counts) * many)), answers, step.executions(sizes))
 
 

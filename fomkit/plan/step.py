@@ -71,14 +71,17 @@ def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
 COMMON = 0.5
 """Share of the variance of an op's error that all ops of its kind and time source have in common on a machine; the
 rest is the op's own. Told from tables of machines left out (docs/adr/0048)."""
-COMMON_OF: Mapping[tuple[str, str], float] = {("conv", "roofline"): 0.2}
-"""The same of convolutions from facts, whose three passes are kernels of their own: 0.16 to 0.24 of machines left
-out. By tables no whole step of convolutions was seen."""
+COMMON_BY_TABLE = 0.2
+"""The same where times rest on timings of the machine: 0.01 to 0.2 of products inside models on five boards, as of
+element-wise ops and rows (docs/adr/0058)."""
+COMMON_OF: Mapping[tuple[str, str], float] = {("conv", "roofline"): 0.2, ("gemm", "roofline"): 0.35}
+"""The same of kinds from facts, chips left out: products of 31 sheets 0.23 from 20 µs on, 0.41 from 1 ms on;
+convolutions, whose three passes are kernels of their own, 0.16 to 0.24."""
 
 
 def common_of(kind: str, source: str) -> float:
     """Give the share of the variance of its error that an op of a kind and source has in common with others."""
-    return COMMON_OF.get((kind, source), COMMON)
+    return COMMON_OF.get((kind, source), COMMON_BY_TABLE if source in TABLES else COMMON)
 
 
 class Ops(NamedTuple):

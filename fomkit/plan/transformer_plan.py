@@ -203,7 +203,8 @@ class TransformerPlan:
         return uses_of(self.machine)
 
     def _timed(self, rows: list[transformer.Row]) -> pd.DataFrame:
-        timed = add_times(add_costs(transformer.as_table(rows)), self.machine, interval=self.network.level)
+        costed = add_costs(transformer.as_table(rows))
+        timed = add_times(costed, self.machine, interval=self.network.level, in_sums=True)
         check_covered(timed, (), self.where)
         return timed
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fomkit.core.interval import half_width
+from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, prior
@@ -257,7 +257,7 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
     times = found.times.copy()
     elsewhere = np.log(here.times)
     if missed is not None:  # what machines have in common is in the correction
-        side = half_width(interval) * np.sqrt(missed.by_facts)
+        side = op_half_width(interval) * np.sqrt(missed.by_facts)
         elsewhere = elsewhere[0] + side * np.array([[0.0], [-1.0], [1.0]])
     start_s = max(float(family.fit.mean[0]), 1e-12)  # the table knows what a start costs
     elsewhere = np.maximum(elsewhere + np.log(offset), np.log(start_s))
@@ -309,7 +309,7 @@ def with_growth(
     for name, size in sizes.items():
         edge = resized(edge, np.full(len(at), SIDES.index(name)), np.minimum(size[at], most[name]))
     known, growth = table(edge), mean(larger) - mean(edge)
-    wider = half_width(interval) * ALONE * octaves.sum(0)[at]
+    wider = op_half_width(interval) * ALONE * octaves.sum(0)[at]
     times, ends = found.times.copy(), np.log(known.times)
     ends = (
         ends[0]

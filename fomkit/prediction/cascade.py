@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import half_width
+from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import Words, words_of
@@ -127,7 +127,7 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
     """
     half = {name: chosen.number(name) / 2 for name in ("flop", "byte")}  # two products, not four
     known = table(chosen.assign(pass_name=BASELINE, **half), machine, interval)
-    faster, slower = (np.exp(half_width(interval) * one) for one in (BACKWARD_FASTER, BACKWARD_SLOWER))
+    faster, slower = (np.exp(op_half_width(interval) * one) for one in (BACKWARD_FASTER, BACKWARD_SLOWER))
 
     def evidence(place: int) -> str:
         return f"{BACKWARD} × its {BASELINE} pass ({known.source.at(place)}, {known.evidence(place)})"
@@ -222,8 +222,20 @@ def prepared(machine: Machine) -> Machine:
     return replace(machine, timings=timings)
 
 
+def _for_sums(rows: Table, machine: Machine, interval: float, *, estimator: Estimator) -> Answers:
+    """Ask an estimator at `DEFAULT_LEVEL`, and restate what it says as log-normals: sums have a normal's tails."""
+    found = estimator(rows, machine, DEFAULT_LEVEL)
+    times = found.times[0] * (found.times / found.times[0]) ** (half_width(interval) / half_width(DEFAULT_LEVEL))
+    return Answers(found.index, times, found.source, found.limit, found.evidence)
+
+
 def price(
-    rows: Rows, machine: Machine, interval: float, notes: Mapping[int, str] = MappingProxyType({})
+    rows: Rows,
+    machine: Machine,
+    interval: float,
+    notes: Mapping[int, str] = MappingProxyType({}),
+    *,
+    in_sums: bool = False,
 ) -> Answers:
     """Price rows whose engines are settled, on a machine that is `prepared`; see `add_times`.
 
@@ -233,6 +245,8 @@ def price(
     `notes`: on the evidence of these, by index. Gives an Answers: those ops that have a time.
     """
     before, after = estimator_cascade()
+    if in_sums and interval != DEFAULT_LEVEL:
+        before, after = (tuple(partial(_for_sums, estimator=one) for one in some) for some in (before, after))
     is_op = are(rows, "piece", "")
     if is_op.all():
         return name_bounds(rows, _climb(rows, machine, interval, (*before, *after)), machine)
@@ -260,6 +274,7 @@ def add_times(
     parts: pd.DataFrame | None = None,
     calls: pd.DataFrame | None = None,
     checked: bool = False,
+    in_sums: bool = False,
 ) -> pd.DataFrame:
     """Add what one execution of each op takes on a machine, with an interval and the evidence for it.
 
@@ -270,7 +285,8 @@ def add_times(
     and 1; `parts`: a COSTED table with the column ``of``: what the op at that position of ``costed`` is made of,
     per execution; `calls`: the same for recurrent layers as library calls (`split_recurrent`); preferred to
     ``parts`` where the machine's table has the recurrences; `checked`: true where the caller has checked the
-    tables, or made them. Gives a DataFrame: the same rows and index with time_s, low_s, high_s [s], time_source,
+    tables, or made them; `in_sums`: true where the times are added up, whose errors have shorter tails than one
+    op's (`op_half_width`). Gives a DataFrame: the same rows and index with time_s, low_s, high_s [s], time_source,
     bound and evidence; NaN and "" where nothing is known. Raises ManyFomkitError when a column or a dimension is
     missing. Raises FomkitError when the interval is not between 0 and 1, or the fits are not of these timings.
     """
@@ -282,7 +298,7 @@ def add_times(
     built = _as_built(machine)
     query, first = _distinct(_with_pieces(costed, calls, parts))
     rows, notes = settle(query, built)
-    answers = answers_on(rows, price(rows, built, interval, notes), machine, interval)
+    answers = answers_on(rows, price(rows, built, interval, notes, in_sums=in_sums), machine, interval)
     return with_answers(costed, answers.noted(notes), first[: len(costed)])
 
 

@@ -1,17 +1,11 @@
 """Gaussian-process regression with one length per feature, in numpy: exact up to `LIMIT` rows, local above.
 
-How far out the ends of an interval may lie: no farther than left-out errors were ever seen to go.
-
-The outermost quantiles of a hundred errors are one or two of them. A single strange op, which is eight standard
-deviations away where the table is dense, would say that one in a hundred ops where it is sparse takes a thousand
-times as long. So an interval beyond `QUANTILE_LEVEL` grows with its level no faster than in tables of many ops.
-
 The utilisation that each timed machine reached, as a smooth surface over features of its ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -278,43 +272,6 @@ def joined(parts: Sequence[Posterior]) -> Posterior:
         return parts[0]
     empty = Posterior(np.empty(0), np.empty(0), np.empty(0, np.intp), np.empty(0))
     return Posterior(*(np.concatenate(columns) for columns in zip(*(parts or [empty]), strict=True)))
-
-
-QUANTILE_LEVEL = 0.8
-"""Level up to which the quantiles of a small table are told by enough of its errors."""
-GROWTH = {0.9: 1.63, 0.95: 1.42, 0.98: 1.43, 0.99: 1.34}
-"""Level to how many times as wide an interval may be as at the level before: the ninth decile over the 66 tails of
-the 33 families of shipped tables with 300 left-out errors or more; medians are 1.36, 1.27, 1.27 and 1.15. Left-out
-rows of 36 families lie in the interval at 99 % as often as without it (96.2 %); it is 0.97 wide, not 1.12."""
-EXPONENTIAL = {0.9: 1.43, 0.95: 1.30, 0.98: 1.31, 0.99: 1.18}
-"""The same of an exponential tail, for errors of which only a few quantiles are kept."""
-
-
-def bounded(
-    end_at: Callable[[float], float], interval: float, most_growth: Mapping[float, float] = GROWTH
-) -> float:
-    """Give one end of an interval in standard deviations, its distance from 0 bounded by how fast it may grow.
-
-    `end_at`: level of an interval to its end as the quantiles say it, farther from 0 the higher the level;
-    `most_growth`: as `GROWTH`.
-
-    >>> def one_strange_error(level):
-    ...     return 50.0 if level > 0.98 else 1.0 + level
-    >>> [round(bounded(one_strange_error, level), 3) for level in (0.5, 0.8, 0.95, 0.99)]
-    [1.5, 1.8, 1.95, 2.653]
-    """
-    if interval <= QUANTILE_LEVEL:
-        return end_at(interval)
-    found, before = end_at(QUANTILE_LEVEL), QUANTILE_LEVEL
-    for level, growth in most_growth.items():
-        share = min(1.0, np.log((1 - before) / (1 - min(interval, level))) / np.log((1 - before) / (1 - level)))
-        most = found * growth**share
-        bound = end_at(min(interval, level))
-        found = bound if abs(bound) < abs(most) else most
-        if interval <= level:
-            break
-        before = level
-    return float(found)
 
 
 SURFACE_VARIANCE, SURFACE_NOISE = 0.3, 0.02

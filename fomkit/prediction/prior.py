@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from fomkit.core.interval import half_width
+from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import choose_words
@@ -166,7 +166,7 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     )
     reached = floor_s / seconds
     spread = np.where(alone | (sizes.groups > 1), APART_SPREAD, spread_at(np.log(reached)))
-    factor = np.exp(half_width(interval) * spread)
+    factor = np.exp(op_half_width(interval) * spread)
     how = ("channel by channel on vector units of", "in tiles as a product on")
     words = (f"{one} {chip.units:.0f} processors" for one in how)
     return np.stack([reached, reached / factor, reached * factor]), np.where(alone, *words).astype(object)

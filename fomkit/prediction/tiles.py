@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fomkit.core.interval import half_width
+from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
@@ -304,7 +304,7 @@ def mix(first: Matrix, second: Matrix, share: Matrix, interval: float) -> Matrix
     >>> mix(same, same, np.array([0.5]), 0.8).ravel().tolist()
     [1.0, 0.5, 2.0]
     """
-    apart = half_width(interval) * (second[0] - first[0])
+    apart = op_half_width(interval) * (second[0] - first[0])
     between = share * (1 - share) * apart**2
     value = (1 - share) * first[0] + share * second[0]
     below, above = (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.core.interval import half_width
+from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE, STANDS_IN
 from fomkit.ops.columns import Words, words_of
@@ -254,7 +254,7 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     flop, byte = (numbers(chosen, name) * longer for name in ("flop", "byte"))
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2, k=depth, flop=flop, byte=byte)
     broad = np.minimum(numbers(chosen, "m"), numbers(chosen, "n")) >= BROAD
-    spread = np.exp(half_width(interval) * np.where(broad, BROAD_ORDER_SPREAD, ORDER_SPREAD))
+    spread = np.exp(op_half_width(interval) * np.where(broad, BROAD_ORDER_SPREAD, ORDER_SPREAD))
     known = table(stored, machine, interval)
     times = _less_of_mirrored(products.take(lacking), stored, known, table(_mirrored(stored), machine, interval))
     places = places_of(known.index, stored.index)
@@ -324,7 +324,7 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     rate = np.array([siblings(machine)[word].rate for word in words])
     plain = (rate == 1) & np.array([ITEM_BYTE[word] % 1 == 0 for word in words], bool)  # without bytes of scales
     full = np.where(rate == 1, 0.0, np.log(np.where(np.isnan(ratio), 1 / rate, ratio)))
-    apart = half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
+    apart = op_half_width(interval) * np.where(plain, FORMAT_SPREAD, BLOCK_SPREAD)
     ratio, times = _following(known, full, apart)
     formats = there.text("dtype").cells()
 
@@ -361,7 +361,7 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     known = table(whole, machine, interval)
     at = places_of(known.index, rows.index)
     full = np.log(bounds(rows.take(at), machine).floor_s / bounds(whole.take(at), machine).floor_s)
-    ratio, times = _following(known, np.nan_to_num(full), half_width(interval) * BLOCK_SPREAD)
+    ratio, times = _following(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
 
     def evidence(place: int) -> str:
         return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import half_width, of_few
+from fomkit.core.interval import DEFAULT_LEVEL, of_few, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface, TypicalTables
 from fomkit.core.units import ITEM_BYTE
@@ -26,12 +26,10 @@ from fomkit.prediction import tiles
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, middle, numbers, same_texts
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import (
-    EXPONENTIAL,
     Flags,
     Matrix,
     Surfaces,
     Texts,
-    bounded,
     heights,
     side_by_side,
     significant,
@@ -284,9 +282,10 @@ def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
     if not chips:
         return -UNTESTED_Z, UNTESTED_Z
     errors = np.concatenate([one.errors for one in tested]) * np.sqrt(1 + 1 / chips)
-    below = bounded(lambda level: min(float(np.quantile(errors, 0.5 - level / 2)), 0.0), interval, EXPONENTIAL)
-    above = bounded(lambda level: max(float(np.quantile(errors, 0.5 + level / 2)), 0.0), interval, EXPONENTIAL)
-    return below, above
+    level = min(interval, DEFAULT_LEVEL)  # a few quantiles of each are kept, which tell no tails
+    below, above = np.quantile(errors, [0.5 - level / 2, 0.5 + level / 2]).tolist()
+    farther = op_half_width(interval) / op_half_width(level)
+    return min(below, 0.0) * farther, max(above, 0.0) * farther
 
 
 @lru_cache(maxsize=256)
@@ -390,7 +389,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         why = "its rows fill no 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; {why}, so not by tiles"
     longer, *apart = narrower(rows, work, (one.dtype for one in found.known), dtype)
-    faster, slower = (half_width(interval) / half_width(0.8) * one for one in apart)  # they are told at 80 %
+    faster, slower = (op_half_width(interval) / op_half_width(0.8) * one for one in apart)  # they are told at 80 %
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
     return np.exp([value - longer + end for end in ends]), source
 

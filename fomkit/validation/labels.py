@@ -16,6 +16,7 @@ from fomkit.readers.tables.foreign import read_columns
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 
 PEERS: Mapping[str, str] = {
@@ -87,6 +88,35 @@ def read_single_calls(path: Path) -> pd.DataFrame:
     found = pd.concat(parts, ignore_index=True)
     found = found[found["seconds"] > 0].reset_index(drop=True)
     return found.assign(seconds=found["seconds"] - found["harness_s"])
+
+
+SEEN = 3.0
+"""A call is scored where its label less the harness is so many times the harness for each op that it starts;
+below, the harness decides: the host's work for an op that adds a thousand numbers shows as 12 to 18 us."""
+MOSTLY = 0.97
+"""Share of the calls' time from which calls that are so long tell how long all of them take."""
+
+
+def whole_over_calls(whole: pd.DataFrame, calls: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+    """Give ln(time of a whole pass / the sum of its calls, each timed by itself), device by device.
+
+    `whole`, `calls`: as read by `read_whole_models` and `read_single_calls`; doubtful labels and passes of which
+    short calls are much tell nothing.
+    """
+    import pandas as pd
+
+    words = {"fw": "forward", "bw": "backward", "acc": "backward"}
+    spent = calls["seconds"].clip(lower=0.0) * calls["count"]
+    seen = (calls["flag"] == "") & (calls["seconds"] >= SEEN * calls["harness_s"])
+    keys = [calls["device"], calls["graph"], calls["label"].map(words)]
+    sums = pd.DataFrame({"all": spent, "seen": spent.where(seen, 0.0)}).groupby(keys).sum()
+    found: dict[str, list[float]] = {}
+    for row in whole[(whole["option"] == "") & (whole["flag"] == "")].to_dict("records"):
+        for name in dict.fromkeys(words.values()):
+            of = sums["all"].get((row["device"], row["graph"], name), 0.0)
+            if row[name] > 0 and of > 0 and sums["seen"][row["device"], row["graph"], name] >= MOSTLY * of:
+                found.setdefault(row["device"], []).append(float(np.log(row[name] / of)))
+    return {device: np.array(ratios) for device, ratios in found.items()}
 
 
 Shape = tuple[int, ...]

@@ -9,31 +9,38 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent
-from fomkit.plan.coverage import USES, Spread, Use, Uses, groups_of, limited, widen_calls
+from fomkit.plan.coverage import STEP, USES, Spread, Use, Uses, groups_of, limited, widen_calls
+from fomkit.plan.step import device_time
 from fomkit.prediction.rates import power_shortfall
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.graphs import NO_PROFILES, LabelFolder, per_call, per_pass, predict_graphs, without_timings
-from fomkit.validation.labels import PEERS
-from fomkit.validation.scores import Cases, Score, cases_of_spans, cases_of_table, constant_band, errors_of, score
+from fomkit.validation.labels import PEERS, SEEN, whole_over_calls
+from fomkit.validation.scores import (
+    Cases,
+    Score,
+    cases_of_spans,
+    cases_of_table,
+    constant_band,
+    needed,
+    peer_errors,
+    score,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fomkit.core.machine import Machine
-    from fomkit.validation.scores import Errors
 
     Vector = NDArray[np.float64]
 
 
-SEEN = 3.0
-"""A call is scored where its label less the harness is so many times the harness for each op that it starts;
-below, the harness decides: the host's work for an op that adds a thousand numbers shows as 12 to 18 us."""
 WORDS = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
 FEWEST = 2
 """Calls of a class from which it has a line of its own."""
@@ -87,29 +94,21 @@ def calls_by_group(labels: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
 
     `labels`: what `fomkit.validation.labels.read_single_calls` gives, of one device; `timed`: what
     `fomkit.validation.graphs.predict_graphs` gives. Gives a DataFrame: ``graph, label, count, seconds, time_s,
-    low_s, high_s, group``; calls without a group are left out.
+    low_s, high_s, group``, and the kernel's ``kind, time_source``; calls without a group are left out.
     """
     by_time = timed.assign(group=groups_of(timed)).sort_values("time_s", kind="stable")
-    longest = by_time.groupby(_CALL)["group"].last()
+    longest = by_time.groupby(_CALL)[["group", "kind", "time_source"]].last()
     scored, _ = scored_calls(labels, timed)
     found = scored.join(longest, on=_CALL)
     return found[found["group"].fillna("") != ""]
 
 
-def needed(error: Vector, own: Vector, weight: Vector, share: float) -> float:
-    """Give the independent spread that lets so large a share of the errors lie below the widened end.
-
-    `error` (n,): ln(measured / predicted), towards this end; `own` (n,): log distance of the interval's end that
-    is there already; `weight` (n,): above 0.
-
-    >>> error, weight = np.array([0.0, 0.1, 0.5, 0.2]), np.ones(4)
-    >>> [round(needed(error, np.full(4, 0.3), weight, share), 6) for share in (0.75, 1.0)]
-    [0.0, 0.4]
-    """
-    beyond = np.sqrt(np.maximum(error, own) ** 2 - own**2)
-    order = np.argsort(beyond, kind="stable")
-    reached = np.cumsum(weight[order]) / weight.sum()
-    return float(beyond[order][min(int(np.searchsorted(reached, share - 1e-12)), len(order) - 1)])
+def _pass_totals(of_group: pd.DataFrame) -> pd.DataFrame:
+    """Add up the calls of each pass, their intervals as those of a step's ops."""
+    rows = []
+    for (machine, _, _), own in of_group.assign(pass_name="").groupby(["machine", "graph", "label"]):
+        rows.append((machine, (own["seconds"] * own["count"]).sum(), *device_time(own, DEFAULT_LEVEL).ends))
+    return pd.DataFrame(rows, columns=["machine", "seconds", *_ENDS])
 
 
 def _spread(cases: pd.DataFrame) -> Spread:
@@ -124,22 +123,23 @@ def _spread(cases: pd.DataFrame) -> Spread:
     )
 
 
-def fit_uses(calls: Mapping[str, pd.DataFrame]) -> Uses:
-    """Tell what use in a step adds, from the calls of several machines.
+def fit_uses(calls: Mapping[str, pd.DataFrame], wholes: Mapping[str, Vector] = MappingProxyType({})) -> Uses:
+    """Tell what use in a step adds, from the calls and the whole passes of several machines.
 
-    `calls`: Machine to what `calls_by_group` gives. Gives a mapping: by group; those that fewer than `FEWEST`
-    machines have are the shipped ones.
+    `calls`: Machine to what `calls_by_group` gives; `wholes`: to what `whole_over_calls` does. Gives a mapping: by
+    group; those that fewer than `FEWEST` machines have are the shipped ones.
     """
     if len(calls) < FEWEST:
         return USES
-    every = pd.concat([rows.assign(machine=name) for name, rows in calls.items()], ignore_index=True)
-    weighted = every.assign(**{name: every[name] * every["count"] for name in ("seconds", *_ENDS)})
-    found = dict(USES)
+    every, found = pd.concat([rows.assign(machine=name) for name, rows in calls.items()]), dict(USES)
     for group, cases in every.groupby("group", sort=True):
         if cases["machine"].nunique() >= FEWEST:
-            of_group = weighted[weighted["group"] == group].groupby(["machine", "graph", "label"])
-            whole = of_group[["seconds", *_ENDS]].sum().reset_index()
-            found[str(group)] = Use(_spread(cases), _spread(whole))
+            found[str(group)] = Use(_spread(cases), _spread(_pass_totals(cases)))
+    if len(wholes) >= FEWEST:
+        ratios = pd.concat(
+            [pd.DataFrame({"machine": name, "seconds": np.exp(own)}) for name, own in wholes.items()]
+        )
+        found[STEP] = Use(USES[STEP].call, _spread(ratios.assign(**dict.fromkeys(_ENDS, 1.0))))
     return found
 
 
@@ -188,12 +188,6 @@ def chosen(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple
 def cases_of(predicted: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
     """Give the times as arrays."""
     return cases_of_spans([one.seconds(pass_name) for one, _ in predicted], [span for _, span in predicted])
-
-
-def peer_errors(cases: Cases, by_peer: Mapping[str, list[float]]) -> dict[str, Errors]:
-    """Give the errors of each published predictor that said something of every one of these cases."""
-    columns = {peer: np.array(times) for peer, times in by_peer.items()}
-    return {peer: errors_of(cases.truth, values) for peer, values in columns.items() if np.isfinite(values).all()}
 
 
 LINES: tuple[tuple[str, str, str | None], ...] = (
@@ -333,6 +327,15 @@ def known_calls(folder: LabelFolder, machines: Mapping[str, Machine | None]) -> 
     return known
 
 
+def known_wholes(folder: LabelFolder, machines: Mapping[str, Machine | None]) -> dict[str, Vector]:
+    """Give how long whole passes of each counted device took over the sum of their calls; see `known_calls`."""
+    if folder.whole_models is None or folder.single_calls is None:
+        return {}
+    found = counted_devices(whole_over_calls(folder.whole_models, folder.single_calls), folder)
+    stated = {device: machines[device] or folder.facts(device) for device in found}
+    return {device: own for device, own in found.items() if (of := stated[device]) and not power_shortfall(of)}
+
+
 def _calls_of(folder: LabelFolder, device: str) -> pd.DataFrame | None:
     """Give the labels of a device's calls; None where it has none."""
     labels = folder.single_calls
@@ -410,11 +413,11 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     """
     found = Found()
     machines = {device: folder.own_machine(device) for device in folder.devices}
-    calls = known_calls(folder, machines)
+    calls, wholes = known_calls(folder, machines), known_wholes(folder, machines)
     for device, own in machines.items():
         others = {name: rows for name, rows in calls.items() if name != device}
         stated = folder.facts(device) if own is None else own
-        uses = fit_uses(others)
+        uses = fit_uses(others, {name: ratios for name, ratios in wholes.items() if name != device})
         options = IntervalOptions(level, uses if stated is None else limited(uses, stated))
         facts = None if stated is None else without_timings(stated, folder.architecture(device))
         timed = None if own is None else _compare(folder, device, own, OWN, options, found)

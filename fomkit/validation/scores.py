@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
+from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width, op_half_width
 from fomkit.plan.content import known_number
 from fomkit.readers.tables.foreign import read_columns
 
@@ -113,7 +113,7 @@ class Score:
     `constant_score`: the interval score of a band of two constant factors around the same values, taken from the
       other folds.
     `peers`: other predictors on the same cases: median and mean absolute error.
-    `hit_rates`: the same share at other levels, by level, each interval restated as a log-normal.
+    `hit_rates`: the same share at other levels, by level, each interval restated (`hits_at`).
     `brier`: of the probability of reaching a threshold, by the threshold over the truth: the mean squared
       difference to what came true (Brier, Monthly Weather Review 78, 1950); empty where nobody asks.
     `wrong_verdicts`: share of the values alone that say the wrong thing of the same thresholds.
@@ -209,22 +209,45 @@ def errors_of(truth: Vector, value: Vector) -> Errors:
     return Errors(float(np.median(error)), float(error.mean()))
 
 
+def needed(error: Vector, own: Vector, weight: Vector, share: float) -> float:
+    """Give the independent spread that lets so large a share of the errors lie below the widened end.
+
+    `error` (n,): ln(measured / predicted), towards this end; `own` (n,): log distance of the interval's end that
+    is there already; `weight` (n,): above 0.
+
+    >>> error, weight = np.array([0.0, 0.1, 0.5, 0.2]), np.ones(4)
+    >>> [round(needed(error, np.full(4, 0.3), weight, share), 6) for share in (0.75, 1.0)]
+    [0.0, 0.4]
+    """
+    beyond = np.sqrt(np.maximum(error, own) ** 2 - own**2)
+    order = np.argsort(beyond, kind="stable")
+    reached = np.cumsum(weight[order]) / weight.sum()
+    return float(beyond[order][min(int(np.searchsorted(reached, share - 1e-12)), len(order) - 1)])
+
+
+def peer_errors(cases: Cases, by_peer: Mapping[str, list[float]]) -> dict[str, Errors]:
+    """Give the errors of each published predictor that said something of every one of these cases."""
+    columns = {peer: np.array(times) for peer, times in by_peer.items()}
+    return {peer: errors_of(cases.truth, values) for peer, values in columns.items() if np.isfinite(values).all()}
+
+
 LEVELS = (0.5, 0.95, 0.99)
 """Levels besides the asked one at which hits are counted."""
 
 
-def hits_at(cases: Cases, interval: float) -> dict[str, float]:
-    """Count hits at `LEVELS`.
+def hits_at(cases: Cases, interval: float, of: Level) -> dict[str, float]:
+    """Count hits at `LEVELS`: of single ops as predictions at these levels reach, of sums as log-normals.
 
     `interval`: level of the cases' own ends.
 
     >>> two = make_cases(*map(np.array, ([1.0, 2.0], [1.0, 1.0], [0.5, 0.5], [1.7, 1.7])))
-    >>> hits_at(two, 0.8)
+    >>> hits_at(two, 0.8, "model")
     {'50%': 0.5, '95%': 1.0, '99%': 1.0}
     """
-    outside, z = -cases.log_error, half_width(interval)
+    outside, reach = -cases.log_error, op_half_width if of == "op" else half_width
     ends = np.where(outside > 0, np.log(cases.high / cases.value), np.log(cases.value / cases.low))
-    return {f"{level:.0%}": float((np.abs(outside) <= ends * half_width(level) / z).mean()) for level in LEVELS}
+    factors = {level: reach(level) / reach(interval) for level in LEVELS}
+    return {f"{level:.0%}": float((np.abs(outside) <= ends * factor).mean()) for level, factor in factors.items()}
 
 
 def score(
@@ -261,7 +284,7 @@ def score(
         half_width=float(np.median(np.sqrt(cases.high / cases.low))),
         constant_score=float(cases.constant_score.mean()),
         peers=dict(peers or {}),
-        hit_rates=hits_at(cases, interval),
+        hit_rates=hits_at(cases, interval, level),
     )
 
 

@@ -10,7 +10,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS
 from fomkit.plan.coverage import GROUPS
-from fomkit.plan.step import COMMON, COMMON_OF
+from fomkit.plan.step import COMMON, COMMON_BY_TABLE, COMMON_OF
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
 from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, UNKNOWN, Placed
 from fomkit.workbook.records import SHARED_USES, Case, SheetModel, op_time
@@ -26,7 +26,8 @@ _TEXTS = (
     ("time of a measured op", "an input. It does not move with peak or bandwidth, and its row says so."),
     ("step", "the longest of device, host launch and input pipeline, plus the overheads of a step"),
     ("intervals of ops", f"{COMMON:.0%} of the variance of errors of one kind and time source is common "
-     f"({', '.join(f'{kind} by {word} {share:.0%}' for (kind, word), share in COMMON_OF.items())}), so that "
+     f"(by timings {COMMON_BY_TABLE:.0%}, "
+     f"{', '.join(f'{kind} by {word} {share:.0%}' for (kind, word), share in COMMON_OF.items())}), so that "
      "half-widths add; the rest is each op's own and adds in quadrature, as do kinds and sources, side by side"),
     ("intervals of means", "what ops have in common lines have in common as well, and their half-widths add; the "
      "rest of a line's error is its own and adds in quadrature, as the errors of the two machines do"),
@@ -52,7 +53,7 @@ def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     for name, ends in sheet_model.uses.items():
         if name in SHARED_USES and not sheet_model.widened:
             continue
-        kinds = ", ".join(kind for kind, group in GROUPS.items() if name.startswith(group))
+        kinds = ", ".join(kind for kind, group in GROUPS.items() if name.startswith(group)) or "all together"
         for end, ratio in zip(ASSUMPTION_ENDS, ends, strict=True):
             yield f"{USE}{name}, {end}", ratio, f"{what}; kinds: {kinds}"
     what = "its times rest on a table of single kernels, so sums are widened for use in a step"

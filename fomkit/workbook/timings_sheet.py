@@ -9,6 +9,7 @@ from math import sqrt
 from fomkit.core.interval import Span
 from fomkit.core.units import DAY_S
 from fomkit.plan.coverage import GROUPS, TABLES
+from fomkit.plan.coverage import STEP as WHOLE
 from fomkit.plan.step import INPUT, common_of, overhead_span
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import USE, MachineCells, state_of_value
@@ -78,7 +79,10 @@ def _in_use(
     case: Case, group: str, first: int, sums: _Sums, ends: tuple[float, float], bounds: tuple[str, ...]
 ) -> list[Value] | None:
     """Widen the sum of a group: a row that adds nothing to the value, and its width in quadrature."""
-    rows = [index for index, (kind, source) in enumerate(sums) if source in TABLES and GROUPS.get(kind) == group]
+    group_of = [GROUPS.get(kind) if source in TABLES else None for kind, source in sums]
+    rows = [index for index, of in enumerate(group_of) if of == group]
+    if group == WHOLE and any(group_of):
+        rows = [*range(len(sums))]
     if not rows:
         return None
     row: list[Value] = [*case.key, f"use in a step: {group}", "tables"]
