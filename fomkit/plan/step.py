@@ -18,7 +18,7 @@ from fomkit.core.interval import Span, add_common, latest
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import ModelProfile
 from fomkit.ops.tables import PASSES, SOURCES
-from fomkit.plan.coverage import OF_TABLE, Uses, use_widths, uses_of
+from fomkit.plan.coverage import OF_TABLE, TABLES, Uses, use_widths, uses_of
 from fomkit.prediction.gp import alike
 
 if TYPE_CHECKING:
