@@ -175,13 +175,29 @@ def fit_hyper(
 
     found = search(start)
     # A round that lacks an op which the table tells apart has fewer features.
-    alike = [one for one in beside if len(one.length) == count]
-    tried = [np.log(np.array([*one.length, one.variance, one.noise])) for one in alike]
+    tried = [np.log([*one.length, one.variance, one.noise]) for one in beside if len(one.length) == count]
     values_beside = [loss(logged)[0] for logged in tried]
     if tried and min(values_beside) < found.fun - STUCK:
         found = search(tried[int(np.argmin(values_beside))])
     values = np.exp(found.x)
     return Hyper(values[:count], float(values[count]), float(values[-1]))
+
+
+ODD, ROUNDS = 2.5, 3
+"""Standard deviations from which a timing is odd by what others of its family say, and rounds of telling so."""
+
+
+def _oddity(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Matrix:
+    """Give the variance besides its noise that puts each odd row `ODD` deviations from what all others say (n).
+
+    Libraries run single shapes up to five times as long as those beside them: such a row says little of others.
+    """
+    shared, odd = hyper.variance * correlation(distances(features, features, hyper.length)), np.zeros(len(target))
+    for _ in range(ROUNDS):
+        inverse = np.linalg.inv(shared + np.diag(hyper.noise + noise + odd))
+        left = 1 / np.diag(inverse)
+        odd = np.maximum((inverse @ target * left / ODD) ** 2 - (left - odd), 0.0)
+    return np.asarray(odd, np.float64)
 
 
 def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Matrix:
@@ -242,6 +258,9 @@ def _fit_rows(
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
     features, noise = interpolate.see(fit, rows, kind, len(rows)), interpolate.row_noise(rows)
     hyper = fit_hyper(features[part], residual[part], noise[part], beside=beside)
+    if len(rows) <= LIMIT and (odd := _oddity(features, residual, noise, hyper)).any():
+        hyper = fit_hyper(features, residual, noise + odd, beside=beside)
+        return fit._replace(hyper=hyper, residual=residual, row_noise=hyper.noise + noise + odd)
     return fit._replace(hyper=hyper, residual=residual, weights=_weights_in_mean(features, residual, noise, hyper))
 
 
@@ -307,11 +326,7 @@ def predict_folds(
 
 
 def cross_validate(
-    rows: pd.DataFrame,
-    kind: str,
-    folds: int = FOLDS,
-    others: Others | None = None,
-    chip: Chip | None = None,
+    rows: pd.DataFrame, kind: str, folds: int = FOLDS, others: Others | None = None, chip: Chip | None = None
 ) -> CrossValidation:
     """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most.
 
@@ -370,8 +385,7 @@ def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip
     others = others if others and len(rows) <= LIMIT and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
-    beside = [one.hyper for one in found.fits.values()]
-    fit = _fit_rows(as_rows(rows), kind, others, chip=chip, beside=beside)
+    fit = _fit_rows(as_rows(rows), kind, others, chip=chip, beside=[one.hyper for one in found.fits.values()])
     if not any(len(one.weights) for one in found.fits.values()):
         fit = fit._replace(weights=interpolate.NONE)
     fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)

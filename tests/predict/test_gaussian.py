@@ -97,3 +97,23 @@ def test_a_family_is_told_by_all_its_rows_or_the_near_ones_whichever_misses_less
     found = calibration.cross_validate(rows, "gemm")
     assert found.log_error[0] == 0.1
     assert bool(len(found.fits[0].weights)) == (better == "all")
+
+
+def test_a_timing_that_is_odd_beside_its_neighbours_says_little_of_them():
+    places, noise = np.linspace(0, 30, 60)[:, None], np.zeros(60)
+    smooth = 0.3 * np.sin(places[:, 0] / 3)
+    target, hyper, beside = (
+        smooth + 1.6 * (np.arange(60) == 30),
+        Hyper(np.array([3.0]), 0.1, 1e-3),
+        [28, 29, 31, 32],
+    )
+    odd = calibration._oddity(places, target, noise, hyper)
+    assert odd[30] > 0.3
+    assert odd[[*range(25), *range(36, 60)]] == pytest.approx(0.0)
+    between = places[beside] + 0.25
+    truth = 0.3 * np.sin(between[:, 0] / 3)
+    believing, doubting = (
+        posterior(places, target, one, between, hyper).mean - truth for one in (noise, noise + odd)
+    )
+    assert np.abs(doubting).max() < 0.2 * np.abs(believing).max()
+    assert not calibration._oddity(places, smooth, noise, hyper).any()
