@@ -99,10 +99,7 @@ def fit_mean(terms: Matrix, seconds: Matrix, usual: Matrix | None = None) -> Mat
 
 
 def fit_form(products: Tiled, chip: Chip, seconds: Matrix) -> Form:
-    """Fit the form of products in tiles to times, robust to outliers; each constant is held to its default.
-
-    Constants have three digits.
-    """
+    """Fit a form to times, robust to outliers; each constant has three digits and is held to its default."""
     start, logs = np.log(Form()), np.log(seconds)
 
     def errors(logged: Matrix) -> Matrix:
@@ -190,7 +187,7 @@ ODD, ROUNDS = 2.5, 3
 def _oddity(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Matrix:
     """Give the variance besides its noise that puts each odd row `ODD` deviations from what all others say (n).
 
-    Libraries run single shapes up to five times as long as those beside them: such a row says little of others.
+    Libraries run single shapes up to five times as long as those beside them, which says little of others.
     """
     shared, odd = hyper.variance * correlation(distances(features, features, hyper.length)), np.zeros(len(target))
     for _ in range(ROUNDS):
@@ -254,11 +251,12 @@ def _fit_rows(
         form = fit_form(tiled(rows.take(some), chip), chip, seconds[some]) if view.tiles else ()
         fit = fit._replace(form=np.array([*chip, *form]))
     residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
-    # Above the limit every so-manieth row: lengths need no more to be known well.
+    # Above the limit every so-manieth row: lengths need no more.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
     features, noise = interpolate.see(fit, rows, kind, len(rows)), interpolate.row_noise(rows)
     hyper = fit_hyper(features[part], residual[part], noise[part], beside=beside)
-    if len(rows) <= LIMIT and (odd := _oddity(features, residual, noise, hyper)).any():
+    # How a product in tiles is odd, products of like sizes are too.
+    if view.waves is None and len(rows) <= LIMIT and (odd := _oddity(features, residual, noise, hyper)).any():
         hyper = fit_hyper(features, residual, noise + odd, beside=beside)
         return fit._replace(hyper=hyper, residual=residual, row_noise=hyper.noise + noise + odd)
     return fit._replace(hyper=hyper, residual=residual, weights=_weights_in_mean(features, residual, noise, hyper))
