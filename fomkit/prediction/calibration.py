@@ -5,14 +5,15 @@ Needs scipy and is imported on demand: predicting on a machine with shipped fits
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
-from scipy.optimize import least_squares, minimize
+from scipy.optimize import OptimizeResult, least_squares, minimize
 from threadpoolctl import threadpool_limits
 
 from fomkit.core.errors import FomkitError
@@ -22,7 +23,7 @@ from fomkit.prediction.donors import PRIOR, Others, condition
 from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.prediction.exact import named_ops, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
-from fomkit.prediction.gp import LIMIT, Hyper, Indices, Matrix, Places, distances
+from fomkit.prediction.gp import LIMIT, WHOLE, Hyper, Indices, Matrix, Places, correlation, distances
 from fomkit.prediction.interpolate import Fit
 from fomkit.prediction.tiles import Chip, Form, Tiled, tile_seconds, tiled
 
@@ -99,10 +100,7 @@ def fit_mean(terms: Matrix, seconds: Matrix, usual: Matrix | None = None) -> Mat
 
 
 def fit_form(products: Tiled, chip: Chip, seconds: Matrix) -> Form:
-    """Fit the form of products in tiles to times, robust to outliers; each constant is held to its default.
-
-    Constants have three digits.
-    """
+    """Fit a form to times, robust to outliers; each constant has three digits and is held to its default."""
     start, logs = np.log(Form()), np.log(seconds)
 
     def errors(logged: Matrix) -> Matrix:
@@ -146,8 +144,17 @@ def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -
     return float(0.5 * target @ weights + log_root), np.array([*by_length, by_variance, by_noise])
 
 
-def fit_hyper(features: Matrix, target: Matrix, noise: Matrix, usual: Matrix | None = None) -> Hyper:
+STUCK = 1.0
+"""By how much less likely [ln] than a process of nearly the same rows one may be before it is looked for there."""
+
+
+def fit_hyper(
+    features: Matrix, target: Matrix, noise: Matrix, usual: Matrix | None = None, beside: Sequence[Hyper] = ()
+) -> Hyper:
     """Find the most probable lengths, variance and noise of a Gaussian process.
+
+    A search may end where all is taken for noise: so it is made again from the likeliest of the processes
+    ``beside``, of nearly the same rows, if that is likelier than what was found.
 
     Priors are log-normal: lengths around twice the root of the number of features that vary (factor e), variance
     around that of the target (factor e^√2), noise around a hundredth of the target's variance (factor e²).
@@ -168,10 +175,45 @@ def fit_hyper(features: Matrix, target: Matrix, noise: Matrix, usual: Matrix | N
         prior = (logged - start) / width
         return value + 0.5 * prior @ prior, slope + prior / width
 
-    start_inside = np.clip(start, *np.array(bounds).T)
-    found = minimize(loss, start_inside, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
+    def search(logged: Matrix) -> OptimizeResult:
+        inside = np.clip(logged, *np.array(bounds).T)
+        return minimize(loss, inside, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
+
+    found = search(start)
+    # A round that lacks an op which the table tells apart has fewer features.
+    tried = [np.log([*one.length, one.variance, one.noise]) for one in beside if len(one.length) == count]
+    values_beside = [loss(logged)[0] for logged in tried]
+    if tried and min(values_beside) < found.fun - STUCK:
+        found = search(tried[int(np.argmin(values_beside))])
     values = np.exp(found.x)
     return Hyper(values[:count], float(values[count]), float(values[-1]))
+
+
+ODD, ROUNDS = 2.5, 3
+"""Standard deviations from which a timing is odd by what others of its family say, and rounds of telling so."""
+
+
+def _oddity(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Matrix:
+    """Give the variance besides its noise that puts each odd row `ODD` deviations from what all others say (n).
+
+    Libraries run single shapes up to five times as long as those beside them, which says little of others.
+    """
+    shared, odd = hyper.variance * correlation(distances(features, features, hyper.length)), np.zeros(len(target))
+    for _ in range(ROUNDS):
+        inverse = np.linalg.inv(shared + np.diag(hyper.noise + noise + odd))
+        left = 1 / np.diag(inverse)
+        odd = np.maximum((inverse @ target * left / ODD) ** 2 - (left - odd), 0.0)
+    return np.asarray(odd, np.float64)
+
+
+def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Matrix:
+    """Give each row's weight in the mean of a process over them all (`Fit.weights`); of too many or few none."""
+    if not LIMIT < len(target) <= WHOLE:
+        return interpolate.NONE
+    shared = hyper.variance * correlation(distances(features, features, hyper.length))
+    shared[np.diag_indices(len(target))] += hyper.noise + noise
+    weights = hyper.variance * cho_solve(cho_factor(shared, overwrite_a=True), target)
+    return np.array([float(f"{one:.7g}") for one in weights.tolist()])
 
 
 def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
@@ -189,7 +231,12 @@ def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
 
 
 def _fit_rows(
-    rows: Rows, kind: str, others: Others | None = None, left_out: int = -1, chip: Chip | None = None
+    rows: Rows,
+    kind: str,
+    others: Others | None = None,
+    left_out: int = -1,
+    chip: Chip | None = None,
+    beside: Sequence[Hyper] = (),
 ) -> Fit:
     view = VIEWS[kind]
     seconds, terms = rows.number("_time_s"), view.terms(rows)
@@ -213,11 +260,15 @@ def _fit_rows(
         form = fit_form(tiled(rows.take(some), chip), chip, seconds[some]) if view.tiles else ()
         fit = fit._replace(form=np.array([*chip, *form]))
     residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
-    # Above the limit every so-manieth row: lengths need no more to be known well.
+    # Above the limit every so-manieth row: lengths need no more.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
-    features = interpolate.see(fit, rows.take(part), kind, len(rows))
-    hyper = fit_hyper(features, residual[part], interpolate.row_noise(rows)[part])
-    return fit._replace(hyper=hyper, residual=residual)
+    features, noise = interpolate.see(fit, rows, kind, len(rows)), interpolate.row_noise(rows)
+    hyper = fit_hyper(features[part], residual[part], noise[part], beside=beside)
+    # How a product in tiles is odd, products of like sizes are too.
+    if view.waves is None and len(rows) <= LIMIT and (odd := _oddity(features, residual, noise, hyper)).any():
+        hyper = fit_hyper(features, residual, noise + odd, beside=beside)
+        return fit._replace(hyper=hyper, residual=residual, row_noise=hyper.noise + noise + odd)
+    return fit._replace(hyper=hyper, residual=residual, weights=_weights_in_mean(features, residual, noise, hyper))
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
@@ -248,12 +299,13 @@ def predict_folds(
     query: Places,
     others: Others | None = None,
     chip: Chip | None = None,
+    known_fits: Mapping[int, Fit] = MappingProxyType({}),
 ) -> CrossValidation:
     """Predict some rows from rows of other folds only, everything fitted anew without them.
 
     `rows`: training rows with their costs; `fold` (n,): round in which a row is left out; `query` (m,): positions
     of the rows to predict; `others`: what other machines tell, of whose ops the same are left out; `chip`: what
-    products in tiles run on.
+    products in tiles run on; `known_fits`: by round, where they are made already.
     """
     rounds, whole = fold[query], as_rows(rows)  # whose columns are read once for all rounds
     tried = whole.take(query)
@@ -262,7 +314,7 @@ def predict_folds(
     for number in np.unique(rounds).tolist():
         out = rounds == number
         known = whole.take(fold != number)
-        fits[number] = fit = _fit_rows(known, kind, others, number, chip)
+        fits[number] = fit = known_fits.get(number) or _fit_rows(known, kind, others, number, chip)
         family = interpolate.ready(fit, rows[fold != number].reset_index(drop=True), kind, known)
         log_s[out], correction = interpolate.predict_log_time(family, tried.take(out), kind)
         features = interpolate.see(fit, tried, kind, len(known))
@@ -281,15 +333,20 @@ def predict_folds(
 
 
 def cross_validate(
-    rows: pd.DataFrame,
-    kind: str,
-    folds: int = FOLDS,
-    others: Others | None = None,
-    chip: Chip | None = None,
+    rows: pd.DataFrame, kind: str, folds: int = FOLDS, others: Others | None = None, chip: Chip | None = None
 ) -> CrossValidation:
-    """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most."""
-    fold = shape_folds(rows, kind, folds, others)
-    return predict_folds(rows, kind, fold, interpolate.cross_validated_rows(len(rows)), others, chip)
+    """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most.
+
+    Where all rows may tell the mean, they do if it errs less than that of the near ones: far rows tell more of
+    the trend, but some are of other kernels.
+    """
+    fold, query = shape_folds(rows, kind, folds, others), interpolate.cross_validated_rows(len(rows))
+    found = predict_folds(rows, kind, fold, query, others, chip)
+    if not LIMIT < len(rows) <= WHOLE:
+        return found
+    near = {number: fit._replace(weights=interpolate.NONE) for number, fit in found.fits.items()}
+    by_near = predict_folds(rows, kind, fold, query, others, chip, near)
+    return min(found, by_near, key=lambda one: float(np.median(np.abs(one.log_error))))
 
 
 def _quantiles(errors: Matrix) -> Matrix:
@@ -326,6 +383,7 @@ def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
         **({} if not len(fit.row_noise) else shared),
         **({} if not len(fit.form) else {"form": fit.form.tolist()}),
         **({} if not fit.ops else {"ops": [list(one) for one in fit.ops]}),
+        **({} if not len(fit.weights) else {"weights": fit.weights.tolist()}),
     }
 
 
@@ -334,7 +392,9 @@ def _fit_family(rows: pd.DataFrame, kind: str, others: Others | None, chip: Chip
     others = others if others and len(rows) <= LIMIT and others.tell_more(look_at(rows, kind, 1)) else None
     found = cross_validate(rows, kind, others=others, chip=chip)
     errors, spread = found.log_error.round(6), found.own if others else interpolate.NONE
-    fit = _fit_rows(as_rows(rows), kind, others, chip=chip)
+    fit = _fit_rows(as_rows(rows), kind, others, chip=chip, beside=[one.hyper for one in found.fits.values()])
+    if not any(len(one.weights) for one in found.fits.values()):
+        fit = fit._replace(weights=interpolate.NONE)
     fit = fit._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors, spread=spread)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {

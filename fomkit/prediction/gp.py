@@ -29,6 +29,9 @@ NEIGHBOURS = 32
 """Nearest rows used for one query of a larger table. With 200 the errors are the same within a fiftieth (products
 of 20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
 
+WHOLE = 3000
+"""Rows up to which a fit may keep the weight of each: then all tell the mean, and near ones how sure it is."""
+
 BLOCK = 384
 """Queries that are answered at once; bounds the memory by so many rows of the table, and a cache holds them."""
 
@@ -36,9 +39,9 @@ STRIP, STRIPS = 16, 16
 """Rows of a strip of a triangular matrix, and most strips, else rows are several times as many: strips leave out
 most of the products of which a triangle needs none, and libraries multiply sixteen rows at once."""
 
-
 DIGITS = 10
 """Significant digits of what matrices of timings say: more than clocks give, fewer than a sum's order touches."""
+NONE = np.empty(0)
 
 
 def significant(values: Matrix) -> Matrix:
@@ -99,12 +102,11 @@ class Posterior(NamedTuple):
 class Precomputed(NamedTuple):
     """Rows of a table made ready for queries.
 
-    `scaled` (n, p): features in lengths.
-    `lifted` (p + 2, n): the same as `apart` takes them.
+    `scaled` (n, p): features in lengths; `lifted` (p + 2, n): the same as `apart` takes them.
     `target`, `noise` (n,).
     `strips`: inverse of the lower Cholesky factor of the rows' covariance, times the variance, in strips of rows:
       each as its columns up to the diagonal, beyond which all are 0, times its rows; none above `LIMIT` rows.
-    `weights` (n,): the covariance's inverse times the target, times the variance; empty above `LIMIT` rows.
+    `weights` (n,): the covariance's inverse times the target, times the variance; empty where only near rows tell.
     """
 
     scaled: Matrix
@@ -154,8 +156,8 @@ def _exact(distance: Matrix, precomputed: Precomputed, memory: tuple[Matrix, Mat
     return shared @ precomputed.weights, np.asarray(hyper.variance + hyper.noise - explained)
 
 
-def _local(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
-    """Predict each query from its nearest rows alone, all queries at once."""
+def _local(distance: Matrix, precomputed: Precomputed, memory: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
+    """Predict each query from its nearest rows, all queries at once; the mean from all where they have weights."""
     hyper = precomputed.hyper
     near = np.argpartition(distance, NEIGHBOURS, 1)[:, :NEIGHBOURS]
     scaled = precomputed.scaled[near]
@@ -167,18 +169,23 @@ def _local(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
     shared = hyper.variance * correlation(np.take_along_axis(distance, near, 1))
     solved = np.linalg.solve(among, np.stack([precomputed.target[near], shared], 2))
     explained = (shared[:, :, None] * solved).sum(1)
+    if len(precomputed.weights):
+        first, second = (one[: len(distance)] for one in memory)
+        explained[:, 0] = correlation(distance, (first, second)) @ precomputed.weights
     return explained[:, 0], hyper.variance + hyper.noise - explained[:, 1]
 
 
-def precompute(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Precomputed:
+def precompute(
+    features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper, weights: Matrix = NONE
+) -> Precomputed:
     """Prepare the rows of a table for queries.
 
-    `features` (n, p); `target` (n,); `noise` (n,): variance that each row's target has besides the common noise,
-    for example from a coarse clock.
+    `noise` (n,): variance that each row's target has besides the common noise, for example from a coarse clock;
+    `weights`: those of more than `LIMIT` rows, if they are known.
     """
     scaled = features / hyper.length
     if len(features) > LIMIT:
-        return Precomputed(scaled, lifted(scaled), target, noise, hyper, (), np.empty(0))
+        return Precomputed(scaled, lifted(scaled), target, noise, hyper, (), weights)
     between = distances(features, features, hyper.length)
     lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
     half = np.linalg.inv(lower)
@@ -249,10 +256,11 @@ def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[
     The next block overwrites the distances.
     """
     count = len(precomputed.target)
-    rows = min(BLOCK, len(query)) if count <= LIMIT else 0
+    rows = min(BLOCK, len(query)) if len(precomputed.weights) else 0
+    tell = _exact if precomputed.strips else _local
     memory = np.empty((rows, count)), np.empty((rows, count))
     for _, distance in apart(query / precomputed.hyper.length, precomputed.lifted):
-        mean, variance = _exact(distance, precomputed, memory) if rows else _local(distance, precomputed)
+        mean, variance = tell(distance, precomputed, memory)
         yield distance, mean, np.maximum(variance, precomputed.hyper.noise)
 
 

@@ -60,7 +60,7 @@ STRAIGHT, SERIES = 4.0, 10
 """How many times as large the next timed size may be for time to go straight in between (`View.along`), and the
 fewest timed sizes: of fewer, the process hears from other numbers of ranks as well."""
 
-NONE = np.empty(0)
+NONE = gp.NONE
 OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")
 """What is stored of a fit that other machines' tables enter."""
 
@@ -78,6 +78,7 @@ class Fit(NamedTuple):
     `form`: of many ops on a chip of stated processors (`View.waves`) the fields of `Chip`, and of products those
       of the `Form` that takes the mean's place (12,); else empty.
     `ops`: names and inputs of ops that are told apart (`calibration.told_apart`).
+    `weights` (n,): `gp.Precomputed.weights` of more than `gp.LIMIT` rows; empty where only near ones tell.
     """
 
     mean: Matrix
@@ -90,6 +91,7 @@ class Fit(NamedTuple):
     row_noise: Matrix = NONE
     form: Matrix = NONE
     ops: tuple[tuple[str, float], ...] = ()
+    weights: Matrix = NONE
 
 
 def as_fit(stored: Mapping[str, Any]) -> Fit:
@@ -99,8 +101,9 @@ def as_fit(stored: Mapping[str, Any]) -> Fit:
     residual, quantiles, errors = (np.array(stored[name], np.float64) for name in names)
     spread, elsewhere, noise = (np.array(stored.get(name, ()), np.float64) for name in OF_OTHERS)
     ops = tuple((str(name), float(inputs)) for name, inputs in stored.get("ops", ()))
-    return Fit(np.array(stored["mean"]), hyper, residual, quantiles, errors, spread, elsewhere, noise,
-               np.array(stored.get("form", ()), np.float64), ops)  # fmt: skip
+    form, weights = (np.array(stored.get(name, ()), np.float64) for name in ("form", "weights"))
+    return Fit(np.array(stored["mean"]), hyper, residual, quantiles, errors, spread, elsewhere, noise, form, ops,
+               weights)  # fmt: skip
 
 
 def cross_validated_rows(count: int) -> Places:
@@ -184,7 +187,7 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None)
     if len(fit.row_noise):
         known = np.concatenate([known, fit.elsewhere.reshape(-1, known.shape[1])])
         noise = fit.row_noise - fit.hyper.noise
-    precomputed = gp.precompute(known, fit.residual, noise, fit.hyper)
+    precomputed = gp.precompute(known, fit.residual, noise, fit.hyper, fit.weights)
     return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), describe, falls, {})
 
 

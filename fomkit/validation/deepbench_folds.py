@@ -74,7 +74,9 @@ def crossed(
         out = fold == number
         # The product brings what it learns from in an order of its own.
         known = training_rows(rows[~out].assign(_place=np.arange((~out).sum())), family)
-        fits = {str(family): written(fit._replace(residual=fit.residual[known["_place"]]), known, kind)}
+        place = known["_place"].to_numpy()
+        kept = {name: value[place] for name in ("residual", "row_noise") if len(value := getattr(fit, name))}
+        fits = {str(family): written(fit._replace(**kept), known, kind)}
         log_s[out] = np.log(_ask(rows[out], _knowing(machine, known, fits), level)[0])
     errors = (np.log(truth) - log_s) / spread
     ends = np.empty((2, len(rows)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from predict.machines import posterior
 
-from fomkit.prediction import gp
+from fomkit.prediction import calibration, gp
 from fomkit.prediction.gp import LIMIT, Hyper
 
 HYPER = Hyper(np.array([2.0, 3.0]), 0.5, 1e-3)
@@ -45,3 +46,74 @@ def test_a_known_row_is_believed(large):
     found = posterior(known, target, noise, known[:40], HYPER)
     np.testing.assert_allclose(found.mean, target[:40], atol=0.1)
     np.testing.assert_allclose(found.distance, 0.0, atol=1e-5)
+
+
+def test_where_a_fit_keeps_weights_all_rows_tell_the_mean_and_near_ones_how_sure_it_is(large):
+    known, target, noise, query = large
+    # Noisy rows with long lengths: thirty of six hundred know the trend less well than all do.
+    hyper, loud = Hyper(np.array([20.0, 20.0]), 2.0, 0.3), noise + 0.2
+    weights = calibration._weights_in_mean(known, target, loud, hyper)
+    by_all = gp.posterior(gp.precompute(known, target, loud, hyper, weights), query)
+    near = posterior(known, target, loud, query, hyper)
+    shared = hyper.variance * gp.correlation(gp.distances(known, known, hyper.length))
+    toward = hyper.variance * gp.correlation(gp.distances(query, known, hyper.length))
+    truth = toward @ np.linalg.solve(shared + np.diag(loud + hyper.noise), target)
+    assert by_all.mean == pytest.approx(truth, abs=1e-5)
+    assert np.abs(near.mean - truth).max() > 0.01
+    assert by_all.variance == pytest.approx(near.variance)
+
+
+@pytest.mark.parametrize("count", [LIMIT, gp.WHOLE + 1])
+def test_a_table_that_is_small_or_huge_keeps_no_weights(count):
+    assert not len(calibration._weights_in_mean(np.zeros((count, 1)), np.zeros(count), np.zeros(count), HYPER))
+
+
+def test_a_search_that_takes_a_wave_for_noise_is_made_again_from_a_process_that_saw_it():
+    places = np.linspace(0, 6, 200)[:, None]
+    wave, noise = np.sin(2 * np.pi * places[:, 0] / 0.15), np.zeros(200)
+    alone = calibration.fit_hyper(places, wave, noise)
+    seen = Hyper(np.array([0.05]), 1.0, 1e-4)
+    assert alone.noise > 0.3
+    assert calibration.fit_hyper(places, wave, noise, beside=[seen]).noise < 0.01
+    # One that is no likelier, or of other features, changes nothing.
+    for other in (Hyper(np.array([50.0]), 1e-3, 1.0), Hyper(np.array([0.05, 1.0]), 1.0, 1e-4)):
+        assert calibration.fit_hyper(places, wave, noise, beside=[other]) == alone
+
+
+@pytest.mark.parametrize("better", ["all", "near"])
+def test_a_family_is_told_by_all_its_rows_or_the_near_ones_whichever_misses_less(better, monkeypatch):
+    """Left-out errors decide; the fits themselves are made once."""
+    count, fit = LIMIT + 100, calibration.Fit(*(np.ones(1) for _ in range(5)), weights=np.ones(3))
+    rows = pd.DataFrame({"k": np.arange(float(count))})
+
+    def predict(*given):
+        known_fits = given[6] if len(given) > 6 else None
+        error = 0.1 if (known_fits is None) == (better == "all") else 0.2
+        fits = {0: fit} if known_fits is None else known_fits
+        return calibration.CrossValidation(np.full(9, error), np.ones(9), np.zeros(9, int), fits, np.ones(9))
+
+    monkeypatch.setattr(calibration, "predict_folds", predict)
+    monkeypatch.setattr(calibration, "shape_folds", lambda *_: np.zeros(count, int))
+    found = calibration.cross_validate(rows, "gemm")
+    assert found.log_error[0] == 0.1
+    assert bool(len(found.fits[0].weights)) == (better == "all")
+
+
+def test_a_timing_that_is_odd_beside_its_neighbours_says_little_of_them():
+    places, noise = np.linspace(0, 30, 60)[:, None], np.zeros(60)
+    smooth = 0.3 * np.sin(places[:, 0] / 3)
+    target, hyper, beside = (
+        smooth + 1.6 * (np.arange(60) == 30),
+        Hyper(np.array([3.0]), 0.1, 1e-3),
+        [28, 29, 31, 32],
+    )
+    odd = calibration._oddity(places, target, noise, hyper)
+    assert odd[30] > 0.3
+    assert odd[[*range(25), *range(36, 60)]] == pytest.approx(0.0)
+    between = places[beside] + 0.25
+    truth = 0.3 * np.sin(between[:, 0] / 3)
+    believing, doubting = (
+        posterior(places, target, one, between, hyper).mean - truth for one in (noise, noise + odd)
+    )
+    assert np.abs(doubting).max() < 0.2 * np.abs(believing).max()
+    assert not calibration._oddity(places, smooth, noise, hyper).any()

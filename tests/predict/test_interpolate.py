@@ -15,11 +15,13 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, interpolate
-from fomkit.prediction.calibration import fit_mean, fit_timings, shape_groups
+from fomkit.prediction.calibration import fit_mean, fit_timings, predict_folds, shape_groups
 from fomkit.prediction.cascade import add_times, prepared
-from fomkit.prediction.families import servable, training_rows
+from fomkit.prediction.exact import row_major
+from fomkit.prediction.families import FamilyName, servable, training_rows
 from fomkit.prediction.gp import Hyper, correlation
 from fomkit.profiles.evidence import with_fits
+from fomkit.validation.deepbench_folds import crossed
 
 NEAREST_SCALED = {"gemm": (7, 18), "forward": (27, 45), "backward_input": (32, 57), "backward_weight": (29, 49)}
 """Median and mean absolute error [%] of "nearest, scaled" over nine devices, from the DeepBench data's README."""
@@ -189,6 +191,22 @@ def test_neighbours_of_a_large_table_say_what_all_rows_say(monkeypatch):
     local = posterior(known, target, np.zeros(450), query, hyper)
     assert local.mean == pytest.approx(exact.mean, abs=0.02)
     assert (local.variance >= exact.variance - 1e-9).all()
+
+
+def test_products_in_tiles_doubt_none_of_theirs(fresh):
+    assert all("row_noise" not in fit for name, fit in fresh.items() if name.startswith("gemm"))
+
+
+def test_what_a_fit_doubts_it_doubts_when_it_is_read_again(v100):
+    """Left-out rows take the same by the fit itself and by the file of it, whose rows stand in another order."""
+    costed = add_costs(row_major(v100.timings))
+    chosen = costed[(costed["kind"] == "conv") & (costed["dtype"] == "fp32") & (costed["pass_name"] == "forward")]
+    rows = training_rows(chosen, FamilyName("conv", "fp32", "vector", "forward")).iloc[::-1].reset_index(drop=True)
+    fold = np.arange(len(rows)) % 3
+    found = predict_folds(rows, "conv", fold, np.arange(len(rows)))
+    assert any(len(fit.row_noise) for fit in found.fits.values())
+    told = crossed(rows, "conv", fold, v100).value
+    assert told == pytest.approx(rows["_time_s"] * np.exp(found.log_error), rel=1e-6)
 
 
 def test_channels_padded_by_a_matrix_engine_cost_as_many():
