@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
-from scipy.optimize import OptimizeResult, least_squares, minimize
+from scipy.optimize import OptimizeResult, minimize
 from threadpoolctl import threadpool_limits
 
 from fomkit.core.errors import FomkitError
@@ -25,7 +25,7 @@ from fomkit.prediction.exact import named_ops, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, WHOLE, Hyper, Indices, Matrix, Places, correlation, distances
 from fomkit.prediction.interpolate import Fit
-from fomkit.prediction.tiles import Chip, Form, Tiled, tile_seconds, tiled
+from fomkit.prediction.tiles import Chip, fit_form, tiled
 
 FEWEST = 8
 """Distinct ops from which a family is fitted; fewer cannot tell a fixed cost, two rates and a spread apart."""
@@ -38,10 +38,6 @@ LENGTH_WIDTH = 0.5
 
 HUBER = 0.3
 """Log error from which a row pulls the calibrated roofline with constant force."""
-
-HELD = 0.2
-"""How firmly constants of a form are held, in ln(time) for a factor of e: one machine's form serves another's
-products, so what its table leaves open shall be as everywhere."""
 
 FORM_ROWS = 2000
 """Products that tell a form's eight constants: of more, an even part."""
@@ -97,18 +93,6 @@ def fit_mean(terms: Matrix, seconds: Matrix, usual: Matrix | None = None) -> Mat
     found = minimize(loss, start, jac=True, method="L-BFGS-B")
     every[met] = np.exp(found.x)
     return every
-
-
-def fit_form(products: Tiled, chip: Chip, seconds: Matrix) -> Form:
-    """Fit a form to times, robust to outliers; each constant has three digits and is held to its default."""
-    start, logs = np.log(Form()), np.log(seconds)
-
-    def errors(logged: Matrix) -> Matrix:
-        wrong = np.log(tile_seconds(Form(*np.exp(logged)), products, chip)) - logs
-        return np.concatenate([wrong, np.sqrt(len(seconds)) * HELD * (logged - start)])
-
-    found = least_squares(errors, start, loss="soft_l1", f_scale=0.2, max_nfev=60).x
-    return Form(*(float(f"{value:.3g}") for value in np.exp(found)))
 
 
 def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> tuple[float, Matrix]:
@@ -169,9 +153,8 @@ def fit_hyper(
 
     def loss(logged: Matrix) -> tuple[float, Matrix]:
         values = np.exp(logged)
-        value, slope = _likelihood(
-            features, target, noise, Hyper(values[:count], float(values[count]), float(values[-1]))
-        )
+        hyper = Hyper(values[:count], float(values[count]), float(values[-1]))
+        value, slope = _likelihood(features, target, noise, hyper)
         prior = (logged - start) / width
         return value + 0.5 * prior @ prior, slope + prior / width
 
@@ -231,13 +214,9 @@ def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
 
 
 def _fit_rows(
-    rows: Rows,
-    kind: str,
-    others: Others | None = None,
-    left_out: int = -1,
-    chip: Chip | None = None,
-    beside: Sequence[Hyper] = (),
-) -> Fit:
+    rows: Rows, kind: str, others: Others | None = None, left_out: int = -1,
+    chip: Chip | None = None, beside: Sequence[Hyper] = (),
+) -> Fit:  # fmt: skip
     view = VIEWS[kind]
     seconds, terms = rows.number("_time_s"), view.terms(rows)
     blank = np.zeros(len(interpolate.LEVELS)), np.zeros(len(interpolate.cross_validated_rows(len(rows))))

@@ -201,6 +201,25 @@ def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
     return np.asarray(form.start_s + together + products.joining_s + quantising, np.float64)
 
 
+HELD = 0.2
+"""How firmly constants of a form are held, in ln(time) for a factor of e: one machine's form serves another's
+products, so what its table leaves open shall be as everywhere."""
+
+
+def fit_form(products: Tiled, chip: Chip, seconds: Matrix) -> Form:
+    """Fit a form to times, robust to outliers; each constant has three digits and is held to its default."""
+    from scipy.optimize import least_squares  # no prediction waits for it
+
+    start, logs = np.log(Form()), np.log(seconds)
+
+    def errors(logged: Matrix) -> Matrix:
+        wrong = np.log(tile_seconds(Form(*np.exp(logged)), products, chip)) - logs
+        return np.concatenate([wrong, np.sqrt(len(seconds)) * HELD * (logged - start)])
+
+    found = least_squares(errors, start, loss="soft_l1", f_scale=0.2, max_nfev=60).x
+    return Form(*(float(f"{value:.3g}") for value in np.exp(found)))
+
+
 WASTE_TILES = ((128, 128), (64, 64), (128, 256), (256, 128))
 """Rows and columns of the tiles of which a fit of many timed products is told how full the last wave is."""
 
