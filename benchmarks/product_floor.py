@@ -16,9 +16,9 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.calibration import FORM_ROWS, fit_form
+from fomkit.prediction.calibration import FORM_ROWS
 from fomkit.prediction.families import fill
-from fomkit.prediction.tiles import Chip, chips_of, tile_seconds, tiled, waves
+from fomkit.prediction.tiles import Chip, chips_of, fit_form, tile_seconds, tiled, waves
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.registry import read_timings
 

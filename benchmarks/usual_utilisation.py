@@ -33,7 +33,6 @@ import pandas as pd
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.calibration import fit_form
 from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
@@ -46,6 +45,7 @@ from fomkit.prediction.tiles import (
     Tiled,
     above_floor,
     chip_of,
+    fit_form,
     of_width,
     thinness,
     tile_seconds,
