@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("ops", "prediction", "plan", "merit")
 KEPT = ROOT / ".mutants.json"
-ELSEWHERE = ("tests/trace", "tests/measure", "tests/report", "tests/golden", "tests/test_fuzz.py",
+FROZEN = "tests/golden/test_frozen.py"
+"""Tests of frozen numbers: what executes a statement there, is seen in its result."""
+ELSEWHERE = ("tests/trace", "tests/measure", "tests/report", "tests/golden/test_golden.py", "tests/test_fuzz.py",
              "tests/test_contributing.py", "tests/timings/test_measure*.py", "fomkit/frontends", "fomkit/harness",
              "fomkit/bench")  # fmt: skip
 """Tests that trace, time, draw or start children: long, and the rooms here are not what they are about."""
@@ -60,8 +62,9 @@ class Covered(NamedTuple):
         return {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(str(line), [])}
 
     def of(self, mutant: Mutant, longest_s: float) -> list[str]:
-        """Give the tests that may tell, quick ones first, as many as the time allows: all that execute the
-        statement, then others of their files, which may see what a fixture or a cache keeps of it.
+        """Give the tests that may tell, as many as the time allows: those of frozen numbers, then, quick ones
+        first, all that execute the statement, then others of their files, which may see what a fixture or a cache
+        keeps of it.
         """
         found = self._executing(mutant)
         if "" in found:  # when the module was imported: any test of the module
@@ -70,7 +73,8 @@ class Covered(NamedTuple):
         files = {file_of(test) for test in found}
         others = {test for test in self.seconds if file_of(test) in files} - found
         chosen, spent = [], 0.0
-        for test in [*self._quick_first(found), *self._quick_first(others)]:
+        order = [*self._quick_first(found), *self._quick_first(others)]
+        for test in sorted(order, key=lambda test: file_of(test) != FROZEN):
             spent += self.seconds.get(test, 1.0)
             if chosen and spent > longest_s:
                 break
