@@ -11,7 +11,7 @@ empty, and so is the folder of what fomkit keeps, unless the mutant lies above a
 fails without the mutant, too, does not count. A mutant with which none fails survives. What only a child process
 executes is not seen. Needs ``pip install coverage``.
 
-    python benchmarks/mutants.py --count 40 tests/golden/test_frozen.py tests/predict tests/costs   # in minutes
+    python benchmarks/mutants.py --count 40 --rooms     # only tests that are about the rooms: in minutes
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
-from mutants_covered import ROOMS, ROOT, Covered, covered, file_of
+from mutants_covered import ROOM_TESTS, ROOMS, ROOT, Covered, covered, file_of
 
 OPERATORS = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Pow: "*", ast.Mod: "*",
@@ -379,6 +379,7 @@ def main() -> None:
     asked.add_argument("--file", action="append", default=[], help="Only mutants of this file.")
     asked.add_argument("--line", type=int, action="append", default=[], help="Only mutants of this line.")
     asked.add_argument("--longest", type=float, default=120.0, help="Time of tests tried for one mutant [s].")
+    asked.add_argument("--rooms", action="store_true", help="Only tests that are about the rooms themselves.")
     asked.add_argument("tests", nargs="*", default=["tests", "fomkit"], help="Tests that are run; default: all.")
     options = asked.parse_args()
     files = [ROOT / name for name in options.file] or [
@@ -396,7 +397,7 @@ def main() -> None:
             OMP_NUM_THREADS="1",
             FOMKIT_CACHE=str(folder.parent / "cache"),
         )
-        known = covered(options.tests, folder)
+        known = covered(list(ROOM_TESTS) if options.rooms else options.tests, folder)
         os.chdir(folder)
         sys.path.insert(0, str(folder))
         trials = Trials(drawn, known, folder, options.jobs, options.longest)

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("ops", "prediction", "plan", "merit")
 KEPT = ROOT / ".mutants.json"
-FROZEN = "tests/golden/test_frozen.py"
-"""Tests of frozen numbers: what executes a statement there, is seen in its result."""
+FROZEN, FROZEN_OF = "tests/golden/test_frozen.py", "tests/golden/frozen"
+"""Tests of frozen numbers, which see what a statement does in its result; how the files begin that make them."""
+ROOM_TESTS = (
+    FROZEN, *(f"fomkit/{room}" for room in ROOMS), "tests/costs", "tests/predict",
+    *(f"tests/test_{name}.py" for name in ("accept", "campaign", "cost", "energy", "fom", "jobs", "memory",
+      "meter", "options", "parallel", "plausibility", "precision", "resize", "rollup", "scaling", "suites", "timeline")),
+)  # fmt: skip
+"""Tests that are about the rooms themselves."""
 ELSEWHERE = ("tests/trace", "tests/measure", "tests/report", "tests/golden/test_golden.py", "tests/test_fuzz.py",
              "tests/test_contributing.py", "tests/timings/test_measure*.py", "fomkit/frontends", "fomkit/harness",
              "fomkit/bench")  # fmt: skip
@@ -162,9 +168,11 @@ def covered(tests: Sequence[str], folder: Path) -> Covered:
     known, wanted = Covered({}, {}), list(tests)
     if kept.get("code") == code and kept["asked"] == list(tests):
         changed = {name for name in {*files, *kept["files"]} if files.get(name) != kept["files"].get(name)}
-        if all(Path(name).name.startswith("test_") for name in changed):  # nothing that tests share
+        changed |= {FROZEN for name in changed if name.startswith(FROZEN_OF)}
+        again = {name for name in changed if not name.startswith(FROZEN_OF)}
+        if all(Path(name).name.startswith("test_") for name in again):  # nothing that tests share
             known = Covered.unpacked(kept["tests"], kept["seconds"]).without(changed)
-            wanted = [name for name in sorted(changed & set(files)) if name.startswith(tuple(tests))]
+            wanted = [name for name in sorted(again & set(files)) if name.startswith(tuple(tests))]
     if wanted:
         more = _run(wanted, folder)
         known.seconds.update(more.seconds)

@@ -13,14 +13,16 @@ from itertools import product
 import numpy as np
 import pandas as pd
 from golden.frozen_ops import ops
+from golden.frozen_refusals import refusals
 
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, Fact, FlopEnergy, Link, Machine
+from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, Fact, FlopEnergy, Link, Machine, Overhead
 from fomkit.core.model import EpochsToTarget
 from fomkit.merit.footprint import Sample, counted, integrate
 from fomkit.ops.conv_methods import method_costs
+from fomkit.ops.families.elementwise import VARIANTS
 from fomkit.ops.precision import FORMATS, choose_formats, name_precision, narrows, restate_ops, stored_byte
 from fomkit.ops.pricing import add_costs, work_out
 from fomkit.ops.resize import resize_ops
@@ -63,7 +65,7 @@ def methods() -> Mapping[str, str]:
     """Give what convolutions take by each method, and how one is written out."""
     table = ops()[0].query("kind == 'conv' and dtype == 'fp32'")
     found = method_costs(table).query("absent == ''")
-    return lines(found.drop(columns="absent").iloc[::2])
+    return lines(found.drop(columns="absent").iloc[::3])
 
 
 def formats() -> Answers:
@@ -82,6 +84,14 @@ def formats() -> Answers:
                     {" ".join(map(str, key)): row.tolist() for key, row in amounts.iterrows()}]  # fmt: skip
 
         yield f"{name} {precision}", refused(restated)
+
+
+def updates() -> Answers:
+    """Price every optimizer's update."""
+    table = ops()[0].query("kind == 'optimizer'").iloc[:1]
+    for rule, impl in VARIANTS:
+        costed = add_costs(table.assign(rule=rule, impl=impl, numel=1e6 + 1, tensors=50.0))
+        yield f"{rule} {impl}", costed[["flop", "byte", "launches"]].iloc[0].tolist()
 
 
 def worked() -> object:
@@ -110,6 +120,11 @@ def energies() -> Answers:
         yield name, energy_content(one)
         figures, said = figures_for(one.ops, energy)
         yield f"{name}, figures", [said, [fact.value for fact in figures.values()]]
+    waits = (Overhead("wait", "step", _fact(1e-3), None), Overhead("load", "epoch", None, _fact(0.1)))
+    slow = replace(
+        fomkit.machine("v100"), energy=known["power of ops"], overheads=waits, system_nodes=2, availability=0.9
+    )
+    yield "waits", energy_content(fomkit.estimate("p1b3", slow, last_batch="keep"))
     one = fomkit.estimate("p1b3", "v100")
     figures, _ = figures_for(one.ops, whole)
     method, _ = choose_method(whole, Workload("p1b3", 100, "fp32"), price_work(one.ops, whole, figures, 0.8), 0.8)
@@ -158,7 +173,7 @@ def _exchanged(network: Network, collective: str, algorithm: str, group: Group, 
 
 def fits() -> Answers:
     """Fit small tables anew: by themselves, beside others' tables, and in the form of tiles."""
-    v100, pi = fomkit.machine("v100"), fomkit.machine("raspberry-pi-3")
+    v100, pi, p4 = (fomkit.machine(name) for name in ("v100", "raspberry-pi-3", "p4"))
     products = add_costs(v100.timings[(v100.timings["kind"] == "gemm") & (v100.timings["dtype"] == "fp32")])
     found = {
         "lecture": fit_timings(add_costs(fomkit.machine("x86-lecture").timings)),
@@ -168,6 +183,7 @@ def fits() -> Answers:
     found |= {
         "beside others": fit(replace(without_implausible(pi))),
         "few": fit(replace(v100, timings=few, name="few")),
+        "streams": fit_timings(add_costs(p4.timings[p4.timings["kind"] == "pointwise"].iloc[::9])),
     }
     each = ("residual", "left_out_log_error", "left_out_error", "rows_sha256", "elsewhere", "row_noise", "spread")
     for name, fitted in found.items():
@@ -206,8 +222,8 @@ def plausible() -> Answers:
         return table.assign(harness_s=table["time_s"] * (np.arange(len(table)) % 50 == 7))
 
     changes = {"as it is": times(1.0), "long": times(1e3), "short": times(1e-3), "some short": times(1e-3, 97),
-               "some long": times(2e3, 90), "a fifth": times(0.3, 5), "a half": times(400.0, 2), "few": few,
-               "harness": harness}  # fmt: skip
+               "some long": times(2e3, 90), "a fifth": times(0.3, 5), "a half": times(400.0, 2),
+               "fast": times(0.3),               "few": few,               "harness": harness}  # fmt: skip
     for name, change in changes.items():
         yield name, _doubted(known, change, "cpu")
     device = known.device
@@ -284,7 +300,7 @@ PARTS: Mapping[str, Callable[[], object]] = {
     "methods": methods,
     **{
         of.__name__: lambda of=of: dict(of())
-        for of in (formats, energies, exchanges, fits, plausible, readings, runs, pages)
+        for of in (formats, updates, energies, exchanges, fits, plausible, readings, runs, pages, refusals)
     },
 }
 """By name, what is worked out."""
