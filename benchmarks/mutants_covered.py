@@ -23,7 +23,8 @@ FROZEN, FROZEN_OF = "tests/golden/test_frozen.py", "tests/golden/frozen"
 ROOM_TESTS = (
     FROZEN, *(f"fomkit/{room}" for room in ROOMS), "tests/costs", "tests/predict",
     *(f"tests/test_{name}.py" for name in ("accept", "campaign", "cost", "energy", "fom", "jobs", "memory",
-      "meter", "options", "parallel", "plausibility", "precision", "resize", "rollup", "scaling", "suites", "timeline")),
+      "meter", "options", "parallel", "plausibility", "precision", "resize", "rollup", "scaling", "suites",
+      "timeline")),
 )  # fmt: skip
 """Tests that are about the rooms themselves."""
 ELSEWHERE = ("tests/trace", "tests/measure", "tests/report", "tests/golden/test_golden.py", "tests/test_fuzz.py",

@@ -59,6 +59,8 @@ MOST_SHOWN = 12
 """Rows that a message names."""
 MOST_PARTS, LONG = 8, 24
 """Parts of a list that are kept; length of a text that is kept once."""
+LEFT_OUT = {"fomkit", "conditions", "interval_covers", "title", "schema", "party"}
+"""Parts of answers that say what they are rather than what comes out."""
 Row = tuple[str, ...]
 Table = list[Row]
 
@@ -140,7 +142,7 @@ def figures(name: str) -> Table:
 
     found, seen = list[Row](), set[str]()
     for path, value in flat(QUESTIONS[name]()):
-        if value not in seen and path != "fomkit":  # which is its version
+        if value not in seen and not (LEFT_OUT & set(path.split("."))):
             found.append((path, masked(value, ROOT)))
         if len(value) > LONG:
             seen.add(value)
