@@ -69,8 +69,8 @@ class Covered(NamedTuple):
         return {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(str(line), [])}
 
     def of(self, mutant: Mutant, longest_s: float) -> list[str]:
-        """Give the tests that may tell, as many as the time allows: those of frozen numbers, then, quick ones
-        first, all that execute the statement, then others of their files, which may see what a fixture or a cache
+        """Give the tests that may tell: those of frozen numbers, then, as many as the time allows and quick ones
+        first: all that execute the statement, then others of their files, which may see what a fixture or a cache
         keeps of it.
         """
         found = self._executing(mutant)
@@ -79,9 +79,10 @@ class Covered(NamedTuple):
         found -= {""}
         files = {file_of(test) for test in found}
         others = {test for test in self.seconds if file_of(test) in files} - found
-        chosen, spent = [], 0.0
         order = [*self._quick_first(found), *self._quick_first(others)]
-        for test in sorted(order, key=lambda test: file_of(test) != FROZEN):
+        chosen = [test for test in order if file_of(test) == FROZEN]
+        spent = 0.0
+        for test in (test for test in order if file_of(test) != FROZEN):
             spent += self.seconds.get(test, 1.0)
             if chosen and spent > longest_s:
                 break
