@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from golden.frozen_parts import PARTS, lines
+from golden.frozen_parts import PARTS, fact, lines
 
 import fomkit
+from fomkit.core.machine import Machine, Overhead
 from fomkit.plan.evidence import op_frame, ops_to_time, roof_frame
 from fomkit.plan.op_tables import composition_table, memory_table, pareto_table
 from fomkit.verbs.views import answer_of
@@ -72,13 +74,20 @@ def _two() -> object:
         return {"measured": measured, "proposed": {key: one for key, one in proposed.items() if key != "lines"}}
 
 
-def _scenarios(model: str, machine: str, points: Mapping[str, list[float]]) -> dict[str, str]:
+def _waiting(**more: object) -> Machine:
+    """Give a machine whose host needs time for each op, and that has overheads."""
+    waits = (Overhead("wait", "step", fact(1e-4), None), Overhead("load", "epoch", None, fact(0.1)))
+    return replace(fomkit.machine("v100"), host_op_s=fact(1e-5), overheads=waits, system_nodes=2, **more)
+
+
+def _scenarios(model: str, machine: str | Machine, points: Mapping[str, list[float]]) -> dict[str, str]:
     found = fomkit.scenarios(model, machine, points, interval=0.9)
     return lines(found)
 
 
 _RATES = {"batch": [1, 64, 300, 64], "byte_per_s": [4e11, 9e11, 2e12, 9e11], "launch_s": [5e-6, 1e-6, 2e-5, 5e-6],
           "flop_per_s/fp32/vector": [15.7e12, 1e13, 4e13, 15.7e12]}  # fmt: skip
+_HOST = {**_RATES, "overhead/step/wait": [1e-3, 0.0, 0.01, 0.1]}
 _RUNS = {
     "epochs": [1, 20, 30],
     "train_samples": [8e5, 8e5, 99],
@@ -92,6 +101,7 @@ QUESTIONS: Mapping[str, Callable[[], object]] = {
     "estimate gpt2 fp8": partial(_estimated, ["gpt2"], ["l4"], precision="fp8", sizes={"seq": 512}),
     "estimate p1b3 on a processor": partial(_estimated, ["p1b3"], ["epyc-9755"], last_batch="keep"),
     "twelve steps": partial(_told, "p1b3-lecture", "v100", "p100"),
+    "twelve steps of alexnet": lambda: dict(list(_told("alexnet", "v100", "m40").items())[:6]),
     "explain": partial(_asked, "explain", "alexnet", "v100", top=1),
     "figures": partial(_tables, "alexnet", "v100"),
     "memory": partial(_asked, "memory", "alexnet", "v100", batch=2000),
@@ -107,6 +117,8 @@ QUESTIONS: Mapping[str, Callable[[], object]] = {
                                 once=["scheduler=15.5 %", "compile=9 s"]),
     "scenarios of rates": partial(_scenarios, "p1b3", "v100", _RATES),
     "scenarios of runs": partial(_scenarios, "p1b3", "v100", _RUNS),
+    "scenarios of a host": lambda: _scenarios("p1b3", _waiting(), _HOST),
+    "estimate of a host": lambda: _estimated(["p1b3", "alexnet"], [_waiting(availability=0.9)], "titan"),
     "scaling p1b3": partial(_asked, "scaling", "p1b3", "a100-sxm", nodes="1,4", links=[BETWEEN]),
     "scaling p1b3-lecture": partial(_asked, "scaling", "p1b3-lecture", "v100", nodes="1,2", mode="weak",
                                     links=[BETWEEN, INSIDE], node_devices=2),

@@ -29,9 +29,9 @@ from fomkit.ops.resize import resize_ops
 from fomkit.plan.content import energy_content
 from fomkit.plan.energy import Workload, add_energy, choose_method, figures_for, price_work
 from fomkit.plan.job import daly_s, useful_share
-from fomkit.plan.memory_of import batch_that_fits, fit_of
+from fomkit.plan.memory_of import batch_that_fits, fit_of, largest_that_fits
 from fomkit.plan.options import Options
-from fomkit.plan.run import epochs_at, time_to_target
+from fomkit.plan.run import epochs_at, runs_at_once, time_to_target
 from fomkit.plan.timeline import timeline_content
 from fomkit.prediction.calibration import fit_form, fit_timings
 from fomkit.prediction.exchange import Group, Network
@@ -49,7 +49,8 @@ def lines(table: pd.DataFrame) -> dict[str, str]:
     return {"": head, **dict(zip(map(str, table.index), texts, strict=True))}
 
 
-def _fact(value: float, spread: float = 0.2, basis: str = "published") -> Fact:
+def fact(value: float, spread: float = 0.2, basis: str = "published") -> Fact:
+    """Make up a fact with as much spread to each side."""
     return Fact(value, value * (1 - spread), value * (1 + spread), basis, "made up")  # type: ignore[arg-type]
 
 
@@ -102,25 +103,25 @@ def worked() -> object:
 
 def energies() -> Answers:
     """Give the energy of a step by each method, and what is lacking."""
-    of_flop = FlopEnergy("fp32", "vector", _fact(2e-11)), FlopEnergy("fp16", "matrix", _fact(5e-12))
-    idle, byte = _fact(60.0), _fact(3e-11)
+    of_flop = FlopEnergy("fp32", "vector", fact(2e-11)), FlopEnergy("fp16", "matrix", fact(5e-12))
+    idle, byte = fact(60.0), fact(3e-11)
     powers = (
-        AveragePower("p1b3", _fact(200.0, 0.1, "measured"), "chip", 100),
-        AveragePower(TIMED_OPS, _fact(180.0), "node", devices=4),
+        AveragePower("p1b3", fact(200.0, 0.1, "measured"), "chip", 100),
+        AveragePower(TIMED_OPS, fact(180.0), "node", devices=4),
     )
-    whole = Energy("chip", 1, 1e-8, idle, of_flop, byte, (), _fact(300.0, 0.0))
+    whole = Energy("chip", 1, 1e-8, idle, of_flop, byte, (), fact(300.0, 0.0))
     known = {
-        "work": whole, "work of a node": replace(whole, scope="node", devices=8, limit_w=_fact(20.0)),
+        "work": whole, "work of a node": replace(whole, scope="node", devices=8, limit_w=fact(20.0)),
         "power": replace(whole, average=powers), "power of ops": Energy("node", 4, None, idle, average=powers[1:]),
         "no idle": replace(whole, idle_w=None), "no byte": replace(whole, byte_j=None), "none": Energy("wall"),
-        "exact": replace(whole, per_flop=(FlopEnergy("fp32", "", _fact(2e-11, 0.0)),), byte_j=_fact(3e-11, 0.0)),
+        "exact": replace(whole, per_flop=(FlopEnergy("fp32", "", fact(2e-11, 0.0)),), byte_j=fact(3e-11, 0.0)),
     }  # fmt: skip
     for name, energy in known.items():
         one = fomkit.estimate("p1b3", replace(fomkit.machine("v100"), energy=energy))
         yield name, energy_content(one)
         figures, said = figures_for(one.ops, energy)
         yield f"{name}, figures", [said, [fact.value for fact in figures.values()]]
-    waits = (Overhead("wait", "step", _fact(1e-3), None), Overhead("load", "epoch", None, _fact(0.1)))
+    waits = (Overhead("wait", "step", fact(1e-3), None), Overhead("load", "epoch", None, fact(0.1)))
     slow = replace(
         fomkit.machine("v100"), energy=known["power of ops"], overheads=waits, system_nodes=2, availability=0.9
     )
@@ -228,12 +229,12 @@ def plausible() -> Answers:
         yield name, _doubted(known, change, "cpu")
     device = known.device
     rate = device.peaks[0]
-    low = replace(device, peaks=(replace(rate, rate=_fact(rate.rate.value / 1e3)), *device.peaks[1:]))
-    for name, other in {"peak": low, "bandwidth": replace(device, byte_per_s=_fact(4e8))}.items():
+    low = replace(device, peaks=(replace(rate, rate=fact(rate.rate.value / 1e3)), *device.peaks[1:]))
+    for name, other in {"peak": low, "bandwidth": replace(device, byte_per_s=fact(4e8))}.items():
         yield f"{name}, timings", _doubted(replace(known, device=other), times(1.0), "cpu")
         yield f"{name}, facts", refused(partial(check_facts, other, "a slip"))
     yield "no facts", _doubted(replace(known, device=replace(device, peaks=(), byte_per_s=None)), times(1e4), "")
-    yield "small", check_facts(replace(device, launch_s=_fact(1e-9), capacity_byte=_fact(1e3)), "a slip")
+    yield "small", check_facts(replace(device, launch_s=fact(1e-9), capacity_byte=fact(1e3)), "a slip")
 
 
 def readings() -> Answers:
@@ -269,7 +270,12 @@ def runs() -> Answers:
     )
     for batch in (64, 100, 256, 299, 300, 301, 63):
         yield str(batch), refused(lambda: epochs_at(curve, batch, 0.9).ends)  # noqa: B023
-    machine = fomkit.machine("summit")
+    model, machine = fomkit.model("p1b3"), fomkit.machine("summit")
+    for devices in (1, 2, 8):
+        many = replace(model, run=replace(model.run, devices_per_run=devices))
+        yield f"at once of {devices}", refused(partial(runs_at_once, many, machine, "node"))
+    for room in (0, 1, 2, 63, 64, 65, 1000):
+        yield f"largest in {room}", largest_that_fits(lambda batch: batch <= room, 64)  # noqa: B023
     yield "time", [one.ends for one in time_to_target(curve, 128, Span(60.0, 50.0, 70.0), machine)]
     yield (
         "useful",
@@ -280,13 +286,13 @@ def runs() -> Answers:
 def pages() -> Answers:
     """Give steps on a processor that says what new pages take, in memories that are too small."""
     epyc = fomkit.machine("epyc-9755")
-    fresh = replace(epyc.device, fresh_byte_per_s=_fact(4e9), fresh_above_byte=2**25)
+    fresh = replace(epyc.device, fresh_byte_per_s=fact(4e9), fresh_above_byte=2**25)
     for name, batch in (("p1b3", 100), ("alexnet", 4)):
         one = fomkit.estimate(name, replace(epyc, device=fresh), batch=batch)
         yield name, [one.step.ends, one.deviations, [[span.value for span in one.step_time.passes.values()]]]
         model = one.model
         for room in (1e6, 1.5e9, 6e9):
-            small = replace(epyc, device=replace(fresh, capacity_byte=_fact(room, 0.0)))
+            small = replace(epyc, device=replace(fresh, capacity_byte=fact(room, 0.0)))
             for precision in ("fp32", "bf16"):
                 chosen = choose_formats(precision, "torch", epyc)
                 asked = model, small, {**model.sizes, "batch": 512}, chosen
