@@ -118,7 +118,7 @@ QUESTIONS: Mapping[str, Callable[[], object]] = {
     "scenarios of rates": partial(_scenarios, "p1b3", "v100", _RATES),
     "scenarios of runs": partial(_scenarios, "p1b3", "v100", _RUNS),
     "scenarios of a host": lambda: _scenarios("p1b3", _waiting(), _HOST),
-    "estimate of a host": lambda: _estimated(["p1b3", "alexnet"], [_waiting(availability=0.9)], "titan"),
+    "estimate of a host": lambda: _estimated(["p1b3"], [_waiting(availability=0.9)], "titan"),
     "scaling p1b3": partial(_asked, "scaling", "p1b3", "a100-sxm", nodes="1,4", links=[BETWEEN]),
     "scaling p1b3-lecture": partial(_asked, "scaling", "p1b3-lecture", "v100", nodes="1,2", mode="weak",
                                     links=[BETWEEN, INSIDE], node_devices=2),
