@@ -103,6 +103,7 @@ QUESTIONS: Mapping[str, Callable[[], object]] = {
     "twelve steps": partial(_told, "p1b3-lecture", "v100", "p100"),
     "twelve steps of alexnet": lambda: dict(list(_told("alexnet", "v100", "m40").items())[:6]),
     "explain": partial(_asked, "explain", "alexnet", "v100", top=1),
+    "explain p1b3": partial(_asked, "explain", "p1b3", "titan-x-pascal", top=1),
     "figures": partial(_tables, "alexnet", "v100"),
     "memory": partial(_asked, "memory", "alexnet", "v100", batch=2000),
     "fom lecture": partial(_asked, "fom", "lecture", baseline="a"),

@@ -12,18 +12,21 @@ from golden.frozen_ops import ops
 
 import fomkit
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
 from fomkit.core.job import Layout
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Link, Machine
 from fomkit.core.model import ModelProfile
+from fomkit.merit.calibrated import rest_of, target_step
 from fomkit.ops.check import check_table, fill_defaults
 from fomkit.ops.groups import fewest
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import HUGE, TINY
+from fomkit.plan.content import span_content
 from fomkit.plan.coverage import check_bounded, check_covered, check_work
 from fomkit.plan.job import Service, parse_service, run_on_nodes
 from fomkit.plan.options import Options, check_options, choose_scope, choose_sizes
 from fomkit.plan.run import roll_up_run, stated_run, steps_per_epoch
-from fomkit.plan.scaling import ScalingSpec, least_rate, scale, smallest_layout
+from fomkit.plan.scaling import ScalingSpec, least_rate, scale, smallest_layout, stepper_of
 from fomkit.prediction.donors import factor
 from fomkit.prediction.estimates import middle
 from fomkit.prediction.links import bus_factor, ingress_byte
@@ -52,7 +55,6 @@ def _tables() -> Iterator[Asked]:
     for name in ("m", "kind", "op"):
         yield f"no {name}", partial(check_table, table.drop(columns=name), "OPS", "ops.csv")
     yield "a stranger", partial(check_table, table.assign(colour="red"), "OPS", "ops.csv")
-    yield "text for a number", partial(check_table, table.assign(m="batch"), "OPS", "ops.csv")
     yield "lines", partial(check_table, table.assign(m=0.0).rename_axis("line"), "OPS", "ops.csv")
     kinds = {"kind": ["gemm", "conv", "attention"], "dtype": ["fp16", "fp32", "bf16"], "op": ["mm", None, ""]}
     bare = pd.DataFrame({**kinds, "heads": [None, None, 8.0], "m": [3.0, None, None]})
@@ -97,7 +99,7 @@ def _options(model: ModelProfile, machine: Machine) -> Iterator[Asked]:
         {"sizes": {"seq": -1}},
     )  # fmt: skip
     for one in wrong:
-        yield f"options {one}", partial(check_options, **one)
+        yield " ".join(f"{name}={value}" for name, value in one.items()), partial(check_options, **one)
     for sizes in ({"batch": 7}, {"seq": 3}, {"batch": 100}):
         yield f"sizes {sizes}", partial(choose_sizes, model, sizes)
     yield "twice", lambda: Options(batch=3, sizes={"batch": 4}).wanted_sizes
@@ -152,6 +154,12 @@ def _run(*of: object) -> object:
     return [run.steps_per_epoch, run.partial_step, run.run_s and run.run_s.ends, run.excludes]
 
 
+def _step(model: ModelProfile, layout: Layout, machine: Machine) -> object:
+    step = stepper_of(model, machine, layout, Options(precision="bf16")).at(16, 32)
+    times = {name: span_content(one) for name, one in vars(step).items() if isinstance(one, Span)}
+    return {**times, "sent": step.sent_byte, "memory": step.memory_byte, "microbatches": step.microbatches}
+
+
 def _layouts(machine: Machine) -> Iterator[Asked]:
     gpt = fomkit.model("gpt-22b")
     for batch, room in ((8, 1.7e10), (64, 4e10), (64, 1e9)):
@@ -163,7 +171,13 @@ def _layouts(machine: Machine) -> Iterator[Asked]:
             f"smallest {batch} {room:g}",
             partial(smallest_layout, gpt, one, Options(batch=batch, precision="bf16")),
         )
-    network = replace(machine, node_devices=4)
+    mixtral, far = fomkit.model("mixtral-8x7b"), Link("system", 5e-6, 2.5e10, "each", "made")
+    network = replace(machine, node_devices=4, links=(*machine.links, far))
+    splits = ((gpt, Layout(tensor=2)), (gpt, Layout(tensor=2, sequence=True, pipeline=2)),
+              (gpt, Layout(zero=2, tensor=8)), (mixtral, Layout(expert=4, zero=1, clip=True)))  # fmt: skip
+    for model, layout in splits:
+        words = f"step of {model.name} {layout.tensor} {layout.pipeline} {layout.expert} {layout.zero}"
+        yield words, lambda of=(model, layout): _step(*of, network)
     for nodes in ((), (0,), (True,), (1,), (1, 3)):
         spec = ScalingSpec(nodes, Layout(pipeline=2, tensor=2), options=Options(batch=4, precision="bf16"))
         yield f"nodes {nodes}", lambda spec=spec: len(scale(gpt, network, spec).curves)
@@ -200,6 +214,10 @@ def _edges() -> Iterator[Asked]:
     yield "middle of one", lambda: middle(surfaces[:1], np.ones(1)).tolist()
     thin = pd.DataFrame({"m": [1.0, 2.0, 7.0, 8.0, 9.0], "n": [64.0, 1.0, 64.0, 64.0, 64.0]})
     yield "thinness", lambda: thinness(thin).tolist()
+    measured, device, target = Span(3.0, 2.5, 3.5), Span(1.0, 0.5, 2.0), Span(0.2, 0.1, 0.3)
+    for one in (measured, Span(1.1, 1.0, 1.2), Span(0.9, 0.8, 1.0)):
+        yield f"rest of {one.value}", lambda of=one: rest_of(of, device).ends
+        yield f"target by {one.value}", lambda of=one: target_step(target, device, of, rest_of(of, device)).ends
     for ranks in (2, 3, 8):
         yield (
             f"bus {ranks}",
@@ -219,4 +237,4 @@ def refusals() -> Iterator[tuple[str, object]]:
                 found = str(error)
             except Exception as error:  # one that is not told as ours is kept, too
                 found = repr(error)
-            yield words, found if isinstance(found, int | float | str | list | dict) else str(found)
+            yield words, found if isinstance(found, int | float | str | list | tuple | dict) else str(found)
