@@ -40,6 +40,7 @@ MACHINES: Mapping[str, str] = {
 CHANGED = {"bandwidth": "1.2 TB/s", "launch": "2 us", "flop_per_s/fp32/vector": "30 TFLOP/s"}
 EVERY: Mapping[str, int] = {
     "x86-lecture": 2,
+    "p4": 2,
     "l4": 3,
     "mi300x": 3,
     "raspberry-pi-3": 2,

@@ -228,7 +228,7 @@ def _edges() -> Iterator[Asked]:
 
 def refusals() -> Iterator[tuple[str, object]]:
     """Ask what is at a bound, or beyond."""
-    model, machine = fomkit.model("p1b3"), fomkit.machine("a100-sxm")
+    model, machine = fomkit.model("p1b3"), fomkit.machine("h100-sxm")
     for asked in (_tables(), _expressions(), _covered(), _options(model, machine), _layouts(machine), _edges()):
         for words, ask in asked:
             try:
