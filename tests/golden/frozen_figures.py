@@ -149,7 +149,7 @@ QUESTIONS: Mapping[str, Callable[[], object]] = {
     "modules": partial(_shown, "gpt2", by="module", depth=2, measure="flop"),
     "code": partial(_shown, "p1b3", by="code", top="90%", measure="byte"),
     "formula": partial(_shown, "p1b3", formula=True),
-    "layers": partial(_shown, "alexnet"),
+    "layers": partial(_shown, "googlenet"),
     **PARTS,
 }  # fmt: skip
 """By name, what is asked."""

@@ -19,6 +19,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.merit.calibrated import rest_of, target_step
 from fomkit.ops.check import check_table, fill_defaults
 from fomkit.ops.groups import fewest
+from fomkit.ops.precision import Formats, name_precision
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import HUGE, TINY
 from fomkit.plan.content import span_content
@@ -218,6 +219,14 @@ def _edges() -> Iterator[Asked]:
     for one in (measured, Span(1.1, 1.0, 1.2), Span(0.9, 0.8, 1.0)):
         yield f"rest of {one.value}", lambda of=one: rest_of(of, device).ends
         yield f"target by {one.value}", lambda of=one: target_step(target, device, of, rest_of(of, device)).ends
+    step = pd.DataFrame({"kind": ["pointwise", "norm", "copy"], "dtype": ["bf16", "fp32", "fp32"], "count": 1.0,
+                         "flop": [9.0, 1.0, 0.05]})  # fmt: skip
+    for kinds in (["pointwise", "norm", "copy"], ["gemm", "gemm", "gemm"], ["gemm", "norm", "gemm"]):
+        yield f"precision of {kinds}", partial(name_precision, Formats(""), step.assign(kind=kinds))
+    yield "precision of nothing", partial(name_precision, Formats(""), step.assign(flop=0.0))
+    for batch in (1e14, 1e15):
+        points = {"batch": [64.0, batch]}
+        yield f"batch {batch:g}", lambda of=points: fomkit.scenarios("p1b3", "v100", of)["why"].tolist()
     for ranks in (2, 3, 8):
         yield (
             f"bus {ranks}",
