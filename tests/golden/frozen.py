@@ -60,8 +60,10 @@ MOST_SHOWN = 12
 """Rows that a message names."""
 MOST_PARTS, LONG = 8, 24
 """Parts of a list that are kept; length of a text that is kept once."""
-LEFT_OUT = {"fomkit", "conditions", "interval_covers", "title", "schema", "party"}
+LEFT_OUT = {"fomkit", "interval_covers", "title", "schema", "party"}
 """Parts of answers that say what they are rather than what comes out."""
+CONDITIONS, WITH_CONDITIONS = "conditions", ("estimate alexnet", "job alexnet")
+"""The part of an answer that says what it varies with, and the questions where that is kept."""
 Row = tuple[str, ...]
 Table = list[Row]
 
@@ -141,9 +143,10 @@ def figures(name: str) -> Table:
     from golden.corpus import masked
     from golden.frozen_figures import QUESTIONS
 
+    left_out = LEFT_OUT if name in WITH_CONDITIONS else {*LEFT_OUT, CONDITIONS}
     found, seen = list[Row](), set[str]()
     for path, value in flat(QUESTIONS[name]()):
-        if value not in seen and not (LEFT_OUT & set(path.split("."))):
+        if value not in seen and not (left_out & set(path.split("."))):
             found.append((path, masked(value, ROOT)))
         if len(value) > LONG:
             seen.add(value)

@@ -307,7 +307,7 @@ def runs() -> Answers:
 def pages() -> Answers:
     """Give steps on a processor that says what new pages take, in memories that are too small."""
     epyc = fomkit.machine("epyc-9755")
-    fresh = replace(epyc.device, fresh_byte_per_s=fact(4e9), fresh_above_byte=2**25)
+    fresh = replace(epyc.device, fresh_byte_per_s=fact(4e9), fresh_above_byte=2**20)
     for name, batch in (("p1b3", 100), ("alexnet", 4)):
         one = fomkit.estimate(name, replace(epyc, device=fresh), batch=batch)
         yield name, [one.step.ends, one.deviations, [[span.value for span in one.step_time.passes.values()]]]
