@@ -122,13 +122,15 @@ def _one(content: Mapping[str, object]) -> str | None:
 
 
 def flat(content: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Walk over the leaves of plain content, each with its path; of a long list over some of its parts."""
+    """Walk over the leaves of plain content, each with its path; of a long list but one of numbers over some."""
     if isinstance(content, Mapping):
         if (whole := _one(content)) is not None:
             yield path, whole
             return
         for name, one in content.items():
             yield from flat(one, f"{path}.{name}" if path else str(name))
+    elif isinstance(content, list) and all(type(one) is float for one in content):
+        yield path, " ".join(map(_number, content))
     elif isinstance(content, Sequence) and not isinstance(content, str):
         for place in range(0, len(content), -(-len(content) // MOST_PARTS) or 1):
             yield from flat(content[place], f"{path}[{place}]")
