@@ -101,13 +101,9 @@ def at_level(span: Span, level: float) -> Span:
     >>> wider = at_level(Span(1.0, 0.5, 2.0, level=0.8), 0.95)
     >>> round(wider.low, 3), round(wider.high, 3)
     (0.346, 2.887)
-    >>> at_level(Span.exact(0.0), 0.95)
-    Span(value=0.0, low=0.0, high=0.0, level=0.95)
     """
-    if level == span.level:
-        return span
-    if span.low == span.high:  # 0 has no logarithm
-        return replace(span, level=level)
+    if level == span.level or span.low == span.high:  # which may be 0, that has no logarithm
+        return span if level == span.level else replace(span, level=level)
     return replace(_log_normal(span.value, *_log_deviations(span), level), shared=span.shared)
 
 
