@@ -5,9 +5,13 @@
 A first run of the tests under coverage tells which of them execute a line; it is kept in .mutants.json, and only
 test files that changed since are run again. Then the tests are collected once, in a copy of the checkout, and each
 mutant is tried in a fork of that process: the functions that it changes get their new code, and the tests that
-execute its statement are run until one fails. What runs when a module is imported is tried in a fork that imports
-fomkit anew. A test that fails without the mutant, too, does not count. A mutant with which none fails survives.
-What only a child process executes is not seen. Needs ``pip install coverage``.
+execute its statement are run until one fails, first those of tests/golden/test_frozen.py. What runs when a module
+is imported is tried in a fork that imports fomkit anew. Nothing kept from before is used: caches of functions are
+empty, and so is the folder of what fomkit keeps, unless the mutant lies above all that is kept there. A test that
+fails without the mutant, too, does not count. A mutant with which none fails survives. What only a child process
+executes is not seen. Needs ``pip install coverage``.
+
+    python benchmarks/mutants.py --count 40 --rooms     # only tests that are about the rooms: in minutes
 """
 
 from __future__ import annotations
@@ -29,14 +33,16 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
-from mutants_covered import ROOMS, ROOT, Covered, covered, file_of
+from mutants_covered import ROOM_TESTS, ROOMS, ROOT, Covered, covered, file_of
 
 OPERATORS = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Pow: "*", ast.Mod: "*",
@@ -253,6 +259,8 @@ class Trials:
         for one in gc.get_objects():
             if type(one) is FunctionType and one.__code__.co_filename.startswith(str(self.folder)):
                 self.functions.setdefault(_place(one.__code__), []).append(one)
+            elif isinstance(one, _lru_cache_wrapper):  # what was worked out while tests were collected
+                one.cache_clear()
         gc.freeze()
         running: dict[int, _Trial] = {}
         waiting = [(mutant, self.known.of(mutant, self.longest_s)) for mutant in self.drawn]
@@ -306,6 +314,8 @@ class Trials:
             for stream in (0, 1, 2):
                 os.dup2(silent, stream)
             tempfile.tempdir = os.environ["TMPDIR"] = os.environ["PYTEST_DEBUG_TEMPROOT"] = str(trial.folder)
+            if Path(mutant.path).parts[1] in KEPT_BY:
+                os.environ["FOMKIT_CACHE"] = str(trial.folder / "cache")
             signal.alarm(60 + 3 * round(sum(self.known.seconds.get(test, 1.0) for test in tests)))
             code = self._run(trial, is_changed) if tests else 0
             (trial.folder / "failed").write_text(self.chosen.failed, encoding="utf-8")
@@ -351,6 +361,8 @@ class Trials:
         return int(pytest.main([*_OPTIONS, "-x", *places], [self.chosen]))
 
 
+KEPT_BY = ("ops", "prediction")
+"""Rooms whose code makes what fomkit keeps in a folder between processes."""
 _OPTIONS = ["-q", "--capture=sys", "-p", "no:cacheprovider", "-m", "not slow"]
 
 
@@ -367,6 +379,7 @@ def main() -> None:
     asked.add_argument("--file", action="append", default=[], help="Only mutants of this file.")
     asked.add_argument("--line", type=int, action="append", default=[], help="Only mutants of this line.")
     asked.add_argument("--longest", type=float, default=120.0, help="Time of tests tried for one mutant [s].")
+    asked.add_argument("--rooms", action="store_true", help="Only tests that are about the rooms themselves.")
     asked.add_argument("tests", nargs="*", default=["tests", "fomkit"], help="Tests that are run; default: all.")
     options = asked.parse_args()
     files = [ROOT / name for name in options.file] or [
@@ -378,8 +391,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = _copy(Path(made).resolve() / "checkout")
         shared = os.environ.get("FOMKIT_SHARED", str(ROOT.parent / "shared"))
-        os.environ.update(PYTHONPATH=str(folder), FOMKIT_SHARED=shared, OMP_NUM_THREADS="1")
-        known = covered(options.tests, folder)
+        os.environ.update(
+            PYTHONPATH=str(folder),
+            FOMKIT_SHARED=shared,
+            OMP_NUM_THREADS="1",
+            FOMKIT_CACHE=str(folder.parent / "cache"),
+        )
+        known = covered(list(ROOM_TESTS) if options.rooms else options.tests, folder)
         os.chdir(folder)
         sys.path.insert(0, str(folder))
         trials = Trials(drawn, known, folder, options.jobs, options.longest)
@@ -391,6 +409,9 @@ def main() -> None:
     killed = len(drawn) - len(trials.survivors)
     for mutant in trials.survivors:
         print(f"survived: {mutant.told()}")
+    every_room, alive = (Counter(Path(one.path).parts[1] for one in some) for some in (drawn, trials.survivors))
+    for room, count in sorted(every_room.items()):
+        print(f"{room}: {count - alive[room]} of {count} killed")
     print(f"seed {options.seed}: {killed} of {len(drawn)} killed, {killed / max(len(drawn), 1):.1%}")
 
 

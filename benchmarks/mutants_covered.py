@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("ops", "prediction", "plan", "merit")
 KEPT = ROOT / ".mutants.json"
-ELSEWHERE = ("tests/trace", "tests/measure", "tests/report", "tests/golden", "tests/test_fuzz.py",
+FROZEN, FROZEN_OF = "tests/golden/test_frozen.py", "tests/golden/frozen"
+"""Tests of frozen numbers, which see what a statement does in its result; how the files begin that make them."""
+ROOM_TESTS = (
+    FROZEN, *(f"fomkit/{room}" for room in ROOMS), "tests/costs", "tests/predict",
+    *(f"tests/test_{name}.py" for name in ("accept", "campaign", "cost", "energy", "fom", "jobs", "memory",
+      "meter", "options", "parallel", "plausibility", "precision", "resize", "rollup", "scaling", "suites",
+      "timeline")),
+)  # fmt: skip
+"""Tests that are about the rooms themselves."""
+ELSEWHERE = ("tests/trace", "tests/measure", "tests/report", "tests/golden/test_golden.py", "tests/test_fuzz.py",
              "tests/test_contributing.py", "tests/timings/test_measure*.py", "fomkit/frontends", "fomkit/harness",
              "fomkit/bench")  # fmt: skip
 """Tests that trace, time, draw or start children: long, and the rooms here are not what they are about."""
@@ -60,8 +69,9 @@ class Covered(NamedTuple):
         return {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(str(line), [])}
 
     def of(self, mutant: Mutant, longest_s: float) -> list[str]:
-        """Give the tests that may tell, quick ones first, as many as the time allows: all that execute the
-        statement, then others of their files, which may see what a fixture or a cache keeps of it.
+        """Give the tests that may tell: those of frozen numbers, then, as many as the time allows and quick ones
+        first: all that execute the statement, then others of their files, which may see what a fixture or a cache
+        keeps of it.
         """
         found = self._executing(mutant)
         if "" in found:  # when the module was imported: any test of the module
@@ -69,8 +79,10 @@ class Covered(NamedTuple):
         found -= {""}
         files = {file_of(test) for test in found}
         others = {test for test in self.seconds if file_of(test) in files} - found
-        chosen, spent = [], 0.0
-        for test in [*self._quick_first(found), *self._quick_first(others)]:
+        order = [*self._quick_first(found), *self._quick_first(others)]
+        chosen = [test for test in order if file_of(test) == FROZEN]
+        spent = 0.0
+        for test in (test for test in order if file_of(test) != FROZEN):
             spent += self.seconds.get(test, 1.0)
             if chosen and spent > longest_s:
                 break
@@ -152,15 +164,22 @@ def _run(tests: Sequence[str], folder: Path) -> Covered:
 
 
 def covered(tests: Sequence[str], folder: Path) -> Covered:
-    """Run the tests under coverage, as far as an earlier run does not tell."""
-    code, files = _sums("fomkit"), _sums("tests")
+    """Run the tests under coverage, as far as an earlier run does not tell.
+
+    It tells of lines as long as the rooms' files are what they were; a test that executes other lines since then,
+    because another room changed, may be missed, and let a mutant live.
+    """
+    code = {name: key for room in ROOMS for name, key in _sums(f"fomkit/{room}").items()}
+    files = _sums("tests")
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
     known, wanted = Covered({}, {}), list(tests)
     if kept.get("code") == code and kept["asked"] == list(tests):
         changed = {name for name in {*files, *kept["files"]} if files.get(name) != kept["files"].get(name)}
-        if all(Path(name).name.startswith("test_") for name in changed):  # nothing that tests share
+        changed |= {FROZEN for name in changed if name.startswith(FROZEN_OF)}
+        again = {name for name in changed if not name.startswith(FROZEN_OF)}
+        if all(Path(name).name.startswith("test_") for name in again):  # nothing that tests share
             known = Covered.unpacked(kept["tests"], kept["seconds"]).without(changed)
-            wanted = [name for name in sorted(changed & set(files)) if name.startswith(tuple(tests))]
+            wanted = [name for name in sorted(again & set(files)) if name.startswith(tuple(tests))]
     if wanted:
         more = _run(wanted, folder)
         known.seconds.update(more.seconds)

@@ -127,8 +127,8 @@ def at_level(span: Span, level: float) -> Span:
     >>> round(wider.low, 3), round(wider.high, 3)
     (0.346, 2.887)
     """
-    if level == span.level:
-        return span
+    if level == span.level or span.low == span.high:  # which may be 0, that has no logarithm
+        return span if level == span.level else replace(span, level=level)
     return replace(_log_normal(span.value, *_log_deviations(span), level), shared=span.shared)
 
 

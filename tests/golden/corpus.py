@@ -152,21 +152,21 @@ def show(name: str) -> str:
     return "\n".join(told)
 
 
-def _same(old: str, new: str) -> bool:
+def same(old: str, new: str, tolerance: float = TOLERANCE) -> bool:
     """Tell whether two lines say the same: the same words, and numbers within rounding."""
     if old == new:
         return True
     if NUMBER.sub("#", old) != NUMBER.sub("#", new):
         return False
     pairs = zip(map(float, NUMBER.findall(old)), map(float, NUMBER.findall(new)), strict=True)
-    return all(abs(a - b) <= TOLERANCE * max(abs(a), abs(b)) for a, b in pairs)
+    return all(abs(a - b) <= tolerance * max(abs(a), abs(b)) for a, b in pairs)
 
 
 def differences(old: str, new: str) -> list[str]:
     """List the lines that differ, as a unified difference; empty where both say the same."""
     left, right = old.splitlines(), new.splitlines()
     if len(left) == len(right):
-        right = [a if _same(a, b) else b for a, b in zip(left, right, strict=True)]
+        right = [a if same(a, b) else b for a, b in zip(left, right, strict=True)]
     return list(difflib.unified_diff(left, right, "kept", "shown now", lineterm="", n=1))
 
 
