@@ -31,7 +31,7 @@ from fomkit.plan.scaling import ScalingSpec, least_rate, scale, smallest_layout,
 from fomkit.prediction.donors import factor
 from fomkit.prediction.estimates import middle
 from fomkit.prediction.links import bus_factor, ingress_byte
-from fomkit.prediction.rates import starts_beside, starts_within
+from fomkit.prediction.rates import starts_within
 from fomkit.prediction.tiles import mix, thinness
 from fomkit.prediction.transfer import widen
 from fomkit.prediction.typical import spread_at
@@ -202,7 +202,6 @@ def _edges() -> Iterator[Asked]:
     """Plain functions of arrays, at both sides of what they tell apart."""
     time = np.array([0.5, 1.0, 3.0, 9.9, 10.0, 15.0, 80.0])
     for starts in (0.0, 1.0, 10.0):
-        yield f"starts beside {starts}", lambda of=starts: starts_beside(time, np.full(7, of)).tolist()
         yield f"starts within {starts}", lambda of=starts: starts_within(time, np.full(7, of)).tolist()
     floors = np.array([2.0, np.nan, 0.1, 4.0, 4.0, 4.0, 80.0])
     yield "factor", lambda: factor(time, np.full(7, 2.0), floors, floors[::-1], 0.3).tolist()
