@@ -90,7 +90,7 @@ def test_the_short_answer_and_history_name_the_same_figures() -> None:
 def test_a_page_of_few_lines_has_their_chapters_only() -> None:
     line = score(make_cases(*map(np.array, ([1.0, 2.0], [1.1, 2.0], [0.9, 1.0], [1.2, 3.0]))), OWN, "op", "m", "x")
     page = accuracy_page(content_of([line]))
-    assert "| m: x | 2 | 5.0 | 5.0 | +5.0 | 100 | 100 / 100 / 100 | ×1.44 | – |" in page
+    assert "| m: x | 2 | 5.0 | 5.0 | +5.0 | 100 | 50 / 100 / 100 | ×1.44 | – |" in page
     assert "## Whole models, from the device's own table\n" in page
     assert "## Figures of merit" not in page
     assert "## History" not in page

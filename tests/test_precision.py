@@ -284,7 +284,7 @@ def test_formats_of_scaled_blocks_have_rows_of_their_own_or_those_of_fp8(llama_p
     assert set(nvfp4.ops["time_source"][products]) <= {"measured", "interpolated"}
     assert set(mxfp8.ops["time_source"][mxfp8.ops["dtype"].eq("mxfp8")]) == {"transferred"}
     assert mxfp8.step.value == pytest.approx(fp8.step.value, rel=0.01)
-    assert mxfp8.step.high / mxfp8.step.low > 1.3 * fp8.step.high / fp8.step.low  # blocks were timed apart
+    assert mxfp8.step.high / mxfp8.step.low > 1.2 * fp8.step.high / fp8.step.low  # blocks were timed apart
 
     assert 0.55 < nvfp4.step.value / fp8.step.value < 0.75
 

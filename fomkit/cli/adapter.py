@@ -52,7 +52,7 @@ def _typed(annotation: Any) -> Any:
     of = [get_origin(one) or one for one in kinds]
     if Literal in of and len(of) == 1:
         return kinds[0] | None
-    if of[0] is Mapping or (of[0] is Sequence and str not in of):
+    if of[0] in (Mapping, Sequence):
         return list[str] | None
     if of == [bool]:
         return bool

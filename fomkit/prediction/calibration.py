@@ -196,7 +196,7 @@ def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyp
     shared = hyper.variance * correlation(distances(features, features, hyper.length))
     shared[np.diag_indices(len(target))] += hyper.noise + noise
     weights = hyper.variance * cho_solve(cho_factor(shared, overwrite_a=True), target)
-    return np.array(_written(weights))
+    return _in_seven_digits(weights)
 
 
 def told_apart(rows: Rows, kind: str) -> tuple[tuple[str, float], ...]:
@@ -346,22 +346,25 @@ def hit_rate(found: CrossValidation, interval: float = DEFAULT_LEVEL) -> float:
     return float(hits.mean())
 
 
-def _written(values: Matrix) -> list[float]:
-    """Give numbers of rows as files keep them: seven digits, so that tables of thousands of rows stay small."""
-    return [float(f"{one:.7g}") for one in values.tolist()]
+def _in_seven_digits(values: Matrix) -> Matrix:
+    """Round numbers of rows to what files keep, so that tables of thousands of rows stay small."""
+    return np.array([float(f"{one:.7g}") for one in values.ravel().tolist()]).reshape(values.shape)
 
 
 def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
     """Give a fit of the training rows of one family as it is stored beside its table."""
     columns = (fit.spread, fit.elsewhere, fit.row_noise)
-    shared = {name: _written(column) for name, column in zip(interpolate.OF_OTHERS, columns, strict=True)}
+    shared = {
+        name: _in_seven_digits(column).tolist()
+        for name, column in zip(interpolate.OF_OTHERS, columns, strict=True)
+    }
     return {
         "rows_sha256": training_key(rows, kind),
         "mean": fit.mean.tolist(),
         "length": fit.hyper.length.tolist(),
         "variance": fit.hyper.variance,
         "noise": fit.hyper.noise,
-        "residual": _written(fit.residual),
+        "residual": _in_seven_digits(fit.residual).tolist(),
         "left_out_quantiles": fit.quantiles.tolist(),
         "left_out_log_error": fit.errors.tolist(),
         **({} if not len(fit.row_noise) else shared),

@@ -302,12 +302,13 @@ def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume
     streams=(".csv", ".parquet"),
 )
 def sweep(
-    model: str | Path | ModelProfile, machine: str | Path | Machine, vary: Sequence[str] | Mapping[str, Given], *,
-    way: Literal["grid", "random", "sobol"] = "grid", points: int | None = None, seed: int = 0,
-    batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
-    interval: float = DEFAULT_LEVEL, scope: Scope | None = None, allow_uncovered: bool = False,
-    layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
-    scheduler: str | None = None, resume: bool = False, output: str | Path | None = None, keep: bool = True,
+    model: str | Path | ModelProfile, machine: str | Path | Machine,
+    vary: Sequence[str] | Mapping[str, Given] | str, *, way: Literal["grid", "random", "sobol"] = "grid",
+    points: int | None = None, seed: int = 0, batch: int | None = None, sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None, interval: float = DEFAULT_LEVEL, scope: Scope | None = None,
+    allow_uncovered: bool = False, layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (),
+    node_devices: int | None = None, scheduler: str | None = None, resume: bool = False,
+    output: str | Path | None = None, keep: bool = True,
 ) -> Swept:  # fmt: skip
     """Estimate a training at many points: sizes, rates of the machine, nodes, links, price and power.
 
@@ -316,7 +317,7 @@ def sweep(
 
     Parameters
     ----------
-    vary : mapping, or sequence of str
+    vary : mapping, str or sequence of str
         A parameter and its values: 16,32 or LOW..HIGH:STEPS[:log].
     way : str
         Every combination, or points drawn from the ranges.
@@ -354,8 +355,7 @@ def sweep(
     from fomkit.whatif.sweep import make_sweep
     from fomkit.whatif.sweep_axes import read_vary
 
-    given = vary if isinstance(vary, Mapping) else read_vary(vary)
-    path = _points_file(output)
+    given, path = vary if isinstance(vary, Mapping) else read_vary(vary), _points_file(output)
     options = options_of(batch, interval, scope, None, allow_uncovered, sizes, precision)
     stated, target = _linked(as_machine(machine), layout, links, node_devices)
     spec = make_sweep(as_model(model), target, given, way=way, points=points, seed=seed, options=options,

@@ -283,7 +283,7 @@ def campaign(
     Examples
     --------
     >>> [round(one["days"]["value"]) for one in campaign("candle-example", ["a"]).content["machines"]]
-    [393]
+    [394]
     """
     from fomkit.merit.campaign import run_campaign
     from fomkit.merit.footprint import check_grid
