@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-import pandas as pd
+# Two tests run at a time: with threads of its own, linear algebra would wait for cores that the other has.
+for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_threads, "1")
+
+import pandas as pd  # noqa: E402 - what it loads reads those as it is loaded
 
 # Doctests are collected by importing every room, and Keras's import TensorFlow, which takes each process seconds:
 # tests/trace/test_keras_layers.py runs theirs.
