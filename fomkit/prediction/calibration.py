@@ -317,15 +317,20 @@ def cross_validate(
     """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most.
 
     Where all rows may tell the mean, they do if it errs less than that of the near ones: far rows tell more of
-    the trend, but some are of other kernels.
+    the trend, but some are of other kernels. Which of both it is the other rounds say, so that no error had a
+    say in its own; ``fits`` are those that all rounds say.
     """
     fold, query = shape_folds(rows, kind, folds, others), interpolate.cross_validated_rows(len(rows))
     found = predict_folds(rows, kind, fold, query, others, chip)
     if not LIMIT < len(rows) <= WHOLE:
         return found
     near = {number: fit._replace(weights=interpolate.NONE) for number, fit in found.fits.items()}
-    by_near = predict_folds(rows, kind, fold, query, others, chip, near)
-    return min(found, by_near, key=lambda one: float(np.median(np.abs(one.log_error))))
+    both = found, predict_folds(rows, kind, fold, query, others, chip, near)
+    wrong = np.abs([one.log_error for one in both])
+    better = np.array([np.median(wrong[:, found.fold != number], 1).argmin() for number in found.fold])
+    said = (np.choose(better, [getattr(one, name) for one in both]) for name in ("log_error", "spread", "own"))
+    log_error, spread, own = said
+    return CrossValidation(log_error, spread, found.fold, both[int(np.median(wrong, 1).argmin())].fits, own)
 
 
 def _quantiles(errors: Matrix) -> Matrix:
