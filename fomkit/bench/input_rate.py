@@ -295,10 +295,7 @@ def _read_in_child(spec: InputSpec) -> ReadBatches:
 
 
 def measure_input(spec: InputSpec) -> InputMeasured:
-    """Read a file's input pipeline and write its time per batch as the overhead ``input`` of each step.
-
-    Raises FomkitError when the file is not there, fails, or gives too few batches.
-    """
+    """Read a file's input pipeline and write its time per batch as the overhead ``input`` of each step."""
     if not spec.file.is_file():
         raise FomkitError(str(spec.file), "is not a file. Give a Python file with a 'loader'.")
     facts = read_facts()

@@ -53,10 +53,7 @@ class Journal:
         write_whole(self.path, json.dumps({"schema": SCHEMA, "about": self.about}) + "\n")
 
     def resume(self) -> None:
-        """Take over what an earlier run measured; a last line that was cut off is left out.
-
-        Raises FomkitError when there is no such file, or it is of another machine, thread count or library.
-        """
+        """Take over what an earlier run measured; a last line that was cut off is left out."""
         where = str(self.path)
         try:
             with open_file(self.path) as stream:

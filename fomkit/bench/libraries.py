@@ -162,8 +162,7 @@ LIBRARIES: Mapping[str, Library] = {
 def choose_library(name: str, device: str) -> tuple[Library, str]:
     """Choose the library by name; "" takes PyTorch, or TensorFlow where PyTorch is not installed.
 
-    Gives with it why it is another than usual; "" where it is not. Raises FomkitError when there is none of that
-    name, or it is not timed on the device.
+    Gives with it why it is another than usual; "" where it is not.
     """
     if name and name not in LIBRARIES:
         raise FomkitError("--library", f"{name!r} is not one. {nearest_names(name, get_args(Name))}")
@@ -325,8 +324,7 @@ class Child:
         """Have one op timed; a request without ``cells`` asks for the host's cost of an op.
 
         Gives a dict: ``warm``, ``cold`` (repeats [s]), ``error`` and ``empty_s``; or ``reason``, why there is no
-        time: also where the process died or took too long. The next op gets a new process. Raises FomkitError when
-        no new process can be started.
+        time: also where the process died or took too long. The next op gets a new process.
         """
         if self._process is None:
             self.__enter__()

@@ -306,8 +306,7 @@ def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelPro
     """Time the model of a file that was profiled, at the profile's sizes.
 
     `model`: of that file; `options`: as `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of
-    `fomkit.bench.power`. Raises FomkitError when the model does not run, does not fit, or its loss is no
-    finite number.
+    `fomkit.bench.power`.
     """
     return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **options))
 
@@ -359,8 +358,7 @@ def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chose
     """Give the measurements that are to be written: those of a table, or the step of a measured profile.
 
     `machine`: of a model profile: the machine profile that stands for where it ran; `chosen`: what is to be
-    written, measurements or benchmarker. Raises FomkitError when a profile comes without a machine, a table with
-    one, or a table is to be written as what it is.
+    written, measurements or benchmarker.
     """
     if isinstance(source, ModelProfile) or Path(source).suffix in (".yaml", ".yml"):
         model = source if isinstance(source, ModelProfile) else load_model(source)
@@ -386,10 +384,7 @@ def _exported_clock(run: MeasuredRun) -> Clock:
 
 
 def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
-    """Check that a machine may be the one that it ran on, and say where its profile does not tell.
-
-    Raises FomkitError when it ran on a processor and the machine is a GPU, or the other way around.
-    """
+    """Check that a machine may be the one that it ran on, and say where its profile does not tell."""
     try:
         locate(machine, "machine_profiles")
     except FomkitError:  # a name that only the table of measurements has

@@ -150,10 +150,7 @@ def _with_energy(timed: Timed, result: Mapping[str, Any], read: ReadEnergy) -> T
 
 
 def check_timed(path: Path, precision: str = "") -> Framework:
-    """Give the framework of a file whose model can be timed, at a precision if one is asked for.
-
-    Raises FomkitError when it cannot be timed.
-    """
+    """Give the framework of a file whose model can be timed, at a precision if one is asked for."""
     framework = framework_of_file(path)
     if framework == "keras_torch":
         raise FomkitError(
@@ -188,8 +185,7 @@ def time_file(
     the step; `ops`: whether its ops are timed too, under the profiler; `threads`: of the framework on the CPU;
     default: as many as it takes by itself; `precision`: ``bf16`` for a step under autocast; "" for the step as the
     file has it; `energy`: gives the energy of a step, once it is known when the plain steps ran; `time_limit_s`,
-    `memory_limit_byte`: wall time [s] and resident memory [byte]. Raises FomkitError when the model does not run,
-    does not fit, or its loss is no finite number.
+    `memory_limit_byte`: wall time [s] and resident memory [byte].
     """
     where, framework = str(path), check_timed(path, precision)
     program = MEASURED_KERAS if framework == "tensorflow" else MEASURED

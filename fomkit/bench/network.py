@@ -265,8 +265,7 @@ def _over(spec: NetworkSpec, backend: str, machine: Machine, report: Reporter) -
 def measure_network(spec: NetworkSpec, report: Reporter = lambda _text: None) -> NetworkMeasured | None:
     """Measure the links between processes and write them into a machine profile.
 
-    Gives None in a launched process that does not write. Raises FomkitError when nothing at all can be exchanged
-    here.
+    Gives None in a launched process that does not write.
     """
     begun = time.monotonic()
     facts = read_facts()
@@ -322,8 +321,6 @@ def _command(job: Job) -> str:
 
 def slurm_job(job: Job) -> str:
     """Write the script; ``sbatch FILE`` submits it.
-
-    Raises FomkitError when the ranks do not fill the nodes evenly.
 
     >>> text = slurm_job(Job(2, 8, "quick", ("nccl",), "here.yaml", False))
     >>> [line for line in text.splitlines() if "tasks-per-node" in line or line.startswith("srun")]

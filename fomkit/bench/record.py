@@ -27,10 +27,7 @@ from fomkit.profiles.machines import load_machine
 
 
 def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
-    """Give the machine that a measurement is added to: the one at ``output``, else one of which nothing is known.
-
-    Raises FomkitError when it is to be added to a profile that is not there.
-    """
+    """Give the machine that a measurement goes to: the one at ``output``, else one of which nothing is known."""
     if not add:
         name = name or output.name.removesuffix(".yaml")
         return Machine(name, title, "lab", Device(), empty_table("TIMINGS"))

@@ -263,8 +263,7 @@ def measure(
     the profile then holds what was measured. `MeasureSpec.resume` goes on from there.
 
     `advance`: told before each op; `start`: makes what times ops, and has ``facts`` once it is entered;
-    `choose_clocks`: gives the clocks by which time is counted. Raises FomkitError when nothing can be timed here,
-    or there is nothing to resume.
+    `choose_clocks`: gives the clocks by which time is counted.
     """
     plan = PLANS[spec.plan]
     budget_s = spec.budget_s or plan.budget_s

@@ -103,10 +103,7 @@ def wrong_value(option: Any, value: object, said: str) -> FomkitError:
 
 
 def taken(option: Any, check: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
-    """Take what is text, a default or absent as it stands; for any other value the parser loads pydantic.
-
-    Raises FomkitError when it is not what the option takes.
-    """
+    """Take what is text, a default or absent as it stands; for any other value the parser loads pydantic."""
     kind = _python_type(option)
     words = value if kind == list[str] and value else (None,)
     good = type(value) is kind or all(type(one) is str for one in words) or (value is None and not option.required)
@@ -142,10 +139,7 @@ def _without_value(verb: Any, name: str) -> str:
 
 @contextmanager
 def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
-    """Tell what the parser cannot take of a verb's words.
-
-    Raises FomkitError for it.
-    """
+    """Tell what the parser cannot take of a verb's words."""
     try:
         yield
     except UsageError as error:
@@ -252,10 +246,7 @@ class Verbs(Taking, TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb of the first word.
-
-        Raises FomkitError when it is none.
-        """
+        """Find the verb of the first word."""
         if args and args[0] not in VERBS:
             near = get_close_matches(args[0], VERBS, cutoff=0.6)
             hint = nearest_names(args[0], near) if near else "'fomkit -h' lists them."

@@ -101,11 +101,7 @@ class Layout:
         return self.model_devices * self.expert
 
     def replicas(self, devices: int) -> int:
-        """Count the copies of the model on so many devices; where experts are shared, those of the rest.
-
-        Raises FomkitError when the copies do not fill the devices, or do not divide into groups that share
-        experts.
-        """
+        """Count the copies of the model on so many devices; where experts are shared, those of the rest."""
         if devices % self.model_devices:
             raise FomkitError(
                 LAYOUT,

@@ -113,8 +113,6 @@ Stated = Mapping[str, tuple[str, object]]
 def stated_facts(stated: object, more: Mapping[str, object], words: Mapping[str, str]) -> Stated:
     """Collect what a call of ``with_`` states: a mapping by name, and more by word; `words`: other names of facts.
 
-    Raises FomkitError when the mapping is none, or states one fact twice.
-
     >>> stated_facts({"bandwidth": 1e12}, {"nodes": 2}, {"bandwidth": "byte_per_s"})
     {'byte_per_s': ('bandwidth', 1000000000000.0), 'nodes': ('nodes', 2)}
     """
@@ -151,10 +149,7 @@ def _brief(given: object) -> str:
 
 
 def stated_text(given: object, where: str, name: str) -> str:
-    """Read a name that somebody states in Python.
-
-    Raises FomkitError when it is no text, empty, or cannot be printed.
-    """
+    """Read a name that somebody states in Python."""
     if isinstance(given, str) and given.strip() and given.isprintable():
         return given
     raise FomkitError(where, f"{name} is {_brief(given)}. Give a text of one line.")
@@ -163,7 +158,7 @@ def stated_text(given: object, where: str, name: str) -> str:
 def stated_number(given: object, dimension: str, where: str, name: str, least: int = 1) -> float:
     """Read what somebody states in Python: text with its unit, or a number in SI units.
 
-    `dimension`: "" for a whole number of ``least`` or more. Raises FomkitError when it is no such number.
+    `dimension`: "" for a whole number of ``least`` or more.
 
     >>> stated_number("1.2 TB/s", "byte_per_s", "with_", "bandwidth"), stated_number(8, "", "with_", "nodes")
     (1200000000000.0, 8.0)

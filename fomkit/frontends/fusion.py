@@ -171,7 +171,7 @@ def join_chains(model: ModelProfile) -> ModelProfile:
     """Join the rows of a recorded step's ops that pass each other what no other op needs.
 
     Each op counts as often less as it is part of a chain, and the chains follow. The memory of the joined step is
-    not known. Raises FomkitError where nobody recorded the order of the ops.
+    not known.
     """
     if model.order is None:
         what = "has no order of its ops, so that nobody knows which of them a compiler would join"

@@ -147,8 +147,6 @@ def framework_of_file(path: Path) -> Framework:
     """Tell a file's framework by what it and the files beside it import; PyTorch where nothing tells.
 
     A program of PyTorch may import TensorFlow too, for its own logs.
-
-    Raises FomkitError when Keras runs on a backend whose steps are not read.
     """
     trees = list(_trees(path))
     names = {name for tree in trees for name in _imported(tree)}

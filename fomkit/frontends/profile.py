@@ -106,10 +106,7 @@ def profile_file(
 
 
 def profile_graph(path: Path, *, sizes: Mapping[str, int] | None = None) -> tuple[ModelProfile, Nodes]:
-    """Profile a Keras ``model.py`` as `profile_file` does, and tell which rows each node of its graph belongs to.
-
-    Raises FomkitError as `profile_file`, and where the file is one of PyTorch.
-    """
+    """Profile a Keras ``model.py`` as `profile_file` does, and tell the rows of each node of its graph."""
     where = str(path)
     _check_file(path, "the Python file with the Keras model")
     if framework_of_file(path) != "tensorflow":
@@ -219,7 +216,7 @@ def profile_workload(
     Its model may have real weights: a copy without data is traced, and the given one stays as it is.
 
     `mode`, `batch`, `sizes`: as in `profile_file`; `name`: of the profile; default: the model's class in small
-    letters. Raises FomkitError when the workload lacks something, or its code fails without data.
+    letters.
     """
     framework = framework_of_model(workload.model)
     _check_request("profile", mode, framework)

@@ -225,8 +225,7 @@ def run_campaign(
 
     `options`: its scope is the system unless it says another; batches and sizes are those of the phases; `price`:
     none takes the machine's own; `load`, `suites`: give the model profile, the suite, of a name; `measured`: runs
-    that were measured, to hold the modelled phases against. Raises FomkitError when the machine does not state the
-    scope, or a phase names no line.
+    that were measured, to hold the modelled phases against.
     """
     scope = choose_scope([machine], options.scope or "system")
     options, price, found = replace(options, scope=scope), price or machine.price, []
@@ -266,8 +265,6 @@ class Combined:
 
 def combine(claimed: Mapping[str, float], modelled: Span) -> Combined:
     """Put claimed speed-ups beside the modelled one.
-
-    Raises FomkitError when a factor is no finite number above 0.
 
     DAWNBench's five (Coleman et al. 2017): hardware, software, learning rate, statistics, inference.
 

@@ -209,7 +209,7 @@ def figure_of_merit(
     """Compare two machines over the same lines of work.
 
     `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: weight of each line in the weighted means; default: all
-    1. Raises FomkitError when the scopes or the lines differ.
+    1.
     """
     _check_comparable(baseline, target)
     lines = list(baseline.unit_per_day)

@@ -64,10 +64,7 @@ class Grid:
 
 
 def check_grid(grid: Grid) -> None:
-    """Raise when a factor is declared that nothing is made of.
-
-    Raises FomkitError naming what it needs.
-    """
+    """Raise when a factor is declared that nothing is made of."""
     for name, fact in (("--pue", grid.pue), ("--to-wall", grid.to_wall)):
         if fact is not None and grid.kg_per_j is None:
             raise FomkitError(

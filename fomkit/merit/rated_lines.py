@@ -94,10 +94,7 @@ def under_conditions(model: ModelProfile, conditions: Conditions) -> ModelProfil
 
 
 def check_proposed(name: str, fixed: Conditions, proposed: Conditions) -> None:
-    """Raise when a proposal changes a size that the line's model does not have.
-
-    Raises FomkitError naming the sizes it has.
-    """
+    """Raise when a proposal changes a size that the line's model does not have."""
     if unknown := sorted(set(proposed.sizes) - set(fixed.sizes)):
         known = ", ".join(["batch", "precision", "epochs", "samples", "quality", *fixed.sizes])
         raise FomkitError(name, f"{', '.join(unknown)} is nothing that it fixes. It fixes: {known}.")
@@ -186,8 +183,7 @@ NO_RUN = "{} does not say what a run is: no train_samples or epochs"
 def time_work(model: ModelProfile, machine: Machine, options: Options, job: Job | None) -> Estimate:
     """Time a model's run on a machine at the scope of the options: on one device, or as a job of several.
 
-    Without a job a run takes the devices that its profile says. Raises FomkitError as `estimate` and
-    `fomkit.plan.job.time_job` do.
+    Without a job a run takes the devices that its profile says.
     """
     if job is None and model.run.devices_per_run == 1:
         return estimate(model, machine, options)

@@ -82,8 +82,6 @@ def _read(name: str, amount: str, where: str) -> Once:
 def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
     """Read what is paid once a job, such as ``scheduler=15.5 %`` or ``compile=40 s``.
 
-    Raises FomkitError when one has no name, or neither share nor time, or the shares together leave no time.
-
     >>> parse_once(["scheduler=15.5 %", "compile=40 s"])
     (Once(name='scheduler', time_s=None, share=0.155), Once(name='compile', time_s=40.0, share=None))
     """
@@ -121,7 +119,7 @@ def with_once(machine: Machine, paid: Sequence[Once], job_over_epochs: float = 1
     """Give the machine with what is paid once as overheads of a run; a share of a job becomes one of its epochs.
 
     `job_over_epochs`: time of a job without these shares over that of its epochs alone: above 1 where times are
-    paid once too. Raises FomkitError when the machine's profile states an overhead of that name already.
+    paid once too.
 
     >>> from fomkit.core.machine import Device
     >>> import pandas as pd
@@ -298,7 +296,7 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     """Keep the forward pass of an estimate.
 
     `estimate`: of a training step or of inference; `samples`: samples of one run; without them there is a step,
-    which is one batch, and no run. Raises FomkitError when nothing of the step is a forward pass.
+    which is one batch, and no run.
     """
     ops = estimate.ops[estimate.ops["pass_name"].isin([FORWARD])]
     if not len(ops):

@@ -150,10 +150,7 @@ def given_machines(suite: Suite) -> list[str]:
 def rate_lines(
     suite: Suite, machine: Machine, options: Options, load: Load, proposals: Mapping[str, Conditions] | None = None
 ) -> tuple[RatedLine, ...]:
-    """Rate every line of a suite on one machine.
-
-    Raises FomkitError as `run_suite` does.
-    """
+    """Rate every line of a suite on one machine."""
     choose_scope([machine], suite.scope)
     names = [line.name for line in suite.lines]
     for name in proposals or {}:
@@ -164,11 +161,7 @@ def rate_lines(
 
 
 def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) -> dict[str, FrozenRate]:
-    """Rate the lines of a suite on its baseline, as what a new version freezes; lines without a time stay out.
-
-    Raises FomkitError when the machine does not state the suite's scope, a workload is unknown, or a required line
-    has no time.
-    """
+    """Rate the lines of a suite on its baseline, as what a new version freezes; lines without a time stay out."""
     rated = rate_lines(suite, baseline, options, load)
     for one in rated:
         if one.unit_per_day is None and one.line.required:
@@ -215,8 +208,7 @@ def run_suite(
     `options`: the scope is the suite's; `load`: gives the model profile of a name; `proposals`: what is changed on
     the target, by line; `measured`: runs that were measured, to hold the modelled lines against; `allow_excluded`:
     give a verdict on the threshold though the device explains little of these; `taken`: measurements on the
-    baseline to calibrate the lines by, none by default. Raises FomkitError when a machine
-    does not state the suite's scope, a workload is unknown, or a proposal fits no line.
+    baseline to calibrate the lines by, none by default.
     """
     if baseline.name == target.name:
         raise FomkitError(

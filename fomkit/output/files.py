@@ -143,10 +143,7 @@ ENDINGS = (".csv", ".parquet")
 
 
 def check_ending(where: str, ending: str) -> None:
-    """Raise where points cannot be written so: better before the work than after it.
-
-    Raises FomkitError when the ending is another, or what Parquet needs is not installed.
-    """
+    """Raise where points cannot be written so: better before the work than after it."""
     if ending not in ENDINGS:
         raise FomkitError(where, "has an ending that sweep cannot write. Use .csv, .parquet or .json.")
     if ending == ".parquet" and find_spec("pyarrow") is None:
@@ -200,10 +197,7 @@ class KeptStretches:
         """Stretches that are there."""
 
     def begin(self, *, resume: bool) -> None:
-        """Find what was worked out before, or begin anew.
-
-        Raises FomkitError when there is nothing to go on with, or it is of another sweep.
-        """
+        """Find what was worked out before, or begin anew."""
         anew = "Leave --resume out to begin anew."
         if resume:
             if not self._note.is_file():
@@ -231,7 +225,7 @@ class KeptStretches:
     ) -> Iterator[pd.DataFrame]:
         """Give the stretches that are there, then the others, each once it is written.
 
-        `columns`, `stretches`: of the sweep. Raises FomkitError when one that is there is not the sweep's.
+        `columns`, `stretches`: of the sweep.
         """
         for number in range(self.count):
             start, stop = stretches[number] if number < len(stretches) else (0, -1)

@@ -162,10 +162,7 @@ class Book:
 
 
 def check_plotting(where: str, *more: str) -> None:
-    """Raise unless the plotting library is installed, and ``more``; better before the work than after it.
-
-    Raises FomkitError with the command that installs all of them.
-    """
+    """Raise unless the plotting library is installed, and ``more``; better before the work than after it."""
     from importlib.util import find_spec
 
     absent = [name for name in ("altair", *more) if find_spec(name) is None]
@@ -202,10 +199,7 @@ LIBRARIES = ("itables", "jinja2", "vl_convert")
 
 
 def check_libraries() -> None:
-    """Raise unless all that writes a page is installed; better before the work than after it.
-
-    Raises FomkitError with the command that installs it.
-    """
+    """Raise unless all that writes a page is installed; better before the work than after it."""
     check_plotting("report", *LIBRARIES)
 
 
@@ -240,8 +234,6 @@ def render_book(book: Book) -> str:
     """Write a report as one HTML file.
 
     The page fetches nothing: its policy forbids any request, and any script but its own, whose hash it states.
-
-    Raises FomkitError when a library that writes pages is not installed.
     """
     check_libraries()
     import jinja2

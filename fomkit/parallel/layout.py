@@ -69,8 +69,6 @@ def _refusals(layout: Layout) -> list[str]:
 def check_layout(layout: Layout) -> Layout:
     """Give the layout back, or raise for what it cannot combine.
 
-    Raises FomkitError with the name of the value or the combination.
-
     >>> check_layout(Layout(tensor=8, sequence=True)).model_devices
     8
     """
@@ -96,8 +94,6 @@ def describe_layout(layout: Layout) -> str:
 def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tuple[int, int]:
     """Give the samples of a microbatch and the microbatches of a step.
 
-    Raises FomkitError when the samples do not divide.
-
     >>> microbatches_of(64, 2, 4)
     (4, 8)
     """
@@ -118,11 +114,7 @@ def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tupl
 
 
 def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> None:
-    """Raise where the schedule cannot be made.
-
-    Raises FomkitError when blocks do not divide into chunks, or an interleaved schedule lacks full groups of
-    microbatches.
-    """
+    """Raise where the schedule cannot be made."""
     if blocks % (stages * chunks):
         raise FomkitError(
             LAYOUT,

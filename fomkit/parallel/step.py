@@ -212,8 +212,6 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
     hidden size; of Llama's, and of experts, it is the tensors that the backward ops of
     `fomkit.parallel.transformer` read.
 
-    Raises FomkitError for a GPT of another width.
-
     >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
     >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
     59.25

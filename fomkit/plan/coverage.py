@@ -74,10 +74,7 @@ def check_work(timed: pd.DataFrame, where: str) -> None:
 
 
 def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str) -> None:
-    """Raise when an op of the step has no time, or the tracer met one that it has no rule for.
-
-    Raises FomkitError with the number of executions and the kinds concerned.
-    """
+    """Raise when an op of the step has no time, or the tracer met one that it has no rule for."""
     lacking = np.isnan(timed["time_s"].to_numpy(np.float64))
     bound = "or pass --allow-uncovered for a lower bound of the time."
     if lacking.any():

@@ -241,10 +241,7 @@ class Estimate(Shown):
 
 
 def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
-    """Raise where a run takes several devices, of which nothing but its times is known.
-
-    Raises FomkitError with the run, and what was to be made of it.
-    """
+    """Raise where a run takes several devices, of which nothing but its times is known."""
     for one in estimates:
         if one.job is not None:
             raise FomkitError(
@@ -406,10 +403,7 @@ def _smaller_batch_notes(
 
 
 def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimate:
-    """Estimate one model on one machine.
-
-    Raises FomkitError when work has no time, the batch cannot be had, or the scope is not stated.
-    """
+    """Estimate one model on one machine."""
     machine = without_implausible(machine)
     sizes = choose_sizes(model, options.wanted_sizes)
     framework, dtypes = model.traced_with.get("framework", ""), [peak.dtype for peak in machine.device.peaks]

@@ -158,7 +158,6 @@ def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: in
 
     `top`: ops, and measurements, to list. Gives a dict: ``fomkit/explain/1``. Shares are of the device time, and
     those of ``ops`` and ``rest`` add up to 1. ``unpriced`` lists work without a time, which no share counts.
-    Raises FomkitError when no op has a time, or the estimate cannot be made.
     """
     one = estimate(model, machine, options)
     if one.ops["time_s"].isna().all():

@@ -76,8 +76,6 @@ class Service:
 def parse_service(slots: int | None = None, **times: str | None) -> Service:
     """Read a service from times with units: ``checkpoint``, ``restart``, ``device_mtbf`` and ``checkpoint_every``.
 
-    Raises FomkitError when a time has no unit, or the slots are no whole number.
-
     >>> parse_service(3, checkpoint="60 s", device_mtbf="50000 h").device_mtbf_s
     180000000.0
     """
@@ -167,7 +165,7 @@ def run_on_nodes(
 ) -> SystemRun | None:
     """Serve the runs of a system, which is the nodes of one job where nobody says how many it has.
 
-    None where nobody knows what a run is. Raises FomkitError when the options of the service cannot be.
+    None where nobody knows what a run is.
     """
     _check(service)
     if run is None or run.run_s is None:
@@ -206,10 +204,7 @@ class NodesJob:
         return _stepper(self.model, self.machine, self.layout, self.options)
 
     def at(self, nodes: int) -> tuple[ParallelStep, SystemRun | None]:
-        """Give its step on so many nodes, and its run where the profile says what that is.
-
-        Raises FomkitError when nobody says the batch, or there is no such step.
-        """
+        """Give its step on so many nodes, and its run where the profile says what that is."""
         batch = self.options.wanted_sizes.get("batch") or self.model.batch
         if batch is None:
             raise FomkitError(self.model.name, "does not say its batch. Give --batch.")
@@ -219,10 +214,7 @@ class NodesJob:
         return step, run_on_nodes(self.model, self.machine, run, nodes, Service())
 
     def conditions(self, nodes: int) -> dict[str, Condition]:
-        """Say what its step on so many nodes, which need not be there, varies with: modelled, stated or left out.
-
-        Raises FomkitError as `time_job` does.
-        """
+        """Say what its step on so many nodes, there or not, varies with: modelled, stated or left out."""
         options = replace(self.options, batch=self.at(nodes)[0].samples, scope=None)
         machine = replace(self.machine, system_nodes=None)
         return conditions_content(time_job(self.model, machine, Job(nodes, self.layout), options))
@@ -269,7 +261,7 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
 
     `job`: without one a run takes the devices that its profile says; `options`: its batch is that of a whole step,
     which the replicas share; without a scope whole nodes count as a system, else the narrowest scope that holds
-    the run. Raises FomkitError when the layout or the scope cannot have it, or a link is not stated.
+    the run.
     """
     where, wanted, notes = f"{model.name} on {machine.name}", dict(options.wanted_sizes), list[str]()
     job = job or Job()

@@ -129,8 +129,7 @@ def memory_use(
 
     `order`: an ORDER table whose sizes are numbers; `ops`: the OPS table of the same step; `workspace_byte`:
     workspace that each row of ``ops`` takes while it runs [byte]; `where`: name of the profile, for error
-    messages; `block_byte`: every piece takes a multiple of this [byte]. Raises FomkitError when the order does not
-    belong to the ops.
+    messages; `block_byte`: every piece takes a multiple of this [byte].
 
     >>> order = pd.DataFrame({"id": [0.0, 1.0, 2.0], "row": [float("nan"), 0.0, 1.0], "output_byte": [512.0] * 3,
     ...     "role": ["parameter", "temporary", "temporary"], "freed_by": [float("nan"), 1.0, 2.0], "module": "",

@@ -108,7 +108,7 @@ def step_memory(
     """Follow the memory of a model's step; None where nobody recorded the order of its ops.
 
     `sizes`: the value of each named size; `workspace`: workspace of each op [byte]; default: one sample's im2col
-    for convolutions. Raises FomkitError when the order is fixed at other sizes, or is not one.
+    for convolutions.
     """
     if model.order is None:
         return None

@@ -128,8 +128,7 @@ def predict_ops(
     `ops`: at least ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md), as numbers or
     expressions in named sizes; `fill_defaults` says what may be left out; other columns ride along unread;
     `sizes`: the value of each named size; `interval`: share of intervals that should contain the truth; `where`:
-    file or stage, for error messages. Raises FomkitError when a column, a dimension or a size is missing or a
-    value cannot be.
+    file or stage, for error messages.
     """
     names = set(column_names("OPS"))
     strangers = [name for name in ops.columns if name not in names and name not in _MADE]
@@ -214,7 +213,7 @@ def memory_table(estimate: Estimate) -> pd.DataFrame:
     """Give the memory of each role over the step.
 
     Gives a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; every role at every moment
-    shown. Raises FomkitError when nobody recorded the order of the ops, or it is fixed at another size.
+    shown.
     """
     import pandas as pd
 

@@ -39,10 +39,7 @@ class Options:
 
     @property
     def wanted_sizes(self) -> dict[str, int]:
-        """All named sizes that were chosen, the batch among them.
-
-        Raises FomkitError when the batch is given twice and differs.
-        """
+        """All named sizes that were chosen, the batch among them."""
         sizes = dict(self.sizes)
         if self.batch is not None and sizes.setdefault("batch", self.batch) != self.batch:
             raise FomkitError("batch", f"is given as {self.batch} and as {sizes['batch']}. Give it once.")
@@ -116,10 +113,7 @@ def options_of(
 
 
 def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Give the named sizes of a study, refusing those that the profile cannot be resized to.
-
-    Raises FomkitError when a size is unknown, or the op table was traced at a fixed one other than that asked for.
-    """
+    """Give the named sizes of a study, refusing those that the profile cannot be resized to."""
     from fomkit.ops.resize import sizes_used  # with pandas, for which no help waits
     from fomkit.prediction.estimates import cached
 
@@ -144,10 +138,7 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
 
 
 def choose_scope(machines: list[Machine], wanted: Scope | None, devices: int = 1) -> Scope:
-    """Take the narrowest scope that all machines state and that has so many devices, or check the one wanted.
-
-    Raises FomkitError when a machine does not state the scope.
-    """
+    """Take the narrowest scope that all machines state and that has so many devices, or check the one wanted."""
     for machine in machines:
         if wanted is not None and wanted not in machine.scopes:
             needed = "node.devices" if machine.node_devices is None else "system.nodes"
@@ -218,8 +209,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
 
     `values`: parameter to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]
     (`Machine.parameters`), overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links (`link_names`);
-    `channel`: transport whose links are meant. Raises FomkitError when the machine has no such parameter, or the
-    value cannot be one.
+    `channel`: transport whose links are meant.
     """
     links = [link for link in machine.links if link.channel == channel and link.tier != "device"]
     others = {

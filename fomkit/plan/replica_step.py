@@ -127,10 +127,7 @@ class ReplicaStep:
         return self._estimates[samples]
 
     def gradient_byte(self) -> float:
-        """Give the bytes of all gradients of a step.
-
-        Raises FomkitError when the profile has neither gradients nor an update.
-        """
+        """Give the bytes of all gradients of a step."""
         model = self.model
         name = f"gradients {model.sizes} {model.parameters_trainable} {model.parameters_total}"
         return cached(model.ops, model.order, name, self._gradient_byte)
@@ -214,10 +211,7 @@ class ReplicaStep:
         return Span(byte / rate.value, byte / rate.high, byte / rate.low, self.level)
 
     def at(self, devices: int, samples: int) -> ParallelStep:
-        """Give a step of so many samples on so many devices.
-
-        Raises FomkitError when the samples do not divide, or the layout needs what the profile does not have.
-        """
+        """Give a step of so many samples on so many devices."""
         layout, level = self.layout, self.level
         micro, count = microbatches_of(samples, devices, layout.microbatch)
         group = self.network.group(devices) if devices > 1 else Group(1, 1)

@@ -123,7 +123,7 @@ def roll_up_run(
 
     `model`: for its samples and epochs; `machine`: for its overheads per epoch and per run; `batch`: samples in
     one step, of each variant where ``step`` is of many; `last_batch`: ``drop`` leaves a partial last batch out,
-    ``keep`` counts it as a full step. Raises FomkitError when an epoch has not one full batch.
+    ``keep`` counts it as a full step.
     """
     samples, epochs = model.data.train_samples, model.run.epochs
     if samples is None or batch is None:
@@ -186,8 +186,6 @@ def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Ma
     """Give the epochs to a target and their time [s] with the machine's overheads of a run.
 
     Errors of the epochs and of their time are independent.
-
-    Raises FomkitError when the curve does not cover the batch.
     """
     epochs = epochs_at(curve, batch, epoch_s.level)
     trained = multiply_independent(epochs, epoch_s)
@@ -195,10 +193,7 @@ def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Ma
 
 
 def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
-    """Count the runs that the devices of a scope have in progress at the same time, one on each.
-
-    Raises FomkitError when a run takes several devices, whose step and messages `fomkit.plan.job` prices.
-    """
+    """Count the runs that the devices of a scope have in progress at the same time, one on each."""
     needed = model.run.devices_per_run
     if needed > 1:
         raise FomkitError(

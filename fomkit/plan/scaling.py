@@ -155,10 +155,7 @@ class Scaling:
 
 
 def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: Options) -> Stepper:
-    """Choose how a step is made: by a transformer's sizes where the profile has them, else by copies.
-
-    Raises FomkitError when the layout or the precision cannot be had.
-    """
+    """Choose how a step is made: by a transformer's sizes where the profile has them, else by copies."""
     network = Network(machine, check_layout(layout).channel, options.interval)
     if model.transformer is None:
         return ReplicaStep(model, machine, layout, network, options)
@@ -253,8 +250,7 @@ def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, ba
 def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
     """Work out the curves.
 
-    `machine`: its links are those of the network, its devices per node those of a node. Raises FomkitError when no
-    number of nodes has a step, or something the step needs is unknown.
+    `machine`: its links are those of the network, its devices per node those of a node.
     """
     given: Sequence[object] = spec.nodes  # a notebook may give anything
     if not given:

@@ -70,10 +70,7 @@ class Study:
 
 
 def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Tell the columns that are sizes of the model from those that are other parameters, all checked.
-
-    Raises FomkitError when a column is neither, or a value cannot be one.
-    """
+    """Tell the columns that are sizes of the model from those that are other parameters, all checked."""
     sizes = [name for name in table.columns if name in model.sizes or name == "batch"]
     changes = [name for name in table.columns if name not in sizes]
     free = terms(machine)
@@ -402,8 +399,7 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     have it. Gives a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with
     _low and _high, NaN where the profile does not say; ``shared``: the share of the variance of their errors that
     other work on the machine shares; ``basis``: measured where every op was timed and no machine changed, else
-    modelled; and ``why``: the reason why a scenario has no figures, which are then NaN. Raises FomkitError when a
-    column is none of those.
+    modelled; and ``why``: the reason why a scenario has no figures, which are then NaN.
     """
     known = columns_of(study.model, study.given)
     if unknown := [str(name) for name in table.columns if name not in known]:

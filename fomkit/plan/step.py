@@ -52,10 +52,7 @@ def with_host(machine: Machine, model: ModelProfile) -> Machine:
 
 
 def overhead_span(overhead: Overhead, of: Span) -> Span:
-    """Give the time [s] of one overhead on top of ``of``.
-
-    Raises FomkitError when it states neither a time nor a share, which is unknown and not 0.
-    """
+    """Give the time [s] of one overhead on top of ``of``."""
     if overhead.time_s is not None:
         return overhead.time_s.span(of.level)
     if overhead.share is None:

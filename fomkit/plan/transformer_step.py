@@ -194,10 +194,7 @@ class TransformerStep:
         return micro, count
 
     def at(self, devices: int, samples: int) -> step.ParallelStep:
-        """Give a step of so many samples on so many devices.
-
-        Raises FomkitError when the layout does not divide.
-        """
+        """Give a step of so many samples on so many devices."""
         layout = self.layout
         replicas = layout.replicas(devices)
         self.network.check_joined(devices)
@@ -262,10 +259,7 @@ class TransformerStep:
         return sent
 
     def held_byte(self, devices: int, samples: int) -> float:
-        """Give what a device holds of a step of so many samples on so many devices [byte]; nothing is timed.
-
-        Raises FomkitError as `at`.
-        """
+        """Give what a device holds of a step of so many samples on so many devices [byte]; nothing is timed."""
         replicas = self.layout.replicas(devices)
         return self.memory_byte(*self._schedule(samples, replicas), replicas)
 

@@ -426,7 +426,6 @@ def fit_timings(
     `known`: fits made of the same ``others`` and ``chips``, taken where the rows are the same. Gives a dict:
     family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same always gives the same
     fits.
-    Raises FomkitError when the table has no costs.
     """
     if not {"flop", "byte"} <= set(timings.columns):
         raise FomkitError("fit_timings", "the timings have no columns flop and byte. Run add_costs on them first.")

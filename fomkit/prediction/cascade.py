@@ -288,7 +288,7 @@ def add_times(
     tables, or made them; `in_sums`: true where the times are added up, whose errors have shorter tails than one
     op's (`op_half_width`). Gives a DataFrame: the same rows and index with time_s, low_s, high_s [s], time_source,
     bound and evidence; NaN and "" where nothing is known. Raises ManyFomkitError when a column or a dimension is
-    missing. Raises FomkitError when the interval is not between 0 and 1, or the fits are not of these timings.
+    missing.
     """
     if not 0 < interval < 1:
         raise FomkitError(_WHERE, f"the interval is {interval}. Give a share between 0 and 1, for example 0.8.")

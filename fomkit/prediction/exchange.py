@@ -156,10 +156,7 @@ class Network:
     _known: dict[tuple[object, ...], Exchange] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def ends(self, tier: Tier, message_byte: float) -> Ends:
-        """Give the link of a tier that a message of a size takes, with the ends of its interval.
-
-        Raises FomkitError when the profile states none, or it is open which.
-        """
+        """Give the link of a tier that a message of a size takes, with the ends of its interval."""
         return links.ends_of(self._link(tier, message_byte))
 
     def states(self, tier: Tier) -> bool:
@@ -191,10 +188,7 @@ class Network:
 
     @property
     def node_devices(self) -> int:
-        """Devices in a node.
-
-        Raises FomkitError when the profile does not say.
-        """
+        """Devices in a node."""
         if self.machine.node_devices is None:
             raise FomkitError(
                 self.machine.name,

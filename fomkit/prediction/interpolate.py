@@ -365,10 +365,7 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
 
 
 def family_of(machine: Machine, name: FamilyName) -> Family | None:
-    """Give a machine's fit of a family, prepared once for all queries; None where there is no such fit.
-
-    Raises FomkitError when the fit does not belong to the timings.
-    """
+    """Give a machine's fit of a family, prepared once for all queries; None where there is no such fit."""
     stored = machine.fits.get(str(name))
     if not isinstance(stored, Mapping):
         return None
@@ -431,7 +428,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
 
     An `Estimator` of the rows of fitted families, of none without fits; ``time_source`` is interpolated where the
     nearest timed op correlates by `MIN_CORRELATION` or more, else extrapolated. Quantiles are those of left-out
-    shape groups. Raises FomkitError when the fits do not belong to the timings.
+    shape groups.
     """
     # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
     with one_thread():

@@ -158,10 +158,7 @@ def clear_channel(machine: Machine, tier: Tier, wanted: str) -> str | None:
 
 
 def channel_of(machine: Machine, tier: Tier, wanted: str) -> str:
-    """Choose the transport of a tier: the one asked for, else links that name none, else the only one there is.
-
-    Raises FomkitError when there is none, or several and none was asked for.
-    """
+    """Choose the transport of a tier: the one asked for, else links that name none, else the only one there is."""
     clear = clear_channel(machine, tier, wanted)
     if clear is not None:
         return clear
@@ -255,10 +252,7 @@ def link_at(link: Link, byte_per_s: float, *, starts: bool = True) -> Link:
 
 
 def link_of(machine: Machine, tier: Tier, wanted: str, message_byte: float) -> Link:
-    """Give the link that a message of a size takes.
-
-    Raises FomkitError when the tier has none, or it is open which.
-    """
+    """Give the link that a message of a size takes."""
     channel = channel_of(machine, tier, wanted)
     links = [link for link in machine.links if (link.tier, link.channel) == (tier, channel)]
     return link_for(links, message_byte)

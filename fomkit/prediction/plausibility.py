@@ -268,10 +268,7 @@ def _apart(timings: Table, seen: Claims, machine: Machine, families: Families) -
 
 
 def check_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str, ...]:
-    """Give the facts that hardly can be beside each other, as sentences; those of what-ifs are not to be refused.
-
-    Raises FomkitError when peak and bandwidth cannot be of one machine.
-    """
+    """Give the facts that can hardly be together, as sentences; those of what-ifs are not to be refused."""
     rate, room, launch_s = map(_positive, (device.byte_per_s, device.capacity_byte, device.launch_s))
     peaks = [peak for peak in device.peaks if _positive(peak.rate) and rate]
     messages = [*_strange_peaks(peaks, rate, name, refuse=refuse)]

@@ -416,8 +416,7 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     off on chips that were left out.
 
     `rows`: COSTED rows. `machine`: with ``typical``, what the others reached. Its own timings are not looked at,
-    nor are those of architectures that it excludes. `interval`: share of intervals that should contain the
-    truth. Raises FomkitError when the machine was not told what others reached.
+    nor are those of architectures that it excludes. `interval`: share of intervals that should contain the truth.
     """
     rows = as_rows(rows)
     if are(rows, "kind", "attention").any():

@@ -42,8 +42,6 @@ def transformer_profile(
 ) -> ModelProfile:  # fmt: skip
     """Make a model profile of a transformer.
 
-    Raises FomkitError when the heads do not divide the hidden size.
-
     >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
     >>> round(transformer_profile(gpt, "gpt-22b").parameters_total / 1e9, 2)
     22.07
@@ -64,10 +62,7 @@ def transformer_profile(
 
 
 def load_recipe(path: Path) -> ModelProfile:
-    """Read a recipe.
-
-    Raises FomkitError with file and line for every mistake.
-    """
+    """Read a recipe."""
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, RecipeRecord)

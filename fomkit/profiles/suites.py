@@ -283,10 +283,7 @@ def _line(record: LineRecord, where: str) -> SuiteLine:
 
 
 def read_job(nodes: Nodes | None, layout: LayoutRecord | None, where: str) -> Job | None:
-    """Give the job that a line or a phase states; None where it states none.
-
-    Raises FomkitError, which names ``where``, when the layout cannot be.
-    """
+    """Give the job that a line or a phase states; None where it states none."""
     if nodes is None and layout is None:
         return None
     if isinstance(layout, str):

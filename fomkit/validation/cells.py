@@ -98,8 +98,7 @@ def make_cells(
     """Predict what each row of a table of measurements is a measurement of.
 
     `options`: the batch is each row's own; `load_model`, `load_machine`: give a profile of a name; `after_each`:
-    called after each cell, so that somebody can watch. Raises FomkitError when a model or machine of the table has
-    no profile, or a batch cannot be had.
+    called after each cell, so that somebody can watch.
     """
     models = {name: load_model(name) for name in dict.fromkeys(row.model for row in rows)}
     machines: dict[str, Machine | None] = {}

@@ -97,10 +97,7 @@ def _medians(lines: Iterable[Score], comparison: str) -> list[Score]:
 
 
 def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Sheet]:
-    """Take the sheets of these titles, or all.
-
-    Raises FomkitError when a title is unknown.
-    """
+    """Take the sheets of these titles, or all."""
     by_title = {sheet.title: sheet for sheet in known}
     wanted = list(by_title if titles is None else titles)
     for title in wanted:
@@ -209,7 +206,7 @@ def held_out_scores(level: float) -> tuple[list[Score], list[Cases]]:
     """Score timings of every shipped machine whose architecture is stated, its chip excluded.
 
     Gives the lines, medians over machines first, then one for each machine and format, last all ops together; and
-    the cases, machine by machine. Raises FomkitError when a profile cannot be read.
+    the cases, machine by machine.
     """
     lines: dict[str, list[Score]] = {}
     everything: list[Cases] = []

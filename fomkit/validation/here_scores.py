@@ -154,8 +154,6 @@ def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:
     """Time the plain step of a model, as ``fomkit profile --measure step`` does.
 
     ``precision`` is as there: ``bf16``, or "" for the step as it is.
-
-    Raises FomkitError when it does not run here.
     """
     mode = traced.model.traced_with["mode"]
     with watch_energy() as energy:
@@ -166,10 +164,7 @@ def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:
 
 
 def step_of(run: MeasuredRun, where: str) -> Repeated:
-    """Give the times of a step by the clock that is meant.
-
-    Raises FomkitError when that clock was not read.
-    """
+    """Give the times of a step by the clock that is meant."""
     if run.step_time is None:
         raise FomkitError(where, f"the clock of {run.clock} was not read.")
     return run.step_time

@@ -42,8 +42,7 @@ def read_whole_models(path: Path) -> pd.DataFrame:
 
     Gives a DataFrame: one row per device, model, mode, sequence, batch and option: ``device, graph, mode, option,
     flag``, the measured ``forward`` and ``backward`` [s], and what each peer said of them as ``NAME forward``,
-    ``NAME backward``. Inference has no backward time. Raises FomkitError with file and line, when a column is
-    missing or a cell is no number.
+    ``NAME backward``. Inference has no backward time.
     """
     predicted = [f"{start}_{word}" for start in PEERS.values() for word in _PASSES.values()]
     measured = [f"measured_{word}_ms" for word in _PASSES.values()]
@@ -72,7 +71,7 @@ def read_single_calls(path: Path) -> pd.DataFrame:
     The harness is the median label of calls that start no kernel on the same device, 6 to 12 µs.
 
     Gives a DataFrame: ``device, graph, call, class, count, label, seconds, harness_s, flag``; calls without a time
-    are left out. Raises FomkitError with file and line, when a column is missing or a cell is no number.
+    are left out.
     """
     import pandas as pd
 
@@ -192,10 +191,7 @@ def _row(cells: dict[str, str], before: str) -> GraphRow:
 
 
 def read_graphs(path: Path) -> Iterator[tuple[str, GraphRow]]:
-    """Read op graphs, packed by gzip or not: the name of a graph with each of its rows, in order.
-
-    Raises FomkitError with file and line, when a column is missing or a cell is not what it should be.
-    """
+    """Read op graphs, packed by gzip or not: the name of a graph with each of its rows, in order."""
     lines = read_rows(path)
     _, header = next(lines, (1, []))
     if missing := [name for name in COLUMNS if name not in header]:

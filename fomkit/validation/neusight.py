@@ -408,8 +408,6 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     Each device is predicted from its own table and from another board's, where there are any, and from its facts
     as if nobody had timed its chip. What use in a step adds to the intervals is told from the other devices'
     calls.
-
-    Raises FomkitError when a table of the folder cannot be read.
     """
     found = Found()
     machines = {device: folder.own_machine(device) for device in folder.devices}

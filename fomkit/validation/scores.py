@@ -349,10 +349,7 @@ AimContent = TypedDict("AimContent", {
 
 
 def read_aims(path: Path) -> list[Aim]:
-    """Read the table of targets and tolerances.
-
-    Raises FomkitError with file and line, when a figure is none or a cell is no number.
-    """
+    """Read the table of targets and tolerances."""
     table = read_columns(path, _KEYS, _ENDS)
     aims = []
     for line, row in zip(table.index.tolist(), table.to_dict("records"), strict=True):

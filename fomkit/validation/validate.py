@@ -351,7 +351,7 @@ def validate(
 
     `data`: a folder laid out like ``validation/neusight``; default: that one; `full`: refit inside each fold as a
     user would: minutes more; `sheets`: titles of the DeepBench sheets to run (``"v100 fp32/vector"``); default:
-    all, with medians; `level`: level of the intervals. Raises FomkitError when a table cannot be read.
+    all, with medians; `level`: level of the intervals.
     """
     tables = shipped_folder("validation")
     folder = LabelFolder(data or shipped())

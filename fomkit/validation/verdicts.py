@@ -231,7 +231,7 @@ def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[Exte
     Only cells that do not wait for the host take part. The errors of the two projections are taken as independent,
     which is on the wide side for models alike.
 
-    `model`: the model that was measured on each machine. Raises FomkitError when the model has no measured epoch.
+    `model`: the model that was measured on each machine.
     """
     known = _times(all_verdicts, ("absolute", "unexplained"))
     cells_by_key = {one.machine: one for one in known if one.model == model}
@@ -272,8 +272,7 @@ def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tup
     Cells whose time is the device's own take no part. How much the term differs from machine to machine is told by
     the other models of the same two machines; the model itself takes no part in its interval.
 
-    `machine`: the machine whose measurements give the host's part. Raises FomkitError when no epoch was measured
-    there.
+    `machine`: the machine whose measurements give the host's part.
     """
     known = _times(all_verdicts, ("start-up bound", "host bound", "ratio", "unexplained"))
     cells_by_key = {(one.model, one.batch): one for one in known if one.machine == machine}

@@ -42,20 +42,14 @@ class Spread:
         return with_links(machine, self.links, self.node_devices)
 
     def scope(self, models: Sequence[ModelProfile], machines: list[Machine], wanted: Scope | None) -> Scope | None:
-        """Choose one scope that holds a run of each model; None where whole nodes of each machine are its own.
-
-        Raises FomkitError when a machine does not state the scope.
-        """
+        """Choose one scope that holds a run of each model; None where whole nodes of each machine are its own."""
         if wanted is None and self.job is not None and self.job.nodes is not None:
             return None
         devices = max((model.run.devices_per_run for model in models), default=1)
         return choose_scope(machines, wanted, devices)
 
     def estimate(self, model: ModelProfile, machine: Machine, options: Options) -> Estimate:
-        """Estimate a run on a machine that has what is stated of it.
-
-        Raises FomkitError as `fomkit.plan.job.time_job` does, and when links are of no use.
-        """
+        """Estimate a run on a machine that has what is stated of it."""
         if self.job is None and self.links and model.run.devices_per_run == 1:
             raise FomkitError(
                 "links", f"join the devices of a run, and one of {model.name} takes one. Add --nodes."
@@ -177,10 +171,7 @@ def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:
 
 
 def rates(estimates: Sequence[Estimate]) -> Rates:
-    """Collect the units per day of several models on one machine.
-
-    Raises FomkitError when a model does not say what a run is.
-    """
+    """Collect the units per day of several models on one machine."""
     units: dict[str, Span] = {}
     for estimated in estimates:
         if estimated.unit_per_day is None:

@@ -33,10 +33,7 @@ def _subject(
     baseline: str | Path | Machine | None, options: Options, nodes: int | None, layout: str | Path | Sequence[str],
     links: Sequence[str | Link], node_devices: int | None,
 ) -> Subject:  # fmt: skip
-    """Load what is asked of: a model on the machine or on nodes of it, or the FOM of a suite.
-
-    Raises FomkitError when neither a model nor a suite is given, or both, or options do not go together.
-    """
+    """Load what is asked of: a model on the machine or on nodes of it, or the FOM of a suite."""
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured

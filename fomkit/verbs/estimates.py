@@ -287,10 +287,7 @@ def _timed_csv(found: Prediction) -> str:
 
 
 def _frame_of_ops(table: object) -> DataFrame:
-    """Give a table of ops.
-
-    Raises FomkitError when it is no DataFrame, has no rows, or has a column twice or without a name of text.
-    """
+    """Give a table of ops."""
     import pandas as pd
 
     if not isinstance(table, pd.DataFrame):

@@ -174,7 +174,7 @@ def from_measurements(
     """Tell a comparison a second time, from what was measured on its baseline.
 
     `result`: with a baseline; `where`: the table's file, for messages; `last_batch`: as in the options of
-    ``result``. Raises FomkitError when there is no baseline, or no row is a measurement of any of its estimates.
+    ``result``.
     """
     if not result.baseline:
         raise FomkitError(

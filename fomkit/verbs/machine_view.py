@@ -87,8 +87,6 @@ def machines_content(having: str | None = None) -> Machines:
 
     `having`: words; each is a number format that a machine has a peak of, or part of its name, title or
     architecture.
-
-    Raises FomkitError when none has them all.
     """
     words = (having or "").lower().split()
     found = list[Listed]()
@@ -368,8 +366,7 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     """Say what memory one step takes, when, for what and where, and whether a device holds it.
 
     `model`: without an order of its ops only the memory that stands whatever the batch is known; `options`: batch
-    and other sizes; `machine`: whose device is to hold it. Gives a dict: ``fomkit/memory/1``. Raises FomkitError
-    when a size cannot be had, nothing is known of the memory, or the machine states no capacity.
+    and other sizes; `machine`: whose device is to hold it. Gives a dict: ``fomkit/memory/1``.
     """
     sizes = choose_sizes(model, options.wanted_sizes)
     if options.precision is not None:

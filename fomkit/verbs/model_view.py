@@ -45,8 +45,7 @@ def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> Census | No
 
     A profile that is fixed at its batch is counted at that batch, and ``samples`` says so.
 
-    `sizes`: the named sizes of the study; the batch among them does not count. Raises FomkitError when the table
-    of layers is not one.
+    `sizes`: the named sizes of the study; the batch among them does not count.
     """
     if model.layers is None:
         return None
@@ -229,10 +228,7 @@ def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
 
 
 def choose_measure(total: Sums, wanted: Measure | None) -> Measure:
-    """Take the wanted measure, else time where every op has one, else flop.
-
-    Raises FomkitError when times are wanted and no op has one.
-    """
+    """Take the wanted measure, else time where every op has one, else flop."""
     if wanted == "time" and isnan(total.time_s):
         raise FomkitError("--measure time", "no op has a time. Name a machine: --target v100.")
     return wanted or ("flop" if total.time_missing else "time")
@@ -292,8 +288,7 @@ def show_model(model: ModelProfile, view: View, options: Options, machine: Machi
 
     `options`: batch and other sizes; precision and interval where times are predicted; `machine`: Machine to
     predict times on; without it the times of the trace are taken, where there are any. Gives a dict:
-    ``fomkit/show/1``. Raises FomkitError when a size cannot be had, the measure is not known, or the profile has
-    no lines of code to show.
+    ``fomkit/show/1``.
     """
     ops, notes, conditions = _ops_of(model, machine, options)
     ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
@@ -399,8 +394,7 @@ def formulas_content(model: ModelProfile, options: Options) -> Formulas:
 
     `options`: a batch, or another size, that is chosen is put in as a number. Gives a dict: ``fomkit/formulas/1``.
     Beside a formula stands its value at ``sizes``, a float64 sum over ops; both are None where no op has one.
-    ``missing`` counts the executions without a formula, which neither has. Raises FomkitError when a size cannot
-    be had, or a cell of the table is no expression.
+    ``missing`` counts the executions without a formula, which neither has.
 
     >>> from fomkit.profiles.models import load_model
     >>> formulas_content(load_model("candle/p1b3"), Options())["rows"][0]["flop"]["formula"]

@@ -106,8 +106,6 @@ def in_mode(
     beside it, else what NAME.config.json beside it says; of a file what it is traced as. `fusion`: by sizes which
     ops are one kernel; of a trace ``eager`` is how it ran, and ``compiled`` joins its chains. `batch`, `sizes`: of
     what is made; `inputs`: as of `as_model`.
-
-    Raises FomkitError where nothing says what the model does in this mode, or with so many kernels.
     """
     from fomkit.frontends.fusion import join_chains
     from fomkit.profiles.models import TRACED
@@ -265,10 +263,7 @@ def save(
 
 
 def check_save(kind: str, path: Path, *, force: bool) -> None:
-    """Raise when a machine, a model or measurements cannot be written to a file.
-
-    Raises FomkitError when it has another ending, or is there and ``force`` is not given.
-    """
+    """Raise when a machine, a model or measurements cannot be written to a file."""
     from fomkit.profiles.models import tables_beside
 
     is_table = kind == "measurements"
@@ -281,10 +276,7 @@ def check_save(kind: str, path: Path, *, force: bool) -> None:
 
 
 def _changed(found: object, target: Path) -> Machine:
-    """Give the machine as a returned workbook changed it.
-
-    Raises FomkitError when it is no review, or one of its figures cannot be.
-    """
+    """Give the machine as a returned workbook changed it."""
     from fomkit.workbook.review import Review, changed_machine, round_machine
 
     if not isinstance(found, Review):

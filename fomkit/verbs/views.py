@@ -46,10 +46,7 @@ class Plots:
     estimate: Estimate
 
     def roofline(self) -> alt.LayerChart:
-        """Draw the rate of every op over its arithmetic intensity, under the machine's rates.
-
-        Raises FomkitError when no op with arithmetic has a time, or the machine's rates are unknown.
-        """
+        """Draw the rate of every op over its arithmetic intensity, under the machine's rates."""
         from fomkit.output.charts import roofline as draw_roofline
         from fomkit.plan.evidence import op_frame, roof_frame
 
@@ -71,10 +68,7 @@ class Plots:
         return draw_pareto(pareto_table(op_frame(self.estimate), top))
 
     def composition(self, by: Part = "kind") -> alt.Chart:
-        """Draw each pass in parts: by kind of op, by source of the time, or by what bounds the op.
-
-        Raises FomkitError when ``by`` is none of these.
-        """
+        """Draw each pass in parts: by kind of op, by source of the time, or by what bounds the op."""
         from fomkit.output.charts import composition as draw_composition
         from fomkit.plan.op_tables import composition_table
 
@@ -83,10 +77,7 @@ class Plots:
         return draw_composition(composition_table(self.estimate, by), PARTS[by])
 
     def memory(self) -> alt.LayerChart:
-        """Draw the memory of each role while the step runs, beside what the device holds.
-
-        Raises FomkitError when nobody recorded the order of the ops.
-        """
+        """Draw the memory of each role while the step runs, beside what the device holds."""
         from fomkit.output.charts import memory as draw_memory
         from fomkit.plan.op_tables import memory_table
 

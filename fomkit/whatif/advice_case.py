@@ -95,10 +95,7 @@ class Case:
     def again(
         self, model: ModelProfile | None = None, machine: Machine | None = None, **changed: object
     ) -> Estimate:
-        """Estimate once more with another model, machine or options.
-
-        Raises FomkitError when the change cannot be estimated.
-        """
+        """Estimate once more with another model, machine or options."""
         options = replace(self.options, **changed)  # type: ignore[arg-type]
         return estimate(model or self.model, machine or self.machine, options)
 

@@ -267,10 +267,7 @@ def _least_time(case: Case) -> Least | None:
 
 
 def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
-    """Ask every rule about one model on one machine.
-
-    Raises FomkitError when no op has a time, or the estimate cannot be made.
-    """
+    """Ask every rule about one model on one machine."""
     options = replace(options, allow_uncovered=True)
     before = estimate(model, machine, options)
     if before.ops["time_s"].isna().all():

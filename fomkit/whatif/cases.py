@@ -101,10 +101,7 @@ class Goal:
         return self.figure in SMALLER_IS_BETTER
 
     def span(self, figures: Figures) -> Span:
-        """Give the figure that is asked of.
-
-        Raises FomkitError when it is not known.
-        """
+        """Give the figure that is asked of."""
         if self.figure in figures:
             return figures[self.figure]
         why = (
@@ -138,8 +135,7 @@ def make_goal(
 ) -> Goal:  # fmt: skip
     """Make a goal of the one figure that is given.
 
-    `unit_per_day`, `step_s`, `fom`: one of them; a step's time in s. Raises FomkitError when none or several are
-    given, one is not above 0, or the probability is not between 0 and 1.
+    `unit_per_day`, `step_s`, `fom`: one of them; a step's time in s.
 
     >>> make_goal(unit_per_day=50.0, probability=0.9)
     Goal(figure='unit_per_day', value=50.0, probability=0.9)
@@ -217,10 +213,7 @@ class OneModel(OnMachine):
         ]
 
     def estimate_at(self, point: Point) -> Estimate:
-        """Estimate at one point.
-
-        Raises FomkitError when a value cannot be.
-        """
+        """Estimate at one point."""
         if not point:
             return self.estimate
         ours = {parameter.name for parameter in self.parameters() if parameter.of == "machine"} | {
@@ -259,10 +252,7 @@ class OneModel(OnMachine):
         ]
 
     def again(self, point: Point) -> Figures:
-        """Give the figures of an estimate at a point.
-
-        Raises FomkitError when there are none.
-        """
+        """Give the figures of an estimate at a point."""
         return figures_of(self.estimate_at(point))
 
     def measurements(self) -> ToMeasure:

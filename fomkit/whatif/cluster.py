@@ -143,8 +143,7 @@ def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFra
     The stretches are those of `Sweep.blocks`, and so are the results, bit for bit where the workers' processor
     and libraries are those of this machine. What a worker that dies had under way or had done, another does again.
 
-    `address`: the scheduler's, for example ``tcp://10.0.0.1:8786``. Raises FomkitError when the address is none,
-    no scheduler answers, it has no workers, or they keep dying.
+    `address`: the scheduler's, for example ``tcp://10.0.0.1:8786``.
     """
     _check_scheduler(address)
     with _client(address) as client:

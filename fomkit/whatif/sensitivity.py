@@ -249,7 +249,6 @@ def sensitivity(subject: Subject) -> Sensitivity:
 
     Elasticities are central differences over 1 % of each parameter, held against half of it; whole numbers are
     taken at their neighbours. The swing is between the ends of a parameter's own interval, else 10 % either way.
-    Raises FomkitError when there is no estimate to begin with, or no parameter is known.
     """
     here = subject.again({})
     figure = main_figure(here)

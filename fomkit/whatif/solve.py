@@ -58,10 +58,7 @@ class Frontier:
 
 
 def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple[Parameter, ...]:
-    """Find parameters by name; the beginning, such as ``flop_per_s``, does where only one begins so.
-
-    Raises FomkitError when one is unknown, stands twice, or is 0.
-    """
+    """Find parameters by name; the beginning, such as ``flop_per_s``, does where only one begins so."""
     by_name = {one.name: one for one in known}
     found: list[Parameter] = []
     for given in names:
@@ -199,7 +196,7 @@ def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
     narrowed. Whole numbers are tried at doubling factors.
 
     `evaluator`: whose goal is not reached as it is; `parameters`: two or more, each with a better direction that
-    is known. Raises FomkitError when there are fewer than two, or the better direction of one hangs on the rest.
+    is known.
     """
     names = tuple(parameter.name for parameter in parameters)
     if len(parameters) < 2:
@@ -355,8 +352,7 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
     Peaks that no op runs at are named as not tried.
 
     `changes`: parameters to change, each alone; default: all, of a suite those of the machine; `together`: two or
-    more to change together, for a frontier; none by default. Raises FomkitError when the goal's figure or a
-    parameter is not known.
+    more to change together, for a frontier; none by default.
     """
     here = subject.again({})
     known = subject.parameters()

@@ -231,8 +231,7 @@ def solve_one(evaluator: Evaluator, parameter: Parameter) -> Change:
     the one that is, then values apart by a factor. Of other whole numbers, and of rates, times and shares, going
     on to the better side is taken to be never worse; values without an estimate are passed over.
 
-    `evaluator`: whose goal is not reached as it is; `parameter`: with a value above 0. Raises FomkitError when
-    there are no figures at any other value of it.
+    `evaluator`: whose goal is not reached as it is; `parameter`: with a value above 0.
     """
     if not parameter.grain:
         return _real(evaluator, parameter)

@@ -86,10 +86,7 @@ class OfSuite(OnMachine):
 
     @cached_property
     def result(self) -> SuiteResult:
-        """The suite as it is.
-
-        Raises FomkitError when there is no figure of merit.
-        """
+        """The suite as it is."""
         result = run_suite(
             self.suite, self.baseline, self._fitted, self.options, self.load, measured=self.measured
         )
@@ -181,10 +178,7 @@ class OfSuite(OnMachine):
         return change_machine(self._fitted, values, _channel(line))
 
     def result_at(self, point: Point) -> SuiteResult:
-        """Rate the suite at one point.
-
-        Raises FomkitError when a line that has a time has none there.
-        """
+        """Rate the suite at one point."""
         if not point:
             return self.result
         of_machine, of_line = self._split(point)
@@ -263,10 +257,7 @@ class OfSuite(OnMachine):
         return {} if merit is None else {"fom": merit.value}
 
     def again(self, point: Point) -> Figures:
-        """Give the figure of merit at a point.
-
-        Raises FomkitError when there is none.
-        """
+        """Give the figure of merit at a point."""
         merit = self.result_at(point).merit
         return {} if merit is None else {"fom": merit.value}
 
@@ -364,10 +355,7 @@ class OnNodes(OnMachine):
         return job, *job.at(round(point.get("nodes", self.nodes)))
 
     def again(self, point: Point) -> Figures:
-        """Give the figures of a step of all nodes at a point.
-
-        Raises FomkitError when there is none.
-        """
+        """Give the figures of a step of all nodes at a point."""
         job, step, run = self._step(point)
         found = {"sample_per_s": step.sample_per_s, "step_s": step.wall_s}
         samples = job.model.data.train_samples
@@ -411,10 +399,7 @@ Subject = OneModel | OnNodes | OfSuite
 def subject_of_model(
     model: ModelProfile, target: Machine, options: Options, nodes: int | None = None, layout: Layout | None = None
 ) -> Subject:
-    """Choose a model on the scope of the options, or its training spread over nodes.
-
-    Raises FomkitError when nodes are no number, a layout has no nodes, or both nodes and a scope are given.
-    """
+    """Choose a model on the scope of the options, or its training spread over nodes."""
     if nodes is None:
         if layout is not None:
             raise FomkitError("layout", "says how a training is spread over nodes. Add --nodes.")
@@ -433,10 +418,7 @@ def subject_of_suite(
     load: Load,
     measured: MeasuredRuns = NOTHING_MEASURED,
 ) -> Subject:
-    """Choose a suite, whose lines fix batch, sizes, precision and scope; ``measured`` runs are held against them.
-
-    Raises FomkitError when the options would change what the lines fix.
-    """
+    """Choose a suite, whose lines fix batch, sizes, precision and scope; ``measured`` runs check them."""
     if options.wanted_sizes or options.precision is not None or options.scope is not None:
         raise FomkitError(suite.name, "fixes batch, sizes, precision and scope by its lines. Leave them out.")
     return OfSuite(suite, baseline, target, options, cache(load), measured)

@@ -33,10 +33,7 @@ MOST_WITH_NODES = 200_000
 
 
 def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -> Machine:
-    """Give a machine that has a link between nodes: where it states none, one of the figures that are wanted.
-
-    Raises FomkitError when one of the two is known from nowhere.
-    """
+    """Give a machine that has a link between nodes: where it states none, one of the figures that are wanted."""
     lacking = [name for name in (LINK_ALPHA, LINK_RATE) if name not in wanted]
     if len(lacking) == 2 or any((link.tier, link.channel) == ("system", channel) for link in machine.links):
         return machine
@@ -50,11 +47,7 @@ def with_own_link(machine: Machine, channel: str, wanted: Mapping[str, float]) -
 
 
 def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
-    """Tell whether points go through scaling, and raise where they cannot.
-
-    Raises FomkitError when a link is varied and no nodes are, the machine has no nodes, or there are too many
-    points.
-    """
+    """Tell whether points go through scaling, and raise where they cannot."""
     if not any(name in axes.OF_LAYOUT for name in names):
         return False
     if NODES not in names:
@@ -336,8 +329,7 @@ def make_sweep(
     `vary`: parameter (`fomkit.whatif.sweep_axes.kinds_of`) to its values: numbers in SI units, or text with units,
     a list or a range (`fomkit.whatif.sweep_axes.make_axis`). One value holds it there. `way`, `points`, `seed`:
     see `fomkit.whatif.sweep_axes.make_plan`. `options`: what holds at every point. `layout`: how a training is
-    spread over nodes; it needs ``nodes`` among what is varied. Raises FomkitError when a parameter is unknown, a
-    value cannot be one of it, there are too many points, or the ends of the axes cannot be estimated.
+    spread over nodes; it needs ``nodes`` among what is varied.
     """
     options, given = options or Options(), cast("object", vary)  # a notebook may give anything
     if not isinstance(given, Mapping):

@@ -168,8 +168,6 @@ def read_vary(texts: str | Sequence[str]) -> dict[str, str]:
 def make_axis(name: str, given: Given, kind: Kind) -> Axis:
     """Make an axis of what a user gave: text with units, or numbers in SI units.
 
-    Raises FomkitError when a value cannot be one of the parameter, or the text is no list and no range.
-
     >>> make_axis("byte_per_s", "0.5 TB/s..4 TB/s:8:log", Kind("byte_per_s")).grid().tolist()[::7]
     [500000000000.0, 4000000000000.0]
     >>> make_axis("batch", "16,32", Kind(whole=True)).values
@@ -225,10 +223,7 @@ def kinds_of(model: ModelProfile, machine: Machine) -> dict[str, Kind]:
 
 
 def check_names(names: Iterable[str], kinds: Iterable[str], where: str) -> None:
-    """Raise for a name that is no parameter.
-
-    Raises FomkitError with the names near to it.
-    """
+    """Raise for a name that is no parameter."""
     known = list(kinds)
     for name in names:
         if name not in known:
@@ -312,8 +307,7 @@ def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None
     """Check what is to be swept, and count its points.
 
     `way`: grid takes every combination; random and sobol draw ``points``; `points`: default: all of a grid, else
-    4,096. Raises FomkitError when nothing is varied, an axis stands twice, or there are more points than anybody
-    waits for.
+    4,096.
     """
     names = [axis.name for axis in axes]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -184,8 +184,6 @@ def _hourly(text: str, own: str, where: str) -> tuple[str, str]:
 def read_prices(given: Given, own: Price | None) -> tuple[Given, str]:
     """Take the currency out of prices: plain numbers for an hour remain, as `make_axis` reads them.
 
-    Raises FomkitError when there is no currency, or more than one.
-
     >>> read_prices("1.50 USD/h..3 USD/h:4", None)
     ('1.5..3:4', 'USD')
     """
@@ -211,10 +209,7 @@ def with_prices(vary: Mapping[str, Given], own: Price | None) -> tuple[Mapping[s
 
 
 def bill_of(machine: Machine, scope: Scope, currency: str, level: float, *, on_nodes: bool) -> Bill | None:
-    """Choose the price: that asked for (``currency`` says of what), else the machine's; None where there is none.
-
-    Raises FomkitError when the machine's price is of more than the scope.
-    """
+    """Choose a price: that asked for (``currency`` says of what), else the machine's; None without either."""
     if not currency and machine.price is None:
         return None
     requested = Price(Fact(1.0, 1.0, 1.0, "assumed", "given by the user"), currency, "device", "")

@@ -304,7 +304,7 @@ def run_sweep(
 
     `scheduler`: of a Dask cluster; default: here; `after_each`: called after each stretch; `first`: the stretch to
     begin with; `through`: what the stretches pass through, which may write them and put those before the first in
-    front. Raises FomkitError when a point cannot be estimated, or the cluster cannot be used.
+    front.
     """
     tally, tables, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
     if scheduler is not None:

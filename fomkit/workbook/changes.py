@@ -159,10 +159,7 @@ def follow_ends(issued: Book, changed: Book) -> Book:
 
 
 def changes(issued: Book, returned: Book) -> Iterator[Change]:
-    """Walk over the inputs and conditions that were changed.
-
-    Raises FomkitError when rows were moved, added or deleted, with sheet and cell.
-    """
+    """Walk over the inputs and conditions that were changed."""
     moving = issued.moving
     for table in INPUT_TABLES:
         _check_places(issued, returned, table)

@@ -62,10 +62,7 @@ def read_text(cell: Content) -> str | float | None:
 
 
 def read_number(where: str, cell: Content) -> float | None:
-    """Give a number; None where the cell is empty or says that it is unknown.
-
-    Raises FomkitError when the cell holds anything else, with what to write instead.
-    """
+    """Give a number; None where the cell is empty or says that it is unknown."""
     value = cell.value
     if value is None and cell.formula:
         raise FomkitError(where, f"the formula {cell.formula!r} has no saved value. Write a number.")
@@ -262,11 +259,7 @@ def _table_rows(path: Path, table: Table, cells: Cells, errors: list[FomkitError
 
 
 def read_book(path: Path) -> Book:
-    """Read a workbook that fomkit wrote, whoever saved it since.
-
-    Raises FomkitError when it is no workbook, holds macros or links, lacks a sheet or a table, or has shifted
-    columns; what single cells hold is for `Book.check`.
-    """
+    """Read a workbook that fomkit wrote, whoever saved it since."""
     sheets = read_contents(path)
     if missing := [name for name in SHEETS if name not in sheets]:
         message = f"the sheet {missing[0]!r} is missing. Send a workbook that fomkit wrote, with all its sheets."

@@ -185,11 +185,7 @@ def _check_choices(book: Book, chosen: Row) -> None:
 
 
 def sheet_model_from(book: Book) -> SheetModel:
-    """Make the sheet model of a workbook's inputs.
-
-    Raises FomkitError when the workbook has another layout than this version of fomkit writes, or text in a cell
-    for numbers.
-    """
+    """Make the sheet model of a workbook's inputs."""
     book.check()
     choices = [(_text_in(row, "name"), row.get("value")) for row in book.rows(ASSUMPTIONS)]
     chosen = dict(reversed(choices))

@@ -387,11 +387,7 @@ def _target_merit(
 
 
 def evaluate(sheet_model: SheetModel) -> Values:
-    """Compute everything that the formulas of a sheet model's workbook compute.
-
-    Raises FomkitError when an epoch has not one full batch, a run takes several devices, or a step executes
-    nothing.
-    """
+    """Compute everything that the formulas of a sheet model's workbook compute."""
     with np.errstate(all="ignore"):  # anything may be typed into a workbook; what cannot be is a finding
         cases = {one.key: _case(one, sheet_model) for one in sheet_model.cases}
     units = {key: values.unit_per_day for key, values in cases.items() if values.unit_per_day is not None}

@@ -44,10 +44,7 @@ class Review(Shown):
 
 
 def changed_machine(found: Review) -> str:
-    """Name the target whose facts or ops were changed; the first target where nothing was.
-
-    Raises FomkitError when the changes are about several machines, or about one that is no target.
-    """
+    """Name the target whose facts or ops were changed; the first target where nothing was."""
     rows = {title: found.sent.tables[title].entries for title in (FACTS.title, OPS.title)}
     names = {str(rows[change.title][change.index]["machine"]) for change in found.changes if change.title in rows}
     own = sorted(name for name in names if name not in found.before.targets or name == BASELINE)
@@ -195,10 +192,7 @@ def _implausible(before: SheetModel, after: SheetModel) -> list[Finding]:
 
 
 def review(returned: Path, issued: Path) -> Review:
-    """Compare a returned workbook with the one that was sent.
-
-    Raises FomkitError when either cannot be read, or rows and columns are not in their places.
-    """
+    """Compare a returned workbook with the one that was sent."""
     sent, back = read_book(issued), read_book(returned)
     changed = tuple(changes.changes(sent, back))
     back.check()

@@ -251,8 +251,7 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
 
     `estimates`: of one machine; each counts by its own step, so that a short one is not lost beside a long one:
     its longest ops up to `DOMINANT`. Gives a DataFrame: a TIMINGS table without times; ``note`` names the models
-    and the share of their steps, ``shares`` (model to share) gives them as numbers. Raises FomkitError when
-    nothing has a time.
+    and the share of their steps, ``shares`` (model to share) gives them as numbers.
     """
     keys, found = _key_columns(), []
     for estimate in estimates:
@@ -291,10 +290,7 @@ def _pack_lines(
 
 
 def make_pack(estimates: Sequence[Estimate]) -> Pack:
-    """Make a pack of the ops that carry most of the predicted time of some estimates.
-
-    Raises FomkitError when nothing has a time.
-    """
+    """Make a pack of the ops that carry most of the predicted time of some estimates."""
     table = dominant_ops(estimates)
     table = table.assign(refusal=_refusals(table[_key_columns()]))
     requested, timed = ({estimate.model.name: 0.0 for estimate in estimates} for _ in range(2))

@@ -272,8 +272,6 @@ def write_workbook(sheet_model: SheetModel, path: Path, only: str | None = None)
     """Write the workbook of a sheet model, whole or not at all, and give what it shows of the sheet model.
 
     `only`: the one target that the reader may see.
-
-    Raises FomkitError when ``only`` is no target, the ops do not fit, or the file cannot be written.
     """
     shown = sheet_model if only is None else for_target(sheet_model, only)
     write_whole(path, workbook_bytes(shown, only))

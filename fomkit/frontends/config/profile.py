@@ -156,8 +156,6 @@ def profile_config(
     `mode`: a training step with AdamW; ``infer``: the forward pass, of a decoder over a prompt up to its first
     word, which is ``prefill``; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``,
     ``source``, ``cache``. `fusion`: which ops are one kernel (`fomkit.frontends.fusion`).
-
-    Raises FomkitError where the file is no known transformer's, or a size is none of its step.
     """
     shape = read_architecture(path)
     if mode in ("prefill", "decode") and shape.decoder is None:

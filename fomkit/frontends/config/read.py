@@ -375,11 +375,7 @@ _NO_WORK = re.compile(
 
 
 def read_architecture(path: Path) -> Architecture:
-    """Read a ``config.json``.
-
-    Raises FomkitError for a kind that is not known, naming the nearest, for a field that is missing, and for one
-    that cannot be.
-    """
+    """Read a ``config.json``."""
     content = parse_json(read_text(path), str(path))
     where = str(path)
     if not isinstance(content, dict) or "model_type" not in content:

@@ -239,8 +239,7 @@ def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
     The batch is the dimension that is called so, else the first of the first input (the second where a recurrent
     layer reads it, steps first), and may be a number in the file.
 
-    `wanted`: values that were asked for. Raises FomkitError when an input is no tensor, has a dimension below 1,
-    or a size has no value.
+    `wanted`: values that were asked for.
     """
     given = _graph_inputs(graph, where)
     axis = _batch_axis(graph, given[0][0])

@@ -244,7 +244,7 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
     """Make a workload's step ready to run.
 
     `workload`: its model is used itself; `device`: ``cpu`` or ``cuda``; `precision`: ``bf16`` for autocast of
-    forward pass and loss; "" for the step as it is. Raises FomkitError when the workload lacks something.
+    forward pass and loss; "" for the step as it is.
     """
     notes: list[str] = []
     model = workload.model.to(device)

@@ -250,7 +250,7 @@ def read_aiconfigurator(path: Path) -> ImportedTimings:
     """Read a table of products, attention, latent attention, experts or collectives.
 
     `path`: a CSV file, packed by gzip or not. Gives an ImportedTimings: times in seconds. Rows with an ``op``
-    stand for that op only. Raises FomkitError for ops that fomkit has no kind of, by their name.
+    stand for that op only.
     """
     kind = _kind(path)
     if not kind:

@@ -115,10 +115,7 @@ def recognise_vidur(path: Path) -> bool:
 
 
 def read_vidur(path: Path) -> ImportedTimings:
-    """Read a table of a layer's pieces, or of a collective.
-
-    Raises FomkitError when a column lacks or a size is none.
-    """
+    """Read a table of a layer's pieces, or of a collective."""
     return _vidur_collectives(path) if "devices_per_node" in read_header(path) else _layer_pieces(path)
 
 
@@ -249,10 +246,7 @@ def _printed_times(path: Path) -> Iterator[_Reduced]:
 
 
 def read_vtrain(path: Path) -> ImportedTimings:
-    """Read a table of all-reduces of one number of ranks.
-
-    Raises FomkitError when the rates are those of no number of ranks.
-    """
+    """Read a table of all-reduces of one number of ranks."""
     found = list(_printed_times(path))
     middle = sorted(one.factor for one in found)[len(found) // 2] if found else 0.0
     ranks = round(2 / (2 - middle)) if 0.9 < middle < 1.999 else 0

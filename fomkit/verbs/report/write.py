@@ -306,10 +306,7 @@ PRECISION_OF: dict[str, Precision] = {name: name for name in get_args(Precision)
 
 
 def options_of(estimate: Estimate) -> Options:
-    """Give the options that an estimate was made with, as far as they change its figures.
-
-    Raises FomkitError when its number formats are none that can be asked for.
-    """
+    """Give the options that an estimate was made with, as far as they change its figures."""
     formats = estimate.formats.name
     if formats not in PRECISION_OF and formats not in DEFAULTS:
         raise FomkitError(estimate.model.name, f"is priced in {formats!r}, which no option asks for.")
@@ -363,10 +360,7 @@ def _index(estimates: Sequence[Estimate]) -> Table:
 
 
 def check_few(count: int) -> None:
-    """Raise when estimates are more than a page holds; better before the work than after it.
-
-    Raises FomkitError with what holds any number.
-    """
+    """Raise when estimates are more than a page holds; better before the work than after it."""
     if count > MOST:
         raise FomkitError(
             "report",
@@ -378,8 +372,7 @@ def check_few(count: int) -> None:
 def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
     """Put everything that is known of some estimates together.
 
-    `nodes`: numbers of nodes to scale to; default: what the machine's profile names. Raises FomkitError when they
-    are more than a page holds.
+    `nodes`: numbers of nodes to scale to; default: what the machine's profile names.
     """
     from fomkit.output.estimates import format_from_measurements
 
@@ -414,8 +407,7 @@ def _merits(result: Comparison) -> tuple[str, ...]:
 def comparison_page(result: Comparison, nodes: Sequence[int] | None = None) -> str:
     """Write everything that is known of some estimates as one HTML page.
 
-    `nodes`: as of `gather`. Raises FomkitError when a library is absent, or there are more estimates than a page
-    holds.
+    `nodes`: as of `gather`.
     """
     check_libraries()
     return render_book(gather(result, nodes=nodes))
