@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
+from docs.generate import api_page
 from fomkit.cli.main import LISTED, VERBS, app, verb_function
-from fomkit.cli.pages import api_page
 from fomkit.verbs import views
 from fomkit.verbs.answer import WATCHED, Answer
 
@@ -47,7 +47,7 @@ def test_every_verb_has_a_function() -> None:
 def test_the_public_surface(root: Path) -> None:
     """Names, arguments and what comes back: docs/api.md is all of it, so no change of it goes unseen."""
     page = (root / "docs" / "api.md").read_text(encoding="utf-8")
-    assert page == api_page(), "run 'python -m fomkit.cli.pages api > docs/api.md'"
+    assert page == api_page(), "run 'python docs/generate.py api > docs/api.md'"
     for name in fomkit.__all__:
         assert getattr(fomkit, name) is not None
         assert f"`{name}`" in page

@@ -13,6 +13,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, BeforeValidator
 
+from docs.generate import glossary_page
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import EnergyScope, Party, Scope
 from fomkit.core.units import UNITS, parse_quantity
@@ -32,7 +33,6 @@ from fomkit.ops.tables import (
     TIME_SOURCES,
     TIMINGS,
 )
-from fomkit.output.docs import glossary_page
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.machine_record import MachineRecord
@@ -244,7 +244,7 @@ def test_every_number_of_the_page_is_one_that_its_examples_print() -> None:
 
 def test_the_glossary_is_the_schemas_own_words() -> None:
     page = (DOCS / "glossary.md").read_text(encoding="utf-8")
-    assert page == glossary_page(), "run 'python -m fomkit.cli.pages glossary > docs/glossary.md'"
+    assert page == glossary_page(), "run 'python docs/generate.py glossary > docs/glossary.md'"
     for column in (one for columns in TABLES.values() for one in columns):
         assert f"| `{column.name}` |" in page, column.name
     for metric in METRICS:

@@ -250,10 +250,10 @@ def test_the_page_is_the_table(root) -> None:
     done = CliRunner().invoke(app, ["show", "--metrics", "--json"])
     content = json.loads(done.stdout)
     assert [one["name"] for one in content["metrics"]] == [one.name for one in METRICS]
-    from fomkit.output.docs import metrics_page
+    from docs.generate import metrics_page
 
     page = (root / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert page == metrics_page(), "run 'python -m fomkit.cli.pages metrics > docs/metrics.md'"
+    assert page == metrics_page(), "run 'python docs/generate.py metrics > docs/metrics.md'"
 
 
 def test_a_title_is_written_once(root) -> None:

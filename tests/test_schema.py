@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 import fomkit
+from docs.generate import FILES, schemas
 from fomkit.cli.main import app
-from fomkit.cli.pages import FILES, schemas
 from fomkit.core.errors import FomkitError
 from fomkit.files.yaml import load_document
 from fomkit.output.files import to_json
@@ -41,7 +41,7 @@ def test_the_files_are_what_the_program_makes() -> None:
     made = {name: to_json(content) for name, content in schemas().items()}
     there = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "schema").iterdir()}
     differing = sorted(name for name in made.keys() | there.keys() if made.get(name) != there.get(name))
-    assert not differing, "run 'python -m fomkit.cli.pages schemas'"
+    assert not differing, "run 'python docs/generate.py schemas'"
     for name in made:
         Draft202012Validator.check_schema(schema_of(name))
 

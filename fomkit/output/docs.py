@@ -1,69 +1,19 @@
-"""Pages of docs/: glossary.md, metrics.md and accuracy.md, and the table of metrics as text.
+"""How right fomkit is as a page, docs/accuracy.md, and the table of metrics as text.
 
-How right fomkit is, accuracy.md, is made of ``fomkit/validate/1`` alone: the short answer, a chapter for each set
+The page is made of ``fomkit/validate/1`` alone: the short answer, a chapter for each set
 with its text, its lines and its aims, the figures of earlier versions, what was not scored. Nothing of the day or
 of the machine stands on it, so it is the same wherever the command ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any, TypedDict, cast
 
-from fomkit.ops.kinds import KINDS
-from fomkit.ops.tables import TABLES
 from fomkit.output.comparisons import aim_range, published_cells, validated_figure
 from fomkit.output.screen import PLAIN, Entry, Page, Screen
 from fomkit.profiles.metrics import DEEP500, METRICS
-
-
-def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], bar: str = "\\|") -> Iterator[str]:
-    """Write a table; ``bar`` is how a bar inside a cell stands in it."""
-    yield f"| {' | '.join(header)} |"
-    yield f"|{'---|' * len(header)}"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', bar) for cell in row)} |"
-
-
-def fill_page(name: str, **parts: Iterable[str]) -> str:
-    """Make a page of docs/ of its template and the lines of its parts."""
-    template = Path(__file__).with_name("templates") / f"{name}.md"
-    return template.read_text(encoding="utf-8").format(**{of: "\n".join(lines) for of, lines in parts.items()})
-
-
-def _code(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def columns_by_name() -> Mapping[str, Mapping[tuple[str, str], list[str]]]:
-    """Give each column's name with its units and meanings, and for each of them the tables that have it so."""
-    found: dict[str, dict[tuple[str, str], list[str]]] = {}
-    for table, columns in TABLES.items():
-        for column in columns:
-            found.setdefault(column.name, {}).setdefault((column.unit, column.doc), []).append(table)
-    return dict(sorted(found.items()))
-
-
-def glossary_page() -> str:
-    """Give docs/glossary.md."""
-    columns = (
-        (f"`{name}`", unit or "–", doc, ", ".join(tables))
-        for name, meanings in columns_by_name().items()
-        for (unit, doc), tables in meanings.items()
-    )
-    kinds = ((f"`{name}`", _code(kind.dimensions), _code(kind.optional)) for name, kind in KINDS.items())
-    headings = (
-        (metric.title, f"`{metric.name}`", metric.unit, metric.doc)
-        for metric in sorted(METRICS, key=lambda metric: (metric.title.lower(), metric.name))
-    )
-    return fill_page(
-        "glossary", columns=_markdown_table(("column", "unit", "meaning", "tables"), columns),
-        kinds=_markdown_table(("kind", "needs", "may have"), kinds),
-        headings=_markdown_table(("heading", "figure", "unit", "meaning"), headings),
-    )  # fmt: skip
-
 
 _HEADERS = ("figure", "unit", "level", "better", "mean", "by", "what")
 
@@ -99,18 +49,6 @@ def format_metrics(content: dict[str, Any], screen: Screen = PLAIN) -> str:
         if one["absent"]:
             page.line(f"absent, of Deep500's metrics: {one['what']}: {one['absent']}")
     return page.text()
-
-
-def metrics_page() -> str:
-    """Give docs/metrics.md."""
-    header = ("figure", "unit", "level", "better", "mean", "by", "keys", "what")
-    metrics = (
-        (f"`{one.name}`", one.unit, one.level, one.better, one.mean, _code(one.by.split()), one.keyed, one.doc)
-        for one in METRICS
-    )
-    peers = ((one.column, one.what, _code(one.ours) or f"absent: {one.absent}") for one in DEEP500)
-    tables = _markdown_table(header, metrics, bar="|"), _markdown_table(("column", "what", "here"), peers)
-    return fill_page("metrics", metrics=tables[0], compared=tables[1])
 
 
 _TITLE = """# How right it is

@@ -1,6 +1,6 @@
-"""Pages of docs/ made from the program: ``python -m fomkit.cli.pages api`` (or commands, glossary, metrics).
+"""Pages of docs/ made from the program: ``python docs/generate.py api`` (or commands, glossary, metrics).
 
-``python -m fomkit.cli.pages schemas`` writes docs/schema/: JSON Schema of our YAML files, from the records that
+``python docs/generate.py schemas`` writes docs/schema/: JSON Schema of our YAML files, from the records that
 check them, and of each verb's JSON, from the type of what makes it, else from its literal dicts; what a figure is
 says the table of metrics. Other keys may come.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -23,14 +23,15 @@ from fomkit.cli.main import VERBS, app
 from fomkit.core.errors import Shown
 from fomkit.files.write import write_whole
 from fomkit.merit.measured_steps import Merit
-from fomkit.output.docs import fill_page, glossary_page, metrics_page
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import TABLES
 from fomkit.output.files import to_json
 from fomkit.output.screen import Entry
 from fomkit.plan.content import Ends
 from fomkit.profiles.campaigns import CampaignFileRecord
 from fomkit.profiles.declared import LayoutRecord
 from fomkit.profiles.machine_record import MachineRecord
-from fomkit.profiles.metrics import Metric, find_metric
+from fomkit.profiles.metrics import DEEP500, METRICS, Metric, find_metric
 from fomkit.profiles.recipes import RecipeRecord
 from fomkit.profiles.records import ModelRecord, Record
 from fomkit.profiles.suites import SuiteRecord
@@ -47,6 +48,64 @@ RETURNED = (
     "fomkit.core.job.Conditions",
 )  # fmt: skip
 """What functions give and take besides plain values."""
+
+
+def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], bar: str = "\\|") -> Iterator[str]:
+    """Write a table; ``bar`` is how a bar inside a cell stands in it."""
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', bar) for cell in row)} |"
+
+
+def fill_page(name: str, **parts: Iterable[str]) -> str:
+    """Make a page of docs/ of its template and the lines of its parts."""
+    template = Path(__file__).with_name("templates") / f"{name}.md"
+    return template.read_text(encoding="utf-8").format(**{of: "\n".join(lines) for of, lines in parts.items()})
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def columns_by_name() -> Mapping[str, Mapping[tuple[str, str], list[str]]]:
+    """Give each column's name with its units and meanings, and for each of them the tables that have it so."""
+    found: dict[str, dict[tuple[str, str], list[str]]] = {}
+    for table, columns in TABLES.items():
+        for column in columns:
+            found.setdefault(column.name, {}).setdefault((column.unit, column.doc), []).append(table)
+    return dict(sorted(found.items()))
+
+
+def glossary_page() -> str:
+    """Give docs/glossary.md."""
+    columns = (
+        (f"`{name}`", unit or "–", doc, ", ".join(tables))
+        for name, meanings in columns_by_name().items()
+        for (unit, doc), tables in meanings.items()
+    )
+    kinds = ((f"`{name}`", _code(kind.dimensions), _code(kind.optional)) for name, kind in KINDS.items())
+    headings = (
+        (metric.title, f"`{metric.name}`", metric.unit, metric.doc)
+        for metric in sorted(METRICS, key=lambda metric: (metric.title.lower(), metric.name))
+    )
+    return fill_page(
+        "glossary", columns=_markdown_table(("column", "unit", "meaning", "tables"), columns),
+        kinds=_markdown_table(("kind", "needs", "may have"), kinds),
+        headings=_markdown_table(("heading", "figure", "unit", "meaning"), headings),
+    )  # fmt: skip
+
+
+def metrics_page() -> str:
+    """Give docs/metrics.md."""
+    header = ("figure", "unit", "level", "better", "mean", "by", "keys", "what")
+    metrics = (
+        (f"`{one.name}`", one.unit, one.level, one.better, one.mean, _code(one.by.split()), one.keyed, one.doc)
+        for one in METRICS
+    )
+    peers = ((one.column, one.what, _code(one.ours) or f"absent: {one.absent}") for one in DEEP500)
+    tables = _markdown_table(header, metrics, bar="|"), _markdown_table(("column", "what", "here"), peers)
+    return fill_page("metrics", metrics=tables[0], compared=tables[1])
 
 
 def first_line(of: object) -> str:
@@ -278,6 +337,6 @@ if __name__ == "__main__":
     for name in sys.argv[1:]:
         if name == "schemas":
             for word, content in schemas().items():
-                write_whole(Path("docs", "schema", f"{word}.json"), to_json(content))
+                write_whole(Path(__file__).parent / "schema" / f"{word}.json", to_json(content))
         else:
             print(PAGES[name](), end="")
