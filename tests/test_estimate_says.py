@@ -72,7 +72,7 @@ def test_down_time_is_told_where_rates_and_money_are_of_it(
 
 
 def test_no_interval_is_called_one() -> None:
-    from fomkit.output.terminal import NO_SPREAD, interval_words
+    from fomkit.output.values import NO_SPREAD, interval_words
 
     assert interval_words(0.8, {"low": 1.0, "high": 1.0}, None) == NO_SPREAD
     assert interval_words(0.8, {"low": 1.0, "high": 2.0}, None) == "80% interval 1.00 … 2.00"

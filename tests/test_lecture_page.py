@@ -13,7 +13,7 @@ from fomkit.core.machine import Fact, Overhead
 from fomkit.core.model import Unit
 from fomkit.merit.content import equation, method_steps
 from fomkit.output.screen import Screen
-from fomkit.output.terminal import format_interval
+from fomkit.output.values import format_interval
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import all_measured

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
-from fomkit.output.terminal import UNFIT, format_interval, mark_of
+from fomkit.output.values import UNFIT, format_interval, mark_of
 from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:

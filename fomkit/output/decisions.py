@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.interval import alone_text
 from fomkit.core.units import format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
-from fomkit.output.terminal import UNFIT, format_interval, format_plain, interval_words
+from fomkit.output.values import UNFIT, format_interval, format_plain, interval_words
 from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:

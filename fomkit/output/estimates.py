@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes, new_table
-from fomkit.output.terminal import (
-    format_coverage,
-    format_interval,
-    interval_words,
-    merit_caveats,
-    merit_interval,
-    seconds,
-)
+from fomkit.output.suites import merit_caveats, merit_interval
+from fomkit.output.values import format_coverage, format_interval, interval_words, seconds
 
 if TYPE_CHECKING:
     from fomkit.plan.evidence import ExplainedOp, Explanation, Near, Rest

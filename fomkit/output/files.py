@@ -17,7 +17,7 @@ from fomkit.files.csv import disarm
 from fomkit.files.op_csv import format_rows
 from fomkit.files.write import whole_file, write_whole
 from fomkit.output.screen import Entry
-from fomkit.output.terminal import UNFIT, format_coverage, format_interval
+from fomkit.output.values import UNFIT, format_coverage, format_interval
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.units import exact_quantity, format_mebibyte, format_number, format_quantity
-from fomkit.output.money import price_rate
+from fomkit.output.money import energy_facts, price_rate
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
-from fomkit.output.terminal import energy_facts, format_interval
+from fomkit.output.values import format_interval
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Range, Stated

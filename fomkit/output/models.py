@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.estimates import measured_lines
 from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen, figure, fitting, named_sizes, table_of_numbers
-from fomkit.output.terminal import format_coverage, format_interval, seconds
+from fomkit.output.values import format_coverage, format_interval, seconds
 
 if TYPE_CHECKING:
     from fomkit.verbs.model_view import Census, FormulaRow, Formulas
@@ -345,16 +345,6 @@ def _method_columns(with_time: bool) -> list[Column]:
     return columns
 
 
-def _add_layers(page: Page, content: Entry) -> None:
-    layers = content["layers"]
-    label = max(len(layer["shape"]) for layer in layers)
-    columns = fitting(_method_columns(content["target"] is not None), layers, label, page.screen.width)
-    page.rows_of_numbers(
-        ["convolution", *((column.header, column.justify) for column in columns)],
-        ((layer["shape"], *(column.write(layer) for column in columns)) for layer in layers),
-    )
-
-
 def _first_place(modules: list[str]) -> str:
     more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
     return f"{modules[0] or '(none)'}{more}"
@@ -406,7 +396,13 @@ def format_convolutions(content: Entry, screen: Screen = PLAIN) -> str:
     target = "" if content["target"] is None else f" on {content['target']}"
     page.line(f"{content['name']}: {content['title']}")
     page.line(f"convolutions of one step by method{target}, {named_sizes(content)}; one execution each, in order")
-    _add_layers(page, content)
+    layers = content["layers"]
+    label = max(len(layer["shape"]) for layer in layers)
+    columns = fitting(_method_columns(content["target"] is not None), layers, label, page.screen.width)
+    page.rows_of_numbers(
+        ["convolution", *((column.header, column.justify) for column in columns)],
+        ((layer["shape"], *(column.write(layer) for column in columns)) for layer in layers),
+    )
     _add_methods(page, content)
     page.lines(_method_notes(content))
     if content["interval"] is not None:

@@ -1,24 +1,131 @@
-"""Cost as text, of a run and of a campaign's phases: what is paid once, money, inference, energy and carbon."""
+"""Cost as text: energy, of a step too; of a run and of a campaign's phases money, inference and carbon."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text
-from fomkit.core.units import format_number, format_quantity
+from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
-from fomkit.output.terminal import UNFIT, format_energy, job_lines, mark_of, run_notes, seconds
+from fomkit.output.values import UNFIT, job_lines, mark_of, run_notes, seconds
 from fomkit.profiles.metrics import title_of
 
 if TYPE_CHECKING:
     from fomkit.merit.footprint import Carbon
     from fomkit.merit.stack import Paid, PaidOnce, Term
-    from fomkit.plan.content import Ends, Priced
+    from fomkit.plan.content import Ends, EnergyUsed, Estimated, Priced, Stated
     from fomkit.verbs.cost import CostContent
+    from fomkit.verbs.machine_view import EnergyStated
     from fomkit.verbs.suite_content import CampaignCarbon, CampaignsContent, MachinePhases, Phase, Sum
+
+
+def _joule(value: float) -> str:
+    """Write an energy; from 0.1 kWh on in kWh too, which is what is paid."""
+    text = format_quantity(value, "energy_j", 3)
+    return f"{text} ({format_number(value / KWH_J, 3)} kWh)" if value >= KWH_J / 10 else text
+
+
+def format_energy(span: Ends) -> str:
+    """Write an energy with the ends of its interval.
+
+    >>> format_energy({"value": 12.0, "low": 9.5, "high": 15.0})
+    '12.0 J (9.50 J … 15.0 J)'
+    """
+    if span["low"] == span["high"]:
+        return f"{_joule(span['value'])} (no spread stated)"
+    low, high = (format_quantity(span[end], "energy_j", 3) for end in ("low", "high"))
+    return f"{_joule(span['value'])} ({low} … {high})"
+
+
+def _limit(energy: EnergyUsed) -> str:
+    if energy["step_at_most"] is None:
+        return ""
+    most = format_quantity(energy["step_at_most"], "energy_j", 3)
+    return f"; at most {most} per step, from the chip's limit of {energy['limit_w']:g} W, which is no average"
+
+
+def _process(energy: EnergyStated | EnergyUsed) -> str:
+    """Name the process node that figures in joules are of."""
+    return f", {exact_quantity(energy['process_m'], 'length_m')} process" if energy["process_m"] else ""
+
+
+def energy_facts(energy: EnergyStated | None) -> Iterator[tuple[str, Stated, str]]:
+    """Give each figure that a machine states of energy: name with scope or process node, fact and dimension."""
+    if energy is None:
+        return
+    scope = energy["scope"]
+    node = _process(energy)
+    if energy["idle_w"]:
+        yield f"idle power, {scope}", energy["idle_w"], "power_w"
+    for one in energy["per_flop"]:
+        name = f"flop {one['dtype']} {one['engine'] or 'on any engine'}{node}"
+        yield name, one["joule_per_flop"], "joule_per_flop"
+    if energy["joule_per_byte"]:
+        yield f"byte of memory{node}", energy["joule_per_byte"], "joule_per_byte"
+    for mean in energy["average"]:
+        batch = f", batch {mean['batch']}" if mean["batch"] else ""
+        precision = f", {mean['precision']}" if mean["precision"] else ""
+        yield f"mean power, {mean['workload']}{batch}{precision}, {mean['scope']}", mean["power_w"], "power_w"
+    if energy["limit_w"]:
+        yield "limit of a chip's power, no average", energy["limit_w"], "power_w"
+
+
+def format_terms(one: Estimated) -> str:
+    """Write the terms of a step's energy, a line each, with their shares and where they come from; "" of none."""
+    energy = one["energy_j"]
+    if energy is None:
+        return ""
+    step = energy["step"]
+    if step is None:
+        return f"{energy_line(one, energy)}\n"
+    devices = f", {energy['devices']} devices" if energy["devices"] > 1 else ""
+    lines = [f"energy of a step{devices}, by {str(energy['method']).replace('_', ' ')} ({energy['from']}):"]
+    lines += [
+        f"  {name}: {format_energy(term)}, {term['value'] / step['value']:.1%}"
+        for name, term in energy["terms_step"].items()
+    ]
+    if _limit(energy):
+        lines.append(f"  {_limit(energy).removeprefix('; ')}")
+    return "\n".join([*lines, f"  {energy_line(one, energy)}", ""])
+
+
+def energy_lines(models: Sequence[Estimated]) -> list[str]:
+    """Write a line for each model with energy, and one for all that miss the same on a machine."""
+    missing: dict[tuple[str, ...], list[tuple[Estimated, EnergyUsed]]] = {}
+    lines = []
+    for model in models:
+        energy = model["energy_j"]
+        if energy is not None and energy["step"] is None:
+            missing.setdefault((model["target"], *energy["missing"]), []).append((model, energy))
+        elif energy is not None:
+            lines.append(energy_line(model, energy))
+    for (target, *reasons), similar in missing.items():
+        if len(similar) == 1:
+            lines.append(energy_line(*similar[0]))
+            continue
+        limit_w = similar[0][1]["limit_w"]
+        limit = f"; the chip's limit is {limit_w:g} W, which is no average" if limit_w else ""
+        lines.append(f"energy: {len(similar)} models on {target}: missing, {'; '.join(reasons)}{limit}")
+    return lines
+
+
+def energy_line(one: Estimated, energy: EnergyUsed) -> str:
+    """Write what the step, run and unit of an entry of ``models`` take on a machine, or why nobody knows."""
+    head, run, unit = f"energy: {one['model']} on {one['target']}: ", energy["run"], energy["unit"]
+    if energy["step"] is None:
+        return f"{head}missing, {'; '.join(energy['missing'])}{_limit(energy)}"
+    parts = [f"{format_energy(energy['step'])} per step"]
+    if run is not None:
+        parts.append(f"{_joule(run['value'])} per run")
+        if unit is not None and unit != run:
+            parts.append(f"{_joule(unit['value'])} per {one['unit']}")
+    idle = f", {energy['idle_share']:.0%} of it idle power" if energy["idle_share"] is not None else ""
+    notes = "".join(f"; {note}" for note in energy["notes"])
+    return f"{head}{', '.join(parts)}; {energy['basis']}, scope {energy['scope']}{_process(energy)}{idle}{notes}"
+
 
 MANY_MONEY = 10_000.0
 """From here on cents are noise."""
@@ -263,7 +370,12 @@ def _machine(page: Page, entry: MachinePhases) -> None:
     for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its days are"):
         page.line(message, "yellow")
     _campaign_money(page, entry)
-    _energy(page, entry)
+    if entry["energy_j"] is None:
+        page.line(f"energy in all: {_why_no_energy(entry)}")
+    else:
+        page.line(f"energy in all: {_in_all(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
+    if entry["carbon"] is not None:
+        _carbon_lines(page, entry["carbon"], entry["carbon"]["kg"], "in all")
     for phase in entry["phases"]:
         if phase["excludes"]:
             page.line(f"{phase['name']}: not counted: {', '.join(phase['excludes'])}; a lower bound")
@@ -294,15 +406,6 @@ def _why_no_energy(entry: MachinePhases) -> str:
         return LACKING
     scopes = dict.fromkeys(phase["energy_scope"] for phase in entry["phases"])
     return f"unknown; the phases' figures are of the scopes {' and '.join(map(str, scopes))}, which do not add up"
-
-
-def _energy(page: Page, entry: MachinePhases) -> None:
-    if entry["energy_j"] is None:
-        page.line(f"energy in all: {_why_no_energy(entry)}")
-    else:
-        page.line(f"energy in all: {_in_all(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
-    if entry["carbon"] is not None:
-        _carbon_lines(page, entry["carbon"], entry["carbon"]["kg"], "in all")
 
 
 def format_campaign(content: CampaignsContent, screen: Screen = PLAIN) -> str:

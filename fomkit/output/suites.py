@@ -6,15 +6,93 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fomkit.core.interval import alone_text
 from fomkit.core.units import format_number
+from fomkit.merit.fom import OF_RATES
 from fomkit.output.screen import PLAIN, Page, Screen, figure
-from fomkit.output.terminal import UNFIT, format_interval, mark_of, seconds, show_merit
+from fomkit.output.values import UNFIT, format_interval, mark_of, run_notes, seconds
 from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
+    from fomkit.merit.measured_steps import Merit
     from fomkit.verbs import suite_content as view
     from fomkit.workbook.changes import Effect, Effects
     from fomkit.workbook.review import Changed, Group, Move, ReviewContent, Talk
+
+HEAVY = 0.8
+
+
+def merit_caveats(merit: Merit) -> list[str]:
+    """Say what measured runs say of a figure of merit, what its rates leave out, and what no device holds."""
+    little = {name: merit["explained_shares"][name] for name in merit["little_explained"]}
+    lines = run_notes(little, "the value is")
+    if merit["excludes"]:
+        lines.append(upper_bounds(merit["excludes"]))
+    if alone := alone_text(merit["excludes_alone"]):
+        lines.append(alone)
+    return [*lines, *(f"{UNFIT} {message}" for message in merit["does_not_fit"])]
+
+
+def merit_interval(merit: Merit) -> str:
+    """Write the interval of a figure of merit; "" where given times carry no spread."""
+    low, high = merit["low"], merit["high"]
+    return "" if low is None or high is None else format_interval({"low": low, "high": high}, None)
+
+
+def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
+    """Write the harmonic mean rates of both machines, or why there are none: lines count in several units."""
+    rates = ", ".join(
+        f"{merit[side]} {format_number(merit['rates'][side], digits)}" for side in ("baseline", "target")
+    )
+    if not units:
+        return f"{'harmonic mean rates' if len(merit['weights']) > 1 else 'rates'}: {rates}"
+    listed = f"units differ from line to line ({', '.join(units)})"
+    if merit["mean"] in OF_RATES:
+        return f"{listed}: one of each counts alike in this mean of rates; a mean of ratios needs no common unit"
+    return (
+        f"{listed}, so no mean of rates is shown; the value is a mean of each line's ratio to {merit['baseline']}"
+    )
+
+
+def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
+    """Write a figure of merit: the value, its means, weights and both machines' rates.
+
+    `units`: those that its lines count in, where there are several.
+    """
+    exact = merit["low"] is None
+    digits = 8 if exact else 4
+    spread = merit_interval(merit) or "no interval: given times carry no spread"
+    others = {name: value for name, value in merit["other_means"].items() if not (units and name in OF_RATES)}
+    other = ", ".join(f"{name} {format_number(value, digits)}" for name, value in others.items())
+    weights = ", ".join(f"{line} {share:.1%}" for line, share in merit["weights"].items())
+    message = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
+    alone = len(merit["weights"]) == 1
+    mean = f"{merit['mean']}, as every other mean of one line" if alone else merit["mean"]
+    lines = [
+        f"FOM {merit['target']} over {merit['baseline']} = {message}",
+        f"  mean: {mean}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
+        f"  {_mean_rates(merit, units, digits + 2)}",
+        *([] if alone else [f"  implied weights: {weights}", f"  other means of the ratios: {other}"]),
+    ]
+    lines += [
+        f"  note: {line} alone carries {share:.0%} of the weight; the value says little of the others"
+        for line, share in merit["weights"].items()
+        if share > HEAVY and len(merit["weights"]) > 1
+    ]
+    # Where a machine does less than one unit a day, whole units leave nothing to divide by.
+    if exact and merit["value_with_rates_cut_to_whole_units"] is not None:
+        cut = format_number(merit["value_with_rates_cut_to_whole_units"], digits)
+        lines.append(f"  with every rate cut to whole units first: {cut}")
+    return lines
+
+
+def show_merit(page: Page, merit: Merit, units: Sequence[str] = ()) -> None:
+    """Write a figure of merit with what it is not to be read without; `units`: those that its lines count in."""
+    first, *others = format_merit(merit, units if len(units) > 1 else ())
+    page.line(first, "bold")
+    page.lines((f"  {message}" for message in merit_caveats(merit)), "yellow")
+    page.lines(others)
+
 
 _DIGITS = 8
 

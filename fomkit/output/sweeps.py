@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
-from fomkit.output.terminal import UNFIT, mark_of, seconds
+from fomkit.output.values import UNFIT, mark_of, seconds
 from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:

@@ -109,13 +109,6 @@ class AlsoText:
         return {"anyOf": [{"type": "string", "description": self.description}, handler(core)]}
 
 
-def _dotted(keys: tuple[str | int, ...]) -> str:
-    text = ""
-    for key in keys:
-        text += f"[{key}]" if isinstance(key, int) else f".{key}"
-    return text.lstrip(".")
-
-
 def _siblings(record: type[BaseModel], keys: tuple[str | int, ...]) -> list[str]:
     """Names that were allowed where an unknown key stands."""
     current: Any = record
@@ -131,7 +124,10 @@ def _siblings(record: type[BaseModel], keys: tuple[str | int, ...]) -> list[str]
 
 def _message(error: Any, record: type[BaseModel]) -> str:
     keys, kind = error["loc"], error["type"]
-    name = _dotted(keys)
+    text = ""
+    for key in keys:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}"
+    name = text.lstrip(".")
     if kind == "quantity":
         return str(error["msg"]).replace(FIELD, name)
     if kind == "missing":

@@ -358,17 +358,13 @@ def parts_of(ops: pd.DataFrame) -> pd.Series[str]:
     return ops["kind"].map(names).fillna("traffic").mask(ops["groups"] > 1, "grouped convolutions")
 
 
-def _read_ops() -> pd.DataFrame:
-    numbers, texts = ({*column_names("OPS", kind)} for kind in ("number", "text"))
-    path = shipped_folder("validation") / "vision" / "ops.csv.gz"
-    return read_columns(path, {"model", *texts}, numbers, optional=numbers | texts).reset_index(drop=True)
-
-
 def predicted_steps(level: float = DEFAULT_LEVEL) -> Iterator[tuple[str, ImageStep]]:
     """Predict every step, machine by machine; give the machine with it."""
     steps = read_columns(shipped_folder("validation") / "vision" / "steps.csv",
                          ("model", "family", "machine"), ("seen", "step_s"))  # fmt: skip
-    ops = _read_ops()
+    numbers, texts = ({*column_names("OPS", kind)} for kind in ("number", "text"))
+    path = shipped_folder("validation") / "vision" / "ops.csv.gz"
+    ops = read_columns(path, {"model", *texts}, numbers, optional=numbers | texts).reset_index(drop=True)
     for machine, rows in steps.groupby("machine", sort=False):
         known = with_fits(without_timings(load_machine(str(machine))))
         own = ops[ops["model"].isin(rows["model"])]

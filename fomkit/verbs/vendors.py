@@ -218,12 +218,6 @@ def _rows_of(table: str) -> Sequence[Measurement]:
     return read_measurements(locate(table, "measurements"))
 
 
-def _once_each(rows: Sequence[Measurement]) -> tuple[Sequence[Measurement], Sequence[str]]:
-    from fomkit.validation.cells import counted_once
-
-    return counted_once(rows)
-
-
 def _sheet(found: Answer) -> bytes:
     from fomkit.output.files import to_xlsx
 
@@ -281,6 +275,8 @@ def compare(
     FomkitError
         When the table, a model or a machine is unknown, or a limit is no time.
     """
+    from fomkit.validation.cells import counted_once
+
     rows = _rows_of(table := str(measured))
     model = _Named((row.model for row in rows), as_model)
     machine = _Named((row.machine for row in rows), as_machine)
@@ -291,7 +287,7 @@ def compare(
     if not grid:
         _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
     chosen = [row for row in rows if not named or row.model in (*named, like)]
-    found = _once_each([row for row in chosen if not targets or row.machine in (*targets, base, host)])
+    found = counted_once([row for row in chosen if not targets or row.machine in (*targets, base, host)])
     options = options_of(interval=interval, precision=precision)
     if grid:
         return _rates_within(*found, options, model, machine, named, targets, latency)

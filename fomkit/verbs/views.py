@@ -124,7 +124,8 @@ def _decision(found: Any) -> Answer:
 def _twelve_steps(found: Comparison, content: Study, screen: Screen) -> str:
     """Tell each estimate on a target as the lecture's twelve steps, with the terms of its energy."""
     from fomkit.merit.content import method_steps
-    from fomkit.output.terminal import format_interval, format_terms
+    from fomkit.output.money import format_terms
+    from fomkit.output.values import format_interval
     from fomkit.readers.measurements import all_measured
 
     merits, told = {merit.target.machine: merit for merit in found.merits}, ""

@@ -123,16 +123,12 @@ def _facts_in(row: Row, given: Iterable[Row], jobs: Iterable[Row], level: float)
     )
 
 
-def _read_dimensions(text: str) -> tuple[tuple[str, float | str], ...]:
-    pairs = (word.partition("=") for word in text.split())
-    return tuple((name, float(size) if name in _NUMBERS else size) for name, _, size in pairs)
-
-
 def _op(row: Row) -> OpLine:
     words = {key: _text_in(row, key) for key in ("op", "kind", "sizes", "dtype", "engine", "pass_name", "bound")}
     work = (_number_in(row, key) for key in ("count", "launches", "flop", "byte"))
     count, launches, flop, byte = (math.nan if one is None else one for one in work)
     source, utilisation = _text_in(row, "time_source"), _number_in(row, "utilisation")
+    pairs = (word.partition("=") for word in _text_in(row, "dimensions").split())
     return OpLine(
         **words,
         count=count,
@@ -146,7 +142,7 @@ def _op(row: Row) -> OpLine:
         time_s=None if utilisation is not None else _number_in(row, "time"),
         low=_number_in(row, "low") or 1.0,
         high=_number_in(row, "high") or 1.0,
-        dimensions=_read_dimensions(_text_in(row, "dimensions")),
+        dimensions=tuple((name, float(size) if name in _NUMBERS else size) for name, _, size in pairs),
     )
 
 

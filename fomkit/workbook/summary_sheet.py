@@ -94,11 +94,6 @@ def own_rows(ratios: Placed, target: str) -> tuple[int, int]:
     return own[0], own[-1] + 1
 
 
-def _ratio_blocks(target: str, ratios: Placed) -> dict[str, str]:
-    keys, span = (column.key for column in ratios.table.columns), own_rows(ratios, target)
-    return {key: ratios.block(key, *span).rpartition("!")[2] for key in keys}
-
-
 def _figures(
     cells: Placed, merit: FigureOfMerit, block: dict[str, str]
 ) -> Iterator[tuple[str, list[str], Iterable[float]]]:
@@ -144,7 +139,8 @@ def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> 
     """Write the figures of all targets."""
     rows = list[list[Value]]()
     for target, merit in sheets.values.merits.items():
-        block = _ratio_blocks(target, ratios)
+        keys, span = (column.key for column in ratios.table.columns), own_rows(ratios, target)
+        block = {key: ratios.block(key, *span).rpartition("!")[2] for key in keys}
         changed = f'COUNTIF({block["state"]},"{CHANGED}")'
         for name, formulas, ends in _figures(cells, merit, block):
             unchanged = state_of_value(cells.of((target, name), "value"), cells.of((target, name), "was"))

@@ -243,13 +243,6 @@ def _set_up(pages: dict[str, Page]) -> None:
         sheet.sheet_view.showGridLines = False
 
 
-def _roles_and_forms() -> set[tuple[str, str]]:
-    tables = [table for table in vars(layout).values() if isinstance(table, layout.Table)]
-    pairs = {(column.role, column.form) for table in tables for column in table.columns}
-    forms = {(role, form) for _, form in pairs for role in ("formula", "condition", "idle")}
-    return pairs | forms | {(role, "General") for role in LEGEND}
-
-
 def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
     """Make the workbook of a sheet model; ``only`` is the one target that it holds."""
     rows = sum(len(case.ops) for case in shown.cases)
@@ -257,7 +250,10 @@ def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
         raise FomkitError("workbook", f"{rows:,} ops do not fit a sheet. Write fewer models or targets in one.")
     book = Workbook()
     book.remove(book.worksheets[0])
-    add_styles(book, _roles_and_forms())
+    tables = [table for table in vars(layout).values() if isinstance(table, layout.Table)]
+    pairs = {(column.role, column.form) for table in tables for column in table.columns}
+    forms = {(role, form) for _, form in pairs for role in ("formula", "condition", "idle")}
+    add_styles(book, pairs | forms | {(role, "General") for role in LEGEND})
     pages = _fill_book(book, shown, only)
     _set_up(pages)
     book.calculation.fullCalcOnLoad = True

@@ -24,7 +24,7 @@ from fomkit.ops.check import check_table
 from fomkit.ops.resize import resize_ops
 from fomkit.readers.profilers import xplane_times
 from fomkit.readers.profilers.kineto import bare_model, batch_note
-from fomkit.readers.profilers.xplane_times import NodeTime, PlaneTimes, in_loop, op_of_kernel, plane_notes
+from fomkit.readers.profilers.xplane_times import PlaneTimes, in_loop, op_of_kernel, plane_notes
 
 NO_RULE, NO_NODE = "no rule", "no node of the model's graph"
 _GRADIENT = "gradient_tape/"
@@ -222,15 +222,6 @@ def _scope(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _update_scopes(nodes: Iterable[tuple[str, NodeTime]]) -> set[str]:
-    """Find the outermost scopes that change variables themselves, which are those of optimizers."""
-    return {
-        scope
-        for name, time in nodes
-        if op_of_kernel(time.kernel).startswith(_UPDATES) and (scope := _scope(name)) and "/" not in scope
-    }
-
-
 def _layer(name: str, known: Iterable[str]) -> str:
     """Give the scope that a node lies in; of a gradient that of the op it is of."""
     scope = _scope(name.removeprefix(_GRADIENT))
@@ -242,7 +233,11 @@ def _layer(name: str, known: Iterable[str]) -> str:
 def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, xplane_times.PlaneSteps]:
     """Sum the times of nodes by op, layer and pass, as an OPS table of kind ``other``; with the file's steps."""
     steps = xplane_times.steps_of(times, times.likely_steps())
-    updates = _update_scopes(times.nodes.items())
+    updates = {
+        scope
+        for name, time in times.nodes.items()
+        if op_of_kernel(time.kernel).startswith(_UPDATES) and (scope := _scope(name)) and "/" not in scope
+    }
     sums: dict[tuple[str, str, str], list[float]] = {}
     for name, time in times.nodes.items():
         pass_name = BACKWARD if name.startswith(_GRADIENT) else UPDATE if _scope(name) in updates else FORWARD

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fomkit.core.interval import Span
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.pages import Cell, Claim, Figure, Head, Listing, Section, Share, Table, Tile
-from fomkit.output.terminal import NARROW, NO_SPREAD
+from fomkit.output.values import NARROW, NO_SPREAD
 from fomkit.plan.content import INTERVAL_MEANING
 from fomkit.plan.estimate import Estimate
 from fomkit.profiles.metrics import upper_bounds

@@ -46,7 +46,6 @@ from fomkit.verbs.report.words import (
 )
 from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.whatif.cases import OneModel
-from fomkit.whatif.parameters import Measurable
 from fomkit.whatif.sensitivity import Sensitivity
 from fomkit.whatif.sensitivity import sensitivity as work_out
 
@@ -166,15 +165,6 @@ def _effects_table(effects: pd.DataFrame) -> Table:
     return Table("Parameters of the machine, then of the work, each the largest swing first", head, rows)
 
 
-def _to_measure(entries: Sequence[Measurable]) -> Table:
-    head = (Head("measure"), Head("which is"), Head("the interval would be narrower by", True), Head("with"))
-    rows = tuple(
-        (Cell(str(entry["what"])), Cell(str(entry["kind"])), share(entry["shrinks"]), Cell(str(entry["command"])))
-        for entry in entries[:MEASURED]
-    )
-    return Table("What to measure to know the step better", head, rows)
-
-
 def _most(found: Sensitivity, sizes: Collection[str], name: str) -> str:
     """Name the parameter of the machine that moves the answer most, and that of the work."""
     groups = {"Of the machine": "machine", "Of the work": "model"}
@@ -207,7 +197,12 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
         ("Bars start at the answer as it is. Blue is the parameter's lower value, orange its higher one.",),
         _effects_table(effects),
     )  # fmt: skip
-    table = _to_measure(found.to_measure["measurements"])
+    head = (Head("measure"), Head("which is"), Head("the interval would be narrower by", True), Head("with"))
+    rows = tuple(
+        (Cell(str(entry["what"])), Cell(str(entry["kind"])), share(entry["shrinks"]), Cell(str(entry["command"])))
+        for entry in found.to_measure["measurements"][:MEASURED]
+    )
+    table = Table("What to measure to know the step better", head, rows)
     left = tuple(f"{parameter(name)}: {why}" for name, why in found.not_varied)
     lists = (
         Listing(
@@ -397,7 +392,7 @@ def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
 
 def _merits(result: Comparison) -> tuple[str, ...]:
     from fomkit.merit.measured_steps import merit_content, worst_basis
-    from fomkit.output.terminal import format_merit, merit_caveats
+    from fomkit.output.suites import format_merit, merit_caveats
 
     worst = worst_basis([*result.estimates, *result.baseline])
     blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]

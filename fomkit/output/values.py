@@ -1,0 +1,90 @@
+"""Figures as text, as every page writes them: a value, its interval, what it rests on, what stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fomkit.core.units import format_number, format_quantity
+from fomkit.output.screen import Entry
+
+if TYPE_CHECKING:
+    from fomkit.plan.content import Range
+
+NO_SPREAD = "no spread stated"
+NARROW = "under 1 % wide"
+UNFIT = "†"
+"""Beside a rate of a step that no device holds."""
+
+
+def mark_of(one: Entry) -> str:
+    """Give the mark of an entry whose step the device's memory does not hold; "" of others."""
+    return f" {UNFIT}" if one["fits"] is False else ""
+
+
+def seconds(value: float, digits: int = 4) -> str:
+    """Write a time."""
+    return format_quantity(value, "time_s", digits)
+
+
+def format_plain(value: float, dimension: str | None, digits: int = 4) -> str:
+    """Write a value in a unit or as a plain number."""
+    return format_number(value, digits) if dimension is None else format_quantity(value, dimension, digits)
+
+
+def interval_words(level: float, span: Range | None, dimension: str | None) -> str:
+    """Write the level of an interval and its ends, as a sentence does; where there are none, only that."""
+    ends = format_interval(span, dimension)
+    return ends if ends == NO_SPREAD else f"{level:.0%} interval {ends}"
+
+
+def format_interval(span: Range | None, dimension: str | None) -> str:
+    """Write the ends of a span, in a unit or as plain numbers."""
+    if span is None:
+        return ""
+    if span["low"] == span["high"]:
+        return NO_SPREAD
+    low, high = (format_plain(span[end], dimension, 3) for end in ("low", "high"))
+    if low == high:
+        return NARROW
+    if dimension is None:
+        return f"{low} … {high}"
+    # "122 … 165 ms" says the unit once where both ends have the same.
+    same = low.rpartition(" ")[2] == high.rpartition(" ")[2]
+    return f"{low.rpartition(' ')[0] if same else low} … {high}"
+
+
+def format_coverage(shares: Mapping[str, float]) -> str:
+    """Write shares of predicted time by source, the largest first, leaving out empty ones.
+
+    Work without a time has no share of the time, so it is said apart, as a share of the op executions.
+    """
+    unpriced = shares.get("unpriced", 0.0)
+    timed = {name: share / (1 - unpriced) for name, share in shares.items() if name != "unpriced" and share > 0}
+    present = sorted(((share, name) for name, share in timed.items()), reverse=True)
+    parts = [f"{name} {share:.0%}" if share >= 0.01 else f"{name} <1%" for share, name in present]
+    return ", ".join([*parts, *([f"without a time {unpriced:.0%} of the op executions"] if unpriced else [])])
+
+
+def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
+    """Name work whose measured runs are mostly something else than the device's, with its share of each."""
+    if not explained:
+        return []
+    listed = ", ".join(f"{name} {share:.1%}" for name, share in explained.items())
+    message = f"the device explains less than half of a measured run: {listed}; {what} of the device's work alone"
+    return [f"{message} (--json has the runs)"]
+
+
+def job_lines(one: Entry) -> list[str]:
+    """Say of a run on several devices which they are, and how much of its step waits; nothing of one device."""
+    job = one.get("job")
+    if job is None:
+        return []
+    nodes = f" ({job['nodes']:,} node{'s' if job['nodes'] > 1 else ''})" if job["nodes"] else ""
+    exposed, busy, bubble, step = (job[name]["value"] for name in ("exposed_s", "busy_s", "bubble_s", "step_s"))
+    return [
+        f"{one['model']} on {one['target']}: {job['devices']:,} devices{nodes}, {job['layout']}; "
+        f"replicas: {job['replicas']:,}, microbatches of each: {job['microbatches']:,}",
+        f"  {exposed / step:.1%} of a step is communication that nothing hides ({seconds(exposed)} of the "
+        f"{seconds(busy)} that links are busy), {bubble / step:.1%} a wait for other stages",
+    ]
