@@ -13,14 +13,13 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from fomkit.core.errors import FomkitError, nearest_names, printable
+from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import Device, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.files.csv import read_header
 from fomkit.files.op_csv import read_numbered_table
 from fomkit.frontends.onnx.file import recognise_onnx
 from fomkit.frontends.profile import profile_onnx
-from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table, fill_defaults
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
@@ -31,11 +30,10 @@ from fomkit.profiles.models import load_model_facts
 from fomkit.readers.adapters import choose_adapter, ops_by_adapter, timings_by_adapter
 from fomkit.readers.measurements import TITLE as METER
 from fomkit.readers.measurements import read_meter, recognise_meter
-from fomkit.readers.profilers.kineto import TraceRows, bare_model, batch_note, read_trace, trace_table
-from fomkit.readers.profilers.kineto_rows import trace_timings
+from fomkit.readers.profilers.kineto import bare_model, model_of_trace, timings_of_trace
 from fomkit.readers.profilers.kineto_stream import recognise_kineto
 from fomkit.readers.profilers.nsys import read_nsys, recognise_nsys
-from fomkit.readers.profilers.tfprof import read_tfprof, recognise_tfprof
+from fomkit.readers.profilers.tfprof import model_of_tfprof, recognise_tfprof
 from fomkit.readers.profilers.xplane import model_of_planes
 from fomkit.readers.profilers.xplane_file import recognise_xplane
 from fomkit.readers.records import IMPORTERS
@@ -49,9 +47,6 @@ from fomkit.readers.tables.deepbench import (
 )
 from fomkit.readers.tables.foreign import (
     ImportedTimings,
-    SectionCount,
-    counts_of,
-    make_timings,
     read_timings_table,
     recognise_timings_table,
 )
@@ -98,70 +93,10 @@ def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = Non
     return replace(base, name=name, timings=imported.timings, links=links, notes=tuple(notes))
 
 
-_SPECS = ("name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor", "maxThreadsPerBlock")
-
-
-def model_of_trace(
-    path: Path, sizes: Mapping[str, int], read: Callable[[Path], TraceRows] = read_trace
-) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of a trace of PyTorch's profiler.
-
-    `sizes`: named sizes of the step that was recorded; `read`: reads the trace.
-
-    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
-    """
-    trace = read(path)
-    ops = trace_table(trace.rows)
-    check_table(ops, "OPS", str(path))
-    updates = [row.op.dimensions for row in trace.rows if row.op.kind == "optimizer"]
-    trainable = sum(int(update["numel"]) for update in updates)
-    passes = {row.op.pass_name for row in trace.rows}
-    mode = "infer" if passes == {"forward"} else "train"
-    device = printable(trace.device) or ("accelerator" if trace.on_device else "cpu")
-    updated = (f"the optimizer updates {trainable:,} parameters",) if trainable else ()
-    added = sum_notes(float((ops["count"] * ops["traced_time_s"]).sum()), trace.step_s)
-    messages = (*trace.notes, *added, *updated, *batch_note(sizes))
-    optimizer = {key: str(updates[0][key]) for key in ("rule", "impl")} if updates else {}
-    profile = bare_model(path, ops, sizes, framework="torch", device=device, mode=mode)
-    return replace(profile, optimizer=optimizer, unsupported=tuple(map(printable, trace.unsupported))), messages
-
-
-def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of what tfprof printed."""
-    ops, messages = read_tfprof(path, sizes)
-    check_table(ops, "OPS", str(path))
-    return bare_model(path, ops, sizes, framework="tensorflow"), messages
-
-
 def model_of_onnx(path: Path, sizes: Mapping[str, int], **more: Any) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of an ONNX file; ``more`` is as of `fomkit.frontends.profile.profile_onnx`."""
     profile = profile_onnx(path, sizes=sizes, **more)
     return replace(profile, notes=()), profile.notes
-
-
-def timings_of_trace(path: Path) -> ImportedTimings:
-    """Read the times of a trace's calls as timings of the machine that it was recorded on.
-
-    Gives an ImportedTimings: of kernels where the trace has any, each call's together; else of calls on the host.
-    """
-    trace = read_trace(path)
-    table, dropped = trace_timings(trace.rows)
-    if table.empty:
-        raise FomkitError(str(path), "has no call with shapes and a time of its own. Record whole steps.")
-    timer = "kernels" if trace.on_device else "calls on the host"
-    columns: dict[str, object] = {
-        str(name): table[name].fillna("") if table[name].dtype == object else table[name] for name in table
-    }
-    columns |= {"harness": f"torch.profiler, {timer}", "library": "PyTorch", "source_row": float("nan")}
-    if trace.on_device:
-        columns["harness_s"] = 0.0
-    timings = make_timings(columns, table.index, path)
-    counts = counts_of(timings, "trace") + tuple(
-        SectionCount("-", "trace", skipped=rows, reason=why, kind=kind) for (kind, why), rows in dropped.items()
-    )
-    specs = {key: printable(str(trace.properties[key])[:80]) for key in _SPECS if key in trace.properties}
-    left_out = tuple(trace.unsupported[:5])
-    return ImportedTimings(timings, printable(trace.device), specs, counts, trace.notes, left_out)
 
 
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))

@@ -1,11 +1,11 @@
-"""A profiler's trace as a model profile: the op table of one step with all times that the trace saw."""
+"""A profiler's trace as a model profile, the op table of one step with all times that it saw, and as timings."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +17,22 @@ from fomkit.core.errors import FomkitError, printable
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.step import count_rows
-from fomkit.frontends.step_spread import Spent, busiest_notes, cold_note, contention_notes, spread_notes, step_sums
+from fomkit.frontends.step_spread import (
+    Spent,
+    busiest_notes,
+    cold_note,
+    contention_notes,
+    spread_notes,
+    step_sums,
+    sum_notes,
+)
+from fomkit.ops.check import check_table
 from fomkit.readers.profilers.kineto_device import DeviceTimes, join_device
 from fomkit.readers.profilers.kineto_nesting import Nesting, step_at, step_windows
-from fomkit.readers.profilers.kineto_rows import Row, Rows, commonest_dtype
+from fomkit.readers.profilers.kineto_rows import Row, Rows, commonest_dtype, trace_timings
 from fomkit.readers.profilers.kineto_steps import Collector, Executions
 from fomkit.readers.profilers.kineto_stream import Events, TraceReader
+from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, counts_of, make_timings
 
 RECORD = (
     "Record it with shapes: torch.profiler.profile(record_shapes=True, activities=[ProfilerActivity.CPU, "
@@ -321,3 +331,56 @@ def time_spent(path: Path) -> tuple[list[Spent], float]:
     if not len(steps.events.device_time):
         found += _without_rows(steps)
     return [one for one in found if one.time_s > 0 and math.isfinite(one.time_s)], _covered(steps)
+
+
+def model_of_trace(
+    path: Path, sizes: Mapping[str, int], read: Callable[[Path], TraceRows] = read_trace
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of a trace of PyTorch's profiler.
+
+    `sizes`: named sizes of the step that was recorded; `read`: reads the trace.
+
+    Gives a model with ``traced_time_s`` in its ops, and how it was made and what is missing, a line each.
+    """
+    trace = read(path)
+    ops = trace_table(trace.rows)
+    check_table(ops, "OPS", str(path))
+    updates = [row.op.dimensions for row in trace.rows if row.op.kind == "optimizer"]
+    trainable = sum(int(update["numel"]) for update in updates)
+    passes = {row.op.pass_name for row in trace.rows}
+    mode = "infer" if passes == {"forward"} else "train"
+    device = printable(trace.device) or ("accelerator" if trace.on_device else "cpu")
+    updated = (f"the optimizer updates {trainable:,} parameters",) if trainable else ()
+    added = sum_notes(float((ops["count"] * ops["traced_time_s"]).sum()), trace.step_s)
+    messages = (*trace.notes, *added, *updated, *batch_note(sizes))
+    optimizer = {key: str(updates[0][key]) for key in ("rule", "impl")} if updates else {}
+    profile = bare_model(path, ops, sizes, framework="torch", device=device, mode=mode)
+    return replace(profile, optimizer=optimizer, unsupported=tuple(map(printable, trace.unsupported))), messages
+
+
+_SPECS = ("name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor", "maxThreadsPerBlock")
+
+
+def timings_of_trace(path: Path) -> ImportedTimings:
+    """Read the times of a trace's calls as timings of the machine that it was recorded on.
+
+    Gives an ImportedTimings: of kernels where the trace has any, each call's together; else of calls on the host.
+    """
+    trace = read_trace(path)
+    table, dropped = trace_timings(trace.rows)
+    if table.empty:
+        raise FomkitError(str(path), "has no call with shapes and a time of its own. Record whole steps.")
+    timer = "kernels" if trace.on_device else "calls on the host"
+    columns: dict[str, object] = {
+        str(name): table[name].fillna("") if table[name].dtype == object else table[name] for name in table
+    }
+    columns |= {"harness": f"torch.profiler, {timer}", "library": "PyTorch", "source_row": float("nan")}
+    if trace.on_device:
+        columns["harness_s"] = 0.0
+    timings = make_timings(columns, table.index, path)
+    counts = counts_of(timings, "trace") + tuple(
+        SectionCount("-", "trace", skipped=rows, reason=why, kind=kind) for (kind, why), rows in dropped.items()
+    )
+    specs = {key: printable(str(trace.properties[key])[:80]) for key in _SPECS if key in trace.properties}
+    left_out = tuple(trace.unsupported[:5])
+    return ImportedTimings(timings, printable(trace.device), specs, counts, trace.notes, left_out)

@@ -15,9 +15,11 @@ from typing import NamedTuple
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile
 from fomkit.files.csv import read_bytes, read_start
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, INPUT_GRADIENT, UPDATE, WEIGHT_GRADIENT, TracedOp
-from fomkit.readers.profilers.kineto import trace_table
+from fomkit.ops.check import check_table
+from fomkit.readers.profilers.kineto import bare_model, trace_table
 from fomkit.readers.profilers.kineto_rows import Row
 
 # A copy from a page or a slide may have lost the bars, the commas or the spaces between the columns.
@@ -166,3 +168,10 @@ def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tup
     if others:
         notes.append(f"partial: {others} types of op are sums without sizes; their pass is told by their name")
     return trace_table(rows), tuple(notes)
+
+
+def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of what tfprof printed."""
+    ops, messages = read_tfprof(path, sizes)
+    check_table(ops, "OPS", str(path))
+    return bare_model(path, ops, sizes, framework="tensorflow"), messages
