@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,21 +93,6 @@ def _of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells]
     return found
 
 
-def ops_of_models(
-    estimates: Sequence[Estimate], machine: Machine, knows_op: Callable[[Cells], bool]
-) -> list[Wanted]:
-    """List the ops of some models' steps, each weighted by how often a step runs it, by the step's time.
-
-    `estimates`: on the machine as far as it is known; `machine`: which engines it has decides which of them an op
-    is timed on; `knows_op`: whether the op that a row names is made, so that its timing may carry the name.
-    """
-    found: list[Wanted] = []
-    for estimated in estimates:
-        settled = settle_engines(estimated.ops.reset_index(drop=True), machine)[0]
-        found += _of_rows(estimated, settled[settled["kind"] != "other"], knows_op)
-    return distinct(found)
-
-
 CACHES = 1.5
 """Bytes that make caches cold, as a multiple of the largest."""
 LEAST_FLUSH_BYTE = 48e6
@@ -174,7 +159,11 @@ def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
     machine, library = machine_of(session.journal, session.subject), LIBRARIES[session.subject.framework]
     if spec.models:
         estimates = [_project(spec)(name, machine) for name in spec.models]
-        session.wanted = ops_of_models(estimates, machine, library.knows_op)
+        found: list[Wanted] = []
+        for estimated in estimates:
+            settled = settle_engines(estimated.ops.reset_index(drop=True), machine)[0]
+            found += _of_rows(estimated, settled[settled["kind"] != "other"], library.knows_op)
+        session.wanted = distinct(found)
         session.time_best(session.wanted)
         return
     rates = {(peak.dtype, peak.engine): peak.rate.value for peak in machine.device.peaks}

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import Cells, Child, Wanted, as_table, key_of
 from fomkit.bench.record import Subject, machine_of, read_moment
+from fomkit.core.machine import Machine
 from fomkit.harness.torch.worker import Answer
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.cascade import add_times
 from fomkit.profiles.evidence import with_fits
-
-if TYPE_CHECKING:
-    from fomkit.core.machine import Machine
 
 Array = NDArray[np.float64]
 

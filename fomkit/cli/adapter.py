@@ -16,17 +16,14 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import typer
 
 from fomkit.cli import choices
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.files.csv import READ
-from fomkit.verbs.answer import WATCHED, Command, Help, command_of, help_of
-
-if TYPE_CHECKING:
-    from fomkit.verbs.answer import Answer
+from fomkit.verbs.answer import WATCHED, Answer, Command, Help, command_of, help_of
 
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
 _QUOTED = re.compile(r"`(\w+)`")

@@ -18,20 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
 from openpyxl import load_workbook
 from openpyxl.styles.colors import COLOR_INDEX
 from openpyxl.utils import get_column_letter
 from openpyxl.utils.exceptions import InvalidFileException
+from openpyxl.worksheet.worksheet import Worksheet
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.csv import open_file, read_errors_reported
-
-if TYPE_CHECKING:
-    from openpyxl.worksheet.worksheet import Worksheet
-
 
 MAX_BYTE = 64_000_000
 """Largest file, and largest content of all its parts together [byte]."""

@@ -15,18 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import Collective, bus_factor
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
 
 
 class Sent(NamedTuple):

@@ -16,16 +16,14 @@ group splits each expert as it splits a feed-forward layer, and each of its devi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from fomkit.core.model import Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.precision import BLOCKS
 from fomkit.ops.tables import column_names
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Row = dict[str, Any]
 
@@ -346,8 +344,6 @@ def tensors_of(shape: Transformer, expert: int = 1) -> int:
 
 def as_table(rows: list[Row]) -> pd.DataFrame:
     """Make an OPS table of rows that each run once."""
-    import pandas as pd
-
     made = pd.DataFrame(rows)
     numbers = {*column_names("OPS", "number")}
     filled = {name: made[name].astype("float64") if name in numbers else made[name].fillna("") for name in made}
@@ -359,7 +355,6 @@ def profile_table(shape: Transformer, dtype: str) -> pd.DataFrame:
 
     Every dimension is fixed or proportional to the batch, which two tables tell apart.
     """
-    import pandas as pd
 
     def ops(samples: int) -> pd.DataFrame:
         split = Split(samples, 1, False, dtype)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isnan
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
+import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
@@ -26,10 +27,6 @@ from fomkit.prediction.cascade import Neighbour, nearest_timings
 from fomkit.prediction.estimates import Record, records
 from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import FITTED, binding, held, rates
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 SCHEMA = "fomkit/explain/1"
 
@@ -227,8 +224,6 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
     >>> frame["op"].iloc[0], float(round(frame["share"].sum(), 9))
     ('Assign', 1.0)
     """
-    import pandas as pd
-
     ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), estimated.fitted)[0])
     count = ops["count"].to_numpy(np.float64)
     amounts = {
@@ -259,8 +254,6 @@ def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     `ops`: of `op_frame`. Gives a DataFrame: ``roof`` (its name and peak), ``flop_per_s``, ``byte_per_s``; no row
     where one is unknown.
     """
-    import pandas as pd
-
     machine, rows = estimated.fitted, []
     busy = ops[ops["flop"] > 0]
     for dtype, engine in busy[["dtype", "engine"]].drop_duplicates().itertuples(index=False):

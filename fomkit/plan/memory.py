@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan, nan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import STATE_TENSORS
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.tables import PASSES, ROLES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
 
 BLOCK_BYTE = 512
 """Every piece of memory takes whole blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""

@@ -12,9 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
@@ -27,11 +29,6 @@ from fomkit.ops.precision import Formats, narrows, stored_byte
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.plan.memory import Use, memory_use, standing_memory
 from fomkit.prediction.estimates import cached
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
 
 DeviceKind = Literal["gpu", "cpu", ""]
 _GPU = re.compile(r"\b(nvidia|tesla|geforce|quadro|radeon|instinct|gcn\d|[cr]dna\d?|gpu|cuda)\b")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
@@ -25,10 +26,6 @@ from fomkit.plan.memory_of import in_formats, step_memory
 from fomkit.plan.step import device_time
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.rates import with_fresh
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _MADE = tuple(column.name for column in (*COSTS, *TIMES))
 _NUMBERS = frozenset(column_names("TIMED", "number"))
@@ -179,8 +176,6 @@ def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
     `by`: a column of the ops: ``kind``, ``time_source`` or ``bound``. Gives a DataFrame: ``pass``, ``part``,
     ``time_s``.
     """
-    import pandas as pd
-
     ops = estimate.ops[estimate.ops["time_s"].notna()]
     spent = pd.DataFrame(
         {
@@ -215,8 +210,6 @@ def memory_table(estimate: Estimate) -> pd.DataFrame:
     Gives a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; every role at every moment
     shown.
     """
-    import pandas as pd
-
     model = in_formats(estimate.model, estimate.sizes, estimate.formats) or estimate.model
     use = step_memory(model, estimate.sizes)
     if use is None:

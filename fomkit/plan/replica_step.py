@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_independent
@@ -26,10 +27,6 @@ from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, in_formats, step_memory
 from fomkit.plan.options import Options
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 NORM_BYTE = 4
 NORMS = ("batch_norm",)
@@ -295,8 +292,6 @@ class ReplicaStep:
 
     def pieces(self, samples: int) -> pd.DataFrame:
         """Give each layer's gradients [byte] and time of both passes with its ends [s], in backward order."""
-        import pandas as pd
-
         order, one = self.model.order, self.estimate(samples)
         times = ["time_s", "low_s", "high_s"]
         if order is None:

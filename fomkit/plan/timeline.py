@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import isnan, nextafter
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fomkit import __version__
 from fomkit.core.machine import Machine
@@ -20,10 +21,6 @@ from fomkit.plan.coverage import uses_of, widen_calls
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import can_follow, in_formats, step_memory
 from fomkit.plan.options import Options
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 SCHEMA = "fomkit/timeline/1"
 PROCESS, STEP_TRACK = 1, 1

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, add_common, at_level
@@ -28,7 +29,6 @@ from fomkit.prediction.rates import rates, value_of
 from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
@@ -278,8 +278,6 @@ class TransformerPlan:
 
     def stage_ops(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> pd.DataFrame:
         """Give the timed ops of a stage and how often each runs in one microbatch."""
-        import pandas as pd
-
         pieces = self.pieces(layout, samples)
         block = pieces.block.table.assign(count=pieces.block.runs(layout.recompute) * blocks)
         return pd.concat([block, *(pieces.end(name).table for name in ends)], ignore_index=True)

@@ -8,9 +8,10 @@ What a fit missed of the rows nearest to an op, left out, which says how far off
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Machine
@@ -23,10 +24,6 @@ from fomkit.prediction.monotone import SIDES, resized
 from fomkit.prediction.rates import bounds
 from fomkit.prediction.tiles import mix, thinness
 from fomkit.prediction.typical import SHORTEST_S
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 ERRORS = 8
 """Left-out errors from which the spread of a prediction is taken: those of the nearest scored ops."""

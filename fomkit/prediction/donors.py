@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -23,15 +23,12 @@ from fomkit.core.machine import Link, Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words, choose_words
 from fomkit.prediction import gp
-from fomkit.prediction.estimates import Answers, are, cached, numbers, opened_by, places_of
+from fomkit.prediction.estimates import Answers, Rows, are, cached, numbers, opened_by, places_of
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.families import ONE_WAY, FamilyName
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.links import Collective
 from fomkit.prediction.rates import bounds, rates, starts_within
-
-if TYPE_CHECKING:
-    from fomkit.prediction.estimates import Rows
 
 START_S = 8e-6
 """What a call is taken to cost where a process is fitted, in place of a rate [s]."""

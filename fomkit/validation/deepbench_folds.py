@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fomkit.core.interval import DEFAULT_LEVEL
@@ -30,10 +32,6 @@ from fomkit.prediction.families import VIEWS, families, training_rows
 from fomkit.profiles.evidence import others_of, shipped_typical_tables
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.scores import Cases, constant_band, make_cases
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
 
 
 def _parts(fold: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:

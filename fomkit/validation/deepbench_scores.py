@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Machine
 from fomkit.files.csv import read_header
 from fomkit.ops.tables import DIMENSIONS, TIMINGS
 from fomkit.plan.op_tables import predict_ops
@@ -32,12 +34,6 @@ from fomkit.validation.deepbench_folds import Sheet, cross_validated_cases, few_
 from fomkit.validation.graphs import without_timings
 from fomkit.validation.scores import Cases, Errors, Score, cases_of_table, constant_band, join_cases, score
 from fomkit.validation.shape_coverage import cross_validation_errors
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Machine
-
 
 _NAMES = (
     "datasheet roofline", "one efficiency", "calibrated roofline", "nearest, scaled", "and 3 neighbours",

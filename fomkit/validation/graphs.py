@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
@@ -30,10 +31,6 @@ from fomkit.readers.tables.foreign import ImportedTimings, read_columns
 from fomkit.readers.tables.neusight import devices_of, read_neusight
 from fomkit.validation.framework import FORWARD, Work, accumulate, backward, backward_alone
 from fomkit.validation.labels import GraphRow, read_graphs, read_single_calls, read_whole_models
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 FORWARD_LABEL, BACKWARD_LABEL, ACCUMULATE_LABEL = "fw", "bw", "acc"
 """The three times that a label has for a call."""
@@ -71,8 +68,6 @@ def ops_of(graphs: Iterable[tuple[str, GraphRow]]) -> pd.DataFrame:
     a kernel belongs to, ``label`` whether the label counts it as fw, bw or acc, "" where none does; ``in_step``
     is false where only a call that was timed by itself runs it.
     """
-    import pandas as pd
-
     rows = [one for graph, row in graphs for one in _rows(graph, row)]
     return pd.DataFrame(rows).assign(dtype="fp32", engine="vector")
 

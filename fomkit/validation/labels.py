@@ -6,18 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.csv import read_rows
 from fomkit.readers.tables.foreign import read_columns
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
 
 PEERS: Mapping[str, str] = {
     "roofline": "pred_roofline", "Habitat": "pred_habitat", "Micro": "pred_micro", "NeuSight": "pred_neusight",
@@ -73,8 +70,6 @@ def read_single_calls(path: Path) -> pd.DataFrame:
     Gives a DataFrame: ``device, graph, call, class, count, label, seconds, harness_s, flag``; calls without a time
     are left out.
     """
-    import pandas as pd
-
     texts = ("device", "graph", "name", "opname", "flag")
     table = read_columns(path, texts, ("count", *_LABELS.values()), optional=("flag",))
     table = table.assign(flag=table["flag"] if "flag" in table.columns else "")
@@ -102,8 +97,6 @@ def whole_over_calls(whole: pd.DataFrame, calls: pd.DataFrame) -> dict[str, NDAr
     `whole`, `calls`: as read by `read_whole_models` and `read_single_calls`; doubtful labels and passes of which
     short calls are much tell nothing.
     """
-    import pandas as pd
-
     words = {"fw": "forward", "bw": "backward", "acc": "backward"}
     spent = calls["seconds"].clip(lower=0.0) * calls["count"]
     seen = (calls["flag"] == "") & (calls["seconds"] >= SEEN * calls["harness_s"])

@@ -11,6 +11,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
+from fomkit.files.write import check_absent
 from fomkit.plan.options import Options, check_counts, check_options, options_of
 from fomkit.verbs.answer import checked, command, parts
 from fomkit.verbs.profiles import as_machine, as_model
@@ -270,7 +271,6 @@ def _points_file(output: str | Path | None) -> Path | None:
 
 def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume: bool, keep: bool) -> Swept:
     """Work the points out, and write them as they come where a file is named."""
-    from fomkit.files.write import check_absent
     from fomkit.output.files import KeptStretches
     from fomkit.whatif.sweep_result import run_sweep
 

@@ -12,7 +12,9 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
+from fomkit.files.op_csv import format_as_given, read_numbered_table
 from fomkit.plan.options import Options, check_counts, check_options, options_of
+from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import checked, command, parts
 from fomkit.verbs.profiles import as_machine, as_model, in_mode
 from fomkit.verbs.profiling import Fusion, Mode
@@ -200,7 +202,6 @@ def _compare_all(
     A model is taken as `in_mode` takes it (``of_step``), with what was stated of its run (``of_run``).
     """
     from fomkit.plan.run import stated_run
-    from fomkit.profiles.locate import locate
     from fomkit.verbs.compare import compare, spread_as
 
     if not machines:
@@ -281,8 +282,6 @@ def advise(
 
 
 def _timed_csv(found: Prediction) -> str:
-    from fomkit.files.op_csv import format_as_given
-
     return format_as_given(found.ops, "TIMED")
 
 
@@ -353,7 +352,6 @@ def predict(
     >>> found.ops["flop"].tolist(), len(found.unpriced)
     ([792985600.0], 0)
     """
-    from fomkit.files.op_csv import read_numbered_table
     from fomkit.plan.op_tables import predict_ops
     from fomkit.profiles.evidence import with_fits
 

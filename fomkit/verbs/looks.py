@@ -12,7 +12,8 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile, by_network
 from fomkit.core.units import Precision, parse_quantity
-from fomkit.output.screen import Screen
+from fomkit.files.write import write_whole
+from fomkit.output.screen import Screen, format_profiles
 from fomkit.plan.options import Options, check_options, options_of
 from fomkit.verbs.answer import Answer, command
 from fomkit.verbs.profiles import as_machine, as_model
@@ -282,7 +283,6 @@ def _with_timeline(
     answer: Answer, model: ModelProfile, machine: Machine | None, options: Options, path: Path
 ) -> Answer:
     """Write the projected step as trace events, and say so at the end of the text."""
-    from fomkit.files.write import write_whole
     from fomkit.output.files import timeline_text
     from fomkit.plan.timeline import timeline_content
 
@@ -333,7 +333,6 @@ NamedProfiles = TypedDict("NamedProfiles", {"schema": str, "profiles": list[Name
 
 def _profile_names() -> Answer:
     """List the profiles that there are to name."""
-    from fomkit.output.screen import format_profiles
     from fomkit.profiles.campaigns import list_profiles
 
     rows: list[NamedProfile] = [

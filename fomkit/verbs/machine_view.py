@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TypedDict, cast
+
+import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
@@ -35,10 +37,6 @@ from fomkit.validation.shape_coverage import (
 )
 from fomkit.verbs.model_view import SCHEMA as MODEL_SCHEMA
 from fomkit.verbs.model_view import census_content
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Listed = TypedDict("Listed", {
     "name": str, "title": str, "year": int | None, "party": str, "evidence": str, "timings": int,
@@ -167,8 +165,6 @@ def _stated_facts(machine: Machine) -> Facts:
 
 
 def _column_texts(timings: pd.DataFrame, column: str) -> pd.Series[str]:
-    import pandas as pd
-
     if column not in timings.columns:
         return pd.Series("", timings.index, dtype="str")
     return timings[column].astype("str").fillna("")
@@ -205,8 +201,6 @@ def _errors_by_kind(found: list[ShapeCoverage], fits: Mapping[str, object]) -> l
 
 
 def _reference_ops(models: Iterable[ModelProfile]) -> pd.DataFrame:
-    import pandas as pd
-
     tables = [add_costs(resize_ops(model.ops, model.sizes, model.name)) for model in models]
     return pd.concat(tables, ignore_index=True) if tables else add_costs(empty_table("OPS"))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.units import Precision
+from fomkit.core.units import Precision, format_quantity
 from fomkit.plan.options import check_counts, check_options, options_of
 from fomkit.verbs.answer import Answer, checked, command, written
 
@@ -191,8 +191,6 @@ def _job_script(
 
 
 def _link_line(link: Link) -> str:
-    from fomkit.core.units import format_quantity
-
     def shown(value: float, ends: tuple[float, float] | None, dimension: str) -> str:
         text = format_quantity(value, dimension, 3)
         low, high = (format_quantity(end, dimension, 3) for end in ends or (value, value))

@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
+
+import pandas as pd
 
 from fomkit import __version__
 from fomkit.bench.measured_run import run_content
@@ -16,7 +18,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import im2col_byte
 from fomkit.ops.groups import GROUPINGS, Grouping, Sums, add_up, fewest, group_labels, identities
-from fomkit.ops.pricing import add_costs
+from fomkit.ops.pricing import add_costs, symbolic_work
 from fomkit.ops.resize import evaluate, resize_ops, sizes_used
 from fomkit.ops.views import SEPARATORS, TYPE_COLUMNS, has_lines, layer_census, split_by_line, tree_labels
 from fomkit.plan.content import Condition, Ends, MaybeEnds, conditions_content, known_number, span_content
@@ -24,10 +26,6 @@ from fomkit.plan.coverage import Uses, coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.step import device_time
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Activations = TypedDict("Activations", {
     "input_byte": float, "feature_maps_byte": float, "feature_maps_in_place_byte": float, "copies_byte": float,
@@ -227,13 +225,6 @@ def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
     return content
 
 
-def choose_measure(total: Sums, wanted: Measure | None) -> Measure:
-    """Take the wanted measure, else time where every op has one, else flop."""
-    if wanted == "time" and isnan(total.time_s):
-        raise FomkitError("--measure time", "no op has a time. Name a machine: --target v100.")
-    return wanted or ("flop" if total.time_missing else "time")
-
-
 def _measured_amount(entry: Mapping[str, Any], measure: Measure) -> float:
     found = entry.get(COLUMNS[measure])
     value = found["value"] if isinstance(found, Mapping) else found
@@ -294,7 +285,9 @@ def show_model(model: ModelProfile, view: View, options: Options, machine: Machi
     ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
     distinct = identities(ops)
     total = add_up(ops, distinct)
-    measure = choose_measure(total, view.measure)
+    if view.measure == "time" and isnan(total.time_s):
+        raise FomkitError("--measure time", "no op has a time. Name a machine: --target v100.")
+    measure = view.measure or ("flop" if total.time_missing else "time")
     uses = uses_of(machine) if machine is not None else None
     step = _Step(ops, group_labels(ops, view.by), distinct, total, options.interval, uses)
     separator = SEPARATORS.get(view.by)
@@ -350,8 +343,6 @@ class _Sum:
 
 def _sums_on_symbols(model: ModelProfile, sizes: Mapping[str, Any]) -> dict[str, dict[str, _Sum]]:
     """Add up the work of distinct ops on symbols, by pass and for the step."""
-    from fomkit.ops.pricing import symbolic_work
-
     found: dict[str, dict[str, _Sum]] = defaultdict(lambda: {name: _Sum() for name in QUANTITIES})
     apart = [name for name in model.ops.columns if name not in _NO_WORK]
     for _, rows in model.ops.groupby(apart, sort=False, dropna=False):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.core.model import CACHE, OF_SIZES, ModelProfile, Workload
-from fomkit.files.write import check_absent
-from fomkit.profiles.locate import file_key, kept
+from fomkit.files.write import check_absent, write_table
+from fomkit.profiles.locate import file_key, kept, locate
 from fomkit.verbs.answer import checked
 from fomkit.verbs.profiling import Fusion, Mode, profile
 
@@ -138,7 +138,6 @@ def _of_mode_beside(
     """Take the profile of a mode that lies beside one, or make it of the sizes that do."""
     from fomkit.frontends.config.profile import profile_config
     from fomkit.frontends.config.read import SEQ, SOURCE
-    from fomkit.profiles.locate import locate
     from fomkit.profiles.models import load_model
 
     if isinstance(given, str | Path):
@@ -241,7 +240,6 @@ def save(
     ...     machine(written[0]).system_nodes
     9344
     """
-    from fomkit.files.write import write_table
     from fomkit.readers.measurements import ImportedMeasurements
 
     target = Path(as_name(path, "path"))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, cast
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.model import Workload
+from fomkit.core.units import format_quantity
 from fomkit.plan.options import check_counts
 from fomkit.verbs.answer import Answer, Kept, command
 
@@ -173,7 +175,6 @@ class _Asked(NamedTuple):
 
 def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfile:
     """Profile what is in memory: a workload, or a module."""
-    from fomkit.core.model import Workload
     from fomkit.frontends.profile import profile_workload
 
     if not isinstance(source, Workload):
@@ -369,7 +370,6 @@ def _carrying_products(ops: pd.DataFrame, total: float) -> list[CarryingProduct]
 def told(model: ModelProfile) -> Answer:
     """Say what a profile holds, for who made it: its work, the ops that carry it, the sizes of its products."""
     from fomkit.bench.measured_run import run_content
-    from fomkit.core.units import format_quantity
     from fomkit.ops.pricing import add_costs
     from fomkit.ops.resize import resize_ops
     from fomkit.output.estimates import measured_lines

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import Literal, TypedDict
+
+import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
@@ -17,6 +19,7 @@ from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.merit.stack import Once, Stack, parse_once, stack_content, times_of, with_once
 from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
+from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, curve_content, span_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.options import check_counts, options_of
@@ -39,12 +42,6 @@ from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import spread_of
 from fomkit.verbs.answer import command
 from fomkit.verbs.profiles import as_machine, as_model
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fomkit.parallel.step import ParallelStep
-
 
 SCHEMA = "fomkit/scaling/1"
 ASSUMED = (
@@ -248,8 +245,6 @@ class ScalingResult:
         Times [s], bytes and shares as the command's JSON has them; of a figure with an interval three columns,
         such as ``step_s_value``, ``step_s_low`` and ``step_s_high``.
         """
-        import pandas as pd
-
         return pd.json_normalize([dict(one) for one in self.content["points"]], sep="_")
 
     def bandwidth(self) -> pd.DataFrame:
@@ -258,8 +253,6 @@ class ScalingResult:
         Empty where it is not given: without a weak curve, with one replica, with shared experts. An end that is
         missing says that no rate is enough there.
         """
-        import pandas as pd
-
         found = self.content["least_bandwidth"]
         return pd.json_normalize([dict(one) for one in found["whole"]] if found else [], sep="_")
 

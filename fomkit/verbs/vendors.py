@@ -11,6 +11,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
+from fomkit.files.write import write_whole
 from fomkit.plan.options import Options, options_of
 from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import Answer, Kept, command, parts, written
@@ -156,7 +157,6 @@ def pack(
     FomkitError
         When the folder is there already, a profile is unknown, or nothing has a time.
     """
-    from fomkit.files.write import write_whole
     from fomkit.plan.estimate import estimate
     from fomkit.workbook.vendor import make_pack
 

@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, View, nearest_names
+from fomkit.output.money import format_cost, format_terms
 from fomkit.output.screen import PLAIN, Page, Screen
+from fomkit.output.suites import format_review, format_suite
 from fomkit.output.sweeps import format_scaling, format_sweep
 from fomkit.output.terminal import format_estimates
+from fomkit.output.values import format_interval
+from fomkit.profiles.locate import shipped_folder
+from fomkit.profiles.metrics import title_of
 from fomkit.verbs.answer import Answer, command
 from fomkit.verbs.compare import Comparison, Study, estimates_content
 
@@ -92,7 +97,6 @@ def _advice(found: Advice) -> Answer:
 
 
 def _cost(found: Cost) -> Answer:
-    from fomkit.output.money import format_cost
     from fomkit.verbs.cost import figures_of
 
     content = found.content
@@ -106,7 +110,6 @@ def _profiled(found: Any) -> Answer:
 
 
 def _reviewed(found: Review) -> Answer:
-    from fomkit.output.suites import format_review
     from fomkit.workbook.review import not_recorded, review_content
 
     content = review_content(found)
@@ -124,8 +127,6 @@ def _decision(found: Any) -> Answer:
 def _twelve_steps(found: Comparison, content: Study, screen: Screen) -> str:
     """Tell each estimate on a target as the lecture's twelve steps, with the terms of its energy."""
     from fomkit.merit.content import method_steps
-    from fomkit.output.money import format_terms
-    from fomkit.output.values import format_interval
     from fomkit.readers.measurements import all_measured
 
     merits, told = {merit.target.machine: merit for merit in found.merits}, ""
@@ -169,7 +170,6 @@ def _predicted(found: Prediction) -> Answer:
 
 
 def _suite(found: Any) -> Answer:
-    from fomkit.output.suites import format_suite
     from fomkit.verbs.suite_content import suite_content
 
     content, unread = suite_content(found), [f"fomkit: {line}" for line in found.unread]
@@ -207,7 +207,6 @@ def tornado_of(found: Sensitivity) -> alt.LayerChart:
     """Draw the tornado of a sensitivity."""
     from fomkit.output.charts import tornado
     from fomkit.output.decisions import title_line
-    from fomkit.profiles.metrics import title_of
 
     middle = found.figures[found.figure].value
     return tornado(found.table(), middle, title_line(found.content), title_of(found.figure))
@@ -260,7 +259,6 @@ def schema(name: str) -> Answer:
     """
     from fomkit.files.json import parse_json, read_text
     from fomkit.output.files import to_json
-    from fomkit.profiles.locate import shipped_folder
 
     paths = {path.stem: path for path in shipped_folder("docs/schema").glob("*.json")}
     if name not in paths:

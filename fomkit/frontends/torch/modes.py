@@ -296,15 +296,6 @@ def whole_rnn_states(module: torch.nn.RNNBase, values: Any, states: Any) -> Any:
     return tree_map(lambda one: one if one.requires_grad else one.detach().requires_grad_(), states)
 
 
-def attention_row(
-    path: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool
-) -> TracedOp:
-    """Describe one call of scaled-dot-product attention."""
-    op = "aten::scaled_dot_product_attention"
-    sizes = attention_of_shapes(query.shape, key.shape, value.shape, causal=is_causal)
-    return TracedOp(op, "attention", sizes, dtype_name(running_dtype(query)), FORWARD, path)
-
-
 class CallWatcher(TorchFunctionMode):
     """Finds attention at its call, and runs dropout as the one op that it is on an accelerator."""
 
@@ -332,7 +323,9 @@ class CallWatcher(TorchFunctionMode):
         """Run scaled-dot-product attention as a row."""
         is_causal = bool(kwargs.get("is_causal", args[2] if len(args) > 2 else False))
         stack = self._recorder.stack
-        row = attention_row(stack.top.path, query, key, value, is_causal)
+        op = "aten::scaled_dot_product_attention"
+        sizes = attention_of_shapes(query.shape, key.shape, value.shape, causal=is_causal)
+        row = TracedOp(op, "attention", sizes, dtype_name(running_dtype(query)), FORWARD, stack.top.path)
         stack.enter(row.module, (query, key, value, args, kwargs), row)
         result = self._attention(query, key, value, *args, **kwargs)
         stack.leave(result)

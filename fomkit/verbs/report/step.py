@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
@@ -66,8 +68,6 @@ def _name(cell: Measured, here: str) -> str:
 
 
 def _drawn(all_verdicts: Sequence[CellVerdict], here: str) -> Any:
-    import pandas as pd
-
     rows = []
     for one in all_verdicts:
         cell = one.cell

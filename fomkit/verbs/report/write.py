@@ -10,7 +10,9 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
+
+import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
@@ -19,10 +21,12 @@ from fomkit.core.measurement import Measurement
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.files.op_csv import format_table
 from fomkit.files.write import check_absent, write_whole
+from fomkit.merit.measured_steps import merit_content, worst_basis
 from fomkit.ops.precision import DEFAULTS
 from fomkit.output import charts
 from fomkit.output.decisions import format_setting
 from fomkit.output.pages import Book, Cell, Chapter, Head, Listing, Section, Table, check_libraries, render_book
+from fomkit.output.suites import format_merit, merit_caveats
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate, check_one_device
@@ -49,10 +53,6 @@ from fomkit.whatif.cases import OneModel
 from fomkit.whatif.sensitivity import Sensitivity
 from fomkit.whatif.sensitivity import sensitivity as work_out
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 SCALING_TITLE = "More devices"
 LINK = "--link system,5us,25GB/s,each"
 FEWEST = 3
@@ -66,8 +66,6 @@ COLUMNS = {"mode": "", "devices": "count", "speedup": "count", "low": "count", "
 
 
 def _points(contents: Sequence[ScalingContent]) -> pd.DataFrame:
-    import pandas as pd
-
     rows = []
     for content in contents:
         reference = {reference["mode"]: reference["devices"] for reference in content["references"]}
@@ -391,9 +389,6 @@ def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
 
 
 def _merits(result: Comparison) -> tuple[str, ...]:
-    from fomkit.merit.measured_steps import merit_content, worst_basis
-    from fomkit.output.suites import format_merit, merit_caveats
-
     worst = worst_basis([*result.estimates, *result.baseline])
     blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
     return tuple("; ".join([format_merit(block)[0], *merit_caveats(block)]) for block in blocks)
