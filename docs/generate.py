@@ -31,7 +31,7 @@ from fomkit.plan.content import Ends
 from fomkit.profiles.campaigns import CampaignFileRecord
 from fomkit.profiles.declared import LayoutRecord
 from fomkit.profiles.machine_record import MachineRecord
-from fomkit.profiles.metrics import DEEP500, METRICS, Metric, find_metric
+from fomkit.profiles.metrics import DEEP500, METRICS, Metric
 from fomkit.profiles.recipes import RecipeRecord
 from fomkit.profiles.records import ModelRecord, Record
 from fomkit.profiles.suites import SuiteRecord
@@ -192,6 +192,29 @@ def command_reference() -> str:
     """Write what every verb says of itself."""
     sections = [f"## `fomkit {name}`\n\n```text\n{help_of(name)}\n```\n" for name in sorted(VERBS)]
     return fill_page("commands", help=[f"```text\n{help_of()}\n```\n"], verbs=sections)
+
+
+def find_metric(path: Sequence[str], verb: str) -> Metric | None:
+    """Find what a figure of a verb's JSON is: the metric with the longest name that fits; None where it is none.
+
+    `path`: its place, lists and the ends of a span left out.
+
+    >>> find_metric(["models", "terms", "passes_s", "forward"], "estimate").unit
+    's'
+    >>> find_metric(["models", "lucky_number"], "estimate")
+    """
+    fitting = [metric for metric in METRICS if verb in metric.by.split() and _names_place(metric, path)]
+    return max(fitting, key=lambda one: one.name.count("."), default=None)
+
+
+def _names_place(metric: Metric, path: Sequence[str]) -> bool:
+    names = metric.name.split(".")
+    keys = len(metric.keyed.split(", ")) if metric.keyed else 0
+    for depth in range(keys + 1):
+        end = list(path[: len(path) - depth])[-len(names) :]
+        if len(end) == len(names) and all(a in ("*", b) for a, b in zip(names, end, strict=True)):
+            return True
+    return False
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

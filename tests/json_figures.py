@@ -9,7 +9,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from fomkit.profiles.metrics import find_metric
+from docs.generate import find_metric
 
 
 def figures(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

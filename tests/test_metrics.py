@@ -15,10 +15,11 @@ from json_figures import sorted_out, wrong_by_schema
 from short_suite import short_suite
 from typer.testing import CliRunner
 
+from docs.generate import find_metric
 from fomkit.cli.main import VERBS, app
 from fomkit.merit.fom import MEAN
 from fomkit.ops.tables import COSTS, TIMES
-from fomkit.profiles.metrics import DEEP500, METRICS, Better, Level, Mean, find_metric, title_of
+from fomkit.profiles.metrics import DEEP500, METRICS, Better, Level, Mean, title_of
 from fomkit.workbook.layout import OPS
 
 SUITE = """schema: fomkit/suite/1

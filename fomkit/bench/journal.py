@@ -21,6 +21,7 @@ from fomkit.harness.torch.cases import Summary, summarise
 from fomkit.harness.torch.worker import Answer
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import column_names
+from fomkit.plan.coverage import MEASURED
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.rates import fresh_seconds
 
@@ -130,7 +131,6 @@ def _about_text(about: object) -> str:
     return ", ".join(str(value) for value in about.values()) if isinstance(about, dict) else "something else"
 
 
-HARNESS = "fomkit measure"
 NOISY = 0.1
 """Half the interval of a median, as a share of it, from which a timing counts as noisy."""
 _NUMBERS = frozenset(column_names("TIMINGS", "number"))
@@ -178,7 +178,7 @@ def row_of_times(cells: Cells, found: Summary, host_s: float = 0.0) -> dict[str,
         "p25_s": found.p25_s + host_s,
         "p75_s": found.p75_s + host_s,
         "repeats": float(found.repeats),
-        "harness": HARNESS,
+        "harness": MEASURED,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fomkit.bench.journal import HARNESS, in_order, noise_of, row_of_times, spread_notes
+from fomkit.bench.journal import in_order, noise_of, row_of_times, spread_notes
 from fomkit.bench.libraries import Cells, Child
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine, Tier
@@ -20,6 +20,7 @@ from fomkit.files.child_process import child_command
 from fomkit.harness.torch.cases import Summary, summarise
 from fomkit.harness.torch.network import BUFFERS, SEND, SERVER, SIZES_BYTE, Rank, op_of
 from fomkit.harness.torch.worker import Answer
+from fomkit.plan.coverage import MEASURED
 from fomkit.readers.tables.links import Timed, links_of
 
 Answers = Iterable[tuple[Cells, Mapping[str, Any]]]
@@ -55,7 +56,7 @@ def _merged_rows(machine: Machine, channel: str, rows: pd.DataFrame) -> pd.DataF
         return rows
     names = ["harness", "library", "kind"]
     own = pd.Series(True, old.index)
-    for name, value in zip(names, (HARNESS, channel, "collective"), strict=True):
+    for name, value in zip(names, (MEASURED, channel, "collective"), strict=True):
         own &= (old[name] == value) if name in old.columns else False
     if own.any():
         keys = ["collective", "op", "message_byte", "ranks", "link"]

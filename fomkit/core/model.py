@@ -30,6 +30,7 @@ OF_A_RUN = ("train_samples", "validation_samples", "epochs")
 """Parameters of a model that are no sizes of its ops."""
 LastBatch = Literal["drop", "keep"]
 
+BATCH = "batch"
 CACHE = "cache"
 """The named size of a step that makes one token after so many: keys and values of theirs are kept."""
 OF_SIZES = "sizes"

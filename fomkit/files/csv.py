@@ -258,7 +258,8 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _EXPRESSION = re.compile(r"(?=.*([A-Za-z_]|\d\s*[-+*/]))[0-9A-Za-z_+\-*/() ]{1,200}")
 _NO_NUMBER = ("nan", "inf", "infinity", "na", "n/a", "none", "null")
-_LIVE = ("=", "+", "-", "@", "\t", "\r")
+LIVE = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings by which a spreadsheet program takes a typed text for a formula."""
 _HIDDEN = re.compile(r"'*[=+\-@\t\r]")
 SHOWN = 60
 """Characters of a cell that a message quotes."""
@@ -318,7 +319,7 @@ def disarm_stranger(text: str) -> str:
     >>> disarm_stranger("-5.2"), disarm_stranger("-x"), disarm_stranger("'-x")
     ('-5.2', "'-x", "'-x")
     """
-    return f"'{text}" if text[:1] in _LIVE and not is_number(text) else text
+    return f"'{text}" if text[:1] in LIVE and not is_number(text) else text
 
 
 def format_number(value: float) -> str:

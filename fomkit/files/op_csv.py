@@ -122,9 +122,6 @@ def read_table(path: Path, table: str, extra: Collection[str] = ()) -> pd.DataFr
     return read_numbered_table(path, table, extra).reset_index(drop=True)
 
 
-_NUMBERS = frozenset(column_names("TIMED", "number"))
-
-
 _SPECIAL = re.compile(r'[,"\r\n]')
 
 

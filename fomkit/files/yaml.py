@@ -40,7 +40,7 @@ _HINTS: Mapping[str, str] = {
 """What to do, by a part of what the YAML parser says."""
 _WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
-Path_ = tuple[str | int, ...]
+Keys = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Document:
 
     path: Path
     content: dict[str, object]
-    lines: Mapping[Path_, int]
+    lines: Mapping[Keys, int]
 
-    def where(self, keys: Path_) -> str:
+    def where(self, keys: Keys) -> str:
         """Give ``file:line`` of the innermost key on the way to ``keys`` that the file has."""
         known = next(keys[:end] for end in range(len(keys), -1, -1) if keys[:end] in self.lines)
         return f"{self.path}:{self.lines[known]}"
 
-    def error(self, keys: Path_, what: str) -> FomkitError:
+    def error(self, keys: Keys, what: str) -> FomkitError:
         """Make the error of what stands there."""
         return FomkitError(self.where(keys), what)
 
@@ -110,7 +110,7 @@ class _Strict(yaml.SafeLoader):
         return event
 
 
-def _build(node: yaml.Node, path: Path, keys: Path_, lines: dict[Path_, int]) -> object:
+def _build(node: yaml.Node, path: Path, keys: Keys, lines: dict[Keys, int]) -> object:
     lines.setdefault(keys, node.start_mark.line + 1)
     where = f"{path}:{node.start_mark.line + 1}"
     if isinstance(node, yaml.ScalarNode):
@@ -168,7 +168,7 @@ def load_document(path: Path) -> Document:
         raise FomkitError(str(path), "is not YAML text; it holds control characters.") from error
     if not isinstance(node, yaml.MappingNode):
         raise FomkitError(str(path), "holds no mapping. A profile begins with 'schema: fomkit/…'.")
-    lines: dict[Path_, int] = {}
+    lines: dict[Keys, int] = {}
     content = _build(node, path, (), lines)
     return Document(path, content if isinstance(content, dict) else {}, lines)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.model import Workload
+from fomkit.core.model import BATCH, Workload
 from fomkit.files.child_process import take_request, told_error
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
@@ -20,7 +20,6 @@ from fomkit.frontends.model_file import CodeLines, explain_exception
 from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
 from fomkit.frontends.step import Draft, Route, Step, count_rows, name_order, order_rows, row_places
 
-BATCH = "batch"
 Trace = Callable[[Sizes], Step]
 
 

@@ -182,7 +182,7 @@ def check_table(data: pd.DataFrame, table: str, where: str) -> None:
         raise ManyFomkitError(errors)
 
 
-_NUMBERS = frozenset(column_names("TIMED", "number"))
+NUMBERS = frozenset(column_names("TIMED", "number"))
 _PLAIN: Mapping[str, Mapping[str, float]] = {
     "gemm": {"b": 1.0},
     "sparse_gemm": {"b": 1.0},
@@ -213,7 +213,7 @@ class _Filling:
         if not empty.any():
             return
         filled = cells.mask(empty, values)
-        if column not in _NUMBERS:
+        if column not in NUMBERS:
             filled = filled.fillna("")
         elif not filled.map(lambda cell: isinstance(cell, str)).any():
             filled = filled.astype("float64")

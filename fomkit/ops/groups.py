@@ -144,7 +144,7 @@ GROUPINGS: Mapping[Grouping, str] = {
 """What rows may be grouped by, and what that means."""
 
 MEASURES = ("flop", "byte", "time_s", "traced_time_s")
-_IDENTITY = ("op", "kind", "dtype", "engine", "pass_name", *(column.name for column in DIMENSIONS))
+IDENTITY = ("op", "kind", "dtype", "engine", "pass_name", *(column.name for column in DIMENSIONS))
 
 
 def _shapes(ops: pd.DataFrame) -> list[str]:
@@ -206,7 +206,7 @@ def _intensity(flop: Array, byte: Array) -> float:
 def identities(ops: pd.DataFrame) -> pd.Series[int]:
     """Give each distinct op a number; ops differ in name, sizes, number format, engine or pass."""
     codes = np.zeros(len(ops), np.int64)
-    for name in filter(ops.columns.__contains__, _IDENTITY):
+    for name in filter(ops.columns.__contains__, IDENTITY):
         codes = pd.factorize(codes * len(ops) + pd.factorize(ops[name].to_numpy(), use_na_sentinel=False)[0])[0]
     return pd.Series(codes, ops.index)
 

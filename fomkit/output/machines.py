@@ -11,6 +11,7 @@ from fomkit.core.units import exact_quantity, format_mebibyte, format_number, fo
 from fomkit.output.money import energy_facts, price_rate
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
 from fomkit.output.values import format_interval
+from fomkit.plan.op_tables import ROLE_WORDS
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Range, Stated
@@ -242,8 +243,6 @@ def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> st
 MODULES = 12
 """Modules listed; the others are one line."""
 
-_WORDS = {"state": "optimizer state"}
-
 
 def _mebibyte_cell(byte: float | None) -> str:
     return format_mebibyte(byte) if byte else ""
@@ -256,7 +255,7 @@ def _role_table(page: Page, content: view.Memory) -> None:
     for role in roles:
         cells = [totals.get(role), *(one["roles"].get(role) for one in passes.values())]
         if any(cells):
-            table.add_row(_WORDS.get(role, role), *map(_mebibyte_cell, cells))
+            table.add_row(ROLE_WORDS.get(role, role), *map(_mebibyte_cell, cells))
     if passes:
         table.add_section()
         table.add_row("together", "", *(_mebibyte_cell(one["byte"]) for one in passes.values()), style="bold")
@@ -267,7 +266,7 @@ def _module_table(page: Page, content: view.Memory) -> None:
     rows, rest = content["modules"][:MODULES], content["modules"][MODULES:]
     mostly = [max(row["roles"], key=row["roles"].__getitem__) for row in rows]
     cells = [
-        (row["module"] or "(the model itself)", _mebibyte_cell(row["byte"]), _WORDS.get(role, role))
+        (row["module"] or "(the model itself)", _mebibyte_cell(row["byte"]), ROLE_WORDS.get(role, role))
         for row, role in zip(rows, mostly, strict=True)
     ]
     if rest:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
+from fomkit.ops.views import TYPE_COLUMNS
 from fomkit.output.estimates import measured_lines
 from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen, figure, fitting, named_sizes, table_of_numbers
 from fomkit.output.values import format_coverage, format_interval, seconds
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 WIDE = 100
 """Width from which other operations have a column of their own."""
 
-_NAMES = (
-    "layers", "multiply_adds", "other_operations", "parameters", "parameter_byte", "output_byte", "im2col_byte",
-)  # fmt: skip
-
 
 def _census_cell(name: str, value: float) -> str:
     if not value:
@@ -30,7 +27,7 @@ def _census_cell(name: str, value: float) -> str:
 
 def _add_census(page: Page, census: Census, batch: int | None) -> None:
     """Add the table of layer types, as the classic networks' papers have it, and what it adds up to."""
-    names = [name for name in _NAMES if name != "other_operations" or page.screen.width >= WIDE]
+    names = [name for name in TYPE_COLUMNS if name != "other_operations" or page.screen.width >= WIDE]
     samples = census["samples"]
     of = "one sample" if samples == 1 else f"{samples} samples"
     page.line(f"layers by type, forward pass of {of}; weights, outputs and im2col in MiB")

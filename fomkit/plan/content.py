@@ -132,12 +132,9 @@ def curve_content(curve: EpochsToTarget) -> Targeted:
             "source": curve.source}  # fmt: skip
 
 
-_OF_TIMINGS = ("measured", "interpolated", "extrapolated", "transferred")
-
-
 def evidence_of(machine: Machine, coverage: Mapping[str, float] | None = None) -> str:
     """Say in two words what the machine is known by, or what an estimate of this coverage rests on."""
-    if len(machine.timings) and (coverage is None or any(coverage[name] > 0 for name in _OF_TIMINGS)):
+    if len(machine.timings) and (coverage is None or any(coverage[name] > 0 for name in TABLES)):
         return "timing table" if machine.device.peaks else "timing table only"
     return "datasheet only"
 

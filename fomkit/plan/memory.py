@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import STATE_TENSORS
 from fomkit.core.units import ITEM_BYTE
-from fomkit.ops.tables import PASSES, ROLES
+from fomkit.ops.tables import ROLES
 
 BLOCK_BYTE = 512
 """Every piece of memory takes whole blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
@@ -22,7 +22,6 @@ _MOST_GAPS = 1000
 """Executed ops that a line of the order may stand for; there is about one line for each."""
 
 WORKSPACE = "workspace"
-UPDATE = PASSES[-1]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine, Overhead
-from fomkit.core.model import IMPL_BY_DEFAULT, ModelProfile
+from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, ModelProfile
 from fomkit.core.units import format_quantity
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import im2col_byte
@@ -67,7 +67,6 @@ def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
     return low
 
 
-BATCH = "batch"
 STEPS = 8
 """Sizes at which the memory of a model's step is kept."""
 

@@ -14,7 +14,7 @@ from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import verdict_on
-from fomkit.ops.check import check_table, fill_defaults
+from fomkit.ops.check import NUMBERS, check_table, fill_defaults
 from fomkit.ops.pricing import add_costs, split_recurrent
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, LINE, TIMES, column_names
@@ -28,7 +28,6 @@ from fomkit.prediction.cascade import add_times
 from fomkit.prediction.rates import with_fresh
 
 _MADE = tuple(column.name for column in (*COSTS, *TIMES))
-_NUMBERS = frozenset(column_names("TIMED", "number"))
 
 
 Sourced = TypedDict("Sourced", {"rows": int, "share": float})
@@ -95,7 +94,7 @@ class Prediction(Shown):
 def _floats(ops: pd.DataFrame, where: str) -> pd.DataFrame:
     """Make whole-number columns float64, in which no product overflows, and refuse what is neither."""
     columns: dict[str, pd.Series] = {}
-    for name in ops.columns.intersection(list(_NUMBERS)):
+    for name in ops.columns.intersection(list(NUMBERS)):
         if ops[name].dtype.kind in "iub":
             columns[name] = ops[name].astype("float64")
         elif ops[name].dtype.kind not in "fOUT":

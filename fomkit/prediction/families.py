@@ -412,11 +412,6 @@ def _op_ids(rows: pd.DataFrame, name: FamilyName) -> Places:
     return same_ops(rows, [key for key in keys if key in rows.columns])
 
 
-def distinct_ops(timings: pd.DataFrame, name: FamilyName) -> int:
-    """Count what a family's fit would learn from, without collecting it."""
-    return len(np.unique(_op_ids(_rows_of(timings, name), name)))
-
-
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     """Collect what a family's fit learns from: one row per distinct op, shuffled alike whatever the table's order.
 

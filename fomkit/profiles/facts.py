@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Price, Scope
 from fomkit.core.units import ITEM_BYTE, MONEY_PER, UNITS, exact_quantity
-from fomkit.files.yaml import Document
+from fomkit.files.yaml import Document, Keys
 from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, PerFlop, Power, Record, known, parsed
 
 
@@ -76,9 +76,6 @@ class Ended(Record):
         if getattr(self, self.value_at) is not None and not (figures[0] > 0 and figures == sorted(figures)):
             raise PydanticCustomError("quantity", "{what}", {"what": wrong})
         return self
-
-
-Keys = tuple[str | int, ...]
 
 
 class IdleRecord(Ended):

@@ -8,7 +8,7 @@ operators, networks, training, distributed training; ``system`` is what a whole 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -87,29 +87,6 @@ def title_of(name: str) -> str:
     'units/day'
     """
     return next(metric.title for metric in METRICS if metric.name == name)
-
-
-def find_metric(path: Sequence[str], verb: str) -> Metric | None:
-    """Find what a figure of a verb's JSON is: the metric with the longest name that fits; None where it is none.
-
-    `path`: its place, lists and the ends of a span left out.
-
-    >>> find_metric(["models", "terms", "passes_s", "forward"], "estimate").unit
-    's'
-    >>> find_metric(["models", "lucky_number"], "estimate")
-    """
-    fitting = [metric for metric in METRICS if verb in metric.by.split() and _names_place(metric, path)]
-    return max(fitting, key=lambda one: one.name.count("."), default=None)
-
-
-def _names_place(metric: Metric, path: Sequence[str]) -> bool:
-    names = metric.name.split(".")
-    keys = len(metric.keyed.split(", ")) if metric.keyed else 0
-    for depth in range(keys + 1):
-        end = list(path[: len(path) - depth])[-len(names) :]
-        if len(end) == len(names) and all(a in ("*", b) for a, b in zip(names, end, strict=True)):
-            return True
-    return False
 
 
 def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:

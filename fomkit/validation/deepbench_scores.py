@@ -21,6 +21,7 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.files.csv import read_header
+from fomkit.ops.groups import IDENTITY
 from fomkit.ops.tables import DIMENSIONS, TIMINGS
 from fomkit.plan.op_tables import predict_ops
 from fomkit.prediction.exact import row_major
@@ -230,7 +231,6 @@ PIECES: Mapping[str, str] = {
 """Their pieces by what they are here."""
 FOUR = ("norm", "positions", "activation", "addition")
 """What no other table has in such numbers; all of them together are a line."""
-_ASKED = ("op", "kind", "dtype", "engine", "pass_name", *(column.name for column in DIMENSIONS))
 
 
 def read_pieces() -> pd.DataFrame:
@@ -243,7 +243,7 @@ def read_pieces() -> pd.DataFrame:
 
 def _piece_cases(rows: pd.DataFrame, machine: Machine, level: float) -> dict[str, Cases]:
     """Predict rows of one board, by what they are."""
-    ops = rows[[name for name in _ASKED if name in rows.columns]].dropna(axis=1, how="all")
+    ops = rows[[name for name in IDENTITY if name in rows.columns]].dropna(axis=1, how="all")
     timed = predict_ops(ops.reset_index(drop=True), with_fits(machine), interval=level).ops
     truth = rows["time_s"].to_numpy(np.float64)
     found = dict[str, Cases]()

@@ -30,14 +30,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 
-from fomkit.core.units import ITEM_BYTE
-from fomkit.readers.tables.neusight import TRAFFIC
+from fomkit.readers.tables.neusight import ITEM, TRAFFIC
 from fomkit.validation.labels import GraphRow, Shape
 
 Work = dict[str, str | float]
 """Columns of an OPS row but for its pass and count."""
 
-ITEM = ITEM_BYTE["fp32"]
 MASK_BYTE = 1.0
 """A mask of a dropout or a condition is a byte per element."""
 CACHE_BYTE = 2.0**25

@@ -273,7 +273,7 @@ def prove_here(
 
 
 SCHEMA = "fomkit/here/1"
-EXACT, UNSEEN, RATIOS = "exact shapes", "unseen shapes", "ratio of threads"
+EXACT, UNSEEN = "exact shapes", "unseen shapes"
 TARGETS = {EXACT: (0.06, 0.15), UNSEEN: (0.15, 0.40)}
 """Median error that a quiet core should show, and the one past which the command fails: a busy one shows more."""
 

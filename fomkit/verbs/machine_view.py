@@ -12,7 +12,7 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Energy, Machine
 from fomkit.core.measurement import verdict_on
-from fomkit.core.model import ModelProfile
+from fomkit.core.model import BATCH, ModelProfile
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.precision import BLOCKS, formats_named
 from fomkit.ops.pricing import add_costs
@@ -20,7 +20,7 @@ from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES
 from fomkit.plan.content import Priced, Stated, evidence_of, fact_content, known_number, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
-from fomkit.plan.memory_of import BATCH, in_formats, largest_batch, step_memory
+from fomkit.plan.memory_of import in_formats, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
 from fomkit.prediction.exact import row_major

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from fomkit.core.model import BATCH
 from fomkit.core.units import format_mebibyte, format_quantity
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.memory_of import BATCH, largest_batch
+from fomkit.plan.memory_of import largest_batch
 from fomkit.plan.options import change_machine
 from fomkit.plan.step import INPUT
 from fomkit.whatif.advice_case import Case, Finding, changed_rows, does_not_apply, saving

@@ -14,12 +14,12 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Fact, Machine, Price, Scope
-from fomkit.core.model import ModelProfile
+from fomkit.core.model import BATCH, ModelProfile
 from fomkit.core.units import DAY_S, UNITS, parse_money_rate
 from fomkit.files.csv import is_number
 from fomkit.merit.campaign import money, paid_units
 from fomkit.ops.precision import choose_formats
-from fomkit.plan.memory_of import BATCH, in_formats, largest_batch, step_memory
+from fomkit.plan.memory_of import in_formats, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis, Given
 

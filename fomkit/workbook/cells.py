@@ -16,12 +16,11 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.worksheet import Worksheet
 
 from fomkit.core.errors import printable
+from fomkit.files.csv import LIVE
 from fomkit.workbook.layout import AS_ISSUED, CHANGED, UNKNOWN, Column, Placed, Table
 
 MAX_TEXT = 32_767
 """Characters that a cell can hold; spreadsheet programs cut the rest without a word."""
-_LIVE = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings by which a spreadsheet program takes a typed text for a formula."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,7 @@ class Page:
         elif isinstance(value, str):
             cell.value = text = cell_text(value)
             cell.data_type = "s"
-            if text.startswith(_LIVE):
+            if text.startswith(LIVE):
                 cell.quotePrefix = True
         else:
             cell.value = value

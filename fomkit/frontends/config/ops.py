@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from fomkit.core.model import CACHE
+from fomkit.core.model import BATCH, CACHE
 from fomkit.frontends.config.architecture import (
     Architecture,
     Attention,
@@ -25,7 +25,6 @@ from fomkit.frontends.fusion import EAGER, IMPL, ONE_KERNEL, Fusion
 
 Mode = Literal["train", "infer", "decode"]
 ITEM_BYTE = {"bf16": 2, "fp16": 2, "fp32": 4}
-BATCH = "batch"
 
 
 class Many(NamedTuple):

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.model import CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
+from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.config.architecture import Architecture, Attention, Experts, Stored
-from fomkit.frontends.config.ops import BATCH, ITEM_BYTE, Many, Mode, step_rows
+from fomkit.frontends.config.ops import ITEM_BYTE, Many, Mode, step_rows
 from fomkit.frontends.config.read import read_architecture
 from fomkit.frontends.fusion import IMPL, Fusion
 from fomkit.frontends.fusion import NOTES as NOTES_OF

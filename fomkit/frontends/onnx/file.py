@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.model import BATCH
 from fomkit.files.csv import check_file, open_file
-from fomkit.frontends.drafting import BATCH
 from fomkit.frontends.lowering.onnx import names
 from fomkit.frontends.lowering.onnx_calls import dtype_of
 from fomkit.frontends.sizes import Sizes

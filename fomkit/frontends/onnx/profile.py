@@ -17,9 +17,9 @@ from typing import Any
 import onnx
 
 from fomkit.core.errors import FomkitError, printable
-from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS, Workload
+from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, STATE_TENSORS, Workload
 from fomkit.frontends import drafting
-from fomkit.frontends.drafting import BATCH, Request, SizedStep, Traced, run_file_request, trace_sizes
+from fomkit.frontends.drafting import Request, SizedStep, Traced, run_file_request, trace_sizes
 from fomkit.frontends.layers import COPIES
 from fomkit.frontends.lowering import calls, onnx_calls
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, Array, TracedOp, traffic
