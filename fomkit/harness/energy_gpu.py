@@ -47,6 +47,11 @@ def _read_micro(path: Path) -> float:
     return float(text) * _MICRO
 
 
+def read_zone(zone: Zone) -> float:
+    """Read a counter [J]."""
+    return _read_micro(zone.path)
+
+
 def find_zones(root: Path = Path("/")) -> list[Zone]:
     """Find the counters of packages and their memory, each read once to be sure."""
     found: list[Zone] = []
@@ -59,7 +64,7 @@ def find_zones(root: Path = Path("/")) -> list[Zone]:
             continue
         # A package that cannot be read raises: part of a machine's energy is not its energy.
         zone = Zone(name, folder / "energy_uj", _read_micro(folder / "max_energy_range_uj"))
-        _read_micro(zone.path)
+        read_zone(zone)
         found.append(zone)
     if not any(zone.name.startswith("package") for zone in found):
         why = "no counter of a processor package (none, or a guest of a hypervisor)"

@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, half_width
@@ -22,11 +24,7 @@ from fomkit.ops.tables import SOURCES, TIME_SOURCES
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.rates import power_shortfall
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
 UNPRICED = "unpriced"

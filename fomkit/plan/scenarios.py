@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.machine import nearest_parameter, peak_name
-from fomkit.core.model import OF_A_RUN
+from fomkit.core.machine import Machine, Scope, nearest_parameter, peak_name
+from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
@@ -29,13 +30,7 @@ from fomkit.prediction.donors import FROM_TABLE, ROOFLINE
 from fomkit.prediction.gp import alike
 from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Machine, Scope
-    from fomkit.core.model import ModelProfile
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
 FORWARD = "forward"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Device, Machine
+from fomkit.core.model import ModelProfile
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import Columns, Words
 from fomkit.ops.families.formula import DEFAULTS, columns_of
@@ -27,14 +30,8 @@ from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.prediction.gp import FEW, alike
 from fomkit.prediction.rates import fresh_seconds, with_fresh
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Device, Machine
-    from fomkit.core.model import ModelProfile
-
-    Array = NDArray[np.float64]
-    Sizes = Mapping[str, Array]
+Array = NDArray[np.float64]
+Sizes = Mapping[str, Array]
 
 
 _TEXTS = ("op", "kind", "dtype", "engine", "pass_name")

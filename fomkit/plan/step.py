@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, latest
@@ -21,10 +22,7 @@ from fomkit.ops.tables import PASSES, SOURCES
 from fomkit.plan.coverage import OF_TABLE, TABLES, Uses, use_widths, uses_of
 from fomkit.prediction.gp import alike
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
 INPUT = "input"

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, add_common, at_level
@@ -28,10 +29,7 @@ from fomkit.prediction.links import Collective
 from fomkit.prediction.rates import rates, value_of
 from fomkit.profiles.evidence import with_fits
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 SHORT_BYTE = 2
 """Bytes of activations and parameters in mixed precision."""

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import NormalDist
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent
+from fomkit.core.machine import Machine
 from fomkit.plan.coverage import STEP, USES, Spread, Use, Uses, groups_of, limited, widen_calls
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import power_shortfall
@@ -33,12 +35,7 @@ from fomkit.validation.scores import (
     score,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Machine
-
-    Vector = NDArray[np.float64]
+Vector = NDArray[np.float64]
 
 
 WORDS = {"fw": "forward", "bw": "backward", "acc": "accumulation"}

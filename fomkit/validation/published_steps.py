@@ -16,9 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit.core.interval import DEFAULT_LEVEL, Span, add_common
 from fomkit.core.job import Layout
@@ -44,11 +46,7 @@ from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.graphs import without_timings
 from fomkit.validation.scores import Cases, Score, cases_of_spans, make_cases, score
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float64]
+Vector = NDArray[np.float64]
 
 MPT, VTRAIN = "MPT under FSDP", "vTrain's small layers"
 SETS = (MPT, VTRAIN, "Megatron-LM on JUWELS Booster", "Megatron-Bridge on H100")

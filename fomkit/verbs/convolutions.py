@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import isnan
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Fact, Machine
+from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_mebibyte
 from fomkit.ops.conv_methods import METHODS, method_costs
 from fomkit.ops.groups import identities, shape_label
@@ -26,13 +29,7 @@ from fomkit.prediction.exact import settle_engines
 from fomkit.prediction.rates import rates
 from fomkit.profiles.evidence import with_fits
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fomkit.core.machine import Fact, Machine
-    from fomkit.core.model import ModelProfile
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
 class _Facts(NamedTuple):

@@ -6,7 +6,7 @@ missing is unsupported and listed. What an op's gradient costs is in `onnx_gradi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -157,13 +157,18 @@ def equation_of(call: Call) -> str:
     return f"{equation}->{'...' if '...' in equation else ''}{kept}"
 
 
+def summed_product(equation: str, arrays: Sequence[Array], results: tuple[Array, ...]) -> list[Work]:
+    """Price a sum over the product of some tensors by its equation."""
+    return contraction(Call("Einsum", {"inputs": tuple(arrays), "equation": equation}, results))
+
+
 def einsum(call: Call) -> list[Work]:
     """Rule of Einsum of one or two tensors."""
     given: Any = call.arguments["Inputs"]
     arrays = [given] if isinstance(given, Array) else list(given)
     if len(arrays) > 2:
         raise NoRule(f"Einsum of {len(arrays)} tensors")
-    return contraction(Call("Einsum", {"inputs": tuple(arrays), "equation": equation_of(call)}, call.results))
+    return summed_product(equation_of(call), arrays, call.results)
 
 
 def picked(call: Call) -> list[Work]:
