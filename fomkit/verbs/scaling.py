@@ -29,6 +29,7 @@ from fomkit.plan.scaling import (
     NOT_OF_EXPERTS,
     Curve,
     LeastBandwidth,
+    Mode,
     Point,
     Scaling,
     ScalingSpec,
@@ -299,6 +300,15 @@ def _plain_integers(numbers: str | Sequence[int]) -> list[int]:
     ]
 
 
+def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
+    if whole_batch is not None and mode == "weak":
+        raise FomkitError("whole_batch", "is that of a strong step. Leave it out, or `mode` weak.")
+    modes = [one for one in MODES if mode in (one, "both")]
+    if not modes:
+        raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
+    return modes
+
+
 _TIMES = dict.fromkeys(("checkpoint", "restart", "device_mtbf", "checkpoint_every"), "TIME")
 
 
@@ -364,11 +374,6 @@ def scaling(
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
-    if whole_batch is not None and mode == "weak":
-        raise FomkitError("whole_batch", "is that of a strong step. Leave it out, or `mode` weak.")
-    modes = [one for one in MODES if mode in (one, "both")]
-    if not modes:
-        raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
-    spec = ScalingSpec(_plain_integers(nodes), spread, modes, whole_batch, options)
+    spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
     found = scale(profile, with_once(with_links(target, given, node_devices), times_of(paid)), spec)
     return ScalingResult(profile.name, target.name, scaling_content(found, service, paid, curve))

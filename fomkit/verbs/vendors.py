@@ -275,8 +275,6 @@ def compare(
     FomkitError
         When the table, a model or a machine is unknown, or a limit is no time.
     """
-    from fomkit.validation.cells import counted_once
-
     rows = _rows_of(table := str(measured))
     model = _Named((row.model for row in rows), as_model)
     machine = _Named((row.machine for row in rows), as_machine)
@@ -287,17 +285,16 @@ def compare(
     if not grid:
         _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
     chosen = [row for row in rows if not named or row.model in (*named, like)]
-    found = counted_once([row for row in chosen if not targets or row.machine in (*targets, base, host)])
+    about = [row for row in chosen if not targets or row.machine in (*targets, base, host)]
     options = options_of(interval=interval, precision=precision)
     if grid:
-        return _rates_within(*found, options, model, machine, named, targets, latency)
-    return _cell_by_cell(*found, options, model, machine, base, like, host, latency)
+        return _rates_within(about, options, model, machine, named, targets, latency)
+    return _cell_by_cell(about, options, model, machine, base, like, host, latency)
 
 
 def _cell_by_cell(
-    rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
-    machine: _Named[Machine], baseline: str, calibrate_on: str | None, host_from: str | None,
-    latency: str | float | None,
+    about: Sequence[Measurement], options: Options, model: _Named[ModelProfile], machine: _Named[Machine],
+    baseline: str, calibrate_on: str | None, host_from: str | None, latency: str | float | None,
 ) -> Answer:  # fmt: skip
     """Put projections beside the rows, cell by cell."""
     if latency is not None:
@@ -305,10 +302,11 @@ def _cell_by_cell(
     if options.precision is not None:
         raise FomkitError("precision", "is for --grid. A row of a table of measurements states its own.")
     from fomkit.output.comparisons import format_compare
-    from fomkit.validation.cells import make_cells
+    from fomkit.validation.cells import counted_once, make_cells
     from fomkit.validation.grid import compare_content
     from fomkit.validation.verdicts import calibrated_on, cell_verdicts, host_extended_from
 
+    rows, notes = counted_once(about)
     verdicts = cell_verdicts(make_cells(rows, options, model.load, machine.load, parts(len(rows))), baseline)
     calibrated = calibrated_on(verdicts, calibrate_on) if calibrate_on else ()
     hosted = host_extended_from(verdicts, host_from) if host_from else ()
@@ -317,13 +315,15 @@ def _cell_by_cell(
 
 
 def _rates_within(
-    rows: Sequence[Measurement], notes: Sequence[str], options: Options, model: _Named[ModelProfile],
-    machine: _Named[Machine], models: Sequence[str], targets: Sequence[str], latency: str | float | None,
+    about: Sequence[Measurement], options: Options, model: _Named[ModelProfile], machine: _Named[Machine],
+    models: Sequence[str], targets: Sequence[str], latency: str | float | None,
 ) -> Answer:  # fmt: skip
     """Give rates by model, machine, framework and mode."""
     from fomkit.output.comparisons import format_grid
+    from fomkit.validation.cells import counted_once
     from fomkit.validation.grid import grid_content, make_grid
 
+    rows, notes = counted_once(about)
     latency = "7 ms" if latency is None else latency
     limit_s = parse_quantity(latency, "time_s", "latency", "the time") if isinstance(latency, str) else latency
     if not 0 < limit_s < float("inf"):
