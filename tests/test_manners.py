@@ -20,16 +20,16 @@ from nsys_files import Export, linear_steps
 from terminal import in_terminal, in_this_process
 from xplane_files import host
 
-from docs.generate import command_reference
+from docs.generate import command_reference, help_of
 from fomkit.bench.input_rate import LIMITS_S
 from fomkit.bench.network import PLANS as NETWORKS
 from fomkit.bench.run import Measured, MeasureSpec, measure
-from fomkit.cli import main, pages
+from fomkit.cli import main
 from fomkit.cli.choices import progress
 
 ROOT = Path(__file__).resolve().parent.parent
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-verb_command, help_of = cache(main.verb_command), cache(pages.help_of)
+verb_command, help_of = cache(main.verb_command), cache(help_of)
 VERBS = sorted(main.VERBS)
 
 
