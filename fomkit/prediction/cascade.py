@@ -194,8 +194,8 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
     engine, or for the forward pass of an attention; 6. attention of a matrix engine is one kernel; 7. it is a sum
     of library calls of which the recurrences were timed; 8. it is a sum of parts; 9. it moves data as a timed
-    element-wise op or its own forward pass does; 10. it is a collective on a link that the machine states; 11. the
-    machine's rates, of an attention's backward pass those of its forward pass. What none knows stays unpriced.
+    element-wise op or its own forward pass does, a copy 1.2 times as long; 10. it is a collective on a stated
+    link; 11. the machine's rates, of an attention's backward pass those of its forward pass; else it is unpriced.
 
     Gives those before the sums, and those after them.
     """
@@ -219,6 +219,7 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
         partial(one_kernel, steps=by_rates),
     )
     after = (
+        partial(transfer.copied_data, table=table),
         partial(transfer.moved_data, table=table),
         partial(transfer.row_gradients, table=table),
         donors.estimate_collective,
