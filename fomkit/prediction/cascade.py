@@ -28,10 +28,10 @@ from fomkit.prediction.donors import original, rescale_answers, stated
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, as_rows, cached
 from fomkit.prediction.exact import hits, row_major, settle, settle_engines
 from fomkit.prediction.families import families, fitted, same_ops, servable, training_rows
-from fomkit.prediction.gp import Indices, Matrix, Places, distances
+from fomkit.prediction.gp import Flags, Indices, Matrix, Places, distances
 from fomkit.prediction.interpolate import as_fit, see
 from fomkit.prediction.prior import name_bounds
-from fomkit.prediction.rates import own_times
+from fomkit.prediction.rates import own_times, value_of
 from fomkit.prediction.transfer import BASELINE, in_another_format
 
 CALL, PART = "call", "part"
@@ -137,6 +137,44 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
     return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
 
 
+DRAWS = frozenset({
+    "aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli", "aten::bernoulli_", "aten::rand",
+    "aten::rand_like", "aten::uniform_", "Dropout", "Bernoulli", "RandomUniform", "RandomUniformLike",
+    "StatelessRandomUniform", "StatelessRandomUniformV2",
+})  # fmt: skip
+"""Ops that draw a random number for each element, by the names of three frameworks."""
+DRAW_S = np.array([[1.5e-10], [0.8e-10], [3.6e-10]])
+"""What a number drawn takes of one processor beside the traffic [s]; the least and most of it, which is all of its
+34 instructions where none hides behind memory. V100: 0.14 ns; MI100: 0.15 to 0.26 (docs/adr/0060)."""
+
+
+def _drawn(rows: Rows, machine: Machine) -> Flags:
+    """Choose ops that draw random numbers, on devices that state their processors and were not timed with them."""
+    timings = machine.timings
+    timed = estimates.cached(timings, None, "ops", lambda: frozenset(as_rows(timings).text("op").words))
+    return are(rows, "op", *DRAWS - timed) & (machine.device.units is not None)
+
+
+@estimates.opened_by(_drawn)
+def random_numbers(rows: Rows, machine: Machine, interval: float, *, moved: Estimator) -> Answers:
+    """Predict ops that draw random numbers by what moves as much, and what drawing adds (an `Estimator`).
+
+    It answers where ``moved`` does.
+    """
+    known, units = moved(rows, machine, interval), machine.device.units
+    numel = rows.number("numel")[estimates.places_of(known.index, rows.index)]
+    ratio, least, most = 1 + DRAW_S * numel / (value_of(units) * known.time_s)
+    wider = half_width(interval) / half_width(DEFAULT_LEVEL)
+    times = transfer.widen(known.times, (ratio / least) ** wider, (most / ratio) ** wider) * ratio
+
+    def evidence(place: int) -> str:
+        as_much = f"what moves as much ({known.source.at(place)}, {known.evidence(place)})"
+        return f"{ratio[place]:.2f} × {as_much}, for its random numbers"
+
+    source = [word if word in transfer.UNTIMED else "transferred" for word in known.source.words]
+    return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
+
+
 @estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "engine", "matrix"))
 def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence[Estimator]) -> Answers:
     """Predict attention of a matrix engine that no table has as one kernel, by others' (an `Estimator`).
@@ -149,14 +187,15 @@ def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
-    Products with packed weights come first, by what is known of them with whole ones.
+    Products with packed weights come first, by what is known of them with whole ones; so do ops that draw random
+    numbers, by what is known of those that move as much.
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed, here and
     elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
     engine, or for the forward pass of an attention; 6. attention of a matrix engine is one kernel; 7. it is a sum
     of library calls of which the recurrences were timed; 8. it is a sum of parts; 9. it moves data as a timed
-    element-wise op or its own forward pass does; 10. it is a collective on a link that the machine states; 11. the
-    machine's rates, of an attention's backward pass those of its forward pass. What none knows stays unpriced.
+    element-wise op or its own forward pass does, a copy 1.2 times as long; 10. it is a collective on a stated
+    link; 11. the machine's rates, of an attention's backward pass those of its forward pass; else it is unpriced.
 
     Gives those before the sums, and those after them.
     """
@@ -170,14 +209,17 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     formats = partial(transfer.another_format, table=partial(_climb, steps=timed))
     whole = partial(_climb, steps=(*timed, formats, prior.estimate))
     by_rates = (partial(attention_gradients, table=prior.estimate), prior.estimate)
+    moved = partial(_climb, steps=(*timed, partial(transfer.moved_data, table=table), prior.estimate))
     before = (
         partial(transfer.packed_weights, table=whole),
+        partial(random_numbers, moved=moved),
         *timed,
         formats,
         partial(attention_gradients, table=partial(_climb, steps=(*timed, formats))),
         partial(one_kernel, steps=by_rates),
     )
     after = (
+        partial(transfer.copied_data, table=table),
         partial(transfer.moved_data, table=table),
         partial(transfer.row_gradients, table=table),
         donors.estimate_collective,

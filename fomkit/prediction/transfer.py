@@ -108,8 +108,9 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
     return estimates.join_answers(found)
 
 
-MOVING = ("pointwise",)
-"""Kinds that take what an element-wise op takes that reads and writes as much."""
+COPIED, COPIED_SPREAD = 1.2, 0.13
+"""Time of a copy over that of an element-wise op that moves as much, and the standard deviation of its logarithm.
+Most change the order of axes, and each thread works out where its number lies (docs/adr/0060)."""
 
 FORWARD_FLOP: Mapping[str, float] = {"norm": 8 / 13, "softmax": 5 / 4}
 """Kinds whose gradients take what their forward pass takes per byte, and the flop of that pass by those of the
@@ -370,22 +371,43 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
 
 
-@estimates.opened_by(
-    lambda rows, machine: are(
-        rows, "kind", *(MOVING if "pointwise" in estimates.timed_kinds(machine.timings) else ())
+def _has_element_wise(machine: Machine) -> bool:
+    return "pointwise" in estimates.timed_kinds(machine.timings)
+
+
+def _element_wise(rows: Rows) -> Rows:
+    return rows.assign(
+        kind="pointwise", engine="vector", pass_name=BASELINE, op="", inputs=np.nan, flop=rows.number("numel")
     )
-)
+
+
+def _copied(rows: Rows, machine: Machine) -> Flags:
+    """Choose what reads as well as writes, on devices that state their processors: GPUs told `COPIED`."""
+    known = _has_element_wise(machine) and machine.device.units is not None
+    return are(rows, "kind", "copy") & (numbers(rows, "read_byte") > 0) & known
+
+
+@estimates.opened_by(_copied)
+def copied_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict copies by the machine's own element-wise ops that move as much, which take less (an `Estimator`)."""
+    known, apart = table(_element_wise(chosen), machine, interval), np.exp(op_half_width(interval) * COPIED_SPREAD)
+
+    def evidence(place: int) -> str:
+        return f"{COPIED} × an element-wise op of this traffic ({known.source.at(place)}, {known.evidence(place)})"
+
+    times = widen(known.times, apart, apart) * COPIED
+    return Answers(known.index, times, "transferred", known.limit, evidence)
+
+
+@estimates.opened_by(lambda rows, machine: are(rows, "kind", "pointwise") & _has_element_wise(machine))
 def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict element-wise ops of other passes by the machine's own element-wise ops.
 
-    An element-wise forward op that reads and writes as many bytes takes their place. The interval is widened by
-    how far ops of the kind usually lie apart at the same traffic.
-    It is an `Estimator` of rows of the kinds in `MOVING` whose stand-in ``table`` knows.
+    A forward op that reads and writes as many bytes takes their place. The interval is widened by how far ops of
+    the kind usually lie apart at the same traffic. It is an `Estimator` of what ``table`` knows a stand-in of.
     """
-    like = chosen.assign(
-        kind="pointwise", engine="vector", pass_name=BASELINE, op="", inputs=np.nan, flop=chosen.number("numel")
-    )
-    return _from_same_traffic(chosen, table(like, machine, interval), machine, interval, "an element-wise op")
+    known = table(_element_wise(chosen), machine, interval)
+    return _from_same_traffic(chosen, known, machine, interval, "an element-wise op")
 
 
 @estimates.opened_by(

@@ -16,6 +16,8 @@ from fomkit.prediction.cascade import add_times, nearest_timings
 from fomkit.prediction.transfer import (
     BROAD,
     BROAD_ORDER_SPREAD,
+    COPIED,
+    COPIED_SPREAD,
     FEWEST,
     FORMAT_SPREAD,
     FORWARD_FLOP,
@@ -100,6 +102,23 @@ def test_a_gradient_of_an_element_wise_op_moves_data_as_the_forward_op_of_this_t
     assert timed["time_s"].iloc[0] == 1e-5
     assert timed["low_s"].iloc[0] < 1e-5 < timed["high_s"].iloc[0]
     assert "as an element-wise op of this traffic (measured" in timed["evidence"].iloc[0]
+
+
+def test_a_copy_on_a_gpu_takes_longer_than_the_timed_element_wise_op_of_this_traffic():
+    op = traffic("pointwise", 1e6)
+    known = timings({**op, "op": "aten::relu", "pass_name": "forward", "time_s": 1e-5})
+    rows = add_costs(
+        table(
+            {**op, "kind": "copy", "op": "aten::clone"},
+            {**op, "kind": "copy", "op": "aten::zeros", "read_byte": 0.0, "write_byte": 12e6},
+        )
+    )
+    timed = add_times(rows, machine(replace(ROUND, units=fact(80.0)), known))
+    assert timed["time_source"].tolist() == ["transferred", "roofline"]
+    assert timed["time_s"].iloc[0] == pytest.approx(COPIED * 1e-5)
+    wide = math.log(timed["high_s"].iloc[0] / timed["time_s"].iloc[0])
+    assert wide >= NormalDist().inv_cdf(0.9) * COPIED_SPREAD
+    assert "1.2 × an element-wise op of this traffic (measured" in timed["evidence"].iloc[0]
 
 
 def test_a_gradient_over_rows_takes_what_its_forward_pass_takes_per_byte():
