@@ -20,7 +20,8 @@ from fomkit.files.op_csv import empty_table
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.claims import utilisation_at
+from fomkit.prediction.claims import claims_of, utilisation_at
+from fomkit.prediction.rates import own_times
 from fomkit.profiles import machines
 from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.machine_record import save_machine
@@ -277,6 +278,38 @@ def test_a_fact_is_refused_that_a_fiftieth_of_the_rows_denies() -> None:
     quarantined, (message, *_) = found(with_rates(load_machine("titan-x"), 1 / 10))
     assert quarantined == ()
     assert message.startswith("the memory bandwidth, 33.65 GB/s, looks too low")
+
+
+@pytest.mark.parametrize(("rows", "beyond", "refused"), [(500, 10, True), (501, 10, False), (450, 9, False)])
+def test_a_fact_is_wrong_from_ten_rows_and_a_fiftieth_on(rows: int, beyond: int, refused: bool) -> None:
+    """Of the V100's timings beside a seventh of its bandwidth, so many that this makes impossible, and others."""
+    wrong = with_rates(load_machine("v100"), 1 / 7)
+    costed = add_costs(wrong.timings)
+    impossible = claims_of(costed, own_times(costed), wrong.device, "gpu").impossible
+    chosen = [*np.flatnonzero(impossible)[:beyond], *np.flatnonzero(~impossible)[: rows - beyond]]
+    machine = timed(wrong, wrong.timings.iloc[sorted(chosen)].reset_index(drop=True))
+    if refused:
+        with pytest.raises(FomkitError, match=r"^v100: facts: the memory bandwidth, 128\.6 GB/s, looks too low"):
+            without_implausible(machine)
+    else:
+        quarantined, (message, *_) = found(machine)
+        assert quarantined == ()
+        assert message.startswith("the memory bandwidth, 128.6 GB/s, looks too low")
+
+
+def test_a_time_that_a_clock_cut_may_be_longer_by_its_step() -> None:
+    """DeepBench prints whole microseconds: 30 may be 31, and a time is less than its harness only beyond that."""
+    rows = pd.DataFrame({"kind": "gemm", "dtype": "fp32", "engine": "vector", "b": 1.0, "m": 64.0, "n": 64.0,
+                         "k": 64.0, "time_s": np.arange(21, 51) * 1e-6, "harness": "DeepBench"})  # fmt: skip
+    costed = add_costs(rows)
+    seen = claims_of(costed, own_times(costed), board(15e12, 900e9).device, "gpu")
+    assert seen.printed == pytest.approx(np.arange(22, 52) * 1e-6)
+    assert seen.seconds == pytest.approx(seen.printed)
+    assert seen.compute_s == pytest.approx(2 * 64**3 / 15e12)
+    timed_so = costed.assign(harness_s=20e-6)
+    assert claims_of(timed_so, own_times(timed_so), board(15e12, 900e9).device, "gpu").seconds == pytest.approx(
+        np.arange(2, 32) * 1e-6
+    )
 
 
 @pytest.mark.parametrize(("factor", "refused"), [(1e6, True), (1e4, False), (1e-3, False), (1e-6, True)])

@@ -25,7 +25,7 @@ from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Rows, Table, are, numbers
 from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places, alike
-from fomkit.prediction.rates import own_times
+from fomkit.prediction.rates import harness_seconds, own_times
 
 MEASURED = ("", "measured")
 """The words of ``basis`` in a row that somebody measured; one that names none is such."""
@@ -129,8 +129,7 @@ def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, 
 
 def _prepare(timings: pd.DataFrame) -> pd.DataFrame:
     """Add what a hit needs: the op's own time and quartiles, and the clock's step."""
-    harness_s = numbers(timings, "harness_s", 0.0)
-    quartiles = {f"_{name}": numbers(timings, name) - harness_s for name in ("p25_s", "p75_s")}
+    quartiles = {f"_{name}": numbers(timings, name) - harness_seconds(timings) for name in ("p25_s", "p75_s")}
     return own_times(timings).assign(**quartiles)
 
 

@@ -267,9 +267,14 @@ def clock_step(timings: pd.DataFrame) -> Matrix:
     return steps
 
 
+def harness_seconds(timings: Table) -> Matrix:
+    """Give the fixed cost that its harness adds to each timing [s]; one that states none adds nothing."""
+    return numbers(timings, "harness_s", 0.0)
+
+
 def op_seconds(timings: pd.DataFrame) -> Matrix:
     """Give each timing [s] less the fixed cost that its harness adds."""
-    return timings["time_s"].to_numpy(np.float64) - numbers(timings, "harness_s", 0.0)
+    return timings["time_s"].to_numpy(np.float64) - harness_seconds(timings)
 
 
 def own_times(timings: pd.DataFrame) -> pd.DataFrame:

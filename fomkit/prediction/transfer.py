@@ -166,7 +166,7 @@ def _classes(products: Table) -> Words:
     """Name what a fit of products tells apart, batched ones for themselves: libraries call other kernels."""
     pairs, numbers_of = estimates.same_texts(products, "dtype", "engine")
     names = ["/".join((*pair, word)) for pair in pairs for word in ("single", "batched")]
-    return Words(2 * numbers_of + (numbers(products, "b", 1.0) > 1), tuple(names))
+    return Words(2 * numbers_of + (numbers(products, "b") > 1), tuple(names))
 
 
 def _orders(products: Table) -> Matrix:
@@ -229,7 +229,7 @@ def _read_across(products: Rows) -> Matrix:
     Where neither operand's rows hold the depth, as in gradients of weights, any depth is read as well as another.
     """
     depth = numbers(products, "k")
-    across = (numbers(products, "trans_a", 0.0) > 0) & ~(numbers(products, "trans_b", 0.0) > 0) & (depth >= DEEP)
+    across = (numbers(products, "trans_a") > 0) & ~(numbers(products, "trans_b") > 0) & (depth >= DEEP)
     return np.where(across, np.ceil(depth / VECTOR) * VECTOR, depth)
 
 
