@@ -19,6 +19,7 @@ from fomkit.prediction.interpolate import as_fit, see
 from fomkit.prediction.rates import op_seconds
 from fomkit.prediction.tiles import (
     JOIN_S,
+    TILES,
     TURNED,
     Chip,
     Form,
@@ -52,6 +53,15 @@ def products(*sizes: tuple[float, float, float], dtype: str = "bf16") -> pd.Data
             }
         )
     )
+
+
+def test_tiles_have_sides_of_powers_of_two_and_none_stands_twice() -> None:
+    """A warp computes 16 rows at least; a side that is none would leave threads of a block idle."""
+    sides = np.log2(TILES)
+    assert (sides == np.round(sides)).all()
+    assert sides.min() == 4
+    assert sides.sum(1).max() == 16
+    assert len(set(TILES)) == len(TILES)
 
 
 def test_a_product_of_whole_waves_by_hand() -> None:
