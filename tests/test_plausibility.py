@@ -21,6 +21,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction.claims import claims_of, utilisation_at
+from fomkit.prediction.plausibility import check_facts
 from fomkit.prediction.rates import own_times
 from fomkit.profiles import machines
 from fomkit.profiles.evidence import with_fits, without_implausible
@@ -469,6 +470,85 @@ def test_capacity_and_launch_in_another_unit_are_suspected(capacity: float, laun
     device = replace(machine.device, capacity_byte=fact(capacity), launch_s=fact(launch))
     _, (message,) = found(replace(machine, device=device))
     assert message.startswith(words)
+
+
+def bare(byte_per_s: float = 1e12, **facts: float) -> Device:
+    return Device(byte_per_s=fact(byte_per_s), **{name: fact(value) for name, value in facts.items()})
+
+
+def with_ridge(ridge: float, dtype: str = "fp32", engine: str = "vector") -> Device:
+    return replace(bare(), peaks=(Peak(dtype, engine, fact(ridge * 1e12)),))
+
+
+@pytest.mark.parametrize(
+    ("device", "is_suspected"),
+    [
+        # A memory is read once in 0.1 ms to 15 s, unless it is as fast as those on a chip.
+        (bare(capacity_byte=1.01e8), False), (bare(capacity_byte=0.99e8), True),
+        (bare(capacity_byte=14.9e12), False), (bare(capacity_byte=15.1e12), True),
+        (bare(4.95e12, capacity_byte=1e8), True), (bare(5.05e12, capacity_byte=1e8), False),
+        (bare(5.05e12, capacity_byte=76e12), True),
+        # A launch takes 20 ns to 1 ms.
+        (bare(launch_s=2.02e-8), False), (bare(launch_s=1.98e-8), True),
+        (bare(launch_s=0.99e-3), False), (bare(launch_s=1.01e-3), True),
+        # A peak is 0.1 to 1,500 flop a byte, of fp64 0.03, of an engine 1 to 20,000.
+        (with_ridge(0.101), False), (with_ridge(0.099), True),
+        (with_ridge(1490.0), False), (with_ridge(1510.0), True),
+        (with_ridge(0.0303, "fp64"), False), (with_ridge(0.0297, "fp64"), True),
+        (with_ridge(1.01, "fp16", "matrix"), False), (with_ridge(0.99, "fp16", "matrix"), True),
+        (with_ridge(1.99e4, "fp16", "matrix"), False), (with_ridge(2.01e4, "fp16", "matrix"), True),
+    ],
+)  # fmt: skip
+def test_facts_just_within_and_just_beyond_what_machines_have(device: Device, is_suspected: bool) -> None:
+    assert len(check_facts(device, "board")) == is_suspected
+
+
+def test_a_fact_a_thousand_times_beyond_is_refused_but_of_a_what_if() -> None:
+    for ridge in (1500 * 990.0, 0.1 / 990):
+        assert len(check_facts(with_ridge(ridge), "board")) == 1
+    for ridge in (1500 * 1010.0, 0.1 / 1010):
+        with pytest.raises(FomkitError, match="board: facts: the peak of fp32"):
+            check_facts(with_ridge(ridge), "board")
+        assert len(check_facts(with_ridge(ridge), "board", refuse=False)) == 1
+
+
+LARGE = 1e10
+"""Bytes that no cache holds."""
+
+
+def claimed(limit: float, times: float, kind: str = "gemm", basis: str = "published", **cells: object) -> bool:
+    """Tell whether a timing that claims so many times a limit of a board of 1 TFLOP/s and 1 TB/s cannot be."""
+    rate = replace(fact(1e12), basis=basis)  # type: ignore[arg-type]
+    device = Device(peaks=(Peak("fp32", "vector", rate),), byte_per_s=rate, launch_s=fact(1e-5))
+    row = {"kind": kind, "dtype": "fp32", "engine": "vector", "op": "", "flop": 1e3, "byte": 1e3, "launches": 1.0,
+           "message_byte": np.nan, "time_s": 1.0, **cells}  # fmt: skip
+    by = str(row.pop("by", "flop"))
+    amount = {"launch": 1e-5, "message": float(row["message_byte"]) / 1e12}.get(by, float(row.get(by, 0.0)) / 1e12)
+    table = pd.DataFrame([{**row, "time_s": amount / limit / times}])
+    return bool(claims_of(table, own_times(table), device, str(cells.get("of", "gpu"))).impossible[0])
+
+
+@pytest.mark.parametrize(
+    ("limit", "cells"),
+    [
+        (2.0, {"kind": "gemm", "flop": LARGE}), (2.0, {"kind": "sparse_gemm", "flop": LARGE}),
+        (2.0, {"kind": "rnn", "flop": LARGE}), (2.0, {"kind": "experts", "flop": LARGE}),
+        (3.0, {"kind": "attention", "flop": LARGE}), (5.5, {"kind": "conv", "flop": LARGE}),
+        (2.0, {"kind": "pointwise", "flop": LARGE}),
+        (64.0, {"dtype": "int8", "engine": "matrix", "flop": LARGE}),
+        (8.0, {"flop": LARGE, "basis": "measured"}), (8.0, {"flop": LARGE, "basis": "modelled"}),
+        (2.0, {"flop": LARGE, "basis": "estimated"}),
+        (5.0, {"by": "byte", "byte": 1e8}), (40.0, {"by": "byte", "byte": 1e8, "of": "cpu"}),
+        (40.0, {"by": "byte", "byte": 1e8, "of": ""}), (20.0, {"by": "byte", "byte": 1e8, "basis": "simulated"}),
+        (1.5 * LARGE / (LARGE - 2.7e8), {"by": "byte", "byte": LARGE}),
+        (1.5, {"kind": "collective", "by": "message", "message_byte": LARGE}),
+        (50.0, {"by": "launch"}),
+    ],
+)  # fmt: skip
+def test_a_timing_cannot_claim_more_than_its_limit(limit: float, cells: dict[str, object]) -> None:
+    """By arithmetic, by traffic from memory and from caches, by an exchange's message, and by launches."""
+    assert not claimed(limit, 0.99, **cells)
+    assert claimed(limit, 1.01, **cells)
 
 
 def test_milliseconds_of_exchanges_alone_are_suspected() -> None:
