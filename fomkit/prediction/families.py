@@ -360,7 +360,7 @@ def servable(rows: Table, kind: str) -> Flags:
 
     A recurrent timing with an input projection, more layers or directions is another op; so are packed weights.
     """
-    good = ~(numbers(rows, "weight_share", 1.0) < 1)
+    good = ~(numbers(rows, "weight_share") < 1)
     if kind == "rnn":
         plain = {"input_size": 0.0, "layers": 1.0, "directions": 1.0}
         for name, value in plain.items():

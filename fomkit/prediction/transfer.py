@@ -348,7 +348,7 @@ def _following(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Mat
     return ratio, widen(known.times, faster, slower) * ratio
 
 
-@estimates.opened_by(lambda rows, _machine: numbers(rows, "weight_share", 1.0) < 1)
+@estimates.opened_by(lambda rows, _machine: numbers(rows, "weight_share") < 1)
 def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict products whose weights are stored narrower than they are multiplied, by those with whole weights.
 
