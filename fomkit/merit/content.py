@@ -125,8 +125,7 @@ def _roll_up_cells(one: Estimate, interval: Interval) -> list[str]:
     besides = (("validation", run.validation_s), ("overheads", run.epoch_extra_s))
     others: list[Term] = [("+", span.value, f"s {name}") for name, span in besides if span and span.value]
     epoch_text += f"; {equation([('', training, 's'), *others], epoch, 's')}" if others else ""
-    rest = samples % batch
-    left = f", {rest} left {'for one more' if run.partial_step else 'over'}" if rest else ""
+    left = f", {rest} left {'for one more' if run.partial_step else 'over'}" if (rest := samples % batch) else ""
     cells.append(f"{epoch_text} ({samples:,} samples ÷ {batch:,}{left})")
     if run.run_s is None or rate is None:
         return [*cells, lacking, lacking, lacking]

@@ -184,7 +184,7 @@ def _within(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sam
     return inside
 
 
-def _checked(samples: Sequence[Sample], start_s: float | None, end_s: float | None) -> tuple[float, float]:
+def _integral_ends(samples: Sequence[Sample], start_s: float | None, end_s: float | None) -> tuple[float, float]:
     """Refuse readings that tell no energy; give what to integrate over [s], by default from first to last."""
     if len(samples) < 2:
         raise FomkitError("power", f"was read {len(samples)} times; energy needs two readings. Read longer.")
@@ -226,7 +226,7 @@ def integrate(
     >>> integrate([Sample(0.0, 10.0), Sample(1.0, 20.0), Sample(2.0, 20.0)]).energy_j
     Span(value=35.0, low=30.0, high=40.0, level=0.8)
     """
-    start, end = _checked(samples, start_s, end_s)
+    start, end = _integral_ends(samples, start_s, end_s)
     period = median(other.moment_s - one.moment_s for one, other in pairwise(samples))
     inside = _within(samples, start, end)
     least, most = (choose(one.power_w for one in inside) for choose in (min, max))

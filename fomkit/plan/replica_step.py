@@ -143,9 +143,8 @@ class ReplicaStep:
         standing = standing_memory(resize_ops(self.model.ops, self.model.sizes, self.model.name))
         if standing is not None:
             return standing.gradient
-        trained, every = self.model.parameters_trainable, self.model.parameters_total
-        shared = every if trained is None else trained
-        if shared is None:
+        known = (self.model.parameters_trainable, self.model.parameters_total)
+        if (shared := next((count for count in known if count is not None), None)) is None:
             raise FomkitError(
                 self.model.name,
                 "does not say how many parameters it has, so nobody knows what replicas send. Add 'parameters'.",

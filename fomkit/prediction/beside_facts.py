@@ -20,7 +20,7 @@ from fomkit.prediction.estimates import Answers, Rows, cached, numbers
 from fomkit.prediction.families import aligned
 from fomkit.prediction.gp import Matrix, Places
 from fomkit.prediction.monotone import SIDES, resized
-from fomkit.prediction.rates import bounds, harness_seconds
+from fomkit.prediction.rates import bounds
 from fomkit.prediction.tiles import mix, thinness
 from fomkit.prediction.typical import SHORTEST_S
 
@@ -190,8 +190,9 @@ def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
 def _start_noise(family: Known, machine: Machine) -> Matrix:
     """Give the variance of ln(time) of timed products from what a start and the harness cost, up to a factor."""
     launch = machine.device.launch_s
-    start_s = harness_seconds(family.rows) / 4 + (launch.value if launch is not None else 0.0)
-    return np.asarray(ALONE**2 + (start_s / family.training["_time_s"].to_numpy(np.float64)) ** 2)
+    printed_s, own_s = (family.training[name].to_numpy(np.float64) for name in ("time_s", "_time_s"))
+    start_s = (printed_s - own_s) / 4 + (launch.value if launch is not None else 0.0)
+    return np.asarray(ALONE**2 + (start_s / own_s) ** 2)
 
 
 class _LeftOut(NamedTuple):

@@ -19,7 +19,6 @@ from fomkit.core.units import format_quantity
 from fomkit.prediction.estimates import Table, are, as_rows, numbers, same_texts
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.prior import CACHED_BYTE
-from fomkit.prediction.rates import harness_seconds
 from fomkit.prediction.typical import typical_utilisation
 
 LIMITS: Mapping[str, float] = {"gemm": 2.0, "sparse_gemm": 2.0, "rnn": 2.0, "attention": 3.0, "conv": 5.5,
@@ -129,7 +128,8 @@ def _looser(rate: Fact) -> float:
 def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device: str) -> Claims:
     """Say what each COSTED timing claims; ``own`` is the table with `fomkit.prediction.rates.own_times`."""
     count = len(timings)
-    printed, harness = numbers(timings, "time_s") + own["_step_s"].to_numpy(), harness_seconds(timings)
+    time_s = numbers(timings, "time_s")
+    printed, harness = time_s + own["_step_s"].to_numpy(), time_s - own["_time_s"].to_numpy()
     against, rate, most = np.full(count, -1), np.full(count, np.nan), np.full(count, OTHER_LIMIT)
     stated = np.zeros(count, bool)
     kinds, kind_of = same_texts(timings, "kind")

@@ -25,7 +25,7 @@ from fomkit.prediction import estimates
 from fomkit.prediction.estimates import Answers, Rows, Table, are, numbers
 from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places, alike
-from fomkit.prediction.rates import harness_seconds, own_times
+from fomkit.prediction.rates import own_times
 
 MEASURED = ("", "measured")
 """The words of ``basis`` in a row that somebody measured; one that names none is such."""
@@ -129,8 +129,9 @@ def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, 
 
 def _prepare(timings: pd.DataFrame) -> pd.DataFrame:
     """Add what a hit needs: the op's own time and quartiles, and the clock's step."""
-    quartiles = {f"_{name}": numbers(timings, name) - harness_seconds(timings) for name in ("p25_s", "p75_s")}
-    return own_times(timings).assign(**quartiles)
+    own = own_times(timings)
+    harness_s = (own["time_s"] - own["_time_s"]).to_numpy(np.float64)
+    return own.assign(**{f"_{name}": numbers(own, name) - harness_s for name in ("p25_s", "p75_s")})
 
 
 def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, Matrix]:

@@ -59,7 +59,6 @@ _ON_CHIP = 5e12
 """Bandwidth [byte/s] from which small memories are on the chip."""
 _LAUNCH_S = (2e-8, 1e-3)
 
-
 Slow = Sequence[tuple[Family, float]]
 """Each family with how many times as long as like machines it takes where it is slow, else NaN."""
 
@@ -145,14 +144,13 @@ def _without_facts(timings: Table, seen: Claims, families: Families) -> Iterator
 
 def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Families) -> Slow:
     """Find slow families, by the median of their times beside like machines'."""
-    found, slowness = list[float](), seen.slowness
+    found, slowness = list[tuple[Family, float]](), seen.slowness
     for family in families:
-        middle = math.nan
+        middle, least = math.nan, SLOW if len(family.at) >= SLOW_FEW else SLOW_SMALL
         if claims.median(slowness[family.at]) > LOOK:
             middle = claims.median(claims.apart_from_others(timings, seen, machine, claims.some(family.at)))
-        is_slow = middle > (SLOW if len(family.at) >= SLOW_FEW else SLOW_SMALL)
-        found.append(middle if is_slow else math.nan)
-    return list(zip(families, found, strict=True))
+        found.append((family, middle if middle > least else math.nan))
+    return found
 
 
 def _odd_rows(timings: Table, seen: Claims, machine: Machine, families: Families) -> Iterator[tuple[int, str]]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -268,14 +267,9 @@ def clock_step(timings: pd.DataFrame) -> Matrix:
     return steps
 
 
-def harness_seconds(timings: Table) -> Matrix:
-    """Give the fixed cost that its harness adds to each timing [s]; one that states none adds nothing."""
-    return numbers(timings, "harness_s", 0.0)
-
-
 def op_seconds(timings: pd.DataFrame) -> Matrix:
     """Give each timing [s] less the fixed cost that its harness adds."""
-    return timings["time_s"].to_numpy(np.float64) - harness_seconds(timings)
+    return timings["time_s"].to_numpy(np.float64) - numbers(timings, "harness_s", 0.0)
 
 
 def own_times(timings: pd.DataFrame) -> pd.DataFrame:
@@ -338,7 +332,7 @@ _WRITTEN = ("pointwise", "copy", "norm", "softmax", "pool", "embedding")
 
 def result_byte(ops: Table) -> Matrix:
     """Give the bytes of each op's new tensor; 0 where there is none, or its size is not told by the row."""
-    size, item, op = partial(numbers, ops), item_bytes(ops), as_rows(ops).text("op")
+    size, item, op = as_rows(ops).number, item_bytes(ops), as_rows(ops).text("op")
     kernel = size("kernel_d") * size("kernel_h") * size("kernel_w")
     conv = {
         "backward_input": size("batch") * size("in_channels") * size("depth") * size("height") * size("width"),
