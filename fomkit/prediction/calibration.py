@@ -403,13 +403,13 @@ def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
     Products decide where there are any: convolutions beat their arithmetic by fast algorithms.
     """
     kinds = ("gemm",) if any(name.kind == "gemm" for name in tables) else ("conv",)
-    best = [
-        (f"{name.dtype}/{name.engine}", *(float((rows[of] / rows["_time_s"]).max()) for of in ("flop", "byte")))
-        for name, rows in tables.items()
-        if name.kind in kinds
-    ]
-    flop_per_s = {key: max(flop for other, flop, _ in best if other == key) for key, *_ in best}
-    return {"flop_per_s": flop_per_s, "byte_per_s": max((byte for *_, byte in best), default=None)}
+    flop_per_s, byte_per_s = dict[str, float](), list[float]()
+    for name, rows in tables.items():
+        if name.kind in kinds:
+            key, flop = f"{name.dtype}/{name.engine}", float((rows["flop"] / rows["_time_s"]).max())
+            flop_per_s[key] = max(flop, flop_per_s.get(key, flop))
+            byte_per_s.append(float((rows["byte"] / rows["_time_s"]).max()))
+    return {"flop_per_s": flop_per_s, "byte_per_s": max(byte_per_s, default=None)}
 
 
 def fit_timings(
