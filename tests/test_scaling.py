@@ -162,6 +162,7 @@ def test_gradients_without_an_update_are_the_parameters_in_fp32(machine, p1b3):
         return stepper_of(model, machine, Layout(), Options()).gradient_byte()
 
     assert [sent(1000, 3000), sent(1000, None), sent(None, 3000)] == [4000, 4000, 12000]
+    assert sent(0, 3000) == 0  # all is frozen
     with pytest.raises(FomkitError, match="does not say how many parameters it has"):
         sent(None, None)
 
