@@ -22,9 +22,10 @@ FROZEN, FROZEN_OF = "tests/golden/test_frozen.py", "tests/golden/frozen"
 """Tests of frozen numbers, which see what a statement does in its result; how the files begin that make them."""
 ROOM_TESTS = (
     FROZEN, *(f"fomkit/{room}" for room in ROOMS), "tests/costs", "tests/predict",
-    *(f"tests/test_{name}.py" for name in ("accept", "campaign", "cost", "energy", "fom", "jobs", "memory",
-      "meter", "options", "parallel", "plausibility", "precision", "resize", "rollup", "scaling", "suites",
-      "timeline")),
+    *(f"tests/test_{name}.py" for name in ("accept", "campaign", "caveats", "convolution_methods", "cost",
+      "energy", "estimate_says", "explain", "fom", "from_measurements", "jobs", "lecture_measurements", "memory",
+      "meter", "options", "own_memory", "parallel", "plausibility", "precision", "predict_command", "resize",
+      "rollup", "scaling", "scenarios", "shared_errors", "suites", "timeline", "use_in_steps", "views")),
 )  # fmt: skip
 """Tests that are about the rooms themselves."""
 ELSEWHERE = ("tests/trace", "tests/measure", "tests/report", "tests/golden/test_golden.py", "tests/test_fuzz.py",

@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.merit.campaign import FEW
+from fomkit.core.interval import Span
+from fomkit.core.job import Phase, Workflow
+from fomkit.merit.campaign import FEW, CampaignCost, PhaseCost
+from fomkit.merit.measured_steps import Explained
 from fomkit.merit.stack import inference_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
@@ -287,6 +290,24 @@ def test_a_sum_of_spreads_has_an_interval_and_large_money_no_cents() -> None:
     text = run(*words).stdout
     (line,) = [one for one in text.splitlines() if one.startswith("money in all: ")]
     assert re.match(r"money in all: [\d,]+ \([\d,]+ … [\d,]+\) USD, a lower bound; 3.6e\+04 USD/h", line), line
+
+
+def test_of_phases_with_days_those_whose_runs_the_device_explains_less_than_half_are_named() -> None:
+    def cost(name: str, days: Span | None, share: float | None) -> PhaseCost:
+        held = None if share is None else Explained(name, "titan", share, "")
+        return PhaseCost(Phase(name, 1.0, "assumed", "", "p1b3"), None, days, explained=held)
+
+    days = Span.exact(2.0)
+    phases = (
+        cost("little", days, 0.49),
+        cost("half", days, 0.5),
+        cost("no days", None, 0.1),
+        cost("no run", days, None),
+    )
+    whole = CampaignCost(
+        Workflow("w", "w", tuple(one.phase for one in phases)), load_machine("titan"), Options(), None, phases
+    )
+    assert [one.line for one in whole.little_explained] == ["little"]
 
 
 def test_what_is_typed_is_assumed() -> None:

@@ -20,7 +20,9 @@ from fomkit.files.op_csv import empty_table
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.claims import utilisation_at
+from fomkit.prediction.claims import claims_of, utilisation_at
+from fomkit.prediction.plausibility import check_facts
+from fomkit.prediction.rates import own_times
 from fomkit.profiles import machines
 from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.machine_record import save_machine
@@ -279,6 +281,38 @@ def test_a_fact_is_refused_that_a_fiftieth_of_the_rows_denies() -> None:
     assert message.startswith("the memory bandwidth, 33.65 GB/s, looks too low")
 
 
+@pytest.mark.parametrize(("rows", "beyond", "refused"), [(500, 10, True), (501, 10, False), (450, 9, False)])
+def test_a_fact_is_wrong_from_ten_rows_and_a_fiftieth_on(rows: int, beyond: int, refused: bool) -> None:
+    """Of the V100's timings beside a seventh of its bandwidth, so many that this makes impossible, and others."""
+    wrong = with_rates(load_machine("v100"), 1 / 7)
+    costed = add_costs(wrong.timings)
+    impossible = claims_of(costed, own_times(costed), wrong.device, "gpu").impossible
+    chosen = [*np.flatnonzero(impossible)[:beyond], *np.flatnonzero(~impossible)[: rows - beyond]]
+    machine = timed(wrong, wrong.timings.iloc[sorted(chosen)].reset_index(drop=True))
+    if refused:
+        with pytest.raises(FomkitError, match=r"^v100: facts: the memory bandwidth, 128\.6 GB/s, looks too low"):
+            without_implausible(machine)
+    else:
+        quarantined, (message, *_) = found(machine)
+        assert quarantined == ()
+        assert message.startswith("the memory bandwidth, 128.6 GB/s, looks too low")
+
+
+def test_a_time_that_a_clock_cut_may_be_longer_by_its_step() -> None:
+    """DeepBench prints whole microseconds: 30 may be 31, and a time is less than its harness only beyond that."""
+    rows = pd.DataFrame({"kind": "gemm", "dtype": "fp32", "engine": "vector", "b": 1.0, "m": 64.0, "n": 64.0,
+                         "k": 64.0, "time_s": np.arange(21, 51) * 1e-6, "harness": "DeepBench"})  # fmt: skip
+    costed = add_costs(rows)
+    seen = claims_of(costed, own_times(costed), board(15e12, 900e9).device, "gpu")
+    assert seen.printed == pytest.approx(np.arange(22, 52) * 1e-6)
+    assert seen.seconds == pytest.approx(seen.printed)
+    assert seen.compute_s == pytest.approx(2 * 64**3 / 15e12)
+    timed_so = costed.assign(harness_s=20e-6)
+    assert claims_of(timed_so, own_times(timed_so), board(15e12, 900e9).device, "gpu").seconds == pytest.approx(
+        np.arange(2, 32) * 1e-6
+    )
+
+
 @pytest.mark.parametrize(("factor", "refused"), [(1e6, True), (1e4, False), (1e-3, False), (1e-6, True)])
 def test_without_facts_a_rate_that_no_device_has_is_refused(factor: float, refused: bool) -> None:
     """The P4 reaches some 5e12 flop/s; nothing from 1e7 to 1e17 is unheard of."""
@@ -436,6 +470,85 @@ def test_capacity_and_launch_in_another_unit_are_suspected(capacity: float, laun
     device = replace(machine.device, capacity_byte=fact(capacity), launch_s=fact(launch))
     _, (message,) = found(replace(machine, device=device))
     assert message.startswith(words)
+
+
+def bare(byte_per_s: float = 1e12, **facts: float) -> Device:
+    return Device(byte_per_s=fact(byte_per_s), **{name: fact(value) for name, value in facts.items()})
+
+
+def with_ridge(ridge: float, dtype: str = "fp32", engine: str = "vector") -> Device:
+    return replace(bare(), peaks=(Peak(dtype, engine, fact(ridge * 1e12)),))
+
+
+@pytest.mark.parametrize(
+    ("device", "is_suspected"),
+    [
+        # A memory is read once in 0.1 ms to 15 s, unless it is as fast as those on a chip.
+        (bare(capacity_byte=1.01e8), False), (bare(capacity_byte=0.99e8), True),
+        (bare(capacity_byte=14.9e12), False), (bare(capacity_byte=15.1e12), True),
+        (bare(4.95e12, capacity_byte=1e8), True), (bare(5.05e12, capacity_byte=1e8), False),
+        (bare(5.05e12, capacity_byte=76e12), True),
+        # A launch takes 20 ns to 1 ms.
+        (bare(launch_s=2.02e-8), False), (bare(launch_s=1.98e-8), True),
+        (bare(launch_s=0.99e-3), False), (bare(launch_s=1.01e-3), True),
+        # A peak is 0.1 to 1,500 flop a byte, of fp64 0.03, of an engine 1 to 20,000.
+        (with_ridge(0.101), False), (with_ridge(0.099), True),
+        (with_ridge(1490.0), False), (with_ridge(1510.0), True),
+        (with_ridge(0.0303, "fp64"), False), (with_ridge(0.0297, "fp64"), True),
+        (with_ridge(1.01, "fp16", "matrix"), False), (with_ridge(0.99, "fp16", "matrix"), True),
+        (with_ridge(1.99e4, "fp16", "matrix"), False), (with_ridge(2.01e4, "fp16", "matrix"), True),
+    ],
+)  # fmt: skip
+def test_facts_just_within_and_just_beyond_what_machines_have(device: Device, is_suspected: bool) -> None:
+    assert len(check_facts(device, "board")) == is_suspected
+
+
+def test_a_fact_a_thousand_times_beyond_is_refused_but_of_a_what_if() -> None:
+    for ridge in (1500 * 990.0, 0.1 / 990):
+        assert len(check_facts(with_ridge(ridge), "board")) == 1
+    for ridge in (1500 * 1010.0, 0.1 / 1010):
+        with pytest.raises(FomkitError, match="board: facts: the peak of fp32"):
+            check_facts(with_ridge(ridge), "board")
+        assert len(check_facts(with_ridge(ridge), "board", refuse=False)) == 1
+
+
+LARGE = 1e10
+"""Bytes that no cache holds."""
+
+
+def claimed(limit: float, times: float, kind: str = "gemm", basis: str = "published", **cells: object) -> bool:
+    """Tell whether a timing that claims so many times a limit of a board of 1 TFLOP/s and 1 TB/s cannot be."""
+    rate = replace(fact(1e12), basis=basis)  # type: ignore[arg-type]
+    device = Device(peaks=(Peak("fp32", "vector", rate),), byte_per_s=rate, launch_s=fact(1e-5))
+    row = {"kind": kind, "dtype": "fp32", "engine": "vector", "op": "", "flop": 1e3, "byte": 1e3, "launches": 1.0,
+           "message_byte": np.nan, "time_s": 1.0, **cells}  # fmt: skip
+    by = str(row.pop("by", "flop"))
+    amount = {"launch": 1e-5, "message": float(row["message_byte"]) / 1e12}.get(by, float(row.get(by, 0.0)) / 1e12)
+    table = pd.DataFrame([{**row, "time_s": amount / limit / times}])
+    return bool(claims_of(table, own_times(table), device, str(cells.get("of", "gpu"))).impossible[0])
+
+
+@pytest.mark.parametrize(
+    ("limit", "cells"),
+    [
+        (2.0, {"kind": "gemm", "flop": LARGE}), (2.0, {"kind": "sparse_gemm", "flop": LARGE}),
+        (2.0, {"kind": "rnn", "flop": LARGE}), (2.0, {"kind": "experts", "flop": LARGE}),
+        (3.0, {"kind": "attention", "flop": LARGE}), (5.5, {"kind": "conv", "flop": LARGE}),
+        (2.0, {"kind": "pointwise", "flop": LARGE}),
+        (64.0, {"dtype": "int8", "engine": "matrix", "flop": LARGE}),
+        (8.0, {"flop": LARGE, "basis": "measured"}), (8.0, {"flop": LARGE, "basis": "modelled"}),
+        (2.0, {"flop": LARGE, "basis": "estimated"}),
+        (5.0, {"by": "byte", "byte": 1e8}), (40.0, {"by": "byte", "byte": 1e8, "of": "cpu"}),
+        (40.0, {"by": "byte", "byte": 1e8, "of": ""}), (20.0, {"by": "byte", "byte": 1e8, "basis": "simulated"}),
+        (1.5 * LARGE / (LARGE - 2.7e8), {"by": "byte", "byte": LARGE}),
+        (1.5, {"kind": "collective", "by": "message", "message_byte": LARGE}),
+        (50.0, {"by": "launch"}),
+    ],
+)  # fmt: skip
+def test_a_timing_cannot_claim_more_than_its_limit(limit: float, cells: dict[str, object]) -> None:
+    """By arithmetic, by traffic from memory and from caches, by an exchange's message, and by launches."""
+    assert not claimed(limit, 0.99, **cells)
+    assert claimed(limit, 1.01, **cells)
 
 
 def test_milliseconds_of_exchanges_alone_are_suspected() -> None:

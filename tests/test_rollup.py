@@ -16,6 +16,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Machine, Overhead
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.files.op_csv import empty_table
+from fomkit.merit.content import method_steps
 from fomkit.plan import shapes
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import check_covered, coverage
@@ -136,6 +137,21 @@ def test_without_samples_or_epochs_the_roll_up_stops() -> None:
     no_epochs = roll_up_run(replace(model(), run=Run()), machine(), step, 100, "drop")
     assert no_epochs.epoch_s is not None
     assert no_epochs.run_s is None
+
+
+def test_steps_of_a_study_say_what_a_profile_lacks_of_a_run() -> None:
+    """Of twelve the last five are of an epoch, a run, its days and its units, and the ratio."""
+    model = fomkit.model("p1b3")
+    for known, lacking in ((Data(), 4), (replace(model.data, validation_samples=0), 3)):
+        one = fomkit.estimate(replace(model, data=known, run=replace(model.run, epochs=None)), "v100")
+        cells = [cell for _, cell in method_steps(one, None, None, [], lambda _span, _unit: "…")]
+        assert len(cells) == 12
+        assert cells[-1] == "needs --baseline"
+        unknown = (
+            "unknown: p1b3 does not say train_samples and epochs" if lacking == 4 else "unknown: p1b3 does not"
+        )
+        assert [cell.startswith(unknown) for cell in cells[:-1]] == [False] * (11 - lacking) + [True] * lacking
+    assert cells[7].endswith("(800,121 samples ÷ 100, 21 left over)")
 
 
 def test_a_ratio_says_what_it_is_of() -> None:

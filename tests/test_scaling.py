@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link
 from fomkit.core.model import Transformer
@@ -161,6 +162,7 @@ def test_gradients_without_an_update_are_the_parameters_in_fp32(machine, p1b3):
         return stepper_of(model, machine, Layout(), Options()).gradient_byte()
 
     assert [sent(1000, 3000), sent(1000, None), sent(None, 3000)] == [4000, 4000, 12000]
+    assert sent(0, 3000) == 0  # all is frozen
     with pytest.raises(FomkitError, match="does not say how many parameters it has"):
         sent(None, None)
 
@@ -462,6 +464,18 @@ def test_memory_limits(machine):
         ScalingSpec([1], Layout(tensor=8, microbatch=4, sequence=True, recompute="selective"), ("weak",)),
     )
     assert less.curves[0].points[0].fits
+
+
+def test_what_loses_no_twentieth_of_a_step_limits_nothing(machine, p1b3):
+    """Of 1 s as much as 0.05 s may be exposed before communication is called the limit."""
+    (one,) = scale(p1b3, machine, ScalingSpec([1], modes=("weak",))).curves[0].points
+    nothing = Span.exact(0.0)
+    for exposed_s, limit in ((0.05, "device"), (0.051, "communication")):
+        step = replace(one.step, compute_s=Span.exact(1 - exposed_s), exposed_s=Span.exact(exposed_s),
+                       bubble_s=nothing, wall_s=Span.exact(1.0))  # fmt: skip
+        point = replace(one, step=step, reference=step)
+        assert point.losses == {"communication": exposed_s, "pipeline": 0.0, "batch": 0.0}
+        assert point.limit == limit
 
 
 def test_the_content_and_its_csv(tmp_path: Path):

@@ -117,18 +117,18 @@ def _roll_up_cells(one: Estimate, interval: Interval) -> list[str]:
     cells = [f"{added} ({interval(span_content(one.step), 'time_s')}), bound by {step.bound}"]
     lacking = f"unknown: {no_run(model) or 'nothing has a time'}"
     if run.training_s is None or run.epoch_s is None:
-        return [*cells, *[lacking] * 4]
+        return [*cells, lacking, lacking, lacking, lacking]
     training, epoch, samples = run.training_s.value, run.epoch_s.value, model.data.train_samples or 0
+    batch = one.sizes["batch"]
     steps: Term = ("×", int(run.steps_per_epoch or 0), "steps")
     epoch_text = equation([("", wall, "ms"), steps], training, "s", factor=1e-3)
     besides = (("validation", run.validation_s), ("overheads", run.epoch_extra_s))
     others: list[Term] = [("+", span.value, f"s {name}") for name, span in besides if span and span.value]
     epoch_text += f"; {equation([('', training, 's'), *others], epoch, 's')}" if others else ""
-    rest = samples % (one.sizes.get("batch") or 1)
-    left = f", {rest} left {'for one more' if run.partial_step else 'over'}" if rest else ""
-    cells.append(f"{epoch_text} ({samples:,} samples ÷ {one.sizes.get('batch'):,}{left})")
+    left = f", {rest} left {'for one more' if run.partial_step else 'over'}" if (rest := samples % batch) else ""
+    cells.append(f"{epoch_text} ({samples:,} samples ÷ {batch:,}{left})")
     if run.run_s is None or rate is None:
-        return [*cells, *[lacking] * 3]
+        return [*cells, lacking, lacking, lacking]
     start: list[Term] = [("+", run.startup_s.value, "s start-up")] if run.startup_s else []
     terms: list[Term] = [("", epoch, "s"), ("×", int(model.run.epochs or 0), "epochs"), *start]
     run_s, up = run.run_s.value, one.machine.up_share(one.scope)

@@ -181,7 +181,8 @@ def _within(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sam
     return inside
 
 
-def _check(samples: Sequence[Sample], start_s: float, end_s: float) -> None:
+def _integral_ends(samples: Sequence[Sample], start_s: float | None, end_s: float | None) -> tuple[float, float]:
+    """Refuse readings that tell no energy; give what to integrate over [s], by default from first to last."""
     if len(samples) < 2:
         raise FomkitError("power", f"was read {len(samples)} times; energy needs two readings. Read longer.")
     for one, other in pairwise(samples):
@@ -191,15 +192,17 @@ def _check(samples: Sequence[Sample], start_s: float, end_s: float) -> None:
             )
     if not all(math.isfinite(sample.power_w) and sample.power_w >= 0 for sample in samples):
         raise FomkitError("power", "is below 0 or not a number in a reading. Leave that reading out.")
-    if not start_s < end_s:
-        raise FomkitError("power", f"the end, {end_s:g} s, is not after the start, {start_s:g} s. Swap them.")
     first, last = samples[0].moment_s, samples[-1].moment_s
-    if start_s < first or end_s > last:
+    start, end = first if start_s is None else start_s, last if end_s is None else end_s
+    if not start < end:
+        raise FomkitError("power", f"the end, {end:g} s, is not after the start, {start:g} s. Swap them.")
+    if start < first or end > last:
         raise FomkitError(
             "power",
-            f"was read from {first:.15g} to {last:.15g} s, and {start_s:.15g} to {end_s:.15g} s are asked for. "
+            f"was read from {first:.15g} to {last:.15g} s, and {start:.15g} to {end:.15g} s are asked for. "
             "Nothing is made up outside; choose a time inside.",
         )
+    return start, end
 
 
 def integrate(
@@ -220,9 +223,7 @@ def integrate(
     >>> integrate([Sample(0.0, 10.0), Sample(1.0, 20.0), Sample(2.0, 20.0)]).energy_j
     Span(value=35.0, low=30.0, high=40.0, level=0.8)
     """
-    start = samples[0].moment_s if start_s is None and samples else start_s or 0.0
-    end = samples[-1].moment_s if end_s is None and samples else end_s or 0.0
-    _check(samples, start, end)
+    start, end = _integral_ends(samples, start_s, end_s)
     period = median(other.moment_s - one.moment_s for one, other in pairwise(samples))
     inside = _within(samples, start, end)
     least, most = (choose(one.power_w for one in inside) for choose in (min, max))

@@ -144,7 +144,7 @@ def read_row(row: Measurement, estimated: Estimate) -> Reading:
     if row.quantity in ("epoch_s", "run_s"):
         return _of_many_steps(row, estimated)
     if row.quantity == "sample_per_s":
-        return Reading(row, figure.per(float(row.batch or 0)), f"a batch of {row.batch} per step")
+        return Reading(row, figure.per(float(estimated.sizes["batch"])), f"a batch of {row.batch} per step")
     if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
         return Reading(row, None, "latency_s is of a forward pass, and the profile's step has more passes")
     return Reading(row, figure, "as it stands")

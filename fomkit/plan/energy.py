@@ -88,10 +88,10 @@ def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: fl
         else:
             missing.append(f"nobody states the energy of a flop in {dtype} on the {engine} engine")
     traffic = math.fsum(one for one in byte.tolist() if not math.isnan(one))
-    if traffic > 0 and energy.byte_j is None:
-        missing.append("nobody states the energy of a byte of memory traffic")
-    elif traffic > 0 and energy.byte_j is not None:
+    if traffic and energy.byte_j is not None:
         terms["byte"] = energy.byte_j.span(level).scaled(traffic)
+    elif traffic:
+        missing.append("nobody states the energy of a byte of memory traffic")
     return Work(terms, tuple(missing))
 
 

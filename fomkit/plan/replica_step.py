@@ -137,12 +137,13 @@ class ReplicaStep:
         standing = standing_memory(resize_ops(self.model.ops, self.model.sizes, self.model.name))
         if standing is not None:
             return standing.gradient
-        if self.model.parameters_trainable is None and self.model.parameters_total is None:
+        known = (self.model.parameters_trainable, self.model.parameters_total)
+        if (shared := next((count for count in known if count is not None), None)) is None:
             raise FomkitError(
                 self.model.name,
                 "does not say how many parameters it has, so nobody knows what replicas send. Add 'parameters'.",
             )
-        return 4.0 * float(self.model.parameters_trainable or self.model.parameters_total or 0)
+        return 4.0 * shared
 
     def _buckets(self, estimated: Estimate, backward_s: float) -> list[Bucket]:
         order, timed = self.model.order, estimated.timed

@@ -140,11 +140,11 @@ def _octaves(rows: Rows, known: Rows) -> Matrix:
     """
     apart = np.zeros((len(rows), len(known)))
     for name in ("m", "n", "k"):
-        own, timed = (np.log2(np.maximum(numbers(one, name), 1.0)) for one in (rows, known))
+        own, timed = (np.log2(numbers(one, name)) for one in (rows, known))
         np.maximum(apart, np.abs(own[:, None] - timed), out=apart)
     for name in ("n", "k"):
         apart += np.abs(aligned(rows, name)[:, None] - aligned(known, name))
-    batched, timed_so = (numbers(one, "b", 1.0) > 1 for one in (rows, known))
+    batched, timed_so = (numbers(one, "b") > 1 for one in (rows, known))
     if timed_so.any() and not timed_so.all():
         apart += FAR * (batched[:, None] != timed_so)
     return apart
@@ -187,8 +187,9 @@ def _offsets(apart: Matrix, above: Matrix, noise: Matrix) -> Matrix:
 def _start_noise(family: Known, machine: Machine) -> Matrix:
     """Give the variance of ln(time) of timed products from what a start and the harness cost, up to a factor."""
     launch = machine.device.launch_s
-    start_s = numbers(family.rows, "harness_s", 0.0) / 4 + (launch.value if launch is not None else 0.0)
-    return np.asarray(ALONE**2 + (start_s / family.training["_time_s"].to_numpy(np.float64)) ** 2)
+    printed_s, own_s = (family.training[name].to_numpy(np.float64) for name in ("time_s", "_time_s"))
+    start_s = (printed_s - own_s) / 4 + (launch.value if launch is not None else 0.0)
+    return np.asarray(ALONE**2 + (start_s / own_s) ** 2)
 
 
 class _LeftOut(NamedTuple):
@@ -295,8 +296,8 @@ def with_growth(
     """
     if len(family.training) <= gp.LIMIT:
         return found
-    sizes = {name: numbers(rows, name, 1.0) for name in SIDES[1:]}
-    most = {name: numbers(family.rows, name, 1.0).max() for name in sizes}
+    sizes = {name: numbers(rows, name) for name in SIDES[1:]}
+    most = {name: numbers(family.rows, name).max() for name in sizes}
     octaves = np.stack([np.log2(np.maximum(size / most[name], 1.0)) for name, size in sizes.items()])
     share = np.minimum(octaves.max(0), 1.0)
     at = np.flatnonzero((share > LITTLE) & (thinness(rows) < 1))

@@ -403,12 +403,11 @@ def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
     Products decide where there are any: convolutions beat their arithmetic by fast algorithms.
     """
     kinds = ("gemm",) if any(name.kind == "gemm" for name in tables) else ("conv",)
-    flop_per_s: dict[str, float] = {}
-    byte_per_s: list[float] = []
+    flop_per_s, byte_per_s = dict[str, float](), list[float]()
     for name, rows in tables.items():
         if name.kind in kinds:
-            key = f"{name.dtype}/{name.engine}"
-            flop_per_s[key] = max(flop_per_s.get(key, 0.0), float((rows["flop"] / rows["_time_s"]).max()))
+            key, flop = f"{name.dtype}/{name.engine}", float((rows["flop"] / rows["_time_s"]).max())
+            flop_per_s[key] = max(flop, flop_per_s.get(key, flop))
             byte_per_s.append(float((rows["byte"] / rows["_time_s"]).max()))
     return {"flop_per_s": flop_per_s, "byte_per_s": max(byte_per_s, default=None)}
 

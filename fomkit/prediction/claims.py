@@ -128,7 +128,8 @@ def _looser(rate: Fact) -> float:
 def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device: str) -> Claims:
     """Say what each COSTED timing claims; ``own`` is the table with `fomkit.prediction.rates.own_times`."""
     count = len(timings)
-    printed, harness = numbers(timings, "time_s") + own["_step_s"].to_numpy(), numbers(timings, "harness_s", 0.0)
+    time_s = numbers(timings, "time_s")
+    printed, harness = time_s + own["_step_s"].to_numpy(), time_s - own["_time_s"].to_numpy()
     against, rate, most = np.full(count, -1), np.full(count, np.nan), np.full(count, OTHER_LIMIT)
     stated = np.zeros(count, bool)
     kinds, kind_of = same_texts(timings, "kind")

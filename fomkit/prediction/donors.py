@@ -291,7 +291,7 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     rows = rows.take(places_of(answers.index, rows.index))
     before, after = bounds(rows, built), bounds(rows, machine)
     launch = built.device.launch_s
-    launches_s = numbers(rows, "launches", 0.0) * (launch.value if launch is not None else 0.0)
+    launches_s = numbers(rows, "launches") * (launch.value if launch is not None else 0.0)
     starts_s = np.where(answers.source.are(ROOFLINE), launches_s, 0.0)
     costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
     changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0

@@ -129,9 +129,9 @@ def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, 
 
 def _prepare(timings: pd.DataFrame) -> pd.DataFrame:
     """Add what a hit needs: the op's own time and quartiles, and the clock's step."""
-    harness_s = numbers(timings, "harness_s", 0.0)
-    quartiles = {f"_{name}": numbers(timings, name) - harness_s for name in ("p25_s", "p75_s")}
-    return own_times(timings).assign(**quartiles)
+    own = own_times(timings)
+    harness_s = (own["time_s"] - own["_time_s"]).to_numpy(np.float64)
+    return own.assign(**{f"_{name}": numbers(own, name) - harness_s for name in ("p25_s", "p75_s")})
 
 
 def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, Matrix]:

@@ -72,12 +72,12 @@ def fill(sizes: Matrix, tile: float) -> Matrix:
 def aligned(rows: Table, column: str) -> Matrix:
     """Tell where a row of this many elements is a whole number of loads."""
     elements = LOAD_BYTE / tiles.digit_bytes(rows)
-    return np.asarray(np.mod(numbers(rows, column, 1.0), elements) == 0, np.float64)
+    return np.asarray(np.mod(numbers(rows, column), elements) == 0, np.float64)
 
 
 def product_tiles(rows: Table) -> Matrix:
     """Give the features of products (n × 5)."""
-    filled = [fill(numbers(rows, name, 1.0), PRODUCT_TILE) for name in ("m", "n")]
+    filled = [fill(numbers(rows, name), PRODUCT_TILE) for name in ("m", "n")]
     return np.column_stack([*filled, *(aligned(rows, name) for name in ("m", "n", "k"))])
 
 
@@ -98,7 +98,7 @@ def whole_depth(rows: Table) -> Flags:
     and `depth_in_turn` its left-out products are off by 4.4 % instead of 9.1, five sheets that it was chosen on by
     6.0 instead of 6.9, and the other five by 4.2 instead of 4.3 (means of medians; the V100's fp32 is worse).
     """
-    return np.asarray(np.mod(np.log2(numbers(rows, "k", 1.0)), 1.0) == 0)
+    return np.asarray(np.mod(np.log2(numbers(rows, "k")), 1.0) == 0)
 
 
 def conv_output(rows: Table, size: str, axis: str) -> Matrix:
@@ -106,10 +106,10 @@ def conv_output(rows: Table, size: str, axis: str) -> Matrix:
 
     `size`, `axis`: the column of the input's size, and the letter of its axis: d, h or w.
     """
-    reach = numbers(rows, f"dilation_{axis}", 1.0) * (numbers(rows, f"kernel_{axis}", 1.0) - 1)
-    inside = numbers(rows, size, 1.0) + 2 * numbers(rows, f"pad_{axis}", 0.0) - reach - 1
-    output = np.floor(inside / numbers(rows, f"stride_{axis}", 1.0)) + 1
-    straight = np.where(numbers(rows, "transposed", 0.0) > 0, numbers(rows, size, 1.0), output)
+    reach = numbers(rows, f"dilation_{axis}") * (numbers(rows, f"kernel_{axis}") - 1)
+    inside = numbers(rows, size) + 2 * numbers(rows, f"pad_{axis}") - reach - 1
+    output = np.floor(inside / numbers(rows, f"stride_{axis}")) + 1
+    straight = np.where(numbers(rows, "transposed") > 0, numbers(rows, size), output)
     return np.asarray(np.maximum(straight, 1.0), np.float64)
 
 
@@ -146,12 +146,12 @@ def conv_features(rows: Table) -> Matrix:
     sizes = [batch, inputs, outputs, kernel, positions, stride, height, batch + positions, inputs + kernel]
     # Long images and kernels are of other networks, and of other tiles, than square ones of as many elements.
     aspects = [width - height, kernel_w - kernel_h]
-    padded = numbers(rows, "pad_h", 0.0) > 0
-    small = numbers(rows, "height", 1.0) <= SMALL
+    padded = numbers(rows, "pad_h") > 0
+    small = numbers(rows, "height") <= SMALL
     # The usual fast algorithms: Winograd for 3×3 at stride 1, a plain product for 1×1.
     flags = [flag(one) for one in (winograd(rows), kernel == 0, padded, small)]
     dilation = log_product(rows, "dilation_d", "dilation_h", "dilation_w")
-    odd = [groups, dilation, flag(numbers(rows, "transposed", 0.0))]
+    odd = [groups, dilation, flag(numbers(rows, "transposed") > 0)]
     # A pass is a product with as many rows as what it computes has channels.
     back = are(rows, "pass_name", "backward_input")
     channels = np.where(back, numbers(rows, "in_channels"), numbers(rows, "out_channels"))
@@ -167,7 +167,7 @@ def conv_terms(rows: Table) -> Matrix:
     """
     terms = roofline_terms(rows)
     multiple = CHANNEL_BYTE / tiles.digit_bytes(rows)
-    channels = numbers(rows, "in_channels", 1.0)
+    channels = numbers(rows, "in_channels")
     padded = np.ceil(channels / multiple) * multiple / channels
     terms[:, 1] *= np.where(are(rows, "engine", "matrix"), padded, 1.0)
     gradient = are(rows, "pass_name", "backward_input", "backward_weight")
@@ -246,7 +246,7 @@ def _rnn_features(rows: Table) -> Matrix:
 
 
 def _traffic_features(rows: Table) -> Matrix:
-    read_byte, write_byte = numbers(rows, "read_byte", 0.0), numbers(rows, "write_byte", 0.0)
+    read_byte, write_byte = numbers(rows, "read_byte"), numbers(rows, "write_byte")
     share = np.log2((read_byte + 1.0) / (write_byte + 1.0))
     return np.column_stack([np.log2(read_byte + write_byte + 1.0), *log_sizes(rows, "row"), share])
 
@@ -285,8 +285,8 @@ def _rnn_terms(rows: Table) -> Matrix:
     # Half the flop of one step of one sample is the number of weights; they are read again in every step. What a
     # call costs besides its steps is about as much as a step: a cost of its own would only be fitted to cells and
     # widths, which come with few or many steps, and made a single step 13 times too long.
-    steps = numbers(rows, "steps", 1.0)
-    weights = numbers(rows, "flop") / (2 * numbers(rows, "batch", 1.0) * steps)
+    steps = numbers(rows, "steps")
+    weights = numbers(rows, "flop") / (2 * numbers(rows, "batch") * steps)
     item_byte = item_bytes(rows)
     in_steps = np.column_stack([steps + 1, numbers(rows, "flop"), steps * weights * item_byte])
     # The weight gradient waits for no step: it is one product over all of them.
@@ -360,7 +360,7 @@ def servable(rows: Table, kind: str) -> Flags:
 
     A recurrent timing with an input projection, more layers or directions is another op; so are packed weights.
     """
-    good = ~(numbers(rows, "weight_share", 1.0) < 1)
+    good = ~(numbers(rows, "weight_share") < 1)
     if kind == "rnn":
         plain = {"input_size": 0.0, "layers": 1.0, "directions": 1.0}
         for name, value in plain.items():

@@ -271,11 +271,10 @@ def link_notes(machine: Machine, wanted: str) -> list[str]:
         if not wanted and len(known) == 1 and known[0]:
             found.append(f"links of tier {tier} are those of {known[0]}, the only channel there")
         of = wanted if wanted in known else known[0] if len(known) == 1 else ""
-        classes = [link for link in machine.links if (link.tier, link.channel) == (tier, of) and link.most_byte]
-        if classes:
-            most = max(kind.most_byte or 0.0 for kind in classes)
+        links = [link for link in machine.links if (link.tier, link.channel) == (tier, of)]
+        if sizes := [link.most_byte for link in links if link.most_byte]:
             found.append(
-                f"links of tier {tier} hold for classes of sizes up to {most:,.0f} byte; beyond them the nearest "
-                "holds"
+                f"links of tier {tier} hold for classes of sizes up to {max(sizes):,.0f} byte; beyond them the "
+                "nearest holds"
             )
     return found

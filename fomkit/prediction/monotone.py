@@ -84,17 +84,17 @@ def growing_axes(rows: Rows) -> Places:
     """Give the side of each product that grows with a batch: a stack's height, a weight gradient's depth."""
     b, m, k = map(SIDES.index, GROWING)
     deep = are(rows, "pass_name", "backward_weight")
-    return np.where(numbers(rows, "b", 1.0) > 1, b, np.where(deep, k, m))
+    return np.where(numbers(rows, "b") > 1, b, np.where(deep, k, m))
 
 
 def sizes_along(rows: Rows, axes: Places) -> Matrix:
     """Give the size of each product along its axis."""
-    return np.asarray(np.choose(axes, [numbers(rows, name, 1.0) for name in SIDES]), np.float64)
+    return np.asarray(np.choose(axes, [numbers(rows, name) for name in SIDES]), np.float64)
 
 
 def resized(rows: Rows, axes: Places, sizes: Matrix) -> Rows:
     """Give products with another size along their axes, and the flop and byte that go with it."""
-    before = {name: numbers(rows, name, 1.0) for name in SIDES}
+    before = {name: numbers(rows, name) for name in SIDES}
     after = {name: np.where(axes == at, sizes, before[name]) for at, name in enumerate(SIDES)}
     flop, numel = [], []
     for b, m, n, k in ([one[name] for name in SIDES] for one in (before, after)):
@@ -107,8 +107,8 @@ def resized(rows: Rows, axes: Places, sizes: Matrix) -> Rows:
 
 def lines(rows: Rows, axes: Places) -> tuple[Places, Places, list[bytes]]:
     """Give the first of each line of products that differ along their axis alone, each's line, and their names."""
-    cells = [numbers(rows, name, -2.0) for name in (*SIDES, "trans_a", "trans_b")]
-    cells = [np.where(axes == at, -1.0, column) for at, column in enumerate(cells)]
+    cells = [numbers(rows, name) for name in (*SIDES, "trans_a", "trans_b")]
+    cells = [np.where(axes == at, np.nan, column) for at, column in enumerate(cells)]
     # Times of one number format and engine say nothing of another's.
     texts = (rows.text(name) for name in ("pass_name", "dtype", "engine") if rows.has(name))
     cells += [one.mapped([crc32(word.encode()) for word in one.words], float) for one in texts]
@@ -251,7 +251,7 @@ def _ladders(
     rows: Rows, axes: Places, size: Matrix, shown: Sequence[tuple[Matrix, Matrix]], known: Surroundings
 ) -> Matrix:
     """Give the times at the steps of each product's octave, less what ``shown`` timings let its line fall."""
-    most = np.array([numbers(known.timed, name, 1.0).max() for name in SIDES])[axes]
+    most = np.array([numbers(known.timed, name).max() for name in SIDES])[axes]
     sizes, octaves = _rungs(size, most)
     needed = ~np.isnan(sizes)
     of, rung = np.nonzero(needed)

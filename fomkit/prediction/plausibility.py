@@ -59,6 +59,9 @@ _ON_CHIP = 5e12
 """Bandwidth [byte/s] from which small memories are on the chip."""
 _LAUNCH_S = (2e-8, 1e-3)
 
+Slow = Sequence[tuple[Family, float]]
+"""Each family with how many times as long as like machines it takes where it is slow, else NaN."""
+
 
 class Verdict(NamedTuple):
     """Which timings cannot be, by position, each with its name and why; and what hardly can be."""
@@ -139,14 +142,14 @@ def _without_facts(timings: Table, seen: Claims, families: Families) -> Iterator
             yield f"{family}: the fastest of {len(own):,} timings reaches {rate}, which no device does"
 
 
-def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Families) -> dict[str, float]:
-    """Give the median of slow families beside like machines (times as long)."""
-    found, slowness = {}, seen.slowness
+def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Families) -> Slow:
+    """Find slow families, by the median of their times beside like machines'."""
+    found, slowness = list[tuple[Family, float]](), seen.slowness
     for family in families:
+        middle, least = math.nan, SLOW if len(family.at) >= SLOW_FEW else SLOW_SMALL
         if claims.median(slowness[family.at]) > LOOK:
             middle = claims.median(claims.apart_from_others(timings, seen, machine, claims.some(family.at)))
-            if middle > (SLOW if len(family.at) >= SLOW_FEW else SLOW_SMALL):
-                found[str(family)] = middle
+        found.append((family, middle if middle > least else math.nan))
     return found
 
 
@@ -189,7 +192,7 @@ def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
         seen = claims.claims_of(rows, own_times(timings), machine.device, kind_of_device)
         families = claims.families_of(rows)
         slow, impossible = _slow_families(rows, seen, machine, families), seen.impossible
-        wrong = [*_wrong_families(seen, families, slow), *_without_facts(rows, seen, families)]
+        wrong = [*_wrong_families(seen, slow), *_without_facts(rows, seen, families)]
         several = impossible.sum() >= SOME_FEW and impossible.mean() >= SOME
         is_wrong = bool(wrong) or impossible.sum() >= claims.FEW
         slips = claims.best_slips(rows, seen, families, machine, wrong=is_wrong)
@@ -198,45 +201,43 @@ def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
         if wrong or (several and is_fact):
             where, what = _finding(wrong or affected, slips, machine)
             raise FomkitError(f"{machine.name}: {where}", what)
-        suspicions = [*_slow_exchanges(rows, seen), *_slow_few(families, slow)]
+        suspicions = [*_slow_exchanges(rows, seen), *_slow_few(slow)]
         if is_fact:
             # Rows that one fact makes impossible stay: it is wrong, not they.
             suspicions.append(_finding(_apart(rows, seen, machine, families) or affected, slips, machine)[1])
             seen = seen.without(slips[0])
         suspicions += _above_peak(seen, families)
-        why = dict(_odd_rows(rows, seen, machine, families)) | dict(_few_rows(families, slow))
+        why = dict(_odd_rows(rows, seen, machine, families)) | dict(_few_rows(slow))
         why |= {int(place): _reason(seen, int(place)) for place in np.flatnonzero(seen.impossible)}
     named = {place: _named(timings, place, why[place]) for place in sorted(why)}
     return Verdict(named, tuple(suspicions))
 
 
-def _wrong_families(seen: Claims, families: Families, slow: Mapping[str, float]) -> Iterator[str]:
+def _wrong_families(seen: Claims, slow: Slow) -> Iterator[str]:
     """Say of each family that cannot be as a whole why."""
     impossible = seen.impossible
     most = impossible.sum() >= claims.FEW and impossible.mean() >= 0.5
-    lone = all(slow.get(str(family), 0.0) > SLOW for family in families)
-    many = any(slow.get(str(family), 0.0) > SLOW and len(family.at) >= SLOW_FEW for family in families)
-    for family in families:
-        own, times = impossible[family.at], slow.get(str(family), 0.0)
+    lone = all(times > SLOW for _, times in slow)
+    many = any(times > SLOW and len(family.at) >= SLOW_FEW for family, times in slow)
+    for family, times in slow:
+        own = impossible[family.at]
         if (own.sum() >= claims.FEW and own.mean() >= BULK) or (most and own.any()):
             yield _claims(family, seen, impossible, None)
         elif times > SLOW and (lone or many):
             yield _claims(family, seen, impossible, times)
 
 
-def _few_rows(families: Families, slow: Mapping[str, float]) -> Iterator[tuple[int, str]]:
+def _few_rows(slow: Slow) -> Iterator[tuple[int, str]]:
     """Name the rows of small families that are too slow."""
-    for family in families:
-        times = slow.get(str(family), 0.0)
+    for family, times in slow:
         why = f"is of {family}, {_times(times)} as long as on like machines"
         yield from ((place, why) for place in (family.at.tolist() if times > SLOW else ()))
 
 
-def _slow_few(families: Families, slow: Mapping[str, float]) -> Iterator[str]:
+def _slow_few(slow: Slow) -> Iterator[str]:
     """Suspect small families that are slow, not beyond what can be."""
-    for family in families:
-        times = slow.get(str(family), 0.0)
-        if 0 < times <= SLOW:
+    for family, times in slow:
+        if times <= SLOW:
             yield (
                 f"the {len(family.at)} timings of {family} take {_times(times)} as long as on like "
                 "machines; check the unit of time_s"

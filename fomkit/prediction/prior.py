@@ -78,20 +78,20 @@ APART_SPREAD = 0.4
 
 
 def _volume(rows: Table, *names: str) -> Matrix:
-    return np.asarray(np.prod([numbers(rows, name, 1.0) for name in names], 0), np.float64)
+    return np.asarray(np.prod([numbers(rows, name) for name in names], 0), np.float64)
 
 
 class _Sizes:
     """A convolution's sizes (n); of a transposed one, those of the plain one whose gradient it is."""
 
     def __init__(self, rows: Table) -> None:
-        batch, transposed = numbers(rows, "batch"), numbers(rows, "transposed", 0.0) > 0
+        batch, transposed = numbers(rows, "batch"), numbers(rows, "transposed") > 0
         inside = _volume(rows, "depth", "height", "width")
         axes = (("depth", "d"), ("height", "h"), ("width", "w"))
         outside = np.prod([conv_output(rows, size, axis) for size, axis in axes], 0)
         stride = _volume(rows, "stride_d", "stride_h", "stride_w")
         channels = numbers(rows, "in_channels"), numbers(rows, "out_channels")
-        self.groups = numbers(rows, "groups", 1.0)
+        self.groups = numbers(rows, "groups")
         self.kernel = _volume(rows, "kernel_d", "kernel_h", "kernel_w")
         # The wide side is the input of a plain convolution and the output of a transposed one.
         self.wide_positions = batch * np.where(transposed, inside * stride, inside)
@@ -174,7 +174,7 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
 
 def long_norms(rows: Table) -> Flags:
     """Tell which norms have rows that no processor holds."""
-    return np.asarray(are(rows, "kind", "norm") & (numbers(rows, "row", 1.0) > HELD_NUMBERS))
+    return np.asarray(are(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS))
 
 
 def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
@@ -248,7 +248,7 @@ def _starts(
 ) -> tuple[Matrix, tuple[float, float, float]]:
     """Give the launches that are added to each row, and what one costs with its ends [s]."""
     ends = (0.0, 0.0, 0.0) if launch is None else (launch.value, launch.low, launch.high)
-    return np.where(utilisation.started, 0.0, numbers(rows, "launches", 0.0)), ends
+    return np.where(utilisation.started, 0.0, numbers(rows, "launches")), ends
 
 
 def _never_falling(rows: Rows, places: Places, machine: Machine, interval: float, stepped: bool) -> Matrix:
@@ -400,7 +400,7 @@ def _least(rows: Rows, found: Bounds, answers: Answers) -> Matrix:
     """
     attention = are(rows, "kind", "attention")
     experts = are(rows, "kind", "experts") & answers.source.are("roofline")
-    skipped = np.where(attention & found.compute & (numbers(rows, "causal", 0.0) > 0), 2.0, 1.0)
+    skipped = np.where(attention & found.compute & (numbers(rows, "causal") > 0), 2.0, 1.0)
     cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
     bounded = (are(rows, "kind", "gemm") | attention | experts) & ~answers.source.are("measured") & ~cached
     bounded &= ~np.isnan(found.floor_s) & ~found.fitted
@@ -425,7 +425,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     seconds[2] = np.maximum(seconds[2], seconds[0])
     lifted = times.time_s < seconds[0]
     launch = machine.device.launch_s
-    starts_s = numbers(rows, "launches", 0.0) * (launch.value if launch is not None else 0.0)
+    starts_s = numbers(rows, "launches") * (launch.value if launch is not None else 0.0)
     names = found.names
     bound = choose_words(starts_s > found.floor_s, "launch", names)
     of_table = stated & times.source.are(*_OF_A_TABLE)

@@ -332,11 +332,7 @@ _WRITTEN = ("pointwise", "copy", "norm", "softmax", "pool", "embedding")
 
 def result_byte(ops: Table) -> Matrix:
     """Give the bytes of each op's new tensor; 0 where there is none, or its size is not told by the row."""
-
-    def size(name: str) -> Matrix:
-        return numbers(ops, name, 1.0)
-
-    item, op = np.nan_to_num(item_bytes(ops), nan=4.0), as_rows(ops).text("op")
+    size, item, op = as_rows(ops).number, item_bytes(ops), as_rows(ops).text("op")
     kernel = size("kernel_d") * size("kernel_h") * size("kernel_w")
     conv = {
         "backward_input": size("batch") * size("in_channels") * size("depth") * size("height") * size("width"),
@@ -347,7 +343,7 @@ def result_byte(ops: Table) -> Matrix:
         byte = np.where(are(ops, "kind", "conv") & are(ops, "pass_name", pass_name), numel * item, byte)
     in_place = op.mapped([word.endswith("_") for word in op.words], bool)
     written = are(ops, "kind", *_WRITTEN) & ~in_place & ~are(ops, "pass_name", "update")
-    return np.asarray(np.where(written, numbers(ops, "write_byte", 0.0), byte), np.float64)
+    return np.asarray(np.where(written, numbers(ops, "write_byte"), byte), np.float64)
 
 
 def fresh_seconds(ops: Table, device: Device) -> Matrix:

@@ -148,7 +148,7 @@ def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float 
 
     `rows`: COSTED products; `splits`: parts into which the depth may be cut; `spare`: see `spare_of`.
     """
-    b, m, n, k = (np.maximum(numbers(rows, name, 1.0), 1.0) for name in ("b", "m", "n", "k"))
+    b, m, n, k = (numbers(rows, name) for name in ("b", "m", "n", "k"))
     item = item_bytes(rows)
     # A wave at a time: candidates are rows of (tiles · splits, n).
     sides, parts = np.array(TILES, np.float64), np.array(splits, np.float64)[None, :, None]
@@ -180,7 +180,7 @@ def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float 
     ]
     features = np.log2(np.column_stack(looks))
     depth, joining_s = k / parts[0, split, 0], joining[0, split, at]
-    along = (numbers(rows, "trans_a", 0.0) == 0) & (numbers(rows, "trans_b", 0.0) > 0) & are(rows, "dtype", "fp32")
+    along = ~(numbers(rows, "trans_a") > 0) & (numbers(rows, "trans_b") > 0) & are(rows, "dtype", "fp32")
     arithmetic_s = np.where(along, TURNED, 1.0) * arithmetic_s
     return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features, spare)
 
@@ -228,10 +228,10 @@ def waves(rows: Table, units: float) -> Matrix:
     """Give features of products on so many processors (n × 5): waves of tiles, and what the last of each wastes.
 
     >>> import pandas as pd
-    >>> waves(pd.DataFrame({"m": [1280.0], "n": [1280.0]}), 100).tolist()
+    >>> waves(pd.DataFrame({"b": [1.0], "m": [1280.0], "n": [1280.0]}), 100).tolist()
     [[0.0, 0.0, 0.0, 1.0, 1.0]]
     """
-    b, m, n = (numbers(rows, name, 1.0) for name in ("b", "m", "n"))
+    b, m, n = (numbers(rows, name) for name in ("b", "m", "n"))
     counts = np.stack([b * np.ceil(m / high) * np.ceil(n / wide) / units for high, wide in WASTE_TILES], 1)
     return np.asarray(np.log2(np.column_stack([counts[:, 0], np.ceil(counts) / counts])), np.float64)
 
@@ -266,7 +266,7 @@ def runs_in_tiles(products: Table, library: str) -> Flags:
         return np.asarray(thinness(products) == 0)
     items = np.maximum(16.0 / digit_bytes(products), 1.0)
     m, n, k = (numbers(products, name) % items == 0 for name in ("m", "n", "k"))
-    turned = [numbers(products, name, 0.0) > 0 for name in ("trans_a", "trans_b")]
+    turned = [numbers(products, name) > 0 for name in ("trans_a", "trans_b")]
     return np.asarray(np.where(turned[0], m, k) & np.where(turned[1], k, n) & n)
 
 
@@ -309,8 +309,8 @@ def thinness(rows: Table) -> Matrix:
     >>> thinness(pd.DataFrame({"m": [1.0, 4.0, 16.0], "n": [512.0, 512.0, 512.0]})).round(3).tolist()
     [1.0, 0.333, 0.0]
     """
-    least = np.minimum(numbers(rows, "m", THIN), numbers(rows, "n", THIN))
-    return np.asarray(np.clip(1 - np.log2(np.maximum(least, 1.0)) / np.log2(THIN), 0.0, 1.0), np.float64)
+    least = np.minimum(numbers(rows, "m"), numbers(rows, "n"))
+    return np.asarray(np.clip(1 - np.log2(least) / np.log2(THIN), 0.0, 1.0), np.float64)
 
 
 def mix(first: Matrix, second: Matrix, share: Matrix, interval: float) -> Matrix:
@@ -340,7 +340,7 @@ FEW_TILES = (5.0, 9.0)
 
 
 def _logs(rows: Table, *names: str) -> list[Matrix]:
-    return [np.log2(numbers(rows, name, 1.0)) for name in names]
+    return [np.log2(numbers(rows, name)) for name in names]
 
 
 LATENT, DECODE = "latent", "decode"
@@ -350,7 +350,7 @@ LATENT, DECODE = "latent", "decode"
 def attention_parts(rows: Table) -> Texts:
     """Name decoding, one query over a cache, which waits for memory, and attention without a mask."""
     decodes = (numbers(rows, "q_len") == 1) & (numbers(rows, "kv_len") > 1)
-    one_query = np.where(numbers(rows, "shared_dim", 0.0) > 0, LATENT, DECODE)
+    one_query = np.where(numbers(rows, "shared_dim") > 0, LATENT, DECODE)
     return np.where(decodes, one_query, np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
 
 
@@ -361,7 +361,7 @@ def attention_features(rows: Table) -> Matrix:
     )
     cache, work = batch + kv_heads + kv_len + head_dim, batch + heads + q_len + kv_len + head_dim
     # Few tiles leave units idle; of many the last wave is lost among the others.
-    queries = numbers(rows, "q_len", 1.0)
+    queries = numbers(rows, "q_len")
     tiles = np.clip(batch + heads + np.log2(np.ceil(queries / TILE)), *FEW_TILES)
     last = np.log2(queries / (np.ceil(queries / (2 * TILE)) * (2 * TILE)))
     # Libraries pack heads into tiles: their number times the batch does not tell what they do.

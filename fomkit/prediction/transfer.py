@@ -167,7 +167,7 @@ def _classes(products: Table) -> Words:
     """Name what a fit of products tells apart, batched ones for themselves: libraries call other kernels."""
     pairs, numbers_of = estimates.same_texts(products, "dtype", "engine")
     names = ["/".join((*pair, word)) for pair in pairs for word in ("single", "batched")]
-    return Words(2 * numbers_of + (numbers(products, "b", 1.0) > 1), tuple(names))
+    return Words(2 * numbers_of + (numbers(products, "b") > 1), tuple(names))
 
 
 def _orders(products: Table) -> Matrix:
@@ -230,7 +230,7 @@ def _read_across(products: Rows) -> Matrix:
     Where neither operand's rows hold the depth, as in gradients of weights, any depth is read as well as another.
     """
     depth = numbers(products, "k")
-    across = (numbers(products, "trans_a", 0.0) > 0) & ~(numbers(products, "trans_b", 0.0) > 0) & (depth >= DEEP)
+    across = (numbers(products, "trans_a") > 0) & ~(numbers(products, "trans_b") > 0) & (depth >= DEEP)
     return np.where(across, np.ceil(depth / VECTOR) * VECTOR, depth)
 
 
@@ -349,7 +349,7 @@ def _following(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Mat
     return ratio, widen(known.times, faster, slower) * ratio
 
 
-@estimates.opened_by(lambda rows, _machine: numbers(rows, "weight_share", 1.0) < 1)
+@estimates.opened_by(lambda rows, _machine: numbers(rows, "weight_share") < 1)
 def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict products whose weights are stored narrower than they are multiplied, by those with whole weights.
 

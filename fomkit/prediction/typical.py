@@ -65,7 +65,7 @@ def _work(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> list[Matrix]:
 
 def _gemm(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     b, m, n, k = _sizes(rows, "b", "m", "n", "k")
-    filled = sum(fill(numbers(rows, name, 1.0), PRODUCT_TILE) for name in ("m", "n"))
+    filled = sum(fill(numbers(rows, name), PRODUCT_TILE) for name in ("m", "n"))
     loads = aligned(rows, "n") + aligned(rows, "k")
     shape = [k, b + m + n - _log(flop_per_s), np.minimum(m, n), np.abs(m - n) / 2, flag(b > 0), filled, loads]
     return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])

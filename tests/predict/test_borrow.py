@@ -10,7 +10,7 @@ import pytest
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import calibration, families, gp, interpolate
 from fomkit.prediction.calibration import fit_timings
-from fomkit.prediction.donors import Others, Process, condition, levels_of
+from fomkit.prediction.donors import Others, Process, _own_share, _site_noise, condition, levels_of
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import FamilyName, training_rows
 from fomkit.profiles.evidence import others_of, with_fits
@@ -142,3 +142,46 @@ def test_a_large_table_of_ones_own_is_told_of_tiles_not_of_others(monkeypatch):
     ]
     assert ["elsewhere" in one for one in found] == [True, False]
     assert len(found[1]["length"]) == len(found[0]["length"]) + 3
+
+
+def test_others_of_the_vendor_tell_more_where_they_timed_a_seventh_of_all_and_more(small):
+    assert not small.tell_more(small.features[1:])  # one of seven is 14 %
+    assert small.tell_more(small.features[2:])
+    assert not small.tell_more(small.features + 1e-7)
+    assert small.tell_more(small.features + 1e-5)
+    strange = replace_alike(small, vendor=False)
+    assert not strange.tell_more(small.features[2:])
+
+
+def replace_alike(small: Others, *, vendor: bool) -> Others:
+    alike = small.alike.copy()
+    alike[1:] = vendor
+    return small._replace(alike=alike)
+
+
+def test_a_shape_group_is_the_first_size_and_of_a_convolution_all_but_its_batch(small):
+    moved = small.features[[3, 5]] + [[0.0, 9.0], [1e-3, 0.0]]
+    assert small.groups(moved).tolist() == [3, -1]
+    convolutions = small._replace(features=np.random.default_rng(1).normal(size=(4, 9)))
+    for column, group in ((0, 2), (7, 2), (8, -1), (1, -1)):
+        other = convolutions.features[[2]].copy()
+        other[0, column] += 1.0
+        assert convolutions.groups(other).tolist() == [group]
+
+
+def test_the_noise_of_a_site_leaves_the_variance_that_was_asked_for():
+    places = np.linspace(0, 3, 5)[:, None]
+    among = 0.8 * gp.correlation(gp.distances(places, places, np.ones(1)))
+    wanted = np.array([0.1, 0.2, 0.05, 0.3, 0.2])
+    left = np.diag(among - among @ np.linalg.inv(among + np.diag(_site_noise(among, wanted))) @ among)
+    assert left == pytest.approx(wanted, rel=1e-3)
+    # No site can leave more than was there.
+    most = _site_noise(np.eye(1), np.array([2.0]))
+    assert 1 - 1 / (1 + most[0]) == pytest.approx(0.999, rel=1e-3)
+
+
+def test_a_machine_goes_its_own_way_as_far_as_its_rows_say_beside_a_wide_prior():
+    """Errors of 1/8 of the usual variance; of one error of 1/16 the prior, a factor of e³ wide, leaves 1/8."""
+    assert _own_share(lambda share: share * np.eye(200), np.full(200, np.sqrt(0.25)), 2.0) == 0.25
+    assert _own_share(lambda share: share * np.eye(1), np.array([0.25]), 1.0) == 0.125
+    assert _own_share(lambda share: share * np.eye(0), np.empty(0), 3.0) == 3.0

@@ -11,9 +11,9 @@ import fomkit
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction import gp
-from fomkit.prediction.beside_facts import ERRORS, FEW, _offsets, errors_nearby
+from fomkit.prediction.beside_facts import ERRORS, FAR, FEW, _LeftOut, _octaves, _offsets, errors_nearby
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.estimates import Timed, join_answers, same_texts
+from fomkit.prediction.estimates import Rows, Timed, as_rows, join_answers, same_texts
 from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances
 from fomkit.prediction.interpolate import ENOUGH, deviation
 
@@ -91,3 +91,39 @@ def test_of_few_timed_products_those_far_off_correct_facts_as_near_ones_do(count
     apart = np.repeat([[0.0], [4.0]], count, axis=1)
     found = _offsets(apart, np.full(count, 0.05), np.ones(count))
     assert found == pytest.approx([0.05 / (1 + 1 / 32), 0.05 / far])
+
+
+def products(**sides: list[float]) -> Rows:
+    count = len(next(iter(sides.values())))
+    return as_rows(pd.DataFrame({"dtype": ["fp32"] * count, "b": 1.0, "m": 64.0, "n": 64.0, "k": 64.0, **sides}))
+
+
+def test_products_lie_as_far_apart_as_the_side_that_differs_most_and_their_alignment() -> None:
+    """Rows of fp32 are read four numbers at a time; a batch is as far as can be from a single product."""
+    asked = products(m=[64.0, 256.0, 64.0, 64.0], n=[64.0, 32.0, 63.0, 64.0], b=[1.0, 1.0, 1.0, 2.0])
+    alone, both = products(m=[64.0]), products(m=[64.0, 128.0], b=[1.0, 2.0])
+    assert _octaves(asked, alone)[:, 0] == pytest.approx([0.0, 2.0, 1 + np.log2(64 / 63), 0.0])
+    apart = _octaves(asked, both)
+    assert apart[:, 0] == pytest.approx([0.0, 2.0, 1 + np.log2(64 / 63), FAR])
+    assert apart[:, 1] == pytest.approx([1 + FAR, 1 + FAR, 2 + FAR, 1.0])
+
+
+def test_a_fit_and_facts_weigh_by_what_each_missed_and_their_errors_cancel_in_part() -> None:
+    """Missed are 0.2 and 0.1; facts weigh 0.04 of 0.05, and of an average of both half of the squares is left."""
+    missed = _LeftOut(by_fit=0.04, by_facts=0.01, apart=0.05)
+    assert missed.share == pytest.approx(0.8)
+    fit, facts = np.array([[0.0], [-0.3], [0.3]]), np.array([[0.0], [-0.1], [0.2]])
+    found = missed.average(fit, facts, np.array([0.8]), 0.8)
+    usual, cancelled = 0.2 * 0.04 + 0.8 * 0.01, 0.8 * 0.2 * 0.05
+    part = np.sqrt((usual - cancelled) / (usual + cancelled))
+    sides = [-np.sqrt(0.2 * 0.3**2 + 0.8 * 0.1**2), np.sqrt(0.2 * 0.3**2 + 0.8 * 0.2**2)]
+    assert found[:, 0] == pytest.approx([0.0, *(part * side for side in sides)])
+    # Where both lay apart by more than either was off, nothing is left.
+    assert missed._replace(apart=1.0).average(fit, facts, np.array([0.8]), 0.8)[:, 0] == pytest.approx([0.0] * 3)
+
+
+def test_errors_nearby_weigh_by_the_cube_of_their_distance_beside_a_tenth_of_all() -> None:
+    errors, distance = np.array([0.1, -0.4]), np.array([[0.9, 1.9], [0.0, np.inf]])
+    assert errors_nearby(distance, errors) == pytest.approx(
+        [(0.1 + 0.4 / 8) / (1 + 1 / 8) + 0.025, 0.1 + 0.025], abs=2e-6
+    )

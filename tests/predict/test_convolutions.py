@@ -28,11 +28,15 @@ def test_only_what_a_feature_names_moves_it():
     assert np.isfinite(features).all()
 
 
-def test_a_size_that_a_row_leaves_empty_counts_as_one_and_its_padding_as_none():
-    row = pd.DataFrame({"height": [28.0, np.nan], "kernel_h": [3.0, 3.0]})
-    assert conv_output(row, "height", "h").tolist() == [26.0, 1.0]
-    assert conv_output(row, "depth", "d").tolist() == [1.0, 1.0]
-    assert [one.tolist() for one in log_sizes(row, "height", "depth")] == [[np.log2(28.0), 0.0], [0.0, 0.0]]
+def test_an_output_by_hand_and_none_of_a_size_that_nobody_states():
+    """Of 28: 3 at stride 1 leave 26; 3, two apart, reach over 5 and from 30 at stride 2 leave 13."""
+    row = pd.DataFrame({
+        "height": [28.0, 28.0, 28.0, np.nan], "kernel_h": 3.0, "stride_h": [1.0, 2.0, 2.0, 1.0],
+        "pad_h": [0.0, 1.0, 1.0, 0.0], "dilation_h": [1.0, 2.0, 2.0, 1.0],
+        "transposed": [np.nan, 0.0, 1.0, np.nan],
+    })  # fmt: skip
+    assert conv_output(row, "height", "h").tolist() == pytest.approx([26.0, 13.0, 28.0, np.nan], nan_ok=True)
+    assert [one.tolist() for one in log_sizes(row[2:], "height", "row")] == [[np.log2(28.0), 0.0], [0.0, 0.0]]
 
 
 def test_a_tile_holds_the_channels_of_what_a_pass_computes():

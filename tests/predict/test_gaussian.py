@@ -121,3 +121,49 @@ def test_a_timing_that_is_odd_beside_its_neighbours_says_little_of_them():
     )
     assert np.abs(doubting).max() < 0.2 * np.abs(believing).max()
     assert not calibration._oddity(places, smooth, noise, hyper).any()
+
+
+def test_one_row_pulls_a_coefficient_from_its_prior_as_far_as_its_error_weighs():
+    """Of 1 s for one start the prior says 0.1 s: error e and weight 1/1000 leave e + 2/1000·(e + ln 10) = 0."""
+    error = -0.002 * np.log(10) / 1.002
+    assert calibration.fit_mean(np.ones((1, 1)), np.ones(1)) == pytest.approx(np.exp([error]), rel=1e-6)
+    # What others say weighs 10 instead; an error beyond 0.3 pulls with no more than 0.3.
+    assert calibration.fit_mean(np.ones((1, 1)), np.ones(1), np.array([0.9])) == pytest.approx(
+        0.9 ** (20 / 21), rel=1e-6
+    )
+    assert np.log(calibration.fit_mean(np.ones((1, 1)), np.ones(1), np.array([0.01]))) == pytest.approx(
+        np.log(0.01) + 0.3 / 20, rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("usual", [None, np.array([0.7, 2.0])])
+def test_a_process_is_the_likeliest_beside_what_is_said_of_its_priors(usual):
+    """Written out: log-normal priors of each length, of the variance and of the noise."""
+    rng = np.random.default_rng(5)
+    features, noise = rng.random((12, 2)) * 4, np.full(12, 1e-3)
+    target = np.sin(features).sum(1) + 0.1 * rng.standard_normal(12)
+    found = calibration.fit_hyper(features, target, noise, usual)
+    spread = target.std() + 1e-3
+    means = np.log([*(usual if usual is not None else [2 * np.sqrt(2)] * 2), spread**2, 0.01 * spread**2])
+    widths = np.array([1.0 if usual is None else 0.5] * 2 + [np.sqrt(2), 2.0])
+
+    def unlikely(logged):
+        length, variance, own = np.exp(logged[:2]), np.exp(logged[2]), np.exp(logged[3])
+        apart = np.sqrt(3 * (((features[:, None] - features[None]) / length) ** 2).sum(2))
+        covariance = variance * (1 + apart) * np.exp(-apart) + np.diag(noise + own)
+        of_rows = 0.5 * target @ np.linalg.solve(covariance, target) + 0.5 * np.linalg.slogdet(covariance)[1]
+        return of_rows + 0.5 * (((logged - means) / widths) ** 2).sum()
+
+    at, step = np.log([*found.length, found.variance, found.noise]), 1e-4 * np.eye(4)
+    slope = [(unlikely(at + one) - unlikely(at - one)) / 2e-4 for one in step]
+    assert slope == pytest.approx([0.0] * 4, abs=2e-3)
+
+
+def test_a_feature_that_no_row_varies_lengthens_nothing():
+    """Two features, of which one varies, start where one alone does."""
+    places = np.linspace(0, 6, 40)[:, None]
+    wave, noise = np.sin(places[:, 0]), np.full(40, 1e-3)
+    alone = calibration.fit_hyper(places, wave, noise)
+    both = calibration.fit_hyper(np.column_stack([places, np.ones(40)]), wave, noise)
+    assert both.length[0] == pytest.approx(alone.length[0], rel=1e-3)
+    assert both.length[1] == pytest.approx(2.0, rel=1e-3)

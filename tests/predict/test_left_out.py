@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fomkit.prediction.calibration import CrossValidation, hit_rate
+from fomkit.prediction.calibration import CrossValidation, _quantiles, hit_rate
+from fomkit.prediction.interpolate import LEVELS
 
 
 @pytest.mark.parametrize("name", ["v100", "p100"])
@@ -42,3 +43,13 @@ def test_spread_scales_the_error():
     found = CrossValidation(rng.normal(size=4000) * spread, spread, np.arange(4000) % 10, {}, spread)
     assert hit_rate(found) == pytest.approx(0.8, abs=0.03)
     assert hit_rate(found, 0.5) == pytest.approx(0.5, abs=0.03)
+
+
+def test_quantiles_are_kept_at_probabilities_as_far_below_the_middle_as_above():
+    assert (np.diff(LEVELS) > 0).all()
+    assert LEVELS + LEVELS[::-1] == pytest.approx(np.ones(len(LEVELS)))
+    assert {0.1, 0.25, 0.5, 0.75, 0.9} <= {*LEVELS.tolist()}
+    # Three errors are read as of a sample of four: the outermost are its fifth and four fifths and beyond.
+    found = dict(zip(LEVELS.tolist(), _quantiles(np.array([-2.0, 0.0, 1.0])).tolist(), strict=True))
+    assert (found[0.1], found[0.5], found[0.9]) == (-2.0, 0.0, 1.0)
+    assert (found[0.25], found[0.75]) == pytest.approx((-2 * 2 / 3, 2 / 3))

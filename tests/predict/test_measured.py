@@ -102,6 +102,12 @@ def test_the_step_of_a_clock_shows_in_enough_timings(v100):
         assert clock_step(timings(*cut)) == pytest.approx(10.0**-places)
 
 
+def test_twenty_timings_of_one_harness_show_a_step_and_fewer_none():
+    whole = [{**GEMM, "time_s": ticks * 1e-6, "harness": "whole"} for ticks in range(101, 121)]
+    few = [{**one, "harness": "few"} for one in whole[1:]]
+    assert clock_step(timings(*whole, *few)) == pytest.approx([1e-6] * 20 + [0.0] * 19)
+
+
 def test_the_interval_holds_every_hit():
     """A row without transposition meets timings with and without; none of them may lie outside."""
     quick, slow = {**GEMM, "time_s": 379e-6, "trans_a": 0}, {**GEMM, "time_s": 404e-6, "trans_a": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from fomkit.core.measurement import Surface
+from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import calibration, families, prior
 from fomkit.prediction.calibration import cross_validate, fit_timings
@@ -19,6 +21,8 @@ from fomkit.prediction.interpolate import as_fit, see
 from fomkit.prediction.rates import op_seconds
 from fomkit.prediction.tiles import (
     JOIN_S,
+    SPLITS,
+    TILES,
     TURNED,
     Chip,
     Form,
@@ -54,6 +58,15 @@ def products(*sizes: tuple[float, float, float], dtype: str = "bf16") -> pd.Data
     )
 
 
+def test_tiles_have_sides_of_powers_of_two_and_none_stands_twice() -> None:
+    """A warp computes 16 rows at least; a side that is none would leave threads of a block idle."""
+    sides = np.log2(TILES)
+    assert (sides == np.round(sides)).all()
+    assert sides.min() == 4
+    assert sides.sum(1).max() == 16
+    assert len(set(TILES)) == len(TILES)
+
+
 def test_a_product_of_whole_waves_by_hand() -> None:
     # 10 × 10 tiles of 256 × 256 are one wave of 100 processors at full rate.
     rows = products((2560, 2560, 4096))
@@ -78,6 +91,48 @@ def test_factors_that_both_lie_along_the_depth_are_turned_in_fp32(trans_a, trans
     )
     assert found.arithmetic_s[0] == pytest.approx(longer * other.arithmetic_s[0])
     np.testing.assert_array_equal(found.features, other.features)  # the rest is told of all orders alike
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp32"])
+def test_each_product_takes_the_tile_and_the_parts_that_are_soonest_done(dtype: str) -> None:
+    """Every tile and number of parts in turn, as the module says it in words."""
+    sizes = (2560.0, 2560.0, 4096.0), (64.0, 64.0, 65536.0), (4096.0, 48.0, 1024.0), (1000.0, 3000.0, 500.0)
+    rows, spare = products(*sizes, dtype=dtype).assign(b=3.0), 1.5
+    item, found = ITEM_BYTE[dtype], tiled(rows, CHIP, spare=spare)
+    per_unit = CHIP.flop_per_s / CHIP.units
+    for at, (m, n, k) in enumerate(sizes):
+        ways = []
+        for (high, wide), parts in itertools.product(TILES, SPLITS):
+            rate = min(1.0, spare * (high * wide / (high + wide) / 64) ** 0.35)
+            waves = math.ceil(3 * math.ceil(m / high) * math.ceil(n / wide) * parts / CHIP.units)
+            arithmetic = waves * 2 * high * wide * math.ceil(k / parts / 64) * 64 / (per_unit * rate)
+            joining = 0.0 if parts == 1 else 1.5e-6 + parts * 3 * m * n / CHIP.byte_per_s
+            ways.append((arithmetic + 0.5e-9 * k / parts + joining, arithmetic, k / parts, joining))
+        _, *best = min(ways)
+        assert [found.arithmetic_s[at], found.depth[at], found.joining_s[at]] == pytest.approx(best)
+    m, n, k = np.array(sizes).T
+    assert found.weight_byte == pytest.approx(3 * item * n * k)
+    assert found.other_byte == pytest.approx(3 * (item * m * k + max(item, 2) * m * n))
+    assert found.quantised_byte == pytest.approx((2 + item) * 3 * m * k if item < 1.5 else 0 * m)
+    compute_s, memory_s = 6 * m * n * k / CHIP.flop_per_s, rows["byte"].to_numpy() / CHIP.byte_per_s
+    looks = [3 * m, n, k, compute_s / memory_s, 3 * np.ceil(m / 128) * np.ceil(n / 128) / CHIP.units,
+             found.arithmetic_s / compute_s, (6 * found.weight_byte + found.other_byte) / CHIP.cache_byte,
+             np.maximum(compute_s, memory_s)]  # fmt: skip
+    assert 2**found.features == pytest.approx(np.column_stack(looks))
+
+
+def test_a_cache_that_holds_a_product_speeds_up_its_traffic_by_the_fourth_power_of_how_full_it_is() -> None:
+    """Arithmetic and waits are nothing beside the bytes here; the operands fill 1/2 and 2 times what serves."""
+    rows, form = products((64.0, 8192.0, 8192.0)), Form(0.0, 1.0, 1.2, 2.5, 0.0, 1.0, 0.5, 0.8)
+    found = tiled(rows, CHIP)._replace(arithmetic_s=np.array([1e-12]), joining_s=np.zeros(1))
+    byte = found.weight_byte + found.other_byte
+    filled = 6 * found.weight_byte + found.other_byte
+    for full in (0.5, 2.0):
+        chip = CHIP._replace(cache_byte=float(filled[0]) / full / 0.8)
+        held = 1 / (1 + full**4)
+        slow, fast = 1.2 / chip.byte_per_s, 1 / (0.5 * 1.2e11 * chip.units)
+        expected = byte * ((1 - held) * slow + held * fast)
+        assert tile_seconds(form, found, chip) == pytest.approx(expected, rel=1e-9)
 
 
 def test_one_tile_more_than_a_wave_costs_another_or_smaller_tiles() -> None:
