@@ -15,8 +15,12 @@ group splits each expert as it splits a feed-forward layer, and each of its devi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fomkit.core.model import Transformer
 from fomkit.core.units import ITEM_BYTE
@@ -348,9 +352,11 @@ def as_table(rows: list[Row]) -> pd.DataFrame:
     """Make an OPS table of rows that each run once."""
     import pandas as pd
 
-    made = pd.DataFrame(rows)
-    numbers = {*column_names("OPS", "number")}
-    filled = {name: made[name].astype("float64") if name in numbers else made[name].fillna("") for name in made}
+    numbers, filled = {*column_names("OPS", "number")}, dict[str, NDArray[Any]]()
+    for name in dict.fromkeys(name for row in rows for name in row):
+        is_number = name in numbers
+        cells = [row.get(name, math.nan if is_number else "") for row in rows]
+        filled[name] = np.array(cells, np.float64 if is_number else object)
     return pd.DataFrame({**filled, "count": 1.0})
 
 
@@ -370,10 +376,9 @@ def profile_table(shape: Transformer, dtype: str) -> pd.DataFrame:
         return as_table([*blocks, *ends, *update]).assign(count=counts)
 
     one, two = ops(1), ops(2)
-    found: dict[str, pd.Series] = {}
-    for name in one.columns:
-        grows = one[name].ne(two[name]) & one[name].notna()
-        texts = one[name].astype("object")
-        found[name] = texts.mask(grows, [f"{value:.0f}*batch" if up else value
-                                         for value, up in zip(texts, grows, strict=True)])  # fmt: skip
-    return pd.DataFrame(found)
+    found = {
+        name: [cell if cell == twice or cell != cell else f"{cell:.0f}*batch"
+               for cell, twice in zip(one[name].tolist(), two[name].tolist(), strict=True)]
+        for name in one.columns
+    }  # fmt: skip
+    return pd.DataFrame(found, dtype=object)
