@@ -15,12 +15,10 @@ group splits each expert as it splits a feed-forward layer, and each of its devi
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fomkit.core.model import Transformer
 from fomkit.core.units import ITEM_BYTE
@@ -352,11 +350,13 @@ def as_table(rows: list[Row]) -> pd.DataFrame:
     """Make an OPS table of rows that each run once."""
     import pandas as pd
 
-    numbers, filled = {*column_names("OPS", "number")}, dict[str, NDArray[Any]]()
-    for name in dict.fromkeys(name for row in rows for name in row):
-        is_number = name in numbers
-        cells = [row.get(name, math.nan if is_number else "") for row in rows]
-        filled[name] = np.array(cells, np.float64 if is_number else object)
+    numbers, names = {*column_names("OPS", "number")}, dict.fromkeys(name for row in rows for name in row)
+    filled = {
+        name: np.array([row.get(name, np.nan) for row in rows], np.float64)
+        if name in numbers
+        else np.array([row.get(name, "") for row in rows], object)
+        for name in names
+    }
     return pd.DataFrame({**filled, "count": 1.0})
 
 

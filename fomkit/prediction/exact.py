@@ -265,7 +265,7 @@ class _Hit(NamedTuple):
     stated: str
 
 
-def _figures(known: Rows) -> Matrix:
+def _numbers_of_hits(known: Rows) -> Matrix:
     """Give of each timing what a hit needs (5, n): time, quartiles and the clock's step [s], 1 where measured."""
     names = ("_time_s", "_p25_s", "_p75_s", "_step_s")
     return np.stack([*(known.number(name) for name in names), is_measured(known)])
@@ -295,7 +295,7 @@ def _answers(
     known = estimates.cached(
         timings, None, "rows by place", lambda: estimates.as_rows(timings.reset_index(drop=True))
     )
-    figures = estimates.cached(timings, None, "figures of hits", partial(_figures, known))
+    figures = estimates.cached(timings, None, "figures of hits", partial(_numbers_of_hits, known))
     for places in found:
         if places and places not in met:
             met[places] = _hit(np.array(places), known, figures, spread, interval)
