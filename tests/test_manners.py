@@ -161,12 +161,17 @@ def test_the_shell_completes_verbs_options_and_names(typed: str, expected: str) 
     ],
 )
 def test_a_slip_of_the_finger_is_answered_with_a_hint_and_exit_code_2(typed: list[str], words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "fomkit.cli", *typed], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = in_this_process(*typed, cwd=ROOT)
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_slip_is_answered_so_in_a_process_of_its_own() -> None:
+    command = [sys.executable, "-m", "fomkit.cli", "estimat"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == in_this_process("estimat", cwd=ROOT).stderr
 
 
 FACTS = """schema: fomkit/machine/1

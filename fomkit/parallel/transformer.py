@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from fomkit.core.model import Transformer
@@ -344,9 +345,13 @@ def tensors_of(shape: Transformer, expert: int = 1) -> int:
 
 def as_table(rows: list[Row]) -> pd.DataFrame:
     """Make an OPS table of rows that each run once."""
-    made = pd.DataFrame(rows)
-    numbers = {*column_names("OPS", "number")}
-    filled = {name: made[name].astype("float64") if name in numbers else made[name].fillna("") for name in made}
+    numbers, names = {*column_names("OPS", "number")}, dict.fromkeys(name for row in rows for name in row)
+    filled = {
+        name: np.array([row.get(name, np.nan) for row in rows], np.float64)
+        if name in numbers
+        else np.array([row.get(name, "") for row in rows], object)
+        for name in names
+    }
     return pd.DataFrame({**filled, "count": 1.0})
 
 
@@ -365,10 +370,9 @@ def profile_table(shape: Transformer, dtype: str) -> pd.DataFrame:
         return as_table([*blocks, *ends, *update]).assign(count=counts)
 
     one, two = ops(1), ops(2)
-    found: dict[str, pd.Series] = {}
-    for name in one.columns:
-        grows = one[name].ne(two[name]) & one[name].notna()
-        texts = one[name].astype("object")
-        found[name] = texts.mask(grows, [f"{value:.0f}*batch" if up else value
-                                         for value, up in zip(texts, grows, strict=True)])  # fmt: skip
-    return pd.DataFrame(found)
+    found = {
+        name: [cell if cell == twice or cell != cell else f"{cell:.0f}*batch"
+               for cell, twice in zip(one[name].tolist(), two[name].tolist(), strict=True)]
+        for name in one.columns
+    }  # fmt: skip
+    return pd.DataFrame(found, dtype=object)

@@ -175,11 +175,16 @@ def _site_noise(among: Matrix, variance: Matrix) -> Matrix:
 
     `among` (n, n): covariance before anything is known; `variance` (n,): what is left of its diagonal.
     """
+    from scipy.linalg.lapack import dpotrf, dpotri
+
     left = np.minimum(variance, 0.999 * np.diag(among))
-    precision = 1 / left
+    precision, diagonal = 1 / left, np.arange(len(among))
     for _ in range(30):
-        inner = np.linalg.inv(among + np.diag(1 / precision))
-        now = np.diag(among) - np.einsum("ij,ji->i", among @ inner, among)
+        noise, inner = 1 / precision, among.copy()
+        inner[diagonal, diagonal] += noise
+        # What is left, A − A·(A + N)⁻¹·A, has the diagonal of N − N·(A + N)⁻¹·N.
+        inner, _ = dpotri(dpotrf(inner.T, overwrite_a=True)[0], overwrite_c=True)
+        now = noise - noise * inner[diagonal, diagonal] * noise
         precision = np.clip(precision + 0.7 * (1 / left - 1 / np.maximum(now, 1e-9)), 1e-3, 1e6)
     return np.asarray(1 / precision)
 
@@ -202,6 +207,8 @@ def condition(
     `at`: which of the processes; `hidden` (s,): ops of others that must not tell; `features` (n, p), `target`,
     `noise` (n,): own rows, ln(time / mean), and variance besides what all rows have.
     """
+    from scipy.linalg import solve_triangular
+
     process, known = others.processes[at], ~np.isnan(others.log_s) & ~hidden
     machine, op = np.nonzero(known)
     levels = partial(np.tensordot, axes=1)
@@ -217,11 +224,11 @@ def condition(
     shapes = np.concatenate([features, others.features[usable & ~twin.any(0)]])
     smooth = gp.correlation(gp.distances(others.features, others.features, process.length))
     among = between[np.ix_(machine, machine)] * smooth[np.ix_(op, op)] + offsets[np.ix_(machine, machine)]
-    lower = np.linalg.cholesky(among + process.noise * np.eye(len(op)))
-    half = np.linalg.inv(lower)
+    among[np.diag_indices(len(op))] += process.noise
+    lower = np.linalg.cholesky(among)
     toward = gp.correlation(gp.distances(shapes, others.features, process.length))
-    told = half @ (here[machine] * toward[:, op] + here_offset[machine]).T
-    theirs = half @ (others.log_s - process.log_mean)[known]
+    told = solve_triangular(lower, (here[machine] * toward[:, op] + here_offset[machine]).T, lower=True)
+    theirs = solve_triangular(lower, (others.log_s - process.log_mean)[known], lower=True)
     each, count = gp.correlation(gp.distances(shapes, shapes, process.length)), len(features)
     level, constant = scale**2 * float(process.level.sum()), float(process.offset.sum() + process.own_offset)
     rest = np.diag(process.noise + noise) - told[:, :count].T @ told[:, :count] + constant
@@ -231,7 +238,7 @@ def condition(
     variance = level + own
     inverse = np.linalg.inv(variance * each[:count, :count] + rest)
     pull = inverse @ error
-    weights = half.T @ (theirs - told[:, :count] @ pull)
+    weights = solve_triangular(lower, theirs - told[:, :count] @ pull, trans=1, lower=True)
     cross = variance * each[:, :count] + constant - told.T @ told[:, :count]
     left = variance + constant - (told * told).sum(0) - np.einsum("ij,jk,ik->i", cross, inverse, cross)
     by_op = np.bincount(op, here[machine] * weights, len(others.features))

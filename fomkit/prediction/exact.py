@@ -265,20 +265,26 @@ class _Hit(NamedTuple):
     stated: str
 
 
-def _hit(known: Rows, spread: float, interval: float) -> _Hit:
-    own = is_measured(known)
-    known = known.take(own) if own.any() else known
-    z, names = half_width(interval), ("_time_s", "_p25_s", "_p75_s")
-    seconds = np.stack([known.number(name) for name in names])
-    time_s, p25_s, p75_s = np.median(seconds, 1)
+def _numbers_of_hits(known: Rows) -> Matrix:
+    """Give of each timing what a hit needs (5, n): time, quartiles and the clock's step [s], 1 where measured."""
+    names = ("_time_s", "_p25_s", "_p75_s", "_step_s")
+    return np.stack([*(known.number(name) for name in names), is_measured(known)])
+
+
+def _hit(places: Places, known: Rows, figures: Matrix, spread: float, interval: float) -> _Hit:
+    cells = figures[:, places]
+    if len(places) > 1 and (own := cells[4] > 0).any():
+        places, cells = places[own], cells[:, own]
+    time_s, p25_s, p75_s = cells[:3, 0] if len(places) == 1 else np.median(cells[:3], 1)
+    z, seconds, step_s = half_width(interval), cells[0], cells[3]
     below = above = math.exp(z * spread)
     if not np.isnan(p25_s + p75_s):
         with np.errstate(divide="ignore"):
             below, above = (max(one, 1.0) ** (z / half_width(0.5)) for one in (time_s / p25_s, p75_s / time_s))
     # Hits may differ in what the row leaves open, as a transposition; the interval holds them all.
-    least, most = seconds[0].min(), seconds[0].max()
-    times = (time_s, min(time_s / below, least), max(time_s * above, most) + known.number("_step_s").max())
-    return _Hit(times, int(known.index[0]), len(known), _stated_basis(known))
+    times = (time_s, min(time_s / below, seconds.min()), max(time_s * above, seconds.max()) + step_s.max())
+    stated = "" if cells[4, 0] else _stated_basis(known.take(places[:1]))
+    return _Hit(times, int(places[0]), len(places), stated)
 
 
 def _answers(
@@ -289,9 +295,10 @@ def _answers(
     known = estimates.cached(
         timings, None, "rows by place", lambda: estimates.as_rows(timings.reset_index(drop=True))
     )
+    figures = estimates.cached(timings, None, "figures of hits", partial(_numbers_of_hits, known))
     for places in found:
         if places and places not in met:
-            met[places] = _hit(known.take(np.array(places)), spread, interval)
+            met[places] = _hit(np.array(places), known, figures, spread, interval)
     at = np.flatnonzero(np.array([bool(places) for places in found])[number])
     distinct = [met.get(places) for places in found]
     of = [distinct[one] for one in number[at].tolist()]

@@ -60,6 +60,8 @@ _SIZES = ("hidden", "heads", "blocks", "vocabulary", "feed_forward", "kv_heads",
 _NUMBERS = ("blocks", "seq", "devices", "batch", "step_s")
 FRACTIONS = np.arange(0.2, 0.5, 0.005)
 """Shares of the peak among which that of attention is chosen on other rows."""
+OTHER = 0.4
+"""Share at which each step is asked for besides, to tell what its attention takes."""
 HOST_S = tuple(np.arange(40e-6, 68e-6, 2e-6).tolist())
 """Host times of an op among which one is chosen on other rows [s]."""
 
@@ -146,15 +148,15 @@ def _least_off(choices: Sequence[float], predicted: Vector, measured: Vector) ->
     return choices[int(np.abs(np.log(predicted / measured)).mean(axis=1).argmin())]
 
 
-def sizes_left_out(rows: Sequence[PublishedStep], spans: Sequence[Span]) -> Cases:
+def sizes_left_out(rows: Sequence[PublishedStep], spans: Sequence[Span], others: Sequence[Span]) -> Cases:
     """Score each model's rows with the rate of attention that the rows of the other models choose.
 
-    A step is taken as linear in the time of its attention; its interval keeps its factors.
+    A step is taken as linear in the time of its attention; its interval keeps its factors. `others`: the rows'
+    steps with attention at `OTHER`.
     """
     stated = np.array([row.layout.attention_peak_fraction for row in rows], np.float64)
     ends = np.array([span.ends for span in spans])
-    other = np.array([row.with_attention(0.4).projected().value for row in rows])
-    slope = (ends[:, 0] - other) / (1 / stated - 1 / 0.4)
+    slope = (ends[:, 0] - np.array([span.value for span in others])) / (1 / stated - 1 / OTHER)
     times = ends[:, 0] + slope * (1 / FRACTIONS[:, None] - 1 / stated)
     names, measured = np.array([row.model.name for row in rows]), np.array([row.step_s for row in rows])
     value = ends[:, 0].copy()
@@ -192,10 +194,13 @@ def step_scores(level: float = DEFAULT_LEVEL) -> Iterator[Score]:
     for row in published_steps(level=level):
         of.setdefault(row.of, []).append(row)
     for name, rows in of.items():
-        machine, spans = rows[0].machine.name, [row.projected() for row in rows]
+        machine = rows[0].machine.name
+        # Both steps of a row one after the other: they share what was timed, and of plans the last few are kept.
+        asked = [[row, row.with_attention(OTHER)] if name == MPT else [row] for row in rows]
+        spans, *others = zip(*([one.projected() for one in both] for both in asked), strict=True)
         found = {"steps": _cases_of_rows(rows, spans)}
         if name == MPT:
-            found["steps, model sizes left out"] = sizes_left_out(rows, spans)
+            found["steps, model sizes left out"] = sizes_left_out(rows, spans, *others)
         if name == VTRAIN:
             found["settings"] = by_setting(rows, spans)
             wide = [row for row in rows if row.model.name.endswith("2048")]
