@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-_SETTING = re.compile(r"([A-Za-z_]\w*)=(\d{1,15})")
+_SETTING = re.compile(r"([A-Za-z_]\w*)=(0*[1-9]\d{0,14})")
 
 
 def parse_sizes(settings: Sequence[str]) -> dict[str, int]:

@@ -66,11 +66,11 @@ CARRIED = 0.95
 """Share of a step's flop that the ops carry which are named."""
 _OF_FILE = "file"
 _WITHOUT_DATA = {
-    _OF_FILE: "from the graph in the file",
-    "meta": "on the meta device",
-    "fake": "on fake tensors",
-    "graph": "on the graph of its step",
-    "sizes": "nowhere: made by rule from its sizes",
+    _OF_FILE: "traced from the graph in the file",
+    "meta": "traced on the meta device",
+    "fake": "traced on fake tensors",
+    "graph": "traced on the graph of its step",
+    "sizes": "made by rule from its sizes",
 }
 
 
@@ -146,8 +146,11 @@ def profile(
     FomkitError
         When the file fails, hangs or lacks something.
     """
-    asked = _Asked(arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads, precision or "",
-                   fusion, time_limit, memory_limit)  # fmt: skip
+    from fomkit.plan.options import Options
+
+    chosen = Options(batch=batch, sizes=sizes or {}).wanted_sizes
+    asked = _Asked(arguments, script, mode, chosen.pop("batch", None), chosen, optimizer, name, measure, threads,
+                   precision or "", fusion, time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
         return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
     return _of_module(source, inputs, loss, asked)
@@ -379,9 +382,9 @@ def told(model: ModelProfile) -> Answer:
     costed = add_costs(resize_ops(model.ops, model.sizes, model.name))
     ops, work = costed.assign(work=costed["flop"] * costed["count"]), work_per_pass(costed)
     device = model.traced_with["device"]
-    traced = _WITHOUT_DATA.get(device, f"in its own run on the {device}")
+    made = _WITHOUT_DATA.get(device, f"traced in its own run on the {device}")
     lines = [
-        f"{model.name}: {model.title}, batch {model.batch}, traced {traced}",
+        f"{model.name}: {model.title}, batch {model.batch}, {made}",
         f"parameters: {model.parameters_total:,}, of them trainable {model.parameters_trainable:,}",
         f"work: {'at least ' if model.at_least else ''}"
         + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),

@@ -317,7 +317,8 @@ def _of_one_device(model: torch.nn.Module, notes: list[str]) -> torch.nn.Module:
 def _prepared_copy(
     workload: Workload, request: Request, *, own: bool
 ) -> tuple[Prepared, dict[str, int], list[str]]:
-    notes, where = [], request.where or "profile"
+    notes: list[str] = []
+    where = request.where or "profile"
     whole = _of_one_device(workload.model, notes)
     given = _of_one_device(getattr(whole, "_orig_mod", whole), notes)
     if hasattr(whole, "_orig_mod"):
