@@ -363,6 +363,9 @@ def predict(
     check_options(sizes=sizes, interval=interval)
     target = as_machine(machine)
     if isinstance(table, str | Path):
+        if Path(table).suffix in (".yaml", ".yml"):
+            do = f"Give a table (.csv), or estimate the profile: fomkit estimate {table} -t {target.name}"
+            raise FomkitError(str(table), f"is a profile, no table of ops. {do}")
         path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=keep)
     else:
         path, ops = "table", _frame_of_ops(table)
