@@ -249,7 +249,7 @@ def model_errors(workload: Workload, where: str, kind: type, name: str, example:
     if model is None:
         script = " A program that trains by itself is profiled with --script." if where.endswith(".py") else ""
         return [FomkitError(where, f"'model' is missing. Give one, for example: model = {example}.{script}")]
-    made = "a class: call it" if isinstance(model, type) else f"a {type(model).__name__}"
+    made = "a class: call it" if isinstance(model, type) else f"of type {type(model).__name__}"
     right = isinstance(model, kind)
     return [] if right else [FomkitError(where, f"'model' is {made}. A {name} was expected.")]
 

@@ -294,7 +294,7 @@ def _frame_of_ops(table: object) -> DataFrame:
     import pandas as pd
 
     if not isinstance(table, pd.DataFrame):
-        raise FomkitError("table", f"is a {type(table).__name__}. Give a path or a DataFrame.")
+        raise FomkitError("table", f"is of type {type(table).__name__}. Give a path or a DataFrame.")
     if not len(table):
         raise FomkitError("table", "has no rows. Give at least one op.")
     if table.columns.has_duplicates or not all(isinstance(name, str) for name in list[object](table.columns)):

@@ -88,7 +88,7 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("raise MemoryError", "raises MemoryError. This machine has less memory than that. Make no data"),
         ("\n\nx = 1 / 0", ":3: raises ZeroDivisionError: division by zero"),
         ("", r"is empty\. Give a Python file with a model"),
-        ("model = 3", "(?s)'model' is a int.*'inputs' is missing.*inputs = lambda batch"),
+        ("model = 3", "(?s)'model' is of type int.*'inputs' is missing.*inputs = lambda batch"),
         (
             "loss_fn = lambda output: output.mean()",
             r"(?s)the loss does not take two arguments \(too many.*of \(output, inputs\), for example",
