@@ -350,6 +350,10 @@ def _size_lines(models: Sequence[Estimated]) -> list[str]:
     return [f"sizes: {text}{names}" for text, names in of.items()]
 
 
+LONG_WAIT = 0.2
+"""Share of a step that stages wait for each other, from which on smaller microbatches are worth a line."""
+
+
 def job_lines(one: Entry) -> list[str]:
     """Say of a run on several devices which they are, and how much of its step waits; nothing of one device."""
     job = one.get("job")
@@ -357,11 +361,14 @@ def job_lines(one: Entry) -> list[str]:
         return []
     nodes = f" ({job['nodes']:,} node{'s' if job['nodes'] > 1 else ''})" if job["nodes"] else ""
     exposed, busy, bubble, step = (job[name]["value"] for name in ("exposed_s", "busy_s", "bubble_s", "step_s"))
+    samples, advice = job["batch"] // job["replicas"], ""
+    if bubble / step > LONG_WAIT and samples > job["microbatches"]:
+        advice = f"; microbatch=1 in the layout makes {samples:,} microbatches, between which stages wait less"
     return [
         f"{one['model']} on {one['target']}: {job['devices']:,} devices{nodes}, {job['layout']}; "
         f"replicas: {job['replicas']:,}, microbatches of each: {job['microbatches']:,}",
         f"  {exposed / step:.1%} of a step is communication that nothing hides ({seconds(exposed)} of the "
-        f"{seconds(busy)} that links are busy), {bubble / step:.1%} a wait for other stages",
+        f"{seconds(busy)} that links are busy), {bubble / step:.1%} a wait for other stages{advice}",
     ]
 
 
