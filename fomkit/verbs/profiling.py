@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, cast
 
 from fomkit.core.errors import FomkitError
-from fomkit.plan.options import check_counts
+from fomkit.plan.options import Options, check_counts
 from fomkit.verbs.answer import Answer, Kept, command
 
 if TYPE_CHECKING:
@@ -146,11 +146,8 @@ def profile(
     FomkitError
         When the file fails, hangs or lacks something.
     """
-    from fomkit.plan.options import Options
-
-    chosen = Options(batch=batch, sizes=sizes or {}).wanted_sizes
-    asked = _Asked(arguments, script, mode, chosen.pop("batch", None), chosen, optimizer, name, measure, threads,
-                   precision or "", fusion, time_limit, memory_limit)  # fmt: skip
+    asked = _Asked(arguments, script, mode, Options(batch=batch, sizes=sizes or {}).wanted_sizes, optimizer, name,
+                   measure, threads, precision or "", fusion, time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
         return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
     return _of_module(source, inputs, loss, asked)
@@ -162,8 +159,7 @@ class _Asked(NamedTuple):
     arguments: Sequence[str] | None
     script: bool
     mode: Mode
-    batch: int | None
-    sizes: Mapping[str, int]
+    wanted: Mapping[str, int]
     optimizer: Any
     name: str | None
     measure: str | None
@@ -172,6 +168,16 @@ class _Asked(NamedTuple):
     fusion: Fusion
     time_limit: float
     memory_limit: float | None
+
+    @property
+    def batch(self) -> int | None:
+        """Samples that are asked for, as the batch or among the sizes."""
+        return self.wanted.get("batch")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The other sizes that are asked for."""
+        return {name: size for name, size in self.wanted.items() if name != "batch"}
 
 
 def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfile:
