@@ -123,6 +123,7 @@ def test_a_program_without_a_model_is_profiled_and_says_what_it_lacks(tmp_path: 
     done = CliRunner().invoke(app, verb.format(path).split())
     assert isinstance(done.exception, FomkitError), done.output
     assert str(done.exception).startswith(f"{path}: 'model' is missing. Give one, for example: model = ")
+    assert "A program that trains by itself is profiled with --script." in str(done.exception)
 
 
 def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
