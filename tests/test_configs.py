@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
+from fomkit.cli.choices import parse_sizes
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.config.profile import profile_config
@@ -263,10 +264,51 @@ def test_sizes_and_modes_that_a_step_has_not(tmp_path: Path) -> None:
     path = write(tmp_path, PUBLIC["bert-base"]["config"])
     with pytest.raises(FomkitError, match="makes no words one by one"):
         profile_config(path, mode="decode")
-    with pytest.raises(FomkitError, match=r"'cache' is no size of its step.*It has seq"):
+    with pytest.raises(FomkitError, match=r"'cache' is no size of its step\. It has batch, seq\.$"):
         profile_config(path, sizes={"cache": 8})
     with pytest.raises(FomkitError, match="is for a transformer"):
         fomkit.profile(tmp_path / "model.py", mode="decode")
+
+
+def test_a_batch_is_a_size_of_its_step_and_given_once(tmp_path: Path) -> None:
+    """As for the file of any other frontend; 0 was found out by the price of a product."""
+    path = write(tmp_path, PUBLIC["vit-b16"]["config"])
+    assert fomkit.profile(path, sizes={"batch": 4}).sizes == fomkit.profile(path, batch=4).sizes == {"batch": 4}
+    with pytest.raises(FomkitError, match="batch: is given as 8 and as 4"):
+        fomkit.profile(path, batch=8, sizes={"batch": 4})
+    with pytest.raises(FomkitError, match="is not a name and a whole number of 1 or more"):
+        parse_sizes(["seq=0"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model_type": "gpt_neox"}, "Its sizes are called as those of a llama, which says nothing of biases"),
+        ({"num_attention_heads": None, "conv_kernel": 4}, "of its sizes have no place: conv_kernel. Or profile"),
+    ],
+)
+def test_an_unknown_kind_says_what_a_llama_has_not_and_what_to_do(
+    changed: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """A size that is missing hid that those after it have a place."""
+    config = {**PUBLIC["llama3-8b"]["config"], "model_type": "mamba", **changed}
+    with pytest.raises(FomkitError) as caught:
+        read_architecture(write(tmp_path, {name: value for name, value in config.items() if value is not None}))
+    assert message in str(caught.value)
+    assert str(caught.value).endswith("fomkit profile model.py.")
+
+
+def test_what_was_read_or_switched_off_is_not_among_the_fields_left_out(tmp_path: Path) -> None:
+    gated = {**PUBLIC["t5-base"]["config"], "feed_forward_proj": "gated-gelu", "n_positions": 512}
+    off = {"use_sliding_window": False, "max_window_layers": 24, "wings": None, "use_mrope": False}
+    for config in (gated, {**PUBLIC["qwen2-0.5b"]["config"], **off}):
+        assert not [one for one in read_architecture(write(tmp_path, config)).notes if "nothing was made" in one]
+
+
+def test_parameters_are_said_in_millions_below_a_billion(tmp_path: Path) -> None:
+    assert "86.6 million parameters" in profile_config(write(tmp_path, PUBLIC["vit-b16"]["config"])).title
+    mixture = profile_config(write(tmp_path, PUBLIC["mixtral-8x7b"]["config"])).title
+    assert mixture.endswith("46.7 billion parameters, 12.9 billion of a token")
 
 
 def test_a_profile_of_a_file_is_written_and_estimated(tmp_path: Path) -> None:

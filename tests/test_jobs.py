@@ -666,3 +666,12 @@ def test_a_run_of_many_devices_is_rolled_up_as_one_of_one(a100: Machine) -> None
     shared = time_job(model, machine, Job(1, Layout(zero=3)), options)
     assert shared.run_time.validation_s is None
     assert "validation" in shared.excludes
+
+
+def test_a_pipeline_that_mostly_waits_is_told_of_smaller_microbatches() -> None:
+    """Where nobody says a microbatch it is the whole share, and seven of eight stages wait."""
+    words = ["estimate", "gpt-22b", "-t", "a100-sxm", "--nodes", "1", "--batch", "16", "--allow-oversize"]
+    for layout, is_told in (("pipeline=8", True), ("pipeline=8,microbatch=1", False)):
+        found = CliRunner().invoke(app, [*words, "--layout", layout])
+        assert found.exit_code == 0
+        assert ("microbatch=1 in the layout makes 16 microbatches" in " ".join(found.output.split())) == is_told

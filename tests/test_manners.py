@@ -86,6 +86,17 @@ def test_a_terminal_gets_colour_and_its_own_width() -> None:
     assert max(map(len, table)) <= 100
 
 
+def test_no_word_of_a_message_is_broken_on_a_terminal() -> None:
+    """Into a file or a pipe it goes as one line, which can be searched for."""
+    command = [sys.executable, "-m", "fomkit.cli", "estimate", "zebra", "-t", "v100"]
+    told = in_terminal(command, {"COLUMNS": "80", "NO_COLOR": "1"}, ROOT).splitlines()
+    assert len(told) > 1
+    assert max(map(len, told)) <= 80
+    assert all(line.startswith("  ") for line in told[1:])
+    piped = in_this_process(*command[3:], cwd=ROOT).stderr
+    assert piped == f"{' '.join(line.strip() for line in told)}\n"
+
+
 def test_no_colour_where_nobody_wants_it() -> None:
     assert not COLOUR.search(in_terminal([*ESTIMATE, "--quiet"], {"NO_COLOR": "1"}, ROOT))
 

@@ -31,6 +31,7 @@ def timed(**changes: list[object]) -> pd.DataFrame:
     columns: dict[str, list[object]] = {
         "op": ["mm", "mm", "add", "sgd"],
         "kind": ["gemm", "gemm", "pointwise", "optimizer"],
+        "dtype": ["fp32"] * 4,
         "pass_name": ["forward", "backward_weight", "forward", "update"],
         "count": [2.0, 1.0, 10.0, 1.0],
         "launches": [1.0, 1.0, 1.0, 4.0],
@@ -107,6 +108,11 @@ def test_coverage_is_shares_of_time_and_sums_to_one() -> None:
 def test_work_without_a_time_is_refused_by_kind() -> None:
     with pytest.raises(FomkitError, match=r"10 of 14 op executions have no time; kinds: pointwise \(10\)"):
         check_covered(timed(time_s=[1e-3, 2e-3, math.nan, 5e-4]), (), "net on m")
+    narrow = timed(time_s=[1e-3, 2e-3, math.nan, 5e-4]).assign(dtype="bf16")
+    with pytest.raises(
+        FomkitError, match=r"pointwise \(10\), all in bf16\. Add .*, choose another --precision, or"
+    ):
+        check_covered(narrow, (), "net on m")
     with pytest.raises(FomkitError, match=r"aten::fft ×3"):
         check_covered(timed(), ("aten::fft ×3",), "net on m")
     check_covered(timed(), (), "net on m")

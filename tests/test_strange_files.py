@@ -123,6 +123,7 @@ def test_a_program_without_a_model_is_profiled_and_says_what_it_lacks(tmp_path: 
     done = CliRunner().invoke(app, verb.format(path).split())
     assert isinstance(done.exception, FomkitError), done.output
     assert str(done.exception).startswith(f"{path}: 'model' is missing. Give one, for example: model = ")
+    assert "A program that trains by itself is profiled with --script." in str(done.exception)
 
 
 def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
@@ -131,3 +132,26 @@ def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
     for extra in ("torch", "tensorflow", "onnx", "report", "parquet", "cluster", "xplane"):
         assert install_hint(extra).startswith("pip install '")
         assert "fomkit" not in install_hint(extra)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["estimate", "{}/net.ops.csv", "-t", "v100"], "is a table, no model profile. fomkit makes a"),
+        (["estimate", "p1b3", "-t", "{}/net.ops.csv"], "is a table, no machine profile. fomkit makes"),
+        (["estimate", "{}/nett.yaml", "-t", "v100"], "profile of this name. In that folder are 'net.yaml'."),
+        (["predict", "{}/net.yaml", "-t", "v100", "-o", "{}/out.csv"], "is a profile, no table of ops. Give"),
+        (["profile", "{}/net.ops.csv"], ".py. Of tables and traces 'fomkit import' makes profiles."),
+        (["show", "p1b3", "v100"], "show: 'v100' is more than it takes. 'fomkit show -h' says what it takes."),
+        (["show", "machines", "--with", "fp9"], "--with: no machine has 'fp9'."),
+        (["estimate", "p1b3", "-t", "v100", "--precision", "FP32"], "is 'FP32'. The nearest names are 'fp32'."),
+        (["estimate", "p1b3", "-t", "v100", "--set", "seq=0"], "--set seq=0: is not a name and a whole number"),
+    ],
+)  # fmt: skip
+def test_what_was_likely_meant_is_named(words: list[str], message: str, tmp_path: Path) -> None:
+    """The messages of whoever takes one file for another, or one word for two."""
+    written(tmp_path, OPS, "net.ops.csv")
+    written(tmp_path, "schema: fomkit/model/1\nname: net\nops: net.ops.csv\n", "net.yaml")
+    done = CliRunner().invoke(app, [word.format(tmp_path) for word in words])
+    assert isinstance(done.exception, FomkitError)
+    assert message in str(done.exception)

@@ -10,7 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-_SETTING = re.compile(r"([A-Za-z_]\w*)=(\d{1,15})")
+_SETTING = re.compile(r"([A-Za-z_]\w*)=(0*[1-9]\d{0,14})")
 
 
 def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
@@ -98,9 +100,15 @@ def standard_output() -> Screen:
 
 
 def complain(message: str) -> None:
-    """Print one message about a mistake on standard error."""
-    prefix = typer.style("fomkit:", fg="red", bold=True) if _coloured(sys.stderr) else "fomkit:"
-    print(f"{prefix} {message}", file=sys.stderr)
+    """Print one message about a mistake on standard error; on a terminal no word of it is broken."""
+    shown = f"fomkit: {message}"
+    if sys.stderr.isatty():
+        width = max(shutil.get_terminal_size().columns, 60)
+        whole = partial(fill, width=width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        shown = "\n".join(map(whole, shown.splitlines()))
+    if _coloured(sys.stderr):
+        shown = typer.style("fomkit:", fg="red", bold=True) + shown.removeprefix("fomkit:")
+    print(shown, file=sys.stderr)
 
 
 def _progress_line() -> Progress:

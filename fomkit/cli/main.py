@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -137,6 +138,9 @@ def _without_value(verb: Any, name: str) -> str:
     return f"has no value. It takes {value}. 'fomkit {getattr(verb, 'name', '')} -h' has examples."
 
 
+_EXTRA = re.compile(r"Got unexpected extra argument\S* \((.+)\)")
+
+
 @contextmanager
 def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
     """Tell what the parser cannot take of a verb's words."""
@@ -156,6 +160,8 @@ def slips_told(verb: Any, ctx: Any) -> Iterator[None]:
             known = [name for one in verb.get_params(ctx) for name in one.opts if name.startswith("--")]
             raise FomkitError(where, f"has no option {option}. {nearest_names(str(option), known)}") from None
         text = str(error.format_message()).rstrip(".")
+        if many := _EXTRA.match(text):
+            text = f"{many[1]!r} is more than it takes"
         raise FomkitError(where, f"{text}. 'fomkit {name} -h' says what it takes.") from None
 
 

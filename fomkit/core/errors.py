@@ -70,7 +70,8 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return "None is known here."
-    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    same = [word for word in names if word.lower() == name.lower()]
+    close = same or get_close_matches(name, names, n=3, cutoff=0.5)
     listed = ", ".join(repr(word) for word in (close or names[:MANY]))
     more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
     return f"The nearest names are {listed}." if close else f"Known names: {listed}{more}."

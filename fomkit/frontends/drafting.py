@@ -279,7 +279,8 @@ def _unused_batch_notes(
             f"no op depends on the batch, so {request.sizes['batch']} samples cannot be made. "
             "Let inputs(batch) use its batch.",
         )
-    return [f"no op depends on the batch: its work is taken to be that of {sizes['batch']} samples"]
+    samples = f"{sizes['batch']} sample{'s' * (sizes['batch'] > 1)}"
+    return [f"no op depends on the batch: its work is taken to be that of {samples}"]
 
 
 def run_file_request(

@@ -245,8 +245,9 @@ def model_errors(workload: Workload, where: str, kind: type, name: str, example:
     """Say where a workload has no model of a framework's kind, with an example of one."""
     model = workload.model
     if model is None:
-        return [FomkitError(where, f"'model' is missing. Give one, for example: model = {example}")]
-    made = "a class: call it" if isinstance(model, type) else f"a {type(model).__name__}"
+        script = " A program that trains by itself is profiled with --script." if where.endswith(".py") else ""
+        return [FomkitError(where, f"'model' is missing. Give one, for example: model = {example}.{script}")]
+    made = "a class: call it" if isinstance(model, type) else f"of type {type(model).__name__}"
     right = isinstance(model, kind)
     return [] if right else [FomkitError(where, f"'model' is {made}. A {name} was expected.")]
 
@@ -285,6 +286,8 @@ def _advice(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f" Install {package} beside fomkit (here {sys.executable} runs), or take it out of the file."
+    if isinstance(error, NotImplementedError) and "Meta tensors" in str(error):
+        return " PyTorch cannot run this op without data: take another in its place."
     if isinstance(error, MemoryError):
         return " This machine has less memory than that. Make no data in the file, or less: shapes are enough."
     return ""

@@ -50,12 +50,15 @@ def _check_request(where: str, mode: str, framework: Framework | Literal["onnx"]
     check_installed(framework, where)
 
 
+_OTHER = "Of tables and traces 'fomkit import' makes profiles."
+
+
 def _check_file(path: Path, wanted: str, ending: str = ".py") -> None:
     """Refuse what can be no model, whatever framework is here to read it."""
     if not path.is_file():
         raise FomkitError(str(path), f"is not a file. Give {wanted}.")
     if ending and path.suffix != ending:
-        raise FomkitError(str(path), f"is not a Python file. Its name must end in {ending}.")
+        raise FomkitError(str(path), f"is not a Python file. Its name must end in {ending}. {_OTHER}")
     if not path.stat().st_size:
         raise FomkitError(str(path), f"is empty. Give {wanted}.")
 

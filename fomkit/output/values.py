@@ -75,6 +75,10 @@ def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
     return [f"{message} (--json has the runs)"]
 
 
+LONG_WAIT = 0.2
+"""Share of a step that stages wait for each other, from which on smaller microbatches are worth a line."""
+
+
 def job_lines(one: Entry) -> list[str]:
     """Say of a run on several devices which they are, and how much of its step waits; nothing of one device."""
     job = one.get("job")
@@ -82,9 +86,12 @@ def job_lines(one: Entry) -> list[str]:
         return []
     nodes = f" ({job['nodes']:,} node{'s' if job['nodes'] > 1 else ''})" if job["nodes"] else ""
     exposed, busy, bubble, step = (job[name]["value"] for name in ("exposed_s", "busy_s", "bubble_s", "step_s"))
+    samples, advice = job["batch"] // job["replicas"], ""
+    if bubble / step > LONG_WAIT and samples > job["microbatches"]:
+        advice = f"; microbatch=1 in the layout makes {samples:,} microbatches, between which stages wait less"
     return [
         f"{one['model']} on {one['target']}: {job['devices']:,} devices{nodes}, {job['layout']}; "
         f"replicas: {job['replicas']:,}, microbatches of each: {job['microbatches']:,}",
         f"  {exposed / step:.1%} of a step is communication that nothing hides ({seconds(exposed)} of the "
-        f"{seconds(busy)} that links are busy), {bubble / step:.1%} a wait for other stages",
+        f"{seconds(busy)} that links are busy), {bubble / step:.1%} a wait for other stages{advice}",
     ]

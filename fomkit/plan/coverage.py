@@ -80,10 +80,14 @@ def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str)
         kinds = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
         listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in kinds.items())
         runs, total = missing["count"].sum(), timed["count"].sum()
+        formats = missing["dtype"].unique().tolist()
+        of_format = formats[0] if len(formats) == 1 and formats != ["fp32"] else ""
+        listed += f", all in {of_format}" if of_format else ""
+        other = ", choose another --precision" if of_format else ""
         raise FomkitError(
             where,
             f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. Add timings or facts to "
-            f"the machine profile, {bound}",
+            f"the machine profile{other}, {bound}",
         )
     if unsupported:
         listed = ", ".join(unsupported)

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -126,8 +127,10 @@ def no_file_of(
     All names are listed for a name only, unless they are few: who gives a path looks for a file.
     """
     shown = name if len(name) <= 80 else f"{name[:80]}…"
-    path = Path(name)
+    path, there = Path(name), list[str]()
     with suppress(OSError, ValueError):  # absent, or a name that the system refuses
+        files = {Path(one).stem: one for one in os.listdir(path.parent) if one.endswith(path.suffix)}
+        there = [files[one] for one in get_close_matches(path.stem, files, n=3)]
         check_file(path)
         if name and path.is_dir():
             return FomkitError(shown, f"is a folder, not a file. Give a {what} by path or by name.")
@@ -135,7 +138,9 @@ def no_file_of(
         hint = _by_path(name, known=endings) or nearest_names(name, known)
         return FomkitError(shown or "the name", f"no {what} of this name. {hint}")
     nearest = nearest_names(stem or name, known)
-    if len(known) <= _FEW:
+    if there:
+        nearest = f"In that folder are {', '.join(map(repr, there))}."
+    elif len(known) <= _FEW:
         nearest = f"Give the path of a file that is there, or a name. {nearest_names(stem or name, known)}"
     elif not nearest.startswith("The nearest"):
         nearest = "Give the path of a file that is there, or a name; 'fomkit show' lists the names."
@@ -157,13 +162,14 @@ def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     return FomkitError(name, f"no such file, and no {what} of this name. {hint}")
 
 
-_TO_PROFILE = {".py": "a Python program", ".onnx": "an ONNX graph"}
+_YET = {".py": "a Python program", ".onnx": "an ONNX graph", ".csv": "a table"}
 
 
 def check_profile(path: Path, wanted: str) -> None:
     """Refuse a file that has yet to be made a profile of, with the command that makes one."""
-    if (what := _TO_PROFILE.get(path.suffix.lower())) and is_file(path):
-        do = f"fomkit makes a model profile of it: fomkit profile {path} -o {path.stem}.yaml"
+    what, verb = _YET.get(path.suffix.lower()), "import" if path.suffix.lower() == ".csv" else "profile"
+    if what and not wanted.startswith("table") and is_file(path):
+        do = f"fomkit makes a profile of it: fomkit {verb} {path} -o {path.name.partition('.')[0]}.yaml"
         raise FomkitError(str(path), f"is {what}, no {wanted}. {do}")
 
 

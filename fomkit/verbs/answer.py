@@ -178,6 +178,7 @@ def _check_type(name: str, value: object, annotation: str) -> None:
     types, told = _expected(annotation)
     # To Python True is a number, and a text a list of letters.
     fits = type(value) in types if isinstance(value, bool | str) else isinstance(value, types)
+    fits = fits and (Mapping in types or not isinstance(value, Mapping))  # whose names alone would be its list
     if not types or fits:
         return
     if isinstance(value, str | PathLike) and Iterable in types:

@@ -252,10 +252,10 @@ def scenarios(
     options = Options(batch, interval, scope, None, allow_uncovered, sizes or {}, precision)
     study = prepare_study(as_model(model), with_fits(as_machine(machine)), options)
     try:
-        table = pd.DataFrame(points)
+        table = pd.DataFrame(points).apply(pd.to_numeric)
     except (TypeError, ValueError) as error:
         raise FomkitError(
-            "points", f"are {points!r:.60}: {error}. Expected a DataFrame, or a dict of columns."
+            "points", f"are {points!r:.60}: {error}. Expected a DataFrame, or a dict of columns, of numbers."
         ) from None
     return _scenarios(study, table)
 

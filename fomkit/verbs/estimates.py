@@ -290,7 +290,7 @@ def _frame_of_ops(table: object) -> DataFrame:
     import pandas as pd
 
     if not isinstance(table, pd.DataFrame):
-        raise FomkitError("table", f"is a {type(table).__name__}. Give a path or a DataFrame.")
+        raise FomkitError("table", f"is of type {type(table).__name__}. Give a path or a DataFrame.")
     if not len(table):
         raise FomkitError("table", "has no rows. Give at least one op.")
     if table.columns.has_duplicates or not all(isinstance(name, str) for name in list[object](table.columns)):
@@ -358,6 +358,9 @@ def predict(
     check_options(sizes=sizes, interval=interval)
     target = as_machine(machine)
     if isinstance(table, str | Path):
+        if Path(table).suffix in (".yaml", ".yml"):
+            do = f"Give a table (.csv), or estimate the profile: fomkit estimate {table} -t {target.name}"
+            raise FomkitError(str(table), f"is a profile, no table of ops. {do}")
         path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=keep)
     else:
         path, ops = "table", _frame_of_ops(table)

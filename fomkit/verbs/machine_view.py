@@ -102,7 +102,7 @@ def machines_content(having: str | None = None) -> Machines:
             })  # fmt: skip
     if not found:
         what = f"no machine has {' and '.join(map(repr, words))}."
-        raise FomkitError("with", f"{what} Ask for a number format, a maker or a part of a name.")
+        raise FomkitError("having", f"{what} Ask for a number format, a maker or a part of a name.")
     return {"schema": MODEL_SCHEMA, "machines": found}
 
 

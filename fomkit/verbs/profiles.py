@@ -30,7 +30,7 @@ def as_name(value: object, what: str) -> str | Path:
     """
     if isinstance(value, str | Path):
         return value
-    raise FomkitError(what, f"is a {type(value).__name__}. Give a name, a path or a loaded {what} profile.")
+    raise FomkitError(what, f"is of type {type(value).__name__}. Give a name, a path or a loaded {what} profile.")
 
 
 def machine(name: str | Path) -> Machine:
@@ -279,7 +279,7 @@ def _changed(found: object, target: Path) -> Machine:
 
     if not isinstance(found, Review):
         kind = type(found).__name__
-        raise FomkitError("what", f"is a {kind}. Give a profile, or measurements that were imported.")
+        raise FomkitError("what", f"is of type {kind}. Give a profile, or measurements that were imported.")
     impossible = next((finding for finding in found.findings if finding.kind == "range"), None)
     if impossible is not None:
         raise FomkitError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDi
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Workload
 from fomkit.core.units import format_quantity
-from fomkit.plan.options import check_counts
+from fomkit.plan.options import Options, check_counts
 from fomkit.verbs.answer import Answer, Kept, command
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ CARRIED = 0.95
 """Share of a step's flop that the ops carry which are named."""
 _OF_FILE = "file"
 _WITHOUT_DATA = {
-    _OF_FILE: "from the graph in the file",
-    "meta": "on the meta device",
-    "fake": "on fake tensors",
-    "graph": "on the graph of its step",
-    "sizes": "nowhere: made by rule from its sizes",
+    _OF_FILE: "traced from the graph in the file",
+    "meta": "traced on the meta device",
+    "fake": "traced on fake tensors",
+    "graph": "traced on the graph of its step",
+    "sizes": "made by rule from its sizes",
 }
 
 
@@ -148,8 +148,8 @@ def profile(
     FomkitError
         When the file fails, hangs or lacks something.
     """
-    asked = _Asked(arguments, script, mode, batch, sizes or {}, optimizer, name, measure, threads, precision or "",
-                   fusion, time_limit, memory_limit)  # fmt: skip
+    asked = _Asked(arguments, script, mode, Options(batch=batch, sizes=sizes or {}).wanted_sizes, optimizer, name,
+                   measure, threads, precision or "", fusion, time_limit, memory_limit)  # fmt: skip
     if isinstance(source, str | Path):
         return _of_file(Path(source), asked, tell, is_bare=inputs is None and loss is None)
     return _of_module(source, inputs, loss, asked)
@@ -161,8 +161,7 @@ class _Asked(NamedTuple):
     arguments: Sequence[str] | None
     script: bool
     mode: Mode
-    batch: int | None
-    sizes: Mapping[str, int]
+    wanted: Mapping[str, int]
     optimizer: Any
     name: str | None
     measure: str | None
@@ -171,6 +170,16 @@ class _Asked(NamedTuple):
     fusion: Fusion
     time_limit: float
     memory_limit: float | None
+
+    @property
+    def batch(self) -> int | None:
+        """Samples that are asked for, as the batch or among the sizes."""
+        return self.wanted.get("batch")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The other sizes that are asked for."""
+        return {name: size for name, size in self.wanted.items() if name != "batch"}
 
 
 def _of_module(source: Any, inputs: Any, loss: Any, asked: _Asked) -> ModelProfile:
@@ -379,9 +388,9 @@ def told(model: ModelProfile) -> Answer:
     costed = add_costs(resize_ops(model.ops, model.sizes, model.name))
     ops, work = costed.assign(work=costed["flop"] * costed["count"]), work_per_pass(costed)
     device = model.traced_with["device"]
-    traced = _WITHOUT_DATA.get(device, f"in its own run on the {device}")
+    made = _WITHOUT_DATA.get(device, f"traced in its own run on the {device}")
     lines = [
-        f"{model.name}: {model.title}, batch {model.batch}, traced {traced}",
+        f"{model.name}: {model.title}, batch {model.batch}, {made}",
         f"parameters: {model.parameters_total:,}, of them trainable {model.parameters_trainable:,}",
         f"work: {'at least ' if model.at_least else ''}"
         + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),

@@ -334,7 +334,7 @@ def make_sweep(
     options, given = options or Options(), cast("object", vary)  # a notebook may give anything
     if not isinstance(given, Mapping):
         raise FomkitError(
-            "vary", f"is a {type(given).__name__}. Give a mapping, for example {{'batch': [16, 32]}}."
+            "vary", f"is of type {type(given).__name__}. Give a mapping, for example {{'batch': [16, 32]}}."
         )
     kinds = axes.kinds_of(model, machine)
     axes.check_names(vary, kinds, f"{model.name} on {machine.name}")

@@ -85,7 +85,7 @@ def _covered() -> Iterator[Asked]:
                           "time_s": [0.05, 0.3, 0.0]})  # fmt: skip
     yield "covered", partial(check_covered, timed, (), "x")
     yield "unsupported", partial(check_covered, timed, ("fft", "sort"), "x")
-    yield "not covered", partial(check_covered, timed.assign(time_s=[1.0, np.nan, np.nan]), (), "x")
+    yield "not covered", partial(check_covered, timed.assign(time_s=[1.0, np.nan, np.nan], dtype="fp32"), (), "x")
     for spent in (0.04736842105263, 0.0474, 0.5):
         yield f"bounded {spent}", partial(check_bounded, timed.assign(time_s=[spent / 2, 0.3, 0.02]), ("a",), "x")
     for counts in ([0.0, 0.0, 0.0], [0.0, 1.0, 0.0], ["batch", 0, 0]):

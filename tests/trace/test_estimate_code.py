@@ -84,7 +84,7 @@ def test_a_module_in_memory_is_as_its_workload() -> None:
         ("p1b3", {"inputs": 1}, "inputs: are those of a module"),
         (torch.nn.Linear(2, 2), {}, "'inputs' is missing"),
         ("nothing.py", {}, "nothing.py: is not a file"),
-        (5, {}, "model: is a int. Give a name, a path"),
+        (5, {}, "model: is of type int. Give a name, a path"),
     ],
 )
 def test_what_cannot_be_is_told(model: object, more: dict[str, object], why: str) -> None:

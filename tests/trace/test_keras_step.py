@@ -187,7 +187,7 @@ def test_a_loop_is_counted_by_its_trips(keras: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("import keras\nmodel = 3", "'model' is a int. A keras.Model was expected"),
+        ("import keras\nmodel = 3", "'model' is of type int. A keras.Model was expected"),
         ("import keras", "'model' is missing"),
         ("import keras\nloss_fn = 3", "the loss is not a function. Give one of (output, inputs)"),
         ("import keras\nmodel = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])\n",

@@ -88,7 +88,12 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         ("raise MemoryError", "raises MemoryError. This machine has less memory than that. Make no data"),
         ("\n\nx = 1 / 0", ":3: raises ZeroDivisionError: division by zero"),
         ("", r"is empty\. Give a Python file with a model"),
-        ("model = 3", "(?s)'model' is a int.*'inputs' is missing.*inputs = lambda batch"),
+        (
+            "import torch\nmodel = torch.nn.Linear(2, 3)\ninputs = torch.ones(5, 2)\nloss_fn = lambda o, i: "
+            "torch.nn.functional.ctc_loss(o[:, None], torch.ones(1, 2).long(), torch.ones(1), torch.ones(1))",
+            "_ctc_loss.*PyTorch cannot run this op without data: take another in its place",
+        ),
+        ("model = 3", "(?s)'model' is of type int.*'inputs' is missing.*inputs = lambda batch"),
         (
             "loss_fn = lambda output: output.mean()",
             r"(?s)the loss does not take two arguments \(too many.*of \(output, inputs\), for example",
@@ -106,6 +111,7 @@ def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: py
         "memory",
         "raises",
         "empty",
+        "no kernel without data",
         "missing",
         "loss",
         "no workload",

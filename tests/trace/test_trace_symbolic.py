@@ -362,5 +362,7 @@ def test_inputs_that_do_not_hear_the_batch_are_told_of(tmp_path):
     assert any(
         "no op depends on the batch: its work is taken to be that of 8 samples" in note for note in told.notes
     )
+    path.write_text(UNUSED_BATCH.replace("8", "1"))
+    assert any(note.endswith("that of 1 sample") for note in fomkit.profile(path).notes)
     with pytest.raises(FomkitError, match=r"so 16 samples cannot be made\. Let inputs\(batch\) use its batch"):
         fomkit.profile(path, batch=16)

@@ -257,3 +257,27 @@ def test_frozen_layers_drop_their_backward_work(torch: Any) -> None:
     assert step_flop(profile) / flop(numbers(profile), "forward") == pytest.approx(1.00026, abs=5e-6)
     backward = numbers(profile).query("kind in ('gemm', 'conv') and pass_name != 'forward'")
     assert backward["pass_name"].tolist() == ["backward_weight"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*script_method:DeprecationWarning")
+def test_data_parallel_is_the_module_that_it_copies(torch: Any) -> None:
+    """Its own forward takes everything, also what goes to the loss only; compiled or not, inside or outside."""
+    with torch.device("meta"):
+        plain = torch.nn.Linear(8, 4)
+
+    def inputs(batch: int) -> tuple[Any, Any]:
+        return torch.zeros(batch, 8), torch.zeros(batch, dtype=torch.long)
+
+    def loss(output: Any, given: Any) -> Any:
+        return torch.nn.functional.cross_entropy(output, given[1])
+
+    def rows(model: Any) -> Any:
+        profile = profile_workload(Workload(model, inputs, loss, batch_size=6))
+        return profile.ops.drop(columns="code_line"), profile.notes
+
+    ops, notes = rows(plain)
+    copied = torch.nn.DataParallel(plain)
+    for model in (copied, torch.compile(copied), torch.nn.DataParallel(torch.compile(plain))):
+        same, told = rows(model)
+        assert same.equals(ops)
+        assert any(note.startswith("DataParallel: one device is taken") for note in {*told} - {*notes})

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Transformer, Unit
 from fomkit.files.op_csv import empty_table, table_of_rows
 from fomkit.frontends.config.architecture import Architecture, Attention, Experts, Stored
@@ -43,25 +43,26 @@ def _sizes_used(
     shape: Architecture, mode: Mode, given: Mapping[str, int], batch: int | None, where: str
 ) -> dict[str, int]:
     """Give the named sizes of a step, those that were given before those of the file."""
-    known = dict(shape.sizes)
+    known = {BATCH: batch or 1, **dict(shape.sizes)}
     if mode == "decode":
         known.pop("seq", None)
         known[CACHE] = dict(shape.sizes).get("seq", 1024)
     for name in given:
         if name not in known:
-            has = f"It has {', '.join(known) or 'none beside batch'}."
-            raise FomkitError(where, f"{name!r} is no size of its step. {nearest_names(name, known)} {has}")
-    return {BATCH: batch or 1, **{name: given.get(name, value) for name, value in known.items()}}
+            raise FomkitError(where, f"{name!r} is no size of its step. It has {', '.join(known)}.")
+    return known | dict(given)
+
+
+def _counted(parameters: int) -> str:
+    return f"{parameters / 1e6:.3g} million" if parameters < 999.5e6 else f"{parameters / 1e9:.3g} billion"
 
 
 def _title(shape: Architecture) -> str:
     stack = shape.decoder or shape.encoder
     depth = 0 if stack is None else stack.depth
-    billions = f"{shape.parameters / 1e9:.3g} billion parameters"
-    active = (
-        "" if shape.active_parameters == shape.parameters else f", {shape.active_parameters / 1e9:.3g} of a token"
-    )
-    return f"{shape.kind}: {depth} blocks, {shape.hidden:,} wide, {billions}{active}"
+    all_of_it, of_a_token = shape.parameters, shape.active_parameters
+    active = "" if of_a_token == all_of_it else f", {_counted(of_a_token)} of a token"
+    return f"{shape.kind}: {depth} blocks, {shape.hidden:,} wide, {_counted(all_of_it)} parameters{active}"
 
 
 def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -183,6 +182,7 @@ def _layer_types(file: Fields) -> list[str]:
 def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
     """Give the window of each block; 0: none."""
     window, kinds = file.count("sliding_window", absent=0), _layer_types(file)
+    first = file.count("max_window_layers", absent=0, least=0)
     if not window or (kind.windows < 0 and not file.flag("use_sliding_window", absent=False)):
         return [0] * layers
     if kinds:
@@ -190,7 +190,6 @@ def _windows(file: Fields, kind: Kind, layers: int) -> list[int]:
             raise FomkitError(file.where, f"layer_types names {len(kinds)} layers, and there are {layers}.")
         return [window if "sliding" in one else 0 for one in kinds]
     if kind.windows < 0:
-        first = file.count("max_window_layers", absent=0, least=0)
         return [0 if place < first else window for place in range(layers)]
     every = file.count("sliding_window_pattern", "_sliding_window_pattern", least=0, absent=kind.windows)
     return [window if not every or (place + 1) % every else 0 for place in range(layers)]
@@ -204,6 +203,7 @@ def _of_decoder(file: Fields, name: str) -> Architecture:
         heads, kv, width = _heads(file, hidden, kind.head_dim)
     else:
         heads = kv = file.count("num_attention_heads")
+        file.asked.add("num_key_value_heads")  # a head each, made of what the cache holds
         width = latent.plain + latent.rotary
     attention = Attention(
         heads, kv, width, kind.biases or (attention_bias, attention_bias), per_head=kind.per_head,
@@ -303,6 +303,7 @@ def _bert(file: Fields) -> Architecture:
 
 def _t5(file: Fields) -> Architecture:
     hidden, heads, width = file.count("d_model"), file.count("num_heads"), file.count("d_kv")
+    file.asked.add("feed_forward_proj")
     gated = str(file.content.get("feed_forward_proj", "relu")).startswith("gated")
     feed = FeedForward(file.count("d_ff"), gated)
     own = Attention(heads, heads, width, rotary=False)
@@ -369,7 +370,7 @@ _NO_WORK = re.compile(
     r"_ids?$|_eps$|epsilon$|drop|^rope|^init|_factor$|_coef$|_std$|^summary_|^model_type$|^architectures$|^_|_act|"
     r"^activation|transformers_version|auto_map|use_cache|pretraining_tp|position_embeddings$|id2label|label2id|"
     r"is_encoder|is_decoder|^head_dim$|num_labels|n_group|topk|scoring|norm_topk|output_|return_|use_bidir|mask_|"
-    r"problem_type|scale|chunk_size|^dtype$|task_specific|n_ctx|bias$|encoder_stride|classifier|cross_attention"
+    r"problem_type|scal|chunk_size|max_distance$|^n_positions$|cache_implementation|^ep_size$|^dtype$|task_specific|n_ctx|bias$|encoder_stride|classifier|cross_attention"
 )
 """Fields that change no work, or that nothing here depends on: dropout is left out everywhere."""
 
@@ -388,15 +389,22 @@ def read_architecture(path: Path) -> Architecture:
     if name in _OTHERS:
         return _with_unused(_OTHERS[name](file), file)
     if name not in _KINDS:
-        with suppress(FomkitError):
-            _of_decoder(file, "llama")
-        counts = {key for key, value in content.items() if type(value) is int and not key.endswith("_id")}
-        unplaced = ", ".join(sorted(counts - file.asked)[:12])
-        raise FomkitError(
-            where, f"model_type is {name!r}, whose layers are not known here. {nearest_names(name, KNOWN)} Read "
-            f"as a llama, these of its sizes have no place: {unplaced or 'none'}.",
-        )  # fmt: skip
+        what = f"model_type is {name!r}, whose layers are not known here."
+        raise FomkitError(where, f"{what} {_nearest(name, file)}")
     return _with_unused(_of_decoder(file, name), file)
+
+
+def _nearest(name: str, file: Fields) -> str:
+    """Say which kinds have names like one that is not known, and which sizes of the file a llama has not."""
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    llama = Fields(file.where, dict.fromkeys(sizes, 1))
+    _of_decoder(llama, "llama")
+    counts = {key for key, value in file.content.items() if type(value) is int and not key.endswith("_id")}
+    unplaced = ", ".join(sorted(counts - llama.asked)[:12])
+    what = f"Read as a llama, these of its sizes have no place: {unplaced}." if unplaced else (
+        "Its sizes are called as those of a llama, which says nothing of biases, norms and gates."
+    )  # fmt: skip
+    return f"{nearest_names(name, KNOWN)} {what} Or profile the code of its layers: fomkit profile model.py."
 
 
 def _with_unused(found: Architecture, file: Fields) -> Architecture:
@@ -407,7 +415,8 @@ def _with_unused(found: Architecture, file: Fields) -> Architecture:
     notes = [*file.notes]
     if found.kind in _KINDS and head and not str(head).endswith("ForCausalLM"):
         notes.append(f"architectures names {head}: a head over all words is counted all the same")
-    unused = sorted(key for key in file.content.keys() - file.asked if not _NO_WORK.search(key))
+    said = {key for key, value in file.content.items() if value is not None and value is not False}
+    unused = sorted(key for key in said - file.asked if not _NO_WORK.search(key))
     if unused:
         shown = ", ".join(unused[:12]) + (f" and {len(unused) - 12} more" if len(unused) > 12 else "")
         notes.append(f"fields of the file that nothing was made of: {shown}")

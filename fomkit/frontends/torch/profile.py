@@ -247,7 +247,7 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
     forward pass and loss; "" for the step as it is.
     """
     notes: list[str] = []
-    model = workload.model.to(device)
+    model = _of_one_device(workload.model, notes).to(device)
     infer = request.mode == "infer"
     model.train(not infer)
     optimizer = None if infer else make_optimizer(workload.optimizer, model, request.where)
@@ -305,12 +305,23 @@ def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]
     )
 
 
+def _of_one_device(model: torch.nn.Module, notes: list[str]) -> torch.nn.Module:
+    """Give the module that `torch.nn.DataParallel` copies to its devices, or the model as it is."""
+    if not isinstance(model, torch.nn.DataParallel):
+        return model
+    notes.append("DataParallel: one device is taken, with the whole batch; --nodes of an estimate shares it out")
+    inside: torch.nn.Module = model.module
+    return inside
+
+
 def _prepared_copy(
     workload: Workload, request: Request, *, own: bool
 ) -> tuple[Prepared, dict[str, int], list[str]]:
-    notes, where = [], request.where or "profile"
-    given = getattr(workload.model, "_orig_mod", workload.model)
-    if given is not workload.model:
+    notes: list[str] = []
+    where = request.where or "profile"
+    whole = _of_one_device(workload.model, notes)
+    given = _of_one_device(getattr(whole, "_orig_mod", whole), notes)
+    if hasattr(whole, "_orig_mod"):
         notes.append("the model is compiled; its eager ops are traced")
     model, stand_ins = model_without_data(given, own=own)
     optimizer = None
