@@ -21,9 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
+from fomkit.ops.columns import one_word
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, written
+from fomkit.prediction.cascade import as_added
 from fomkit.prediction.donors import Others
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, families, training_rows
@@ -177,6 +179,13 @@ def parts(sheet: Sheet, machine: Machine) -> Iterator[Part]:
             yield Part(" ".join(filter(None, (name.kind, name.pass_name))), name.kind, rows, fold)
 
 
+def _with_terms(cases: Cases, kind: str, level: float) -> Cases:
+    """Add what each row counts in a sum, as in a step."""
+    kinds, sources = (one_word(word, len(cases)) for word in (kind, "interpolated"))
+    times = np.array([cases.value, cases.low, cases.high])
+    return replace(cases, term=as_added(kinds, sources, times, level)[0])
+
+
 def cross_validated_cases(
     part: Part, machine: Machine, level: float, *, full: bool
 ) -> Iterator[tuple[str, Cases]]:
@@ -185,7 +194,7 @@ def cross_validated_cases(
         found = nested(part.rows, part.fold, machine, level)
     else:
         found = crossed(part.rows, part.kind, part.fold, machine, level)
-    found = constant_band(found, level)
+    found = constant_band(_with_terms(found, part.kind, level), level)
     if part.kind != "rnn":
         yield part.what, found
         return
@@ -208,4 +217,5 @@ def few_rows_cases(part: Part, machine: Machine, level: float) -> Iterator[Cases
     for seed in SEEDS:
         chosen = np.zeros(len(part.rows), bool)
         chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN, replace=False)] = True
-        yield fit_and_predict(part.rows[chosen], part.rows[~chosen], machine, level, others)
+        found = fit_and_predict(part.rows[chosen], part.rows[~chosen], machine, level, others)
+        yield _with_terms(found, part.kind, level)
