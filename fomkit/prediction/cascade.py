@@ -229,21 +229,18 @@ def _for_sums(rows: Table, machine: Machine, interval: float, *, estimator: Esti
     return Answers(found.index, times, found.source, found.limit, found.evidence)
 
 
-OF_FITS = ("interpolated", "extrapolated")
-"""Sources of times whose interval is what a table's own rows, left out, were missed by."""
-
-
 def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Matrix:
-    """Give value and ends (3, n) of times that are added up: where rows of a table tell them, the mean as value.
+    """Give value and ends (3, n) of times that are added up: of interpolated ones the mean as value.
 
     A library that takes long for one shape and not for those beside it makes errors that are skew: half of the
-    ops take longer than their middle, some several times as long. Where all of a kind of sizes are odd together,
-    as products are, no sum evens that out, and the middle stays (docs/adr/0061).
+    ops take longer than their middle, some several times as long. Where ops err together, as products of like
+    sizes do and whatever lies far from all that was timed, no sum evens that out, and the middle stays
+    (docs/adr/0061).
 
     `times`: of ops of these kinds and time sources, with ends as normal errors have them at the ``interval``.
     """
     alone, times = (kind for kind, view in VIEWS.items() if view.waves is None), times.copy()
-    told = np.flatnonzero(sources.are(*OF_FITS) & kinds.are(*alone))
+    told = np.flatnonzero(sources.are("interpolated") & kinds.are(*alone))
     times[0, told] = estimates.means(times[:, told], half_width(interval))
     return times
 
