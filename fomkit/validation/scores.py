@@ -72,11 +72,14 @@ def make_cases(
     *,
     weight: Vector | None = None,
     fold: NDArray[np.integer[Any]] | None = None,
+    term: Vector | None = None,
 ) -> Cases:
-    """Join arrays to cases, each of weight 1 and without a fold where nothing else is said."""
+    """Join arrays to cases, each of weight 1, without a fold, its value the term, where nothing else is said."""
     weight = np.ones(len(truth)) if weight is None else weight
     numbers = np.zeros(len(truth), np.int64) if fold is None else np.asarray(fold, np.int64)
-    return Cases(truth, value, low, high, weight, numbers, np.full(len(truth), np.nan), value)
+    return Cases(
+        truth, value, low, high, weight, numbers, np.full(len(truth), np.nan), value if term is None else term
+    )
 
 
 def cases_of_spans(truth: Sequence[float], spans: Sequence[Span]) -> Cases:

@@ -20,8 +20,8 @@ from fomkit.plan.options import Options
 from fomkit.prediction.cascade import add_times, as_added
 from fomkit.prediction.estimates import means
 from fomkit.profiles.evidence import with_fits
-from fomkit.validation.deepbench_folds import _with_terms
-from fomkit.validation.scores import make_cases, score
+from fomkit.validation.deepbench_folds import sheet_cases
+from fomkit.validation.scores import score
 
 _titan = cache(lambda: with_fits(loaded("titan-x")))
 CONVS = pd.DataFrame({"kind": "conv", "dtype": "fp32", "pass_name": "forward", "batch": [8.0, 24.0], "groups": 1.0,
@@ -86,10 +86,13 @@ def test_a_sum_of_skew_times_lies_at_the_sum_of_means() -> None:
     assert value.sum() < 0.95 * drawn
 
 
-def test_a_score_adds_up_what_a_step_does() -> None:
-    cases = make_cases(*(np.array([one] * 4) for one in (1.1, 1.0, 0.5, 2.0)))
+@pytest.mark.parametrize(
+    ("kind", "source"), [("conv", "interpolated"), ("conv", "extrapolated"), ("gemm", "interpolated")]
+)
+def test_a_score_adds_up_what_a_step_does(kind: str, source: str) -> None:
+    rows, times = pd.DataFrame({"kind": [kind] * 4, "_time_s": 1.1}), np.full((3, 4), [[1.0], [0.5], [2.0]])
+    line = score(sheet_cases(rows, times, one_word(source, 4), 0.8), "c", "op", "m", kind)
     wider = np.exp(0.5 * (np.log(2) / half_width(0.8)) ** 2)
-    for kind, total in (("conv", wider), ("gemm", 1.0)):
-        line = score(_with_terms(cases, kind, 0.8), "c", "op", "m", kind)
-        assert line.total == pytest.approx(total / 1.1 - 1)
-        assert line.bias == pytest.approx(1 / 1.1 - 1)
+    counted = wider if (kind, source) == ("conv", "interpolated") else 1.0
+    assert line.total == pytest.approx(counted / 1.1 - 1)
+    assert line.bias == pytest.approx(1 / 1.1 - 1)
