@@ -91,7 +91,10 @@ def test_the_sum_is_what_the_rows_say(root: Path) -> None:
     found = fomkit.predict(source, "v100", sizes={"batch": 64})
     model = fomkit.estimate("alexnet", "v100", batch=64)
     total = found.content()["time_s"]
-    assert total["value"] == pytest.approx(float((found.ops["time_s"] * found.ops["count"]).sum()), rel=1e-12)
+    # Convolutions that the table lacks count by their means.
+    rows_s = float((found.ops["time_s"] * found.ops["count"]).sum())
+    assert rows_s < total["value"] < 1.02 * rows_s
+    assert [line for line in found.said if line.startswith("the sum counts 4 rows by the mean, up to ")]
     device_s = model.step_time.device_s
     assert (total["value"], total["low"], total["high"]) == pytest.approx(
         (device_s.value, device_s.low, device_s.high), rel=1e-12

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isnan
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -23,12 +23,82 @@ from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, conditions_co
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.plan.step import steps_if_timed
-from fomkit.prediction.cascade import Neighbour, nearest_timings
+from fomkit.prediction.cascade import prepared
 from fomkit.prediction.estimates import Record, records
-from fomkit.prediction.exact import settle_engines
+from fomkit.prediction.exact import hits, settle_engines
+from fomkit.prediction.families import families, fitted, servable, training_rows
+from fomkit.prediction.gp import distances
+from fomkit.prediction.interpolate import as_fit, see
 from fomkit.prediction.rates import FITTED, binding, held, rates
+from fomkit.prediction.transfer import BASELINE, in_another_format
 
 SCHEMA = "fomkit/explain/1"
+NEAREST = 3
+"""Timings beside an op that are told of."""
+
+
+class Neighbour(NamedTuple):
+    """One timing beside an op.
+
+    `timing`: its row of the table; products in row-major order.
+    `time_s`: what the op itself took [s]: less the harness's fixed cost, the median over duplicates.
+    `distance`: in the fit's lengths: 0 is the same op, and from about 1 on little is learnt from it.
+    """
+
+    timing: dict[str, Any]
+    time_s: float
+    distance: float
+
+
+def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
+    for kind in sorted(set(rows["kind"])):
+        chosen = rows[rows["kind"] == kind]
+        places, number = hits(chosen, machine.timings, kind)
+        of_op = [name for name in (*KINDS[kind].columns, "op", "pass_name") if name in chosen.columns]
+        for (index, row), at in zip(records(chosen[of_op]), number.tolist(), strict=True):
+            timed = [record for _, record in records(machine.timings.iloc[list(places[at])])]
+            if timed:
+                yield index, [Neighbour({**one, **row}, one["_time_s"], 0.0) for one in timed]
+
+
+def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
+    for name, at in families(rows):
+        stored, chosen = machine.fits.get(str(name)), rows.iloc[at]
+        chosen = chosen[servable(chosen, name.kind)]
+        if not isinstance(stored, dict) or not len(chosen):
+            continue
+        training = training_rows(machine.timings, name)
+        chosen = chosen[fitted(chosen, training, name.kind)]
+        fit = as_fit(stored)
+        known, query = (see(fit, table, name.kind, len(training)) for table in (training, chosen))
+        apart = distances(query, known, fit.hyper.length)
+        nearest = np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]
+        timings = list(records(training))
+        for index, far, places in zip(chosen.index.tolist(), apart, nearest, strict=True):
+            near = [(timings[place][1], float(far[place])) for place in places.tolist()]
+            yield index, [Neighbour(dict(row), row["_time_s"], distance) for row, distance in near]
+
+
+def nearest_timings(timed: pd.DataFrame, machine: Machine) -> dict[int, list[Neighbour]]:
+    """Find the timings that the times of some ops rest on.
+
+    `timed`: TIMED rows, each with an index of its own; `machine`: with timings and their fits. Gives a dict: by
+    index, nearest first, `NEAREST` at most. A measured op has its own timings, an interpolated or
+    extrapolated one those that its fit learnt from, a transferred one those of its forward pass or of the format
+    timed. Ops whose time comes from rates or from the sum of their parts have none.
+    """
+    machine = prepared(machine)
+    # The sum of an op's parts rests on what they rest on, which its evidence says.
+    rows, _ = settle_engines(timed[~timed["evidence"].str.contains("sum of ")], machine)
+    source = rows["time_source"]
+    rows.loc[source == "transferred", "pass_name"] = BASELINE
+    found = dict(_exact(rows[source == "measured"], machine))
+    found |= dict(_fitted(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine))
+    rest = timed[(timed["time_source"] == "transferred") & ~timed.index.isin(list(found))]
+    other = in_another_format(rest, machine)
+    like = rest.loc[other.index].assign(dtype=other.text("dtype").cells())
+    found |= {**dict(_fitted(like, machine)), **dict(_exact(like, machine))}
+    return {index: near[:NEAREST] for index, near in found.items()}
 
 
 def _known(value: Any) -> Any:

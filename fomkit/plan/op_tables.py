@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypedDict
@@ -24,10 +24,12 @@ from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.memory_of import in_formats, step_memory
 from fomkit.plan.step import device_time
-from fomkit.prediction.cascade import add_times
+from fomkit.prediction.cascade import add_times, as_added
+from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.rates import with_fresh
 
 _MADE = tuple(column.name for column in (*COSTS, *TIMES))
+_ENDS = ("time_s", "low_s", "high_s")
 
 
 Sourced = TypedDict("Sourced", {"rows": int, "share": float})
@@ -41,6 +43,15 @@ class PredictionContent(Totals):
     """The same as it is printed."""
 
     schema: str
+
+
+def as_terms(timed: pd.DataFrame, level: float) -> pd.DataFrame:
+    """Give TIMED rows of single ops as they are added up: with a normal's tails, and means (`as_added`)."""
+    rows, times = as_rows(timed), timed[list(_ENDS)].to_numpy(np.float64).T
+    ratios = np.divide(times, times[0], out=np.ones_like(times), where=times[0] > 0)
+    times = times[0] * ratios ** (half_width(level) / op_half_width(level))
+    times = as_added(rows.text("kind"), rows.text("time_source"), times, level)
+    return timed.assign(**dict(zip(_ENDS, times, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -64,20 +75,13 @@ class Prediction(Shown):
         """The rows without a time."""
         return self.ops[self.ops["time_s"].isna()]
 
-    @property
-    def _in_sum(self) -> pd.DataFrame:
-        """Its rows as they are added up: sums have a normal's tails, a row as long ones as one op."""
-        if self.level == DEFAULT_LEVEL:
-            return self.ops
-        value, share = self.ops["time_s"], half_width(self.level) / op_half_width(self.level)
-        return self.ops.assign(**{end: value * (self.ops[end] / value) ** share for end in ("low_s", "high_s")})
-
     def content(self) -> Totals:
         """Give totals as plain content: rows and time by source, their sum, and what has no time."""
         rows = self.ops.groupby("time_source").size()
         unpriced = self.unpriced
         uses = uses_of(self.machine)
-        total = device_time(self._in_sum, self.level, uses) if len(unpriced) < len(self.ops) else None
+        known = len(unpriced) < len(self.ops)
+        total = device_time(as_terms(self.ops, self.level), self.level, uses) if known else None
         return {
             "target": self.machine.name, "interval": self.level, "rows": len(self.ops),
             "time_s": span_content(total),
@@ -109,6 +113,15 @@ def _check_sizes(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> Non
         raise FomkitError(where, f"its dimensions use {', '.join(missing)}. Say how large, for example {example}.")
     for name in sorted(set(sizes) - used):
         raise FomkitError(where, f"no dimension uses the size {name!r}. {nearest_names(name, used)}")
+
+
+def _said_of_sum(timed: pd.DataFrame, level: float) -> Iterator[str]:
+    above = as_terms(timed, level)["time_s"] / timed["time_s"] - 1
+    if many := int((above > 0).sum()):
+        yield (
+            f"the sum counts {many} row{'s' * (many > 1)} by the mean, up to {above.max():.1%} above the middle "
+            "that stands there: of what no timing tells, long errors are longer than short ones."
+        )
 
 
 def predict_ops(
@@ -143,7 +156,8 @@ def predict_ops(
     if remade:
         said = (*said, f"{', '.join(remade)}: made anew; what the table had is replaced.")
     timed = timed.assign(**{name: ops[name] for name in strangers})[order]
-    return Prediction(timed, machine, interval, (*said, *verdict_on(machine)), where)
+    said = (*said, *_said_of_sum(timed, interval), *verdict_on(machine))
+    return Prediction(timed, machine, interval, said, where)
 
 
 MOMENTS = 500

@@ -7,11 +7,11 @@ The timings that lie nearest to an op: where they stand, how far off they are, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,18 +21,16 @@ from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import Words, words_of
-from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, as_rows, cached
-from fomkit.prediction.exact import hits, row_major, settle, settle_engines
-from fomkit.prediction.families import families, fitted, same_ops, servable, training_rows
-from fomkit.prediction.gp import Flags, Indices, Matrix, Places, distances
-from fomkit.prediction.interpolate import as_fit, see
+from fomkit.prediction.exact import row_major, settle
+from fomkit.prediction.families import VIEWS, same_ops
+from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.prior import name_bounds
 from fomkit.prediction.rates import own_times, value_of
-from fomkit.prediction.transfer import BASELINE, in_another_format
+from fomkit.prediction.transfer import BASELINE
 
 CALL, PART = "call", "part"
 """Words of the column ``piece``, of rows that say what an op is made of: of library calls, which are preferred, or
@@ -271,6 +269,22 @@ def _for_sums(rows: Table, machine: Machine, interval: float, *, estimator: Esti
     return Answers(found.index, times, found.source, found.limit, found.evidence)
 
 
+def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Matrix:
+    """Give value and ends (3, n) of times that are added up: of interpolated ones the mean as value.
+
+    A library that takes long for one shape and not for those beside it makes errors that are skew: half of the
+    ops take longer than their middle, some several times as long. Where ops err together, as products of like
+    sizes do and whatever lies far from all that was timed, no sum evens that out, and the middle stays
+    (docs/adr/0061).
+
+    `times`: of ops of these kinds and time sources, with ends as normal errors have them at the ``interval``.
+    """
+    alone, times = (kind for kind, view in VIEWS.items() if view.waves is None), times.copy()
+    told = np.flatnonzero(sources.are("interpolated") & kinds.are(*alone))
+    times[0, told] = estimates.means(times[:, told], half_width(interval))
+    return times
+
+
 def price(
     rows: Rows,
     machine: Machine,
@@ -289,14 +303,22 @@ def price(
     before, after = estimator_cascade()
     if in_sums and interval != DEFAULT_LEVEL:
         before, after = (tuple(partial(_for_sums, estimator=one) for one in some) for some in (before, after))
+
+    def counted(found: Answers) -> Answers:
+        if not in_sums:
+            return found
+        kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))
+        times = as_added(kinds, found.source, found.times, interval)
+        return Answers(found.index, times, found.source, found.limit, found.evidence)
+
     is_op = are(rows, "piece", "")
     if is_op.all():
-        return name_bounds(rows, _climb(rows, machine, interval, (*before, *after)), machine)
+        return name_bounds(rows, counted(_climb(rows, machine, interval, (*before, *after))), machine)
     known = _climb(rows, machine, interval, before)
     pending = estimates.places_of(rows.index, known.index) < 0
     waiting = pending & (estimates.places_of(rows.index, rows.number("of")[~is_op].astype(np.int64)) >= 0)
     rest = _climb(rows.take(pending & ~waiting), machine, interval, after)
-    known = name_bounds(rows, estimates.join_answers([known, rest]), machine)
+    known = name_bounds(rows, counted(estimates.join_answers([known, rest])), machine)
     ops = known.chosen(np.flatnonzero(is_op[estimates.places_of(known.index, rows.index)]))
     calls, parts = (_parts(rows, word, known.noted(notes)) for word in (CALL, PART))
     sums = [partial(_sum, parts=one) for one in (calls.fully_timed(), parts)]
@@ -381,70 +403,3 @@ def with_answers(costed: pd.DataFrame, answers: Answers, first: Places) -> pd.Da
     words[:, priced] = np.stack([answers.time_source, answers.bound, evidence])[:, at[priced]]
     columns = zip(_TIMES, (*numbers, *(pd.array(column, "str") for column in words)), strict=True)
     return costed.assign(**{name: pd.Series(column, costed.index) for name, column in columns})
-
-
-MOST = 3
-
-
-class Neighbour(NamedTuple):
-    """One timing beside an op.
-
-    `timing`: its row of the table; products in row-major order.
-    `time_s`: what the op itself took [s]: less the harness's fixed cost, the median over duplicates.
-    `distance`: in the fit's lengths: 0 is the same op, and from about 1 on little is learnt from it.
-    """
-
-    timing: dict[str, Any]
-    time_s: float
-    distance: float
-
-
-def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
-    for kind in sorted(set(rows["kind"])):
-        chosen = rows[rows["kind"] == kind]
-        places, number = hits(chosen, machine.timings, kind)
-        of_op = [name for name in (*KINDS[kind].columns, "op", "pass_name") if name in chosen.columns]
-        for (index, row), at in zip(estimates.records(chosen[of_op]), number.tolist(), strict=True):
-            timed = [record for _, record in estimates.records(machine.timings.iloc[list(places[at])])]
-            if timed:
-                yield index, [Neighbour({**one, **row}, one["_time_s"], 0.0) for one in timed]
-
-
-def _fitted(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
-    for name, at in families(rows):
-        stored, chosen = machine.fits.get(str(name)), rows.iloc[at]
-        chosen = chosen[servable(chosen, name.kind)]
-        if not isinstance(stored, dict) or not len(chosen):
-            continue
-        training = training_rows(machine.timings, name)
-        chosen = chosen[fitted(chosen, training, name.kind)]
-        fit = as_fit(stored)
-        known, query = (see(fit, table, name.kind, len(training)) for table in (training, chosen))
-        apart = distances(query, known, fit.hyper.length)
-        nearest = np.argsort(apart, axis=1, kind="stable")[:, :MOST]
-        timings = list(estimates.records(training))
-        for index, far, places in zip(chosen.index.tolist(), apart, nearest, strict=True):
-            near = [(timings[place][1], float(far[place])) for place in places.tolist()]
-            yield index, [Neighbour(dict(row), row["_time_s"], distance) for row, distance in near]
-
-
-def nearest_timings(timed: pd.DataFrame, machine: Machine) -> dict[int, list[Neighbour]]:
-    """Find the timings that the times of some ops rest on.
-
-    `timed`: TIMED rows, each with an index of its own; `machine`: with timings and their fits. Gives a dict: by
-    index, nearest first, `MOST` at most. A measured op has its own timings, an interpolated or
-    extrapolated one those that its fit learnt from, a transferred one those of its forward pass or of the format
-    timed. Ops whose time comes from rates or from the sum of their parts have none.
-    """
-    machine = prepared(machine)
-    # The sum of an op's parts rests on what they rest on, which its evidence says.
-    rows, _ = settle_engines(timed[~timed["evidence"].str.contains("sum of ")], machine)
-    source = rows["time_source"]
-    rows.loc[source == "transferred", "pass_name"] = BASELINE
-    found = dict(_exact(rows[source == "measured"], machine))
-    found |= dict(_fitted(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine))
-    rest = timed[(timed["time_source"] == "transferred") & ~timed.index.isin(list(found))]
-    other = in_another_format(rest, machine)
-    like = rest.loc[other.index].assign(dtype=other.text("dtype").cells())
-    found |= {**dict(_fitted(like, machine)), **dict(_exact(like, machine))}
-    return {index: near[:MOST] for index, near in found.items()}

@@ -376,6 +376,19 @@ def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
     return cached(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
 
 
+def means(times: Matrix, reach: float) -> Matrix:
+    """Give the mean (n) of log-normal times, of which value and ends (3, n) are known.
+
+    The mean lies above the middle by half the variance of the logarithm. Of a sum the means add up, the middles
+    do not. `reach`: deviations from the value to an end (`fomkit.core.interval.half_width`).
+
+    >>> means(np.array([[1.0, 1.0], [1.0, 0.5], [1.0, 2.0]]), 1.0).round(6).tolist()
+    [1.0, 1.27155]
+    """
+    variance = (np.log(times[1:] / times[0]) ** 2).mean(0) / reach**2
+    return np.asarray(times[0] * np.exp(variance / 2), np.float64)
+
+
 def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
 

@@ -23,15 +23,20 @@ from threadpoolctl import threadpool_limits
 
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
+from fomkit.ops.columns import Words
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, written
+from fomkit.prediction.cascade import as_added
 from fomkit.prediction.donors import Others
+from fomkit.prediction.estimates import as_rows, places_of
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, families, training_rows
 from fomkit.profiles.evidence import others_of, shipped_typical_tables
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.scores import Cases, constant_band, make_cases
+
+_TOLD = ("extrapolated", "interpolated")
 
 
 def _parts(fold: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
@@ -46,12 +51,18 @@ def _knowing(machine: Machine, known: pd.DataFrame, fits: Mapping[str, object]) 
     return replace(machine, timings=known, fits=fits, typical=typical, excluded=(own,) if own else ())
 
 
-def _ask(query: pd.DataFrame, machine: Machine, level: float) -> NDArray[np.float64]:
-    """Give time, low and high (3, n) of the rows by the machine's fits."""
+def _ask(query: pd.DataFrame, machine: Machine, level: float) -> tuple[NDArray[np.float64], Words]:
+    """Give time, low and high (3, n) of the rows by the machine's fits, and their time sources."""
     rows = query.reset_index(drop=True)
-    times = interpolate.estimate(rows, machine, level)
-    found = (times[index] for index in range(len(rows)))
-    return np.array([(time.time_s, time.low_s, time.high_s) for time in found], np.float64).T
+    found = interpolate.estimate(rows, machine, level)
+    order = places_of(np.arange(len(rows)), found.index)
+    return found.times[:, order], found.source.taken(order)
+
+
+def sheet_cases(rows: pd.DataFrame, times: NDArray[np.float64], sources: Words, level: float) -> Cases:
+    """Set rows beside their predictions (3, n); in a sum each counts as in a step."""
+    kinds = as_rows(rows).text("kind")
+    return make_cases(rows["_time_s"].to_numpy(np.float64), *times, term=as_added(kinds, sources, times, level)[0])
 
 
 def crossed(
@@ -65,7 +76,7 @@ def crossed(
     truth = rows["_time_s"].to_numpy(np.float64)
     with threadpool_limits(limits=1):
         found = predict_folds(rows, kind, fold, np.arange(len(rows)))
-    log_s, spread = found.log_error + np.log(truth), found.spread
+    log_s, spread, told = found.log_error + np.log(truth), found.spread, np.zeros(len(rows), np.intp)
     # A fit alone is not what products are priced by: they are kept from falling with their size as well.
     ((family, _),) = families(rows)
     for number, fit in found.fits.items():
@@ -75,7 +86,8 @@ def crossed(
         place = known["_place"].to_numpy()
         kept = {name: value[place] for name in ("residual", "row_noise") if len(value := getattr(fit, name))}
         fits = {str(family): written(fit._replace(**kept), known, kind)}
-        log_s[out] = np.log(_ask(rows[out], _knowing(machine, known, fits), level)[0])
+        times, sources = _ask(rows[out], _knowing(machine, known, fits), level)
+        log_s[out], told[out] = np.log(times[0]), sources.are(_TOLD[1])
     errors = (np.log(truth) - log_s) / spread
     ends = np.empty((2, len(rows)))
     for out in _parts(fold):
@@ -83,7 +95,9 @@ def crossed(
         outward = 0.5 + np.array([-level, level]) / 2 * (1 + 1 / (~out).sum())
         ends[:, out] = np.quantile(errors[~out], np.clip(outward, 0, 1))[:, None]
     low, high = np.minimum(ends[0], 0.0) * spread, np.maximum(ends[1], 0.0) * spread
-    return make_cases(truth, np.exp(log_s), np.exp(log_s + low), np.exp(log_s + high), fold=fold)
+    return replace(
+        sheet_cases(rows, np.exp([log_s, log_s + low, log_s + high]), Words(told, _TOLD), level), fold=fold
+    )
 
 
 def fit_and_predict(
@@ -99,16 +113,16 @@ def fit_and_predict(
     family, what other machines tell.
     """
     knowing = _knowing(machine, known, fit_timings(known, others))
-    return make_cases(query["_time_s"].to_numpy(np.float64), *_ask(query, knowing, level))
+    return sheet_cases(query, *_ask(query, knowing, level), level)
 
 
 def nested(rows: pd.DataFrame, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL) -> Cases:
     """Predict each row as the product would that knows the other folds only."""
     truth = rows["_time_s"].to_numpy(np.float64)
-    filled = make_cases(truth, *np.full((3, len(rows)), np.nan), fold=fold)
+    filled = make_cases(truth, *np.full((3, len(rows)), np.nan), fold=fold, term=np.full(len(rows), np.nan))
     for out in _parts(fold):
         found = fit_and_predict(rows[~out], rows[out], machine, level)
-        for name in ("value", "low", "high"):
+        for name in ("value", "low", "high", "term"):
             getattr(filled, name)[out] = getattr(found, name)
     return filled
 

@@ -21,7 +21,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span
 from fomkit.core.machine import Device, Energy, Fact, Machine, Peak
 from fomkit.files.op_csv import empty_table
 from fomkit.plan.coverage import USES, Uses
-from fomkit.plan.op_tables import predict_ops
+from fomkit.plan.op_tables import as_terms, predict_ops
 from fomkit.plan.step import device_time
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
@@ -299,4 +299,4 @@ def per_pass(
     rows = rows if pass_name is None else rows[rows["pass_name"] == pass_name]
     if not len(rows) or bool(np.isnan(rows["time_s"]).any()):
         return None
-    return device_time(rows, level, uses)
+    return device_time(as_terms(rows, level), level, uses)

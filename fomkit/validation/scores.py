@@ -41,6 +41,7 @@ class Cases:
     `weight` (n,): times that each occurs, for the sum of all.
     `fold` (n,): cases of one fold were predicted from the same others; 0 where there are no folds.
     `constant_score` (n,): interval score that one band of constant factors would have had; NaN where nobody asks.
+    `term` (n,): what each counts in the sum of all, which is not its middle where errors are skew.
     """
 
     truth: Vector
@@ -50,6 +51,7 @@ class Cases:
     weight: Vector
     fold: NDArray[np.int64]
     constant_score: Vector
+    term: Vector
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -68,11 +70,14 @@ def make_cases(
     *,
     weight: Vector | None = None,
     fold: NDArray[np.integer[Any]] | None = None,
+    term: Vector | None = None,
 ) -> Cases:
-    """Join arrays to cases, each of weight 1 and without a fold where nothing else is said."""
+    """Join arrays to cases, each of weight 1, without a fold, its value the term, where nothing else is said."""
     weight = np.ones(len(truth)) if weight is None else weight
     numbers = np.zeros(len(truth), np.int64) if fold is None else np.asarray(fold, np.int64)
-    return Cases(truth, value, low, high, weight, numbers, np.full(len(truth), np.nan))
+    return Cases(
+        truth, value, low, high, weight, numbers, np.full(len(truth), np.nan), value if term is None else term
+    )
 
 
 def cases_of_spans(truth: Sequence[float], spans: Sequence[Span]) -> Cases:
@@ -265,7 +270,7 @@ def score(
     (0.1, 0.0, -0.033333, 1.0)
     """
     error = cases.value / cases.truth - 1
-    sums = (cases.value * cases.weight).sum() / (cases.truth * cases.weight).sum()
+    sums = (cases.term * cases.weight).sum() / (cases.truth * cases.weight).sum()
     total = np.exp(cases.log_error.mean()) if level == "ratio" else sums
     return Score(
         comparison=comparison,

@@ -22,8 +22,8 @@ from fomkit.ops.precision import choose_formats
 from fomkit.ops.tables import TIMES
 from fomkit.plan.content import known_number
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.evidence import Near, distinct_ops, neighbour_content
-from fomkit.prediction.cascade import add_times, nearest_timings
+from fomkit.plan.evidence import Near, distinct_ops, nearest_timings, neighbour_content
+from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimates import Record, records
 from fomkit.prediction.exact import row_major
 from fomkit.whatif.advice_case import WORTH, Case, Finding, changed_rows, does_not_apply, saving

@@ -12,7 +12,8 @@ from predict.machines import device, fact, machine, timings
 
 from fomkit.ops.families.elementwise import NORM_FLOP, SOFTMAX_FLOP
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.cascade import add_times, nearest_timings
+from fomkit.plan.evidence import nearest_timings
+from fomkit.prediction.cascade import add_times
 from fomkit.prediction.transfer import (
     BROAD,
     BROAD_ORDER_SPREAD,
