@@ -45,6 +45,12 @@ OPS = pd.DataFrame({
 })  # fmt: skip
 
 
+def test_a_line_of_the_order_may_stand_for_a_thousand_ops_and_no_more() -> None:
+    memory_use(order_of((2000, 0, "activation", 1, NAN), (1, 1, "activation", 1, NAN)), OPS, np.zeros(4), "x")
+    with pytest.raises(FomkitError, match="names the op 2,001, and has 2 lines"):
+        memory_use(order_of((2001, 0, "activation", 1, NAN), (1, 1, "activation", 1, NAN)), OPS, np.zeros(4), "x")
+
+
 def test_liveness_by_hand() -> None:
     order = order_of(
         (0, NAN, "parameter", 1000, NAN),  # 1024 in blocks
