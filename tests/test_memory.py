@@ -20,7 +20,7 @@ from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.memory import memory_use, standing_memory
-from fomkit.plan.memory_of import largest_batch, largest_that_fits, step_memory, too_much
+from fomkit.plan.memory_of import can_follow, largest_batch, largest_that_fits, step_memory, too_much
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import smallest_layout
 from fomkit.profiles.machines import load_machine
@@ -43,6 +43,20 @@ OPS = pd.DataFrame({
     "op": ["conv", "relu", "conv_backward", "sgd"], "kind": ["conv", "pointwise", "conv", "optimizer"],
     "module": ["a", "b", "a", ""], "pass_name": ["forward", "forward", "backward_weight", "update"],
 })  # fmt: skip
+
+
+def test_a_line_of_the_order_may_stand_for_a_thousand_ops_and_no_more() -> None:
+    memory_use(order_of((2000, 0, "activation", 1, NAN), (1, 1, "activation", 1, NAN)), OPS, np.zeros(4), "x")
+    with pytest.raises(FomkitError, match="names the op 2,001, and has 2 lines"):
+        memory_use(order_of((2001, 0, "activation", 1, NAN), (1, 1, "activation", 1, NAN)), OPS, np.zeros(4), "x")
+
+
+def test_memory_is_known_where_an_order_was_recorded_and_says_the_size() -> None:
+    model = load_model("candle/p1b3")
+    fixed = replace(model, order=resize_ops(model.order, model.sizes, model.name))
+    other = {**model.sizes, "batch": 64}
+    assert [can_follow(one, other) for one in (model, fixed, replace(model, order=None))] == [True, False, False]
+    assert [can_follow(one, model.sizes) for one in (fixed, replace(model, order=None))] == [True, False]
 
 
 def test_liveness_by_hand() -> None:

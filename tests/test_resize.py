@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fomkit.core.errors import FomkitError
-from fomkit.ops.resize import evaluate, resize_ops, sizes_used
+from fomkit.ops.resize import evaluate, evaluate_all, resize_ops, sizes_used
 
 number = st.integers(0, 50)
 expressions = st.recursive(
@@ -63,3 +64,9 @@ def test_resizing_a_table_leaves_the_input_and_gives_floats() -> None:
 def test_a_negative_size_is_refused() -> None:
     with pytest.raises(FomkitError, match="gives -3"):
         resize_ops(pd.DataFrame({"m": ["batch - 4"]}), {"batch": 1}, "x")
+
+
+def test_a_size_that_is_negative_at_one_of_many_points_is_refused() -> None:
+    with pytest.raises(FomkitError, match=r"'batch - 4' gives -3"):
+        evaluate_all(["batch", "batch - 4"], {"batch": np.array([9.0, 1.0])}, "x")
+    assert evaluate_all(["batch", "batch - 4"], {"batch": np.array([9.0, 4.0])}, "x").tolist() == [[9, 4], [5, 0]]

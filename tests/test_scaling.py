@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -20,6 +21,7 @@ from fomkit.core.model import Transformer
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
+from fomkit.plan.transformer_plan import _stated_attention
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
@@ -386,6 +388,18 @@ def test_experts_survive_the_file(mixed, tmp_path):
     assert again.transformer == MIXED
     assert again.parameters_total == MIXED.parameters
     assert any("declared by the capacity factor" in note for note in again.notes)
+
+
+def test_attention_by_a_stated_share_of_the_peak_by_hand(machine):
+    """Half of the square forward; of a causal half five products backward, where the table counts four of all."""
+    ops = pd.DataFrame({"kind": ["attention", "attention", "gemm"], "dtype": "bf16", "engine": "matrix",
+                        "pass_name": ["forward", "backward", "forward"], "flop": [312e12, 624e12, 312e12],
+                        "time_s": 9.0, "low_s": 9.0, "high_s": 9.0, "time_source": "roofline", "bound": "memory",
+                        "evidence": ""})  # fmt: skip
+    found = _stated_attention(ops, machine, 0.25, 0.8)
+    assert found["time_s"].tolist() == pytest.approx([0.5 / 0.25, 2 * 0.625 / 0.25, 9.0])
+    assert found["time_source"].tolist() == ["assumed", "assumed", "roofline"]
+    assert found["high_s"][1] / found["low_s"][1] == pytest.approx(found["high_s"][0] / found["low_s"][0])
 
 
 def test_fused_attention_is_one_row():

@@ -188,6 +188,13 @@ def test_what_is_no_scenario_is_refused(columns: dict[str, list[float]], said: s
         list(blocks_of(study, pd.DataFrame(columns)))
 
 
+def test_a_scenario_of_many_in_which_nothing_runs_has_no_step() -> None:
+    model = fomkit.model("p1b3")
+    idle = replace(model, ops=model.ops.assign(count="batch - 1"))
+    found = fomkit.scenarios(idle, "titan", pd.DataFrame({"batch": [8.0, 1.0, 2.0]}))
+    assert found["step_s"].isna().tolist() == [False, True, False]
+
+
 def test_no_scenarios_are_an_empty_table() -> None:
     table = pd.DataFrame({"byte_per_s": np.empty(0)})
     found = fomkit.scenarios("p1b3", "titan", table)

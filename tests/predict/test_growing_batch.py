@@ -177,6 +177,13 @@ def test_between_two_powers_of_two_each_rung_is_what_was_told_of_it(octave: int,
     assert found == pytest.approx([float(size)])
 
 
+def test_rungs_go_as_far_as_timings_of_that_side_do() -> None:
+    """Two products of four rows, whose sides were timed up to 8 and up to 64."""
+    powers, octave = monotone._rungs(np.array([4.0, 4.0]), np.array([8.0, 64.0]))
+    assert octave.tolist() == [2, 2]
+    assert [one[np.isfinite(one)].tolist() for one in powers] == [[1, 2, 4, 8], [1, 2, 4, 8, 16, 32, 64]]
+
+
 def test_between_falls_that_were_timed_no_time_falls() -> None:
     """Timings show a fall from 2 to 4 rows and one from 32 to 64, and nothing of what is between."""
     at, axis = np.zeros(2, np.intp), np.full(2, monotone.SIDES.index("m"))

@@ -108,6 +108,13 @@ def test_twenty_timings_of_one_harness_show_a_step_and_fewer_none():
     assert clock_step(timings(*whole, *few)) == pytest.approx([1e-6] * 20 + [0.0] * 19)
 
 
+def test_of_timings_by_two_clocks_the_coarser_step_counts():
+    """One harness prints whole microseconds, the other says more digits."""
+    others = [{**GEMM, "m": 100 + at, "time_s": (16 + at) * 1e-6, "harness": "h"} for at in range(30)]
+    answer = look_up(gemm(101, 5, 6), *others, {**GEMM, "m": 101, "time_s": 17.3e-6, "harness": "fine"})
+    assert answer.high_s == pytest.approx(answer.time_s**2 / answer.low_s + 1e-6)
+
+
 def test_the_interval_holds_every_hit():
     """A row without transposition meets timings with and without; none of them may lie outside."""
     quick, slow = {**GEMM, "time_s": 379e-6, "trans_a": 0}, {**GEMM, "time_s": 404e-6, "trans_a": 1}
