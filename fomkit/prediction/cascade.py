@@ -20,13 +20,14 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
-from fomkit.ops.columns import Words, words_of
+from fomkit.ops.columns import Words, choose_words, words_of
+from fomkit.ops.families.products import GATES, gemm
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.donors import original, rescale_answers, stated
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, as_rows, cached
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, are, as_rows, cached, item_bytes
 from fomkit.prediction.exact import row_major, settle
-from fomkit.prediction.families import VIEWS, same_ops
+from fomkit.prediction.families import VIEWS, same_ops, servable
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.prior import name_bounds
 from fomkit.prediction.rates import own_times, value_of
@@ -135,6 +136,48 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
     return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
 
 
+FUSED = ("forward", "backward_input", "backward_weight")
+WALKED, AT_ONCE = (5.5, 0.55, 1.29), (18.0, 0.07, 0.33)
+"""Launches beside the product of a step, or of all steps for the weights; how much less and more the time may be
+[ln], at 80 %. Told from DeepBench's recurrences on five chips, each left out in turn (docs/adr/0065)."""
+
+
+def _fuses(machine: Machine) -> bool:
+    """Tell whether a library runs recurrent layers as its own calls: where kernels start on stated processors."""
+    return machine.device.units is not None and machine.device.launch_s is not None
+
+
+def _recurrences(rows: Rows, machine: Machine) -> Flags:
+    of_known = are(rows, "kind", "rnn") & are(rows, "cell", *GATES) & are(rows, "pass_name", *FUSED)
+    return of_known & servable(rows, "rnn") & _fuses(machine)
+
+
+@estimates.opened_by(_recurrences)
+def recurrences(rows: Rows, machine: Machine, interval: float, *, product: Estimator) -> Answers:
+    """Predict recurrences that no table has by their products and what a library starts (an `Estimator`)."""
+    forward, once = (are(rows, "pass_name", name) for name in FUSED[::2])
+    batch, steps, hidden = (rows.number(name) for name in ("batch", "steps", "hidden_size"))
+    cell, runs = rows.text("cell"), np.where(once, 1.0, steps)
+    width, rest = hidden * cell.mapped([GATES.get(word, 0.0) for word in cell.words], float), batch * steps / runs
+    walks = np.where(forward, [rest, width, hidden], [rest, hidden, width])
+    m, n, k = np.where(once, [width, hidden, rest], walks)
+    sizes = {"b": 1.0, "m": m, "n": n, "k": k, "trans_a": once * 1.0, "trans_b": forward * 1.0}
+    flop, byte, *_ = gemm(1.0, m, n, k, item_bytes(rows))
+    known = product(rows.assign(kind="gemm", **sizes, flop=flop, byte=byte), machine, interval)
+    at = estimates.places_of(known.index, rows.index)
+    launches, faster, slower = np.where(once[at], np.array([AT_ONCE]).T, np.array([WALKED]).T)
+    start_s = launches * value_of(machine.device.launch_s)
+    time_s, wider = runs[at] * (known.time_s + start_s), op_half_width(interval) / op_half_width(DEFAULT_LEVEL)
+
+    def evidence(place: int) -> str:
+        return f"{runs[at[place]]:g} × {launches[place]:g} launches and a product ({known.evidence(place)})"
+
+    source = [word if word in transfer.UNTIMED else "transferred" for word in known.source.words]
+    limit = choose_words(start_s > known.time_s, "launch", known.limit)
+    times = np.array([time_s, time_s * np.exp(-faster * wider), time_s * np.exp(slower * wider)])
+    return Answers(known.index, times, words_of(known.source.codes, source), limit, evidence)
+
+
 DRAWS = frozenset({
     "aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli", "aten::bernoulli_", "aten::rand",
     "aten::rand_like", "aten::uniform_", "Dropout", "Bernoulli", "RandomUniform", "RandomUniformLike",
@@ -190,10 +233,11 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed, here and
     elsewhere; 4. its forward pass was timed; 5. one of these holds in the other 16-bit format of the matrix
-    engine, or for the forward pass of an attention; 6. attention of a matrix engine is one kernel; 7. it is a sum
-    of library calls of which the recurrences were timed; 8. it is a sum of parts; 9. it moves data as a timed
-    element-wise op or its own forward pass does, a copy 1.2 times as long; 10. it is a collective on a stated
-    link; 11. the machine's rates, of an attention's backward pass those of its forward pass; else it is unpriced.
+    engine, or for the forward pass of an attention; 6. attention of a matrix engine is one kernel; 7. a recurrence
+    is its products, on devices of stated processors; 8. it is a sum of library calls of which the recurrences are
+    known so, or were timed; 9. it is a sum of parts; 10. it moves data as a timed element-wise op or its own
+    forward pass does, a copy 1.2 times as long; 11. it is a collective on a stated link; 12. the machine's rates,
+    of an attention's backward pass those of its forward pass; else it is unpriced.
 
     Gives those before the sums, and those after them.
     """
@@ -215,6 +259,7 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
         formats,
         partial(attention_gradients, table=partial(_climb, steps=(*timed, formats))),
         partial(one_kernel, steps=by_rates),
+        partial(recurrences, product=whole),
     )
     after = (
         partial(transfer.copied_data, table=table),
@@ -321,7 +366,7 @@ def price(
     known = name_bounds(rows, counted(estimates.join_answers([known, rest])), machine)
     ops = known.chosen(np.flatnonzero(is_op[estimates.places_of(known.index, rows.index)]))
     calls, parts = (_parts(rows, word, known.noted(notes)) for word in (CALL, PART))
-    sums = [partial(_sum, parts=one) for one in (calls.fully_timed(), parts)]
+    sums = [partial(_sum, parts=one) for one in (calls if _fuses(machine) else calls.fully_timed(), parts)]
     rest = _climb(rows.take(waiting), machine, interval, (*sums, *after))
     return estimates.join_answers([ops, name_bounds(rows, rest, machine)])
 

@@ -12,7 +12,7 @@ from predict.machines import device, fact, machine
 from fomkit.ops.pricing import add_costs, split_recurrent
 from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import fit_timings
-from fomkit.prediction.cascade import add_times
+from fomkit.prediction.cascade import AT_ONCE, WALKED, add_times
 from fomkit.prediction.families import FamilyName, training_rows
 
 LAYER = {"input_size": 200.0, "layers": 2.0, "directions": 2.0}
@@ -65,6 +65,65 @@ def test_without_timings_of_recurrences_the_parts_are_added():
     timed = add_times(ops, known, parts=parts, calls=calls)
     assert timed.at[0, "evidence"].startswith("sum of 25 parts")
     assert add_times(ops, known, calls=calls).at[0, "evidence"].endswith("1 launch of 2.0 µs")
+
+
+LAUNCH_S = 5e-6
+
+
+def untimed(**more):
+    """A device of stated processors that nobody timed."""
+    of = device(fact(LAUNCH_S), fact(1e12), fp32_vector=1e13, **more)
+    return machine(replace(of, units=fact(80.0), cache_byte=fact(6e6)))
+
+
+@pytest.mark.parametrize(
+    ("pass_name", "product", "runs", "launches"),
+    [
+        ("forward", gemm(16, 2048, 512, trans_a=0.0, trans_b=1.0), 25, WALKED[0]),
+        ("backward_input", gemm(16, 512, 2048, trans_a=0.0, trans_b=0.0), 25, WALKED[0]),
+        ("backward_weight", gemm(2048, 512, 16 * 25, trans_a=1.0, trans_b=0.0), 1, AT_ONCE[0]),
+    ],
+)
+def test_a_recurrence_that_nobody_timed_is_its_products_and_launches(pass_name, product, runs, launches):
+    """The steps wait for each other; the weights' gradient is one product of all of them."""
+    ops = add_costs(table(rnn("lstm", 16, 25, 512, pass_name=pass_name), {**product, "pass_name": pass_name}))
+    timed = add_times(ops, untimed())
+    assert timed.at[0, "time_s"] == pytest.approx(runs * (timed.at[1, "time_s"] + launches * LAUNCH_S))
+    assert timed.at[0, "low_s"] < timed.at[0, "time_s"] < timed.at[0, "high_s"]
+    assert timed.at[0, "time_source"] == timed.at[1, "time_source"] == "roofline"
+    assert timed.at[0, "evidence"].startswith(f"{runs} × {launches:g} launches and a product (")
+    assert timed.at[0, "bound"] == ("launch" if runs > 1 else "compute")
+
+
+def test_wider_levels_have_wider_intervals_of_recurrences():
+    ops = add_costs(table(rnn("gru", 16, 25, 512)))
+    narrow, wide = (add_times(ops, untimed(), interval=level).iloc[0] for level in (0.8, 0.95))
+    assert narrow["time_s"] == wide["time_s"]
+    assert np.log(narrow["high_s"] / narrow["time_s"]) == pytest.approx(WALKED[2])
+    assert np.log(narrow["time_s"] / narrow["low_s"]) == pytest.approx(WALKED[1])
+    assert wide["low_s"] < narrow["low_s"] < narrow["high_s"] < wide["high_s"]
+
+
+def test_a_layer_is_library_calls_where_kernels_start_on_processors():
+    """Its input's product is one of all steps, whatever its parts are; without processors the parts are added."""
+    ops = add_costs(table(rnn("lstm", 16, 25, 512, input_size=512.0)))
+    parts = add_costs(table(gemm(16, 2048, 1024, count=25.0))).assign(of=0)
+    calls = split_recurrent(ops)
+    known = untimed()
+    timed, alone = add_times(ops, known, parts=parts, calls=calls), add_times(calls.drop(columns="of"), known)
+    assert timed.at[0, "time_s"] == pytest.approx(alone["time_s"].sum())
+    bare = replace(known, device=replace(known.device, units=None))
+    assert add_times(ops, bare, parts=parts, calls=calls).at[0, "evidence"].startswith("sum of 25 parts")
+
+
+def test_the_products_of_a_layer_are_in_its_own_format():
+    """PyTorch lets cuDNN round fp32 layers to tf32, whatever the products of other ops are."""
+    known = untimed(tf32_matrix=1e14)
+    wide = rnn("lstm", 128, 25, 4096, input_size=4096.0)
+    ops = add_costs(table(wide, {**wide, "dtype": "tf32", "engine": "matrix"}))
+    parts = add_costs(table(gemm(128, 16384, 4096, count=50.0))).assign(of=[1])
+    timed = add_times(ops, known, parts=parts, calls=split_recurrent(ops))
+    assert timed.at[1, "time_s"] < timed.at[0, "time_s"] / 2
 
 
 @pytest.mark.parametrize("pass_name", ["forward", "backward_input", "backward_weight"])
