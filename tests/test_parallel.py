@@ -521,6 +521,7 @@ def test_only_what_a_sheet_states_of_links_inside_is_lessened():
     assert rate(direction="both") == SHARE / 2
     assert [rate(basis="measured"), rate(range_byte_per_s=(2e11, 4e11)), rate(channel="gloo")] == [1] * 3
     assert [rate(tier="system"), rate(tier="system", joins=72)] == [1, SHARE]
+    assert ends_of(replace(LINKS[1], joins=256)).value.byte_per_s == LINKS[1].byte_per_s
     sent = Network(MACHINE).send(3e8, "node").value
     assert sent == pytest.approx(5e-6 + 3e8 / (SHARE * 300e9))
 

@@ -76,8 +76,8 @@ def pipelined_s(
     """Give the time around a ring whose steps follow each other in one kernel, as NCCL's inside a node [s].
 
     The rate is what is made of the stated one. Between first steps and full rate a message goes in pieces, which
-    the middle term stands for. The constants are those of four generations of links, each of which the others
-    tell to 4 to 14 % (``benchmarks/stated_links.py``).
+    the middle term stands for. The constants are those of four generations of links, three of which the
+    others tell to 4 to 14 %, the oldest to 26 (``benchmarks/stated_links.py``).
 
     >>> round(1e6 * pipelined_s("all_gather", 0.0, 2, Line(8e-6, 3e11)), 3)
     8.0
@@ -123,6 +123,8 @@ the tables of a100-sxm and h200-sxm."""
 STATED = (0.8, 1.3)
 """Ends of `pipelined_s` over its value: deciles of measured over it, four generations of links counting alike,
 rounded outwards. More than two ranks on a host's bridge (l40s) took up to 17 times as long: measure these."""
+BUS = 128e9
+"""Rate of 16 lanes of PCIe 6.0, one way [byte/s]: adapters between nodes are no quicker."""
 TIERS: tuple[Tier, ...] = ("node", "system")
 """Those that collectives use."""
 
@@ -220,7 +222,8 @@ def is_stated(link: Link) -> bool:
     What was measured or simulated has its losses in it, and NCCL's tables tell nothing of other transports.
     """
     of_sheet = link.basis not in ("measured", "simulated", "modelled") and link.range_byte_per_s is None
-    inside = link.tier == "node" or link.joins is not None
+    way = link.byte_per_s / (2 if link.direction == "both" else 1)
+    inside = link.tier == "node" or (link.joins is not None and way > BUS)
     return inside and of_sheet and link.channel in ("", "nccl")
 
 
