@@ -222,11 +222,7 @@ class Network:
 
     def _ring(self, tier: Tier, collective: Collective, message_byte: float, ranks: int) -> Taken:
         # Around a ring goes a rank's share at a time.
-        link, formula = (
-            self._link(tier, message_byte / ranks),
-            partial(links.ring_s, collective, message_byte, ranks),
-        )
-        return links.taken_by(link, "around a ring", formula)
+        return links.around(self._link(tier, message_byte / ranks), collective, message_byte, ranks)
 
     def _tree(self, message_byte: float, group: Group) -> Taken:
         link = self._link(group.tier, message_byte)
@@ -241,13 +237,18 @@ class Network:
             return found._replace(way="by the machine's table")
         return self._ring("node", collective, message_byte, ranks)
 
-    def _staged(self, collective: Collective, message_byte: float, group: Group) -> Taken:
+    def _staged(
+        self, collective: Collective, message_byte: float, group: Group, *, by_table: bool = True
+    ) -> Taken:
+        """Give a collective between nodes, and its part inside them by the table there or by formulas alone."""
+        inside = self._inside if by_table else partial(self._ring, "node")
         outside = self._ring("system", collective, message_byte / group.inner, group.outer)
         stages: tuple[Collective, ...] = (
             ("reduce_scatter", "all_gather") if collective == "all_reduce" else (collective,)
         )
-        found = links.total(outside, *(self._inside(stage, message_byte, group.inner) for stage in stages))
-        return found._replace(way=f"in stages, {group.inner} inside each of {group.outer} nodes")
+        found = [inside(stage, message_byte, group.inner) for stage in stages if group.inner > 1]
+        way = f"in stages, {group.inner} inside each of {group.outer} nodes"
+        return links.total(outside, *found)._replace(way=way)
 
     def _both_tiers(self, message_byte: float, group: Group) -> Taken:
         """Give an exchange of all with all whose parts inside a node and between nodes go at the same time."""
@@ -260,7 +261,7 @@ class Network:
         if group.outer == 1:
             return self._inside(collective, message_byte, group.ranks)
         ways = [self._ring("system", collective, message_byte, group.ranks)]
-        if collective == "all_reduce":
+        if collective == "all_reduce" and not links.is_stated(self._link("system", message_byte)):
             ways.append(self._tree(message_byte, group))
         if collective in ("all_reduce", "all_gather", "reduce_scatter") and group.inner > 1:
             ways.append(self._staged(collective, message_byte, group))
@@ -268,23 +269,11 @@ class Network:
             ways.append(self._both_tiers(message_byte, group))
         return min(ways)
 
-    def _in_stages(self, collective: Collective, message_byte: float, group: Group) -> Taken:
-        """Give a collective in stages by the formula alone."""
-        inside, outside = group
-        if collective != "all_reduce":
-            stages = [self._ring("system", collective, message_byte / inside, outside)]
-            stages += [self._ring("node", collective, message_byte, inside)] if inside > 1 else []
-            return links.total(*stages)
-        far = self.ends("system", message_byte / group.ranks)
-        near = self.ends("node", message_byte / inside) if inside > 1 else far
-        pairs = zip(near, far, strict=True)
-        return links.by_formula(links.hierarchical_s(message_byte, inside, outside, *pair) for pair in pairs)
-
     def _by_name(self, algorithm: Algorithm, collective: Collective, message_byte: float, group: Group) -> Taken:
         if algorithm == "tree" and collective == "all_reduce":
             return self._tree(message_byte, group)
         if algorithm == "hierarchical" and group.outer > 1:
-            return self._in_stages(collective, message_byte, group)
+            return self._staged(collective, message_byte, group, by_table=False)
         return self._ring(group.tier, collective, message_byte, group.ranks)
 
     def _span(self, time: Taken) -> Span:

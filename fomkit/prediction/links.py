@@ -9,9 +9,9 @@ distributed machine learning with the parameter server", 2014. One rank adds not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import ceil, exp, hypot, inf, log, log2
+from math import ceil, exp, hypot, inf, log, log2, sqrt
 from typing import Literal, NamedTuple
 
 from fomkit.core.errors import FomkitError
@@ -62,17 +62,36 @@ def tree_s(message_byte: float, ranks: int, line: Line) -> float:
     return 2 * ceil(log2(ranks)) * line.alpha_s + 2 * message_byte / line.byte_per_s
 
 
-def hierarchical_s(message_byte: float, inner: int, outer: int, inside: Line, outside: Line) -> float:
-    """Give the time of an all_reduce in three stages: scatter inside, reduce outside, gather inside [s].
+SHARE = 0.85
+"""What NCCL makes of a rate that a datasheet states for one direction of the links inside a node."""
+HOP = 0.14
+"""Start-up of a further step inside a collective over that of a message alone, which holds the launch."""
+OWN = 0.6
+"""Of its own share of the message, what a rank moves as well as what it sends."""
 
-    >>> round(1e3 * hierarchical_s(102_228_128, 8, 4, Line(0.0, 100e9), Line(0.0, 10e9)), 4)
-    3.7058
+
+def pipelined_s(
+    collective: Collective, message_byte: float, ranks: int, line: Line, *, hop: float = HOP, own: float = OWN
+) -> float:
+    """Give the time around a ring whose steps follow each other in one kernel, as NCCL's inside a node [s].
+
+    The rate is what is made of the stated one. Between first steps and full rate a message goes in pieces, which
+    the middle term stands for. The constants are those of four generations of links, three of which the
+    others tell to 4 to 14 %, the oldest to 26 (``benchmarks/stated_links.py``).
+
+    >>> round(1e6 * pipelined_s("all_gather", 0.0, 2, Line(8e-6, 3e11)), 3)
+    8.0
+    >>> round(1e3 * pipelined_s("all_gather", 1e9, 8, Line(0.0, 0.85 * 300e9)), 4)
+    3.7255
     """
-    return (
-        ring_s("reduce_scatter", message_byte, inner, inside)
-        + ring_s("all_reduce", message_byte / inner, outer, outside)
-        + ring_s("all_gather", message_byte, inner, inside)
-    )
+    if ranks == 1:
+        return 0.0
+    steps = (2 if collective == "all_reduce" else 1) * (ranks - 1)
+    starts = line.alpha_s * (1 + hop * (steps - 1))
+    # A broadcast, which no table times, has no rank's own share.
+    kept = 0.0 if collective == "broadcast" else own / ranks
+    moved = (bus_factor(collective, ranks) + kept) * message_byte / line.byte_per_s
+    return starts + sqrt(starts * moved) + moved
 
 
 def ingress_byte(message_byte: float, workers: int, servers: int = 1) -> float:
@@ -99,8 +118,13 @@ def parameter_server_s(message_byte: float, workers: int, servers: int, line: Li
 DECILES = 0.8
 """Level of the intervals of links and of the two that follow from tables."""
 FORMULA = (0.7, 2.3)
-"""Ends of a formula at a datasheet's rate over its value: deciles of measured over ring, from 1 MiB, in the tables
-of a100-sxm and h200-sxm. Links through a host's bridge (l40s) took up to 23 times as long: measure them."""
+"""Ends of a textbook formula over its value: deciles of measured over ring at a datasheet's rate, from 1 MiB, in
+the tables of a100-sxm and h200-sxm."""
+STATED = (0.8, 1.3)
+"""Ends of `pipelined_s` over its value: deciles of measured over it, four generations of links counting alike,
+rounded outwards. More than two ranks on a host's bridge (l40s) took up to 17 times as long: measure these."""
+BUS = 128e9
+"""Rate of 16 lanes of PCIe 6.0, one way [byte/s]: adapters between nodes are no quicker."""
 TIERS: tuple[Tier, ...] = ("node", "system")
 """Those that collectives use."""
 
@@ -116,12 +140,6 @@ class Taken(NamedTuple):
     links: tuple[Link, ...] = ()
 
 
-def by_formula(ends: Iterable[float]) -> Taken:
-    """Give what formulas say: value, low and high [s]."""
-    value, low, high = ends
-    return Taken(value, low, high)
-
-
 class Ends(NamedTuple):
     """A link as it is taken to be, and at both ends of its interval: ``low`` is the quickest."""
 
@@ -131,7 +149,8 @@ class Ends(NamedTuple):
 
     def taken(self, formula: Callable[[Line], float]) -> Taken:
         """Put the link into a formula of one of them."""
-        return by_formula(map(formula, self))
+        value, low, high = map(formula, self)
+        return Taken(value, low, high)
 
 
 def total(*parts: Taken) -> Taken:
@@ -197,22 +216,33 @@ def link_for(links: Sequence[Link], message_byte: float) -> Link:
     return min(links, key=lambda link: _off(link, max(message_byte, 1.0)))
 
 
+def is_stated(link: Link) -> bool:
+    """Tell whether of a link inside a node, or of a rack's switches, a sheet alone states the rate.
+
+    What was measured or simulated has its losses in it, and NCCL's tables tell nothing of other transports.
+    """
+    of_sheet = link.basis not in ("measured", "simulated", "modelled") and link.range_byte_per_s is None
+    way = link.byte_per_s / (2 if link.direction == "both" else 1)
+    inside = link.tier == "node" or (link.joins is not None and way > BUS)
+    return inside and of_sheet and link.channel in ("", "nccl")
+
+
 def _line(link: Link, alpha_s: float, byte_per_s: float) -> Line:
     """Give a link as one device sees it, with what packing a message costs."""
-    rate = byte_per_s / (2 if link.direction == "both" else 1)
+    rate = byte_per_s * (SHARE if is_stated(link) else 1.0) / (2 if link.direction == "both" else 1)
     packed = 0.0 if link.serialise_byte_per_s is None else 1 / link.serialise_byte_per_s
     return Line(alpha_s, 1 / (1 / rate + packed))
 
 
-def _wider(ratios: tuple[float, float]) -> tuple[float, float]:
+def _wider(ratios: tuple[float, float], formula: tuple[float, float] = FORMULA) -> tuple[float, float]:
     """Give the ends of a formula over its value, where what goes into it has ends of its own: independent errors.
 
     >>> [round(end, 3) for end in _wider((0.5, 1.0))]
     [0.459, 2.3]
     """
     low, high = ratios
-    above = exp(hypot(log(high), log(FORMULA[1])))
-    return (exp(-hypot(log(low), log(FORMULA[0]))) if low > 0 else 0.0), above
+    above = exp(hypot(log(high), log(formula[1])))
+    return (exp(-hypot(log(low), log(formula[0]))) if low > 0 else 0.0), above
 
 
 def ends_of(link: Link) -> Ends:
@@ -224,12 +254,13 @@ def ends_of(link: Link) -> Ends:
     >>> round(slowest.alpha_s * 1e6, 3), round(slowest.byte_per_s / 1e6, 3)
     (23.0, 338.375)
     """
+    formula = STATED if is_stated(link) else FORMULA
     value = _line(link, link.alpha_s, link.byte_per_s)
     low, high = link.alpha_range_s or (link.alpha_s, link.alpha_s)
-    starts = _wider((low / link.alpha_s, high / link.alpha_s)) if link.alpha_s else FORMULA
+    starts = _wider((low / link.alpha_s, high / link.alpha_s), formula) if link.alpha_s else formula
     alphas = tuple(link.alpha_s * end for end in starts)
     slow, quick = link.range_byte_per_s or (link.byte_per_s, link.byte_per_s)
-    below, above = _wider((link.byte_per_s / quick, link.byte_per_s / slow))
+    below, above = _wider((link.byte_per_s / quick, link.byte_per_s / slow), formula)
     if link.range_byte_per_s is None:
         rates = value.byte_per_s / below, value.byte_per_s / above
         return Ends(value, Line(alphas[0], rates[0]), Line(alphas[1], rates[1]))
@@ -261,6 +292,12 @@ def link_of(machine: Machine, tier: Tier, wanted: str, message_byte: float) -> L
 def taken_by(link: Link, way: str, formula: Callable[[Line], float]) -> Taken:
     """Give what a formula says of a way on a link."""
     return ends_of(link).taken(formula)._replace(way=way, links=(link,))
+
+
+def around(link: Link, collective: Collective, message_byte: float, ranks: int) -> Taken:
+    """Give a collective around a ring of links: of stated ones as NCCL's tables have it, else by the textbook."""
+    formula = pipelined_s if is_stated(link) else ring_s
+    return taken_by(link, "around a ring", lambda line: formula(collective, message_byte, ranks, line))
 
 
 def link_notes(machine: Machine, wanted: str) -> list[str]:
