@@ -86,7 +86,7 @@ def _validation(model: ModelProfile, step: StepTime, batch: int, last_batch: str
 def left_out_share(samples: int, steps: int, batch: int) -> float:
     """Give the share of an epoch's samples that its steps do not take; an array of batches for each.
 
-    >>> left_out_share(2700, 1, 2025)
+    >>> float(left_out_share(2700, 1, 2025))
     0.25
     """
     return cast(float, np.maximum(samples - steps * batch, 0) / samples)
