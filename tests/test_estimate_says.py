@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import fomkit
 from fomkit.cli.main import app
 from fomkit.profiles.locate import shipped_folder
 
@@ -43,7 +44,7 @@ def test_the_figure_of_one_model_is_its_ratio() -> None:
     one, two = (
         said("estimate", *names, "-t", "v100", "--baseline", "p100") for names in (["p1b3"], ["p1b3", "tc1"])
     )
-    assert "  mean: ratio_of_harmonic_means, as every other mean of one line; scope: device" in one
+    assert "  mean: ratio_of_harmonic_means (of one line every mean is the same); scope: device" in one
     assert "\n  rates: p100 " in one
     for words in ("implied weights:", "other means of the ratios:", "harmonic mean rates:"):
         assert (words in one, words in two) == (False, True)
@@ -81,3 +82,7 @@ def test_no_interval_is_called_one() -> None:
 def test_fp16_is_answered_by_what_it_is_called() -> None:
     done = CliRunner().invoke(app, ["estimate", "p1b3", "-t", "v100", "--precision", "fp16"])
     assert str(done.exception) == "--precision: is 'fp16'. It is called 'mixed'."
+
+
+def test_no_interval_is_said_to_be_certain() -> None:
+    assert "\nintervals: 99.9%, of " in fomkit.estimate("p1b3", "v100", interval=0.999).summary()

@@ -20,7 +20,7 @@ from fomkit.merit.content import method_steps
 from fomkit.plan import shapes
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import check_covered, coverage
-from fomkit.plan.run import roll_up_run, steps_per_epoch
+from fomkit.plan.run import roll_up_run, run_notes, steps_per_epoch
 from fomkit.plan.step import roll_up_step
 
 NONE = empty_table("TIMINGS")
@@ -122,6 +122,19 @@ def test_partial_batches_are_an_explicit_switch() -> None:
     assert steps_per_epoch(800_121, 100, "drop") == (8001, False)
     assert steps_per_epoch(800_121, 100, "keep") == (8002, True)
     assert steps_per_epoch(800, 100, "keep") == (8, False)
+
+
+def test_a_run_that_leaves_a_good_part_of_the_samples_out_says_so() -> None:
+    step, small = roll_up_step(timed(), machine(), 0.8), replace(model(), data=Data(2700, 0))
+
+    def said(batch: int, last_batch: str) -> list[str]:
+        return run_notes(small, roll_up_run(small, machine(), step, batch, last_batch), {"batch": batch})
+
+    assert said(1351, "drop") == [
+        "50% of an epoch's samples fill no batch and are left out: a run is so much less work"
+    ]
+    assert said(1350, "drop") == said(269, "drop") == []  # 10 of 2,700 are too few to matter
+    assert said(1351, "keep") == ["the partial last batch is priced as a full step"]
 
 
 def test_a_run_is_epochs_of_steps_with_validation_and_start_up_apart() -> None:

@@ -55,6 +55,19 @@ def run(*words: str) -> tuple[int, str]:
     return done.exit_code, done.output if done.exception is None else f"{done.output}{done.exception}"
 
 
+def test_more_than_all_is_explained(machine, p1b3):
+    def told(model, on, layout):
+        found = scale(model, on, ScalingSpec([64], layout, ("weak",), options=Options(batch=1)))
+        efficiency = found.curves[0].points[0].efficiency.value
+        return efficiency > 1, any(
+            note.startswith("an efficiency above 100%") for note in scaling_content(found)["notes"]
+        )
+
+    fast = with_links(load_machine("h100-sxm"), [parse_link("system,5us,50GB/s,each")])
+    assert told(load_model("llama3-8b"), fast, Layout(zero=3)) == (True, True)
+    assert told(p1b3, machine, Layout()) == (False, False)
+
+
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_what_zero_keeps_elsewhere_a_replica_does_not_hold(machine, zero):
     """ResNet-50 with momentum: state, gradients and parameters are equally large; each stage shares one more."""

@@ -213,7 +213,11 @@ def test_what_an_op_would_shrink_is_what_explain_says() -> None:
         assert (ours["what"], ours["shrinks"], ours["step_s"]) == (
             theirs["sizes"], theirs["shrinks"], theirs["step_s"]
         )  # fmt: skip
-    assert found[0]["command"] == "fomkit measure --for resnet50 --batch 32 --device cuda -o here.yaml"
+    command = "fomkit measure --for resnet50 --batch 32 --device cuda -o here.yaml"
+    assert found[0]["command"] == command
+    text = fomkit.sensitivity(model, machine).summary()
+    assert text.count(command) == 1
+    assert f"\nthe others: {command}\n" in text
 
 
 def test_a_known_launch_cost_is_an_estimate_without_its_spread() -> None:

@@ -106,6 +106,15 @@ def test_the_data_are_what_must_be_faster() -> None:
     assert not only(found, PEAK).reached
 
 
+def test_a_batch_that_leaves_samples_out_is_no_gain_unsaid() -> None:
+    batch, epochs = (
+        fomkit.solve("p1b1", "v100", unit_per_day=3000.0, change=[one]).content["assumed"]
+        for one in ("batch", "epochs")
+    )
+    assert any("leaves some out" in text for text in batch)
+    assert not any("leaves some out" in text for text in epochs)
+
+
 def test_a_smaller_change_stands_before_a_larger() -> None:
     found = times(1.5)
     sizes = [max(one.factor, 1 / one.factor) for one in found.changes if one.reached]

@@ -277,6 +277,17 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
     assert "without energy: no power" in said
 
 
+def test_the_best_batch_says_what_part_of_the_samples_it_leaves_out() -> None:
+    swept = fomkit.sweep("p1b1", "v100", {"batch": [1350, 1351]})
+    assert swept.best["batch"] == 1351
+    left = "50% of an epoch's samples fill no batch and are left out: a run is so much less work"
+    assert swept.content["notes"] == [f"a best point, with 1,351 samples in a step: {left}"]
+    machine = with_links(fomkit.machine("a100-sxm"), [Link("system", 5e-6, 25e9, "each", "example")])
+    on_nodes = fomkit.sweep("p1b1", machine, {"nodes": [2], "batch": [85]})
+    assert f"a best point, with 1,360 samples in a step: {left}" in on_nodes.content["notes"]
+    assert fomkit.sweep("p1b1", "v100", {"batch": [675, 1350]}).content["notes"] == []
+
+
 def test_many_sizes_are_not_followed_and_that_is_said(monkeypatch) -> None:
     monkeypatch.setattr(sweep_figures, "MOST_FOLLOWED", 2)
     swept = fomkit.sweep("p1b3", "v100", {"batch": "1..3"})

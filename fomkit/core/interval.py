@@ -56,6 +56,15 @@ def half_width(level: float) -> float:
     return NormalDist().inv_cdf(0.5 + level / 2)
 
 
+def level_text(level: float) -> str:
+    """Write the level of an interval; none is said to be certain.
+
+    >>> level_text(0.8), level_text(0.999), level_text(0.985)
+    ('80%', '99.9%', '98.5%')
+    """
+    return f"{100 * level:.4g}%"
+
+
 @lru_cache(maxsize=64)
 def op_half_width(level: float) -> float:
     """Give how far one op's interval reaches at a level, in the deviations that a normal's has of it at 80 %.

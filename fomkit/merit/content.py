@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from fomkit.core.interval import divide_independent, left_out_alone
+from fomkit.core.interval import Span, divide_independent, left_out_alone
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import PARTIAL
 from fomkit.core.units import format_number, format_quantity
@@ -16,6 +17,9 @@ from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.plan.content import Range, span_content
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.run import no_run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Term = tuple[str, float, str]
 """A term of an equation: its sign, "" of the first, its number, a whole one as it stands, and its unit."""
@@ -72,78 +76,113 @@ def _recorded_time(one: Estimate, rows: Sequence[Measurement]) -> str:
     return "; ".join(dict.fromkeys(records)) or f"none recorded{other}"
 
 
-def _op_cells(one: Estimate) -> list[str]:
-    """Tell the profile, its dominant ops, its products, and which of the time rests on timings and on rules."""
-    named, count = one.ops["op"].astype("str").str.rpartition("::")[2], one.ops["count"]
-    spent = one.ops["time_s"] * count * 1e3
-    of_op = {str(name): float(ms) for name, ms in spent.groupby(named).sum().items()}
+def _dominant_cell(of_op: Mapping[str, float], whole_ms: float) -> str:
+    """Add up the ops that carry most of a step; `of_op`: time of each by name [ms]."""
     top = fewest(of_op, DOMINANT_SHARE)
     shown, others = top.groups[:NAMED_OPS], top.groups[NAMED_OPS:]
-    terms = [("+" if place else "", of_op[name], name) for place, name in enumerate(shown)]
-    terms += [("+", sum(of_op[name] for name in others), f"of {len(others)} more")] if others else []
-    reached, whole = sum(term[1] for term in terms), float(spent.sum())
-    share = equation([("", reached, "ms"), ("÷", whole, "ms")], 100 * reached / whole, "%", 4, 100)
-    products = one.ops[one.ops["kind"].isin(PRODUCT_KINDS) & spent.notna()]
-    flop, ms = float((products["flop"] * products["count"]).sum()) / 1e9, float(spent[products.index].sum())
-    longest = products.loc[spent[products.index].sort_values(ascending=False).index[:3]].to_dict("records")
+    terms: list[Term] = [("+" if place else "", of_op[name], name) for place, name in enumerate(shown)]
+    if others:
+        terms.append(("+", sum(of_op[name] for name in others), f"of {len(others)} more"))
+    reached = sum(ms for _, ms, _ in terms)
+    share = equation([("", reached, "ms"), ("÷", whole_ms, "ms")], 100 * reached / whole_ms, "%", 4, 100)
+    return f"{equation(terms, reached, 'ms', 5)}; {share}"
+
+
+def _products_cell(ops: pd.DataFrame, spent_ms: pd.Series) -> str:
+    """Tell the rate of a step's products together, and the longest of them."""
+    products = ops[ops["kind"].isin(PRODUCT_KINDS) & spent_ms.notna()]
+    own_ms = spent_ms[products.index]
+    flop, ms = float((products["flop"] * products["count"]).sum()) / 1e9, float(own_ms.sum())
+    if not ms:
+        return "none"
+    longest = products.loc[own_ms.sort_values(ascending=False).index[:3]].to_dict("records")
     sizes = ", ".join(shape_label({str(name): cell for name, cell in row.items()}) for row in longest)
-    rate = equation([("", flop, "GFLOP"), ("÷", ms, "ms")], flop / ms, "TFLOP/s", 4) if ms else ""
-    by_source = {name: float(time) for name, time in spent.groupby(one.ops["time_source"]).sum().items() if name}
-    parts = {name: f"{format_number(time)} ms {name} ({time / whole:.1%})" for name, time in by_source.items()}
-    lacking = ", ".join(dict.fromkeys(named[spent.isna()]))
+    rate = equation([("", flop, "GFLOP"), ("÷", ms, "ms")], flop / ms, "TFLOP/s", 4)
+    return f"{len(products)} rows, {rate}; longest: {sizes}"
+
+
+def _source_cells(by_source: Mapping[str, float], whole_ms: float, lacking: str) -> list[str]:
+    """Tell how much of the time rests on timings, and what on rules; `lacking`: what has no time, in words."""
+    parts = {name: f"{format_number(ms)} ms {name} ({ms / whole_ms:.1%})" for name, ms in by_source.items()}
+    timed = [part for name, part in parts.items() if name not in RULES]
     beyond = [f"{parts[name]}: {how}" for name, how in RULES.items() if name in parts]
-    beyond += [f"no time for {one.coverage['unpriced']:.1%} of the executions: {lacking}"] if lacking else []
+    beyond += [lacking] if lacking else []
+    return [", ".join(timed) or "nothing", "; ".join(beyond) or "nothing"]
+
+
+def _op_cells(one: Estimate) -> list[str]:
+    """Tell the profile, its dominant ops, its products, and which of the time rests on timings and on rules."""
+    ops, named = one.ops, one.ops["op"].astype("str").str.rpartition("::")[2]
+    spent_ms = ops["time_s"] * ops["count"] * 1e3
+    whole_ms = float(spent_ms.sum())
+    of_op = {str(name): float(ms) for name, ms in spent_ms.groupby(named).sum().items()}
+    by_source = {str(name): float(ms) for name, ms in spent_ms.groupby(ops["time_source"]).sum().items() if name}
+    untimed = ", ".join(dict.fromkeys(named[spent_ms.isna()]))
+    lacking = f"no time for {one.coverage['unpriced']:.1%} of the executions: {untimed}" if untimed else ""
     return [
-        f"{count.sum():,.0f} op executions in {len(one.ops):,} rows",
-        f"{equation(terms, reached, 'ms', 5)}; {share}",
-        f"{len(products)} rows, {rate}; longest: {sizes}" if ms else "none",
-        ", ".join(parts[name] for name in parts if name not in RULES) or "nothing",
-        "; ".join(beyond) or "nothing",
+        f"{ops['count'].sum():,.0f} op executions in {len(ops):,} rows",
+        _dominant_cell(of_op, whole_ms),
+        _products_cell(ops, spent_ms),
+        *_source_cells(by_source, whole_ms, lacking),
     ]
 
 
-def _roll_up_cells(one: Estimate, interval: Interval) -> list[str]:
-    """Tell how ops add up to a pass, an epoch and a run, and how many of these a day has."""
-    step, run, model, rate = one.step_time, one.run_time, one.model, one.unit_per_day
-    wall, device = one.step.value * 1e3, step.device_s.value * 1e3
+def _pass_cell(one: Estimate, interval: Interval) -> str:
+    """Add the passes up to the device's time, and say what the step takes beside it."""
+    step, wall_ms, device_ms = one.step_time, one.step.value * 1e3, one.step_time.device_s.value * 1e3
     passes: list[Term] = [
-        ("+" if at else "", ms.value * 1e3, name) for at, (name, ms) in enumerate(step.passes.items())
+        ("+" if place else "", span.value * 1e3, name) for place, (name, span) in enumerate(step.passes.items())
     ]
-    added = equation(passes, device, "ms", 7)
-    if abs(wall - device) > 1e-9 * wall:
+    added = equation(passes, device_ms, "ms", 7)
+    if abs(wall_ms - device_ms) > 1e-9 * wall_ms:
         beside = {"host": step.host_launch_s, "input": step.input_s, "other overheads": step.extra_s}
         known = ", ".join(f"{name} {span.value * 1e3:.4g} ms" for name, span in beside.items() if span is not None)
-        added += f" of the device; {known}: the longest and the overheads take {format_number(wall, 7)} ms"
-    cells = [f"{added} ({interval(span_content(one.step), 'time_s')}), bound by {step.bound}"]
-    lacking = f"unknown: {no_run(model) or 'nothing has a time'}"
-    if run.training_s is None or run.epoch_s is None:
-        return [*cells, lacking, lacking, lacking, lacking]
-    training, epoch, samples = run.training_s.value, run.epoch_s.value, model.data.train_samples or 0
-    batch = one.sizes["batch"]
+        added += f" of the device; {known}: the longest and the overheads take {format_number(wall_ms, 7)} ms"
+    return f"{added} ({interval(span_content(one.step), 'time_s')}), bound by {step.bound}"
+
+
+def _epoch_cell(one: Estimate, training_s: float, epoch_s: float) -> str:
+    """Multiply a step up to an epoch, and add what an epoch has besides."""
+    run, samples, batch = one.run_time, one.model.data.train_samples or 0, one.sizes["batch"]
     steps: Term = ("×", int(run.steps_per_epoch or 0), "steps")
-    epoch_text = equation([("", wall, "ms"), steps], training, "s", factor=1e-3)
+    text = equation([("", one.step.value * 1e3, "ms"), steps], training_s, "s", factor=1e-3)
     besides = (("validation", run.validation_s), ("overheads", run.epoch_extra_s))
     others: list[Term] = [("+", span.value, f"s {name}") for name, span in besides if span and span.value]
-    epoch_text += f"; {equation([('', training, 's'), *others], epoch, 's')}" if others else ""
-    left = f", {rest} left {'for one more' if run.partial_step else 'over'}" if (rest := samples % batch) else ""
-    cells.append(f"{epoch_text} ({samples:,} samples ÷ {batch:,}{left})")
-    if run.run_s is None or rate is None:
-        return [*cells, lacking, lacking, lacking]
-    start: list[Term] = [("+", run.startup_s.value, "s start-up")] if run.startup_s else []
-    terms: list[Term] = [("", epoch, "s"), ("×", int(model.run.epochs or 0), "epochs"), *start]
-    run_s, up = run.run_s.value, one.machine.up_share(one.scope)
-    hours, unit = run_s / 3600, model.unit
+    if others:
+        text += f"; {equation([('', training_s, 's'), *others], epoch_s, 's')}"
+    rest = samples % batch
+    left = f", {rest} left {'for one more' if run.partial_step else 'over'}" if rest else ""
+    return f"{text} ({samples:,} samples ÷ {batch:,}{left})"
+
+
+def _run_cells(one: Estimate, epoch_s: float, run_s: float, rate: Span, interval: Interval) -> list[str]:
+    """Multiply an epoch up to a run, and tell how many runs, and units of work, a day has."""
+    model, startup, up, hours = one.model, one.run_time.startup_s, one.machine.up_share(one.scope), run_s / 3600
+    terms: list[Term] = [("", epoch_s, "s"), ("×", int(model.run.epochs or 0), "epochs")]
+    terms += [("+", startup.value, "s start-up")] if startup else []
     a_day: list[Term] = [("", 24 / hours, ""), ("×", one.runs_at_once, f"at once on a {one.scope}")]
     a_day += [("×", up, "of the time up")] if up != 1 else []
-    a_day += [("÷", unit.runs, f"runs a {unit.name}")] if unit.runs != 1 else []
+    a_day += [("÷", model.unit.runs, f"runs a {model.unit.name}")] if model.unit.runs != 1 else []
     missing = f", at best: without {', '.join(one.excludes)}" if one.excludes else ""
-    units = equation(a_day, rate.value, f"{unit.name}s per day")
+    units = equation(a_day, rate.value, f"{model.unit.name}s per day")
     return [
-        *cells,
         f"{equation(terms, run_s, 's')}; {equation([('', run_s, 's'), ('÷', 3600, '')], hours, 'h', 5)}",
         equation([("", 24, "h"), ("÷", hours, "h")], 24 / hours, "runs a day"),
         f"{units} ({interval(span_content(rate), None)}){missing}",
     ]
+
+
+def _roll_up_cells(one: Estimate, interval: Interval) -> list[str]:
+    """Tell how ops add up to a pass, an epoch and a run, and how many of these a day has: five cells."""
+    run, rate = one.run_time, one.unit_per_day
+    one_pass = _pass_cell(one, interval)
+    lacking = f"unknown: {no_run(one.model) or 'nothing has a time'}"
+    if run.training_s is None or run.epoch_s is None:
+        return [one_pass, *[lacking] * 4]
+    epoch = _epoch_cell(one, run.training_s.value, run.epoch_s.value)
+    if run.run_s is None or rate is None:
+        return [one_pass, epoch, *[lacking] * 3]
+    return [one_pass, epoch, *_run_cells(one, run.epoch_s.value, run.run_s.value, rate, interval)]
 
 
 def _ratio_cell(one: Estimate, baseline: Estimate, merit: FigureOfMerit | None, interval: Interval) -> str:

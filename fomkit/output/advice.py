@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fomkit.core.interval import level_text
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, named_sizes
 
@@ -215,7 +216,7 @@ def _finding(page: Page, number: str, entry: advise.Found, content: advise.Advic
 
 def _advice_head(content: advise.AdviceContent) -> str:
     step = content["step_s"]
-    interval = f"{content['interval']:.0%} interval {_in_s(step['low'])} to {_in_s(step['high'])}"
+    interval = f"{level_text(content['interval'])} interval {_in_s(step['low'])} to {_in_s(step['high'])}"
     per_day = content["unit_per_day"]
     runs = "" if per_day is None else f"; {format_number(per_day['value'], 3)} a day ({content['unit']})"
     where = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"

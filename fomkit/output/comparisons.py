@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import starmap
 from typing import TYPE_CHECKING
 
+from fomkit.core.interval import level_text
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
@@ -135,10 +136,12 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
     if cells:
         page.notes(content["notes"], "yellow")
         page.lines(_LEGEND)
-        page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
+        page.line(f"intervals: {level_text(content['interval'])}, of {content['interval_covers']}")
     else:
         if any("*" in _ratio_cell(cell) for cell in content["cells"]):
-            page.line(f"*: claimed, and not inside the {content['interval']:.0%} interval of the projected ratio")
+            page.line(
+                f"*: claimed, and not inside the {level_text(content['interval'])} interval of the projected ratio"
+            )
         page.notes(content["notes"][:MOST_NOTES], "yellow")
         more = (
             f" and {len(content['notes']) - MOST_NOTES} more notes" if len(content["notes"]) > MOST_NOTES else ""
@@ -206,7 +209,7 @@ def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
     if any(cell["fits"] is False for cell in content["cells"]):
         page.line(f"{UNFIT} the device's memory does not hold the step: nobody can have this rate", "yellow")
     page.notes(content["notes"], "yellow")
-    page.line(f"intervals: {content['interval']:.0%}")
+    page.line(f"intervals: {level_text(content['interval'])}")
     return page.text()
 
 
@@ -258,8 +261,8 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
     for line in content["lines"]:
         page.line(
             f"{line['comparison']}: median error {_percent(line['median'])}, bias {_signed(line['bias'])}, "
-            f"{line['hit_rate']:.0%} of {line['cases']} intervals of {content['interval']:.0%} hold the step, "
-            f"interval score {line['interval_score']:.2f}"
+            f"{line['hit_rate']:.0%} of {line['cases']} intervals of {level_text(content['interval'])} hold the "
+            f"step, interval score {line['interval_score']:.2f}"
         )
     if content["ratios"]:
         page.heading("The step on one thread, as it is, over another way, as two machines:")
@@ -389,6 +392,6 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     add_published(page, content["published"])
     page.line("")
     page.lines(content["said"])
-    page.line(f"Intervals of {content['interval']:.0%}. Not scored:")
+    page.line(f"Intervals of {level_text(content['interval'])}. Not scored:")
     page.lines(f"  {one['what']}: {one['count']:,}, {one['reason']}" for one in content["not_scored"])
     return page.text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text
@@ -13,7 +13,7 @@ from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
-    from fomkit.whatif.parameters import NotVaried
+    from fomkit.whatif.parameters import Measurable, NotVaried
     from fomkit.whatif.sensitivity import EffectContent, SensitivityContent
     from fomkit.whatif.solve import FrontierContent, SolveContent
 
@@ -121,6 +121,16 @@ def _elasticity_lines(content: SensitivityContent) -> Iterator[str]:
         yield f"lines without an estimate on {content['target']}, which no rate moves: {', '.join(stay)}"
 
 
+def _commands(found: Sequence[Measurable]) -> Iterator[str]:
+    """Say what measures each: a command that does for most stands once, last."""
+    by: dict[str, list[str]] = {}
+    for one in found:
+        by.setdefault(one["command"] or "a measurement on its machine", []).append(one["what"])
+    *few, (usual, _) = sorted(by.items(), key=lambda item: len(item[1]))
+    yield from (f"{', '.join(names)}: {command}" for command, names in few)
+    yield f"{'the others' if few else 'each'}: {usual}"
+
+
 def _measurements(content: SensitivityContent, page: Page) -> None:
     found = [one for one in content.get("measurements", ()) if one["shrinks"] > 0]
     what, dimension = ("FOM", None) if "suite" in content else ("step", "time_s")
@@ -130,8 +140,9 @@ def _measurements(content: SensitivityContent, page: Page) -> None:
         for one in found[:MEASUREMENTS]:
             span = one["fom"] if "suite" in content else one["step_s"]
             then = format_interval(span, dimension) if span["low"] < span["high"] else "nothing left"
-            rows.append([one["what"], one["kind"], then, f"{one['shrinks']:.1%}", one["command"] or "its machine"])
-        page.rows(["measurement", "covers", f"{what} then", figure("shrinks"), "by"], rows)
+            rows.append([one["what"], one["kind"], then, f"{one['shrinks']:.1%}"])
+        page.rows(["measurement", "covers", f"{what} then", figure("shrinks")], rows)
+        page.lines(_commands(found[:MEASUREMENTS]))
     if content.get("no_spread_stated"):
         names = ", ".join(content["no_spread_stated"])
         page.line(f"stated without a spread, so measuring moves the figure and not its interval: {names}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fomkit.core.errors import FomkitError, install_hint
+from fomkit.core.interval import level_text
 from fomkit.core.units import format_number, format_quantity
 from fomkit.files.csv import disarm
 from fomkit.files.op_csv import format_rows
@@ -117,7 +118,7 @@ def estimates_html(content: Entry) -> str:
     """Write a study as an HTML table with its coverage and exclusions."""
     header = "".join(f"<th>{name}</th>" for name in _HEADERS)
     rows = ("".join(f"<td>{escape(str(cell))}</td>" for cell in _html_row(model)) for model in content["models"])
-    caption = f"{content['interval']:.0%} intervals, scope {escape(content['scope'])}"
+    caption = f"{level_text(content['interval'])} intervals, scope {escape(content['scope'])}"
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><caption>{caption}</caption><tr>{header}</tr>{body}</table>"
 

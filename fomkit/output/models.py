@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fomkit.core.interval import level_text
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.ops.views import TYPE_COLUMNS
 from fomkit.output.estimates import measured_lines
@@ -197,7 +198,7 @@ def _group_notes(content: Entry) -> list[str]:
             missing = f"{amount:,.0f} of {total['count']:,.0f} executions have no {name}"
             lines.append(f"missing: {missing}; shares are of what is known")
     if content["interval"] is not None:
-        level = f"{content['interval']:.0%}"
+        level = level_text(content["interval"])
         lines.append(f"intervals: {level}; times are those of the device, one op after the other")
     if content["unsupported"]:
         ops = ", ".join(content["unsupported"])
@@ -403,7 +404,7 @@ def format_convolutions(content: Entry, screen: Screen = PLAIN) -> str:
     _add_methods(page, content)
     page.lines(_method_notes(content))
     if content["interval"] is not None:
-        page.line(f"intervals: {content['interval']:.0%}")
+        page.line(f"intervals: {level_text(content['interval'])}")
     page.notes(content["deviations"])
     return page.text()
 

@@ -147,16 +147,19 @@ def format_time(span: Ends | None) -> str:
 
 
 def format_money(span: Ends | None, currency: str) -> str:
-    """Write money with the ends of its interval; from 10,000 on with four digits.
+    """Write money with the ends of its interval; where one end is 10,000 or more, with four digits.
 
     >>> format_money({"value": 1112.63772, "low": 1112.63772, "high": 1112.63772}, "USD")
     '1,112.64 USD'
     >>> format_money({"value": 4_123_456.0, "low": 4_000_000.0, "high": 4_500_000.0}, "USD")
     '4,123,000 (4,000,000 … 4,500,000) USD'
+    >>> format_money({"value": 10_349.7, "low": 9504.05, "high": 12_230.1}, "USD")
+    '10,350 (9,504 … 12,230) USD'
     """
+    many = span is not None and span["high"] >= MANY_MONEY
 
     def write(value: float) -> str:
-        if value >= MANY_MONEY:
+        if many and value >= 1:
             return f"{float(f'{value:.4g}'):,.0f}"
         return f"{value:,.2f}" if value >= 1 else format_number(value, 3)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.interval import alone_text
+from fomkit.core.interval import alone_text, level_text
 from fomkit.core.units import format_number
 from fomkit.merit.fom import OF_RATES
 from fomkit.output.screen import PLAIN, Page, Screen, figure
@@ -67,7 +67,7 @@ def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
     weights = ", ".join(f"{line} {share:.1%}" for line, share in merit["weights"].items())
     message = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
     alone = len(merit["weights"]) == 1
-    mean = f"{merit['mean']}, as every other mean of one line" if alone else merit["mean"]
+    mean = f"{merit['mean']} (of one line every mean is the same)" if alone else merit["mean"]
     lines = [
         f"FOM {merit['target']} over {merit['baseline']} = {message}",
         f"  mean: {mean}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
@@ -403,6 +403,7 @@ def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> st
             page.line(f"{UNFIT} {line['name']}: the device's memory does not hold the committed step", "yellow")
     page.line(
         f"met: the rate reaches the committed value with 90 % or more; missed: with 10 % or less, by the "
-        f"{content['interval']:.0%} interval of the measurement's repeats; without one, the measured value decides"
+        f"{level_text(content['interval'])} interval of the measurement's repeats; without one, the measured "
+        "value decides"
     )
     return page.text()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import starmap
 from typing import TYPE_CHECKING
 
+from fomkit.core.interval import level_text
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.values import UNFIT, mark_of, seconds
@@ -243,7 +244,7 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     of = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
     page.line(
         f"{content['model']} on {content['target']}: {content['points']:,} points ({content['way']}{seed}), "
-        f"{content['interval']:.0%} intervals, number formats {content['precision'] or 'as traced'}{of}"
+        f"{level_text(content['interval'])} intervals, number formats {content['precision'] or 'as traced'}{of}"
     )
     units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
     if content["price"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.interval import alone_text
+from fomkit.core.interval import alone_text, level_text
 from fomkit.core.units import format_number
 from fomkit.output.money import energy_lines
 from fomkit.output.screen import PLAIN, Page, Screen
@@ -177,7 +177,7 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
         page.line(f"{', '.join(without)}: what a run is the profile does not say: add --samples, --epochs or both")
     excluded = sorted({term for model in models for term in model["excludes"]})
     page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
-    page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
+    page.line(f"intervals: {level_text(content['interval'])}, of {content['interval_covers']}")
     page.lines(energy_lines(models))
     for model in models:
         for message in model["deviations"]:

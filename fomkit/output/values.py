@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fomkit.core.interval import level_text
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import Entry
 
@@ -35,7 +36,7 @@ def format_plain(value: float, dimension: str | None, digits: int = 4) -> str:
 def interval_words(level: float, span: Range | None, dimension: str | None) -> str:
     """Write the level of an interval and its ends, as a sentence does; where there are none, only that."""
     ends = format_interval(span, dimension)
-    return ends if ends == NO_SPREAD else f"{level:.0%} interval {ends}"
+    return ends if ends == NO_SPREAD else f"{level_text(level)} interval {ends}"
 
 
 def format_interval(span: Range | None, dimension: str | None) -> str:

@@ -215,7 +215,8 @@ class NodesJob:
 
     def conditions(self, nodes: int) -> dict[str, Condition]:
         """Say what its step on so many nodes, there or not, varies with: modelled, stated or left out."""
-        options = replace(self.options, batch=self.at(nodes)[0].samples, scope=None)
+        sizes = {**self.options.wanted_sizes, "batch": self.at(nodes)[0].samples}
+        options = replace(self.options, batch=None, sizes=sizes, scope=None)
         machine = replace(self.machine, system_nodes=None)
         return conditions_content(time_job(self.model, machine, Job(nodes, self.layout), options))
 

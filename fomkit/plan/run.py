@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import EpochsToTarget, ModelProfile, Unit
 from fomkit.core.units import DAY_S, STATED
 from fomkit.plan.step import StepTime, overheads
+
+LEFT_OUT_NOTABLE = 0.01
+"""Share of an epoch's samples from which it is said that a run leaves them out."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class RunTime:
     `training_s`, `validation_s`, `epoch_extra_s`, `epoch_s`: terms of one epoch and their sum [s].
     `startup_s`, `run_s`: overheads once a run, and the whole run [s].
     `excludes`: terms left out because nobody stated them.
+    `left_out`: share of an epoch's samples that no step takes, because they fill no batch.
     """
 
     steps_per_epoch: int | None
@@ -37,6 +42,7 @@ class RunTime:
     startup_s: Span | None
     run_s: Span | None
     excludes: tuple[str, ...]
+    left_out: float = 0.0
 
 
 def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
@@ -77,11 +83,34 @@ def _validation(model: ModelProfile, step: StepTime, batch: int, last_batch: str
     return forward.scaled(steps_per_epoch(samples, batch, last_batch)[0])
 
 
+def left_out_share(samples: int, steps: int, batch: int) -> float:
+    """Give the share of an epoch's samples that its steps do not take; an array of batches for each.
+
+    >>> float(left_out_share(2700, 1, 2025))
+    0.25
+    """
+    return cast(float, np.maximum(samples - steps * batch, 0) / samples)
+
+
+def left_out_note(share: float) -> str:
+    """Say that a run takes fewer samples than its model says; "" where they are too few to matter."""
+    if share <= LEFT_OUT_NOTABLE:
+        return ""
+    return f"{share:.0%} of an epoch's samples fill no batch and are left out: a run is so much less work"
+
+
 def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> list[str]:
     """Say what is taken of a run otherwise than it may be; ``sizes``: those that were asked for."""
-    changed = [name for name in model.resized(sizes) if name != "batch"] if run.run_s is not None else []
+    if run.run_s is None:
+        return []
+    changed = [name for name in model.resized(sizes) if name != "batch"]
     told = f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
-    return [told] * bool(changed) + ["the partial last batch is priced as a full step"] * bool(run.partial_step)
+    partial = "the partial last batch is priced as a full step"
+    return [
+        *[told] * bool(changed),
+        *[partial] * bool(run.partial_step),
+        *filter(None, [left_out_note(run.left_out)]),
+    ]
 
 
 def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, unit: str) -> ModelProfile:
@@ -144,7 +173,8 @@ def roll_up_run(
     run = add_common([trained, *([startup] if startup else [])]) if trained is not None else None
     unknown = [name for name, span in (("validation", validation), ("start_up", startup)) if span is None]
     excludes = (*step.excludes, *unknown, *model.excludes)
-    return RunTime(steps, partial, training, validation, extra, epoch, startup, run, excludes)
+    left_out = left_out_share(samples, steps, batch)
+    return RunTime(steps, partial, training, validation, extra, epoch, startup, run, excludes, left_out)
 
 
 def _between(low: float, high: float, share: float) -> float:

@@ -199,6 +199,32 @@ def _own_share(covariance: Callable[[float], Matrix], error: Matrix, usual: floa
     return float(usual * SHARES[int(np.argmin(found))])
 
 
+class _Kin(NamedTuple):
+    """How the machines of a process vary together, and this one with them: smooth parts and constants.
+
+    `smooth`, `constant` (machines, machines): covariance among them; `to_smooth`, `to_constant` (machines,): with
+      this machine.
+    `scale`: factor on this machine's smooth part.
+    """
+
+    smooth: Matrix
+    constant: Matrix
+    to_smooth: Matrix
+    to_constant: Matrix
+    scale: float
+
+
+def _kin_of(process: Process, others: Others) -> _Kin:
+    by_level = partial(np.tensordot, axes=1)
+    smooth = by_level(process.level, others.among) + np.diag(process.own)
+    smooth = smooth * np.outer(process.scale, process.scale)
+    constant = by_level(process.offset, others.among) + process.own_offset * np.eye(len(smooth))
+    # Nobody knows its scale: its likes' is the likeliest, and where it is theirs it follows them one to one.
+    scale = float(np.average(process.scale, weights=4.0 ** others.alike.sum(0)))
+    to_smooth = scale * by_level(process.level, others.alike) * process.scale
+    return _Kin(smooth, constant, to_smooth, by_level(process.offset, others.alike), scale)
+
+
 def condition(
     others: Others, at: int, hidden: Flags, features: Matrix, target: Matrix, noise: Matrix
 ) -> Conditioned:
@@ -210,43 +236,51 @@ def condition(
     from scipy.linalg import solve_triangular
 
     process, known = others.processes[at], ~np.isnan(others.log_s) & ~hidden
-    machine, op = np.nonzero(known)
-    levels = partial(np.tensordot, axes=1)
-    between = levels(process.level, others.among) + np.diag(process.own)
-    between = between * np.outer(process.scale, process.scale)
-    offsets = levels(process.offset, others.among) + process.own_offset * np.eye(len(between))
-    here, here_offset = levels(process.level, others.alike), levels(process.offset, others.alike)
-    # Nobody knows its scale: its likes' is the likeliest, and where it is theirs it follows them one to one.
-    scale = float(np.average(process.scale, weights=4.0 ** others.alike.sum(0)))
-    here = scale * here * process.scale
-    usable = known.any(0)
+    kin, count = _kin_of(process, others), len(features)
+
+    def correlation(these: Matrix, those: Matrix) -> Matrix:
+        return gp.correlation(gp.distances(these, those, process.length))
+
+    # Shapes are those of the own rows, then those that only others timed.
     twin = np.abs(features[:, None] - others.features[None]).max(2) < ALIKE
-    shapes = np.concatenate([features, others.features[usable & ~twin.any(0)]])
-    smooth = gp.correlation(gp.distances(others.features, others.features, process.length))
-    among = between[np.ix_(machine, machine)] * smooth[np.ix_(op, op)] + offsets[np.ix_(machine, machine)]
+    elsewhere = known.any(0) & ~twin.any(0)
+    shapes = np.concatenate([features, others.features[elsewhere]])
+
+    # First the timings of others (t): their covariance is L·Lᵀ; `told` is L⁻¹ times theirs with each shape here.
+    machine, op = np.nonzero(known)
+    smooth = correlation(others.features, others.features)
+    pair, ops = np.ix_(machine, machine), np.ix_(op, op)
+    among = kin.smooth[pair] * smooth[ops] + kin.constant[pair]
     among[np.diag_indices(len(op))] += process.noise
     lower = np.linalg.cholesky(among)
-    toward = gp.correlation(gp.distances(shapes, others.features, process.length))
-    told = solve_triangular(lower, (here[machine] * toward[:, op] + here_offset[machine]).T, lower=True)
+    toward = correlation(shapes, others.features)
+    told = solve_triangular(
+        lower, (kin.to_smooth[machine] * toward[:, op] + kin.to_constant[machine]).T, lower=True
+    )
     theirs = solve_triangular(lower, (others.log_s - process.log_mean)[known], lower=True)
-    each, count = gp.correlation(gp.distances(shapes, shapes, process.length)), len(features)
-    level, constant = scale**2 * float(process.level.sum()), float(process.offset.sum() + process.own_offset)
-    rest = np.diag(process.noise + noise) - told[:, :count].T @ told[:, :count] + constant
-    error = target - told[:, :count].T @ theirs
-    own = _own_share(lambda share: (level + share) * each[:count, :count] + rest, error,
-                     float(np.exp(np.log(process.own).mean())))  # fmt: skip
+
+    # Then the own rows, by what is left of them once the others are known.
+    each, told_own = correlation(shapes, shapes), told[:, :count]
+    level = kin.scale**2 * float(process.level.sum())
+    constant = float(process.offset.sum() + process.own_offset)
+    rest = np.diag(process.noise + noise) - told_own.T @ told_own + constant
+    error = target - told_own.T @ theirs
+    usual = float(np.exp(np.log(process.own).mean()))
+    own = _own_share(lambda share: (level + share) * each[:count, :count] + rest, error, usual)
     variance = level + own
     inverse = np.linalg.inv(variance * each[:count, :count] + rest)
     pull = inverse @ error
-    weights = solve_triangular(lower, theirs - told[:, :count] @ pull, trans=1, lower=True)
-    cross = variance * each[:, :count] + constant - told.T @ told[:, :count]
+
+    # All of it as a process of this machine alone: how much each timing of others, and each shape, weighs.
+    weights = solve_triangular(lower, theirs - told_own @ pull, trans=1, lower=True)
+    by_op = np.bincount(op, kin.to_smooth[machine] * weights, len(others.features))
+    weight = np.concatenate([variance * pull + twin @ by_op, by_op[elsewhere]])
+    cross = variance * each[:, :count] + constant - told.T @ told_own
     left = variance + constant - (told * told).sum(0) - np.einsum("ij,jk,ik->i", cross, inverse, cross)
-    by_op = np.bincount(op, here[machine] * weights, len(others.features))
-    weight = np.concatenate([variance * pull + twin @ by_op, by_op[usable & ~twin.any(0)]])
     sites = _site_noise(variance * each, np.maximum(left, 1e-6))
-    hyper = gp.Hyper(process.length, variance, process.noise)
     mean = (each * variance + np.diag(sites)) @ weight / variance
-    moved = float(here_offset[machine] @ weights + constant * pull.sum())
+    moved = float(kin.to_constant[machine] @ weights + constant * pull.sum())
+    hyper = gp.Hyper(process.length, variance, process.noise)
     return Conditioned(moved, hyper, shapes[count:], mean, sites)
 
 

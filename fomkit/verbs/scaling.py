@@ -53,6 +53,10 @@ ASSUMED = (
     "every device is as fast as the others; a step waits for nothing but what is listed",
     "the intervals of speed-up and efficiency are those of communication; calculation has its errors in common",
 )
+ABOVE_ALL = (
+    "an efficiency above 100%: a device works less for a sample than the one device beside it, where the layout "
+    "shares the update out, or its batch runs faster"
+)
 OF_MEASURED_LINKS = (
     "the interval of a measured link is that of its messages, without the error of a collective's formula: by "
     "gloo on one CPU all-reduces took 2.7 to 3.2 times as long as theirs says"
@@ -158,6 +162,7 @@ def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]
     ]
     runs = (run_of_step(scaling.model, scaling.machine, step) for step in steps)
     found += [one for run in runs if run for one in run_notes(scaling.model, run, scaling.spec.options.sizes)]
+    found += [ABOVE_ALL] * any(one.efficiency.value > 1 for curve in scaling.curves for one in curve.points)
     return [*dict.fromkeys([*found, NOT_OF_EXPERTS] if scaling.spec.layout.expert > 1 else found)]
 
 

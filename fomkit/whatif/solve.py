@@ -235,6 +235,10 @@ ASSUMED = (
     "the probability is that of the interval, its logarithm taken as normal on each side",
 )
 OF_TRIED = "of sizes and nodes only some values are tried, and another may do"
+OF_BATCH = (
+    "where a partial last batch is dropped, a batch that does not divide an epoch's samples leaves some out, and "
+    "its run is so much less work"
+)
 UNUSED = "nothing here runs at it"
 
 
@@ -296,6 +300,13 @@ class Solution(Shown):
         return self.already or combined or any(change.reached for change in self.changes)
 
     @property
+    def _of_wholes(self) -> list[str]:
+        """What is taken of sizes, where some were changed."""
+        tried = any(not change.proved for change in self.changes)
+        batch = any(change.parameter.name.rpartition(".")[2] == "batch" for change in self.changes)
+        return [*[OF_TRIED] * tried, *[OF_BATCH] * batch]
+
+    @property
     def content(self) -> SolveContent:
         """Everything in the form of ``fomkit/solve/1``."""
         goal = self.goal
@@ -308,7 +319,7 @@ class Solution(Shown):
             "most_factor": MOST, "changes": [_change(change) for change in self.changes],
             "refused": [{"parameter": name, "why": why} for name, why in self.refused],
             "frontier": None if self.frontier is None else _frontier(self.frontier),
-            "assumed": [*ASSUMED, *([OF_TRIED] if any(not change.proved for change in self.changes) else [])],
+            "assumed": [*ASSUMED, *self._of_wholes],
         }  # fmt: skip
 
 

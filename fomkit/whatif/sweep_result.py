@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,8 @@ from fomkit.plan.content import INTERVAL_MEANING, Condition, conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
 from fomkit.plan.options import NODES
+from fomkit.plan.run import left_out_note, left_out_share, steps_per_epoch
+from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import without_implausible
 from fomkit.whatif.sweep import Sweep
 from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis
@@ -242,6 +244,23 @@ def _sweep_conditions(sweep: Sweep) -> dict[str, Condition]:
     return found
 
 
+def _left_out_notes(sweep: Sweep, firsts: Iterable[pd.DataFrame]) -> Iterator[str]:
+    """Say which best points are of runs that leave a good part of the samples out."""
+    if sweep.per != "unit of work":
+        return
+    model, last_batch = sweep.model, sweep.options.last_batch or sweep.model.data.last_batch
+    sizes = {**model.sizes, **sweep.options.wanted_sizes}
+    for first in firsts:
+        for point in points_content(first):
+            at: dict[str, Any] = {"train_samples": model.data.train_samples, **sizes, **point}
+            batch, samples = int(at["batch"]), int(at["train_samples"])
+            if sweep.on_nodes:
+                batch *= sweep.layout.replicas(int(at[NODES]) * Network(sweep.machine).node_devices)
+            share = left_out_share(samples, steps_per_epoch(samples, batch, last_batch)[0], batch)
+            if told := left_out_note(share):
+                yield f"a best point, with {batch:,} samples in a step: {told}"
+
+
 def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
     """Put a sweep in the form of ``fomkit/sweep/1``, once its points went by."""
     front = tally.sorted_front()
@@ -250,6 +269,7 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
     )
     sizes = {**sweep.model.sizes, **sweep.options.wanted_sizes}
     firsts = [(objective, tally.sorted_front(objective).head(1)) for objective in sweep.objectives]
+    left_out = dict.fromkeys(_left_out_notes(sweep, [first for _, first in firsts]))
     return {
         "schema": SCHEMA, "fomkit": __version__, "model": sweep.model.name, "target": sweep.machine.name,
         "sizes": {name: size for name, size in sizes.items() if name not in sweep.names},
@@ -270,7 +290,7 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
         "best": [{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
         "front": {"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
         "absent": dict(sweep.absent), "assumed": _sweep_assumed(sweep),
-        "notes": list(verdict_on(without_implausible(sweep.machine))),
+        "notes": [*verdict_on(without_implausible(sweep.machine)), *left_out],
         "conditions": _sweep_conditions(sweep),
     }  # fmt: skip
 

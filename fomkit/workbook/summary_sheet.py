@@ -8,7 +8,7 @@ from itertools import product
 from statistics import harmonic_mean
 from typing import NamedTuple
 
-from fomkit.core.interval import probability_above
+from fomkit.core.interval import level_text, probability_above
 from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import UNIT_OF, MachineCells, state_of_value
@@ -247,7 +247,7 @@ def _first_lines(page: Page, sheet_model: SheetModel) -> None:
     page.line(sheet_model.title, "headline")
     against = f", against {sheet_model.baseline}" if sheet_model.baseline is not None else ""
     page.line(f"Machines to rate: {', '.join(sheet_model.targets)}{against}.")
-    level = f"{sheet_model.level:.0%}"
+    level = level_text(sheet_model.level)
     page.line(f"Rates count one {sheet_model.scope}. Intervals: {level}. Every number below is computed here.")
     for _, message in sheet_model.caveats:
         page.line(f"caveat: {message}")

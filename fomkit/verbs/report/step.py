@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span
+from fomkit.core.interval import Span, level_text
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import format_quantity
@@ -105,7 +105,9 @@ def _claims_table(all_verdicts: Sequence[CellVerdict], here: str, level: float) 
             number(ratio), Cell(inside), Cell(_CLAIMS.get(one.claim or "", "nothing")), Cell(one.cause),
             Cell(sources),
         ))  # fmt: skip
-    return Table(f"Projected and measured, with {level:.0%} intervals where one is stated", head, tuple(rows))
+    return Table(
+        f"Projected and measured, with {level_text(level)} intervals where one is stated", head, tuple(rows)
+    )
 
 
 def measured(
@@ -210,8 +212,9 @@ def _longest(estimate: Estimate, key: str) -> Figure:
     message = f"The {len(wholes)} longest ops take {reached:.0%} of the step."
     return figure(
         f"{key}-pareto", "The longest ops", Plots(estimate).pareto(), message,
-        (f"{message} Bars are passes, lines the {estimate.step.level:.0%} interval, and the number behind is the "
-         "share of the step that an op reaches together with those above it. Ops of equal sizes count as one.",),
+        (f"{message} Bars are passes, lines the {level_text(estimate.step.level)} interval, and the number "
+         "behind is the share of the step that an op reaches together with those above it. Ops of equal sizes "
+         "count as one.",),
         frame_table("The longest ops", wholes, {"name": "", "time_s": "time_s", "low_s": "time_s",
                                                 "high_s": "time_s", "share": "share", "reached": "share"}),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fomkit.core.interval import Span
+from fomkit.core.interval import Span, level_text
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.pages import Cell, Claim, Figure, Head, Listing, Section, Share, Table, Tile
 from fomkit.output.values import NARROW, NO_SPREAD
@@ -61,7 +61,8 @@ def interval(span: Span | None, dimension: str | None = "time_s") -> str:
     if span is None or span.low == span.high:
         return ends(span, dimension)
     low, high = both_ends(span, dimension)
-    return f"{span.level:.0%} interval {NARROW}" if low == high else f"{span.level:.0%} between {low} and {high}"
+    level = level_text(span.level)
+    return f"{level} interval {NARROW}" if low == high else f"{level} between {low} and {high}"
 
 
 def number(value: float | None, dimension: str | None = None, digits: int = 3) -> Cell:
@@ -220,7 +221,7 @@ def limits(estimate: Estimate, key: str) -> Section:
     excluded = tuple(_WORDS["left out"].get(term, term) for term in estimate.excludes)
     assumed = (
         f"number formats: {estimate.formats.message or estimate.precision}",
-        f"intervals ({estimate.step.level:.0%}) cover {INTERVAL_MEANING}",
+        f"intervals ({level_text(estimate.step.level)}) cover {INTERVAL_MEANING}",
         "a device runs one op after the other; host and input work meanwhile, and the longest decides",
     )
     lists = [

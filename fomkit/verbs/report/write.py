@@ -16,6 +16,7 @@ import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import level_text
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import Precision, exact_quantity, format_quantity
@@ -348,7 +349,7 @@ def _index(estimates: Sequence[Estimate]) -> Table:
         )
         for estimate in estimates
     )  # fmt: skip
-    levels = " and ".join(dict.fromkeys(f"{estimate.step.level:.0%}" for estimate in estimates))
+    levels = " and ".join(dict.fromkeys(level_text(estimate.step.level) for estimate in estimates))
     return Table(f"Estimates of this page, with {levels} intervals", head, rows)
 
 
