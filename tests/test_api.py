@@ -85,7 +85,7 @@ def test_an_estimate_carries_every_table_and_tells_itself() -> None:
     assert one.sizes["batch"] == 64
     assert {"flop", "byte", "time_s", "low_s", "high_s", "time_source", "evidence"} <= set(one.ops.columns)
     assert one.step.low < one.step.value < one.step.high
-    assert one.summary().startswith("resnet50 on v100: 3.52 days a run (")
+    assert one.summary().startswith("resnet50 on v100: 3.58 days a run (")
     page = one._repr_html_()
     assert page.startswith("<table>")
     assert "resnet50" in page
