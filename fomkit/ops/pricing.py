@@ -151,7 +151,8 @@ def recurrent_calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         shared = {**place, "pass_name": half}
         yield {**shared, "kind": "rnn", **sizes, **alone, "count": layers * directions}
         for features, count in ((row["input_size"], directions), (inner, (layers - 1) * directions)):
-            yield {**shared, **_input_product(row, half, features), "count": (np.asarray(features) != 0) * count}
+            absent = np.asarray(features) == 0  # of an array of sizes it stays, as a product that never runs
+            yield {**shared, **_input_product(row, half, features + absent), "count": ~absent * count}
 
 
 def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:

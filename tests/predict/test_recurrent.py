@@ -9,7 +9,7 @@ import pytest
 from costs.op_tables import gemm, rnn, table
 from predict.machines import device, fact, machine
 
-from fomkit.ops.pricing import add_costs, split_recurrent
+from fomkit.ops.pricing import add_costs, recurrent_calls, split_recurrent
 from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import fit_timings
 from fomkit.prediction.cascade import AT_ONCE, WALKED, add_times
@@ -35,6 +35,15 @@ def test_calls_do_the_work_of_the_layer(cell, pass_name):
 def test_a_table_without_recurrent_rows_has_no_calls():
     assert split_recurrent(add_costs(table(gemm(2, 2, 2)))).empty
     assert split_recurrent(add_costs(table(rnn("mgu", 2, 2, 2)))).empty
+
+
+def test_a_product_that_never_runs_still_has_a_size():
+    """A first layer's input gradient has no input product; its row stays in a plan over many sizes."""
+    ops = add_costs(table(rnn("lstm", 32, 35, 650, pass_name="backward_input")))
+    features = np.array([0.0, 200.0])
+    products = [call for call in recurrent_calls({**ops.iloc[0].to_dict(), "input_size": features}) if "m" in call]
+    assert [np.asarray(call["count"]).tolist() for call in products] == [[0.0, 1.0], 0.0]
+    assert all((np.asarray(call[side]) > 0).all() for call in products for side in ("m", "n", "k"))
 
 
 def test_a_timed_recurrence_is_used_with_the_products_of_its_input(v100):
