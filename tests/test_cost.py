@@ -113,6 +113,13 @@ def test_the_dawnbench_entry() -> None:
     assert round(money(price, Span.exact(243.9995 * 3600)).value, 2) == 1112.64
 
 
+def test_decoding_is_paid_by_tokens_other_inference_by_samples() -> None:
+    price = "3 USD/h per device, 2026-11-01"
+    decode = fomkit.cost("llama3-8b-decode", "h100-sxm", price=price).summary()
+    assert "tokens/s\n  a million tokens cost" in decode
+    assert "samples/s\n  a million samples cost" in fomkit.cost("resnet50", "v100", price=price).summary()
+
+
 @pytest.mark.usefixtures("folder")
 def test_the_naive_product_stands_beside_the_modelled_speedup_only() -> None:
     claims = [f"--claimed={name}={factor}" for name, factor in zip("abcde", (1.25, 3.1, 3, 29, 3), strict=True)]

@@ -8,6 +8,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text
+from fomkit.core.model import CACHE
 from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import UNFIT, job_lines, mark_of, run_notes, seconds
@@ -236,11 +237,13 @@ def _add_inference(page: Page, content: CostContent) -> None:
         why = "it is priced on one device" if "job" in content else "no op of the profile is of the forward pass"
         page.line(f"inference: unknown; {why}")
         return
-    rate = between(one["sample_per_s"], lambda value: format_number(value, 4), "samples/s")
+    # A decode makes one token for each sample of its batch.
+    made = "tokens" if CACHE in content["sizes"] else "samples"
+    rate = between(one["sample_per_s"], lambda value: format_number(value, 4), f"{made}/s")
     page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
     if one["money_per_million"] is not None:
         million = format_money(one["money_per_million"], _currency(content))
-        page.line(f"  a million samples cost {million}")
+        page.line(f"  a million {made} cost {million}")
     if one["excludes"]:
         page.line(f"  not counted: {', '.join(one['excludes'])}")
     page.lines(f"  {message}" for message in one["deviations"])
