@@ -383,7 +383,7 @@ def means(times: Matrix, reach: float) -> Matrix:
     do not. `reach`: deviations from the value to an end (`fomkit.core.interval.half_width`).
 
     >>> means(np.array([[1.0, 1.0], [1.0, 0.5], [1.0, 2.0]]), 1.0).round(6).tolist()
-    [1.0, 1.27155]
+    [1.0, 1.271537]
     """
     variance = (np.log(times[1:] / times[0]) ** 2).mean(0) / reach**2
     return np.asarray(times[0] * np.exp(variance / 2), np.float64)

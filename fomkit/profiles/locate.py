@@ -168,7 +168,7 @@ _YET = {".py": "a Python program", ".onnx": "an ONNX graph", ".csv": "a table"}
 def check_profile(path: Path, wanted: str) -> None:
     """Refuse a file that has yet to be made a profile of, with the command that makes one."""
     what, verb = _YET.get(path.suffix.lower()), "import" if path.suffix.lower() == ".csv" else "profile"
-    if what and not wanted.startswith("table") and is_file(path):
+    if what and not (verb == "import" and wanted.startswith(("table", "file"))) and is_file(path):
         do = f"fomkit makes a profile of it: fomkit {verb} {path} -o {path.name.partition('.')[0]}.yaml"
         raise FomkitError(str(path), f"is {what}, no {wanted}. {do}")
 
