@@ -1,4 +1,7 @@
-"""The longest ops of a step, what the time of each rests on (``fomkit/explain/1``), and all of them as a table."""
+"""The longest ops of a step, what the time of each rests on (``fomkit/explain/1``), and all of them as a table.
+
+The timings that lie nearest to an op: where they stand, how far off they are, what they took.
+"""
 
 from __future__ import annotations
 

@@ -119,8 +119,8 @@ def _said_of_sum(timed: pd.DataFrame, level: float) -> Iterator[str]:
     above = as_terms(timed, level)["time_s"] / timed["time_s"] - 1
     if many := int((above > 0).sum()):
         yield (
-            f"the sum counts {many} row{'s' * (many > 1)} by the mean, up to {above.max():.1%} above the middle "
-            "that stands there: of what no timing tells, long errors are longer than short ones."
+            f"the sum counts {many} row{'s' * (many > 1)} by the mean, up to {above.max():.1%} above those shown, "
+            "which is the middle: an op may take much longer than that, and only a little less."
         )
 
 

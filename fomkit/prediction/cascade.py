@@ -1,8 +1,6 @@
 """The predict stage: from COSTED to TIMED, each row by the best evidence there is.
 
 Times of ops that are made of others: sums over their parts.
-
-The timings that lie nearest to an op: where they stand, how far off they are, what they took.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
-from fomkit.ops.columns import Words, choose_words, words_of
+from fomkit.ops.columns import Words, choose_words
 from fomkit.ops.families.products import GATES, gemm
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
@@ -131,9 +129,8 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
     def evidence(place: int) -> str:
         return f"{BACKWARD} × its {BASELINE} pass ({known.source.at(place)}, {known.evidence(place)})"
 
-    source = [word if word in transfer.UNTIMED else "transferred" for word in known.source.words]
     times = transfer.widen(known.times, faster, slower) * BACKWARD
-    return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
+    return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
 
 
 FUSED = ("forward", "backward_input", "backward_weight")
@@ -172,10 +169,9 @@ def recurrences(rows: Rows, machine: Machine, interval: float, *, product: Estim
     def evidence(place: int) -> str:
         return f"{runs[at[place]]:g} × {launches[place]:g} launches and a product ({known.evidence(place)})"
 
-    source = [word if word in transfer.UNTIMED else "transferred" for word in known.source.words]
     limit = choose_words(start_s > known.time_s, "launch", known.limit)
     times = np.array([time_s, time_s * np.exp(-faster * wider), time_s * np.exp(slower * wider)])
-    return Answers(known.index, times, words_of(known.source.codes, source), limit, evidence)
+    return Answers(known.index, times, estimates.transferred(known.source), limit, evidence)
 
 
 DRAWS = frozenset({
@@ -212,8 +208,7 @@ def random_numbers(rows: Rows, machine: Machine, interval: float, *, moved: Esti
         as_much = f"what moves as much ({known.source.at(place)}, {known.evidence(place)})"
         return f"{ratio[place]:.2f} × {as_much}, for its random numbers"
 
-    source = [word if word in transfer.UNTIMED else "transferred" for word in known.source.words]
-    return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
+    return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
 
 
 @estimates.opened_by(lambda rows, _machine: are(rows, "kind", "attention") & are(rows, "engine", "matrix"))

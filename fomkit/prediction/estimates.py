@@ -28,6 +28,7 @@ from fomkit.ops.columns import (
     one_word,
     read_words,
     unchanging,
+    words_of,
 )
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places, Texts, significant
 
@@ -374,6 +375,15 @@ def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:
 def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
     """Name the kinds of ops that a table has timings of."""
     return cached(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
+
+
+UNTIMED = ("roofline", "assumed")
+"""Sources of times that rest on no timing."""
+
+
+def transferred(source: Words) -> Words:
+    """Give the sources of times that are made of others': transferred, where those rest on timings."""
+    return words_of(source.codes, [word if word in UNTIMED else "transferred" for word in source.words])
 
 
 def means(times: Matrix, reach: float) -> Matrix:

@@ -150,9 +150,6 @@ numbers take 0.9 to 1.5 of it, by kernels of their own; of one scale nobody time
 
 PACKED = ("gemm", "experts")
 """Kinds whose weights may be stored narrower than they are multiplied."""
-UNTIMED = ("roofline", "assumed")
-"""Sources of times that rest on no timing."""
-
 DEFAULT_SUM_DTYPE = "fp32"
 
 
@@ -367,8 +364,7 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     def evidence(place: int) -> str:
         return f"{ratio[place]:.2g} × as with whole weights ({known.source.at(place)}, {known.evidence(place)})"
 
-    source = [word if word in UNTIMED else "transferred" for word in known.source.words]
-    return Answers(known.index, times, words_of(known.source.codes, source), known.limit, evidence)
+    return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
 
 
 def _has_element_wise(machine: Machine) -> bool:
