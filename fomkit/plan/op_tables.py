@@ -120,7 +120,7 @@ def _said_of_sum(timed: pd.DataFrame, level: float) -> Iterator[str]:
     if many := int((above > 0).sum()):
         yield (
             f"the sum counts {many} row{'s' * (many > 1)} by the mean, up to {above.max():.1%} above those shown, "
-            "which is the middle: an op may take much longer than that, and only a little less."
+            "which are middles: an op may take much longer than its middle, and only a little less."
         )
 
 
