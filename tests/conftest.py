@@ -62,7 +62,7 @@ def pytest_collection_finish() -> None:
     """Let the collector of garbage leave alone what stays: frameworks and 5,000 tests are a million objects."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
