@@ -116,7 +116,7 @@ def _keys_of(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
     return {key: _put_as(one) for key, one in typing.get_type_hints(kind).items()}
 
 
-def as_content(kind: type[Content], *nouns: object, **given: object) -> Content:
+def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Content:
     """Put nouns in a form of the JSON output: its keys in their order, each as its type says.
 
     A key holds what is `given` for it, else what the first of the nouns that has it calls so. Where a key may be

@@ -157,13 +157,8 @@ def neighbour_content(near: Neighbour) -> Near:
 
 
 def _costs(row: Record) -> dict[str, Worked]:
-    worked, found = work_out(row), dict[str, Worked]()
-    for name in (column.name for column in COSTS):
-        found[name] = {"value": _known(row[name]), "formula": None}
-        if name in worked:
-            formula, numbers, where = worked[name]
-            found[name] |= {"formula": formula, "numbers": numbers, "where": where}
-    return found
+    worked, no_formula = work_out(row), {"formula": None}
+    return {one.name: as_content(Worked, worked.get(one.name, no_formula), value=row[one.name]) for one in COSTS}
 
 
 def _rate(fact: Fact | None, amount: float) -> Bound | None:

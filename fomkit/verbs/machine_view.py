@@ -260,11 +260,8 @@ def _modules_at_peak(use: Use) -> list[OfModule]:
 
 
 def _live(use: Use) -> list[Live]:
-    places = use.moments.itertuples(index=False, name=None)
-    return [
-        {"id": place, "op": op, "module": module, "pass_name": pass_name, "byte": float(byte)}
-        for place, ((op, module, pass_name), byte) in enumerate(zip(places, use.live_byte, strict=True))
-    ]
+    rows = use.moments.assign(byte=use.live_byte).to_dict("records")
+    return [as_content(Live, row, id=place) for place, row in enumerate(rows)]
 
 
 def _followed(use: Use) -> Followed:

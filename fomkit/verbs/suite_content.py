@@ -71,13 +71,11 @@ SuiteContent = TypedDict("SuiteContent", {
 
 
 def _threshold_verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str) -> Verdict:
-    if withheld:
-        return {"threshold": threshold, "probability": None, "verdict": NOT_GIVEN, "why": withheld}
     probability = probability_above(value, threshold)
-    return {
-        "threshold": threshold, "probability": probability if has_interval else None,
-        "verdict": verdict(probability, PROPOSAL),
-    }  # fmt: skip
+    return as_content(
+        Verdict, threshold=threshold, probability=probability if has_interval and not withheld else None,
+        verdict=NOT_GIVEN if withheld else verdict(probability, PROPOSAL), why=withheld or None,
+    )  # fmt: skip
 
 
 def _rated_content(line: RatedLine) -> Rated:

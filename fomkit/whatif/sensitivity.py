@@ -233,7 +233,9 @@ def _effect(effect: Effect) -> EffectContent:
     parameter = effect.parameter
     varied = {"from": effect.low, "to": effect.high, "has_interval": parameter.has_interval,
               "said": parameter.varied}  # fmt: skip
-    return as_content(EffectContent, parameter.content, effect, parameter, varied=varied)
+    return as_content(
+        EffectContent, effect, parameter, parameter=parameter.name, setting=parameter.value, varied=varied
+    )
 
 
 def sensitivity(subject: Subject) -> Sensitivity:

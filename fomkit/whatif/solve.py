@@ -324,9 +324,10 @@ class Solution(Shown):
 
 
 def _change(change: Change) -> ChangeContent:
-    reached = change.reached
+    reached, parameter = change.reached, change.parameter
     return as_content(
-        ChangeContent, change.parameter.content, change, needed=change.value if reached else None,
+        ChangeContent, parameter, change, parameter=parameter.name, setting=parameter.value,
+        needed=change.value if reached else None,
         factor=change.factor if reached else None, tried=None if reached else change.value, then=change.figure,
         does_not_fit=change.unfit,
     )  # fmt: skip
