@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NotRequired, TypedDict
 
+import numpy as np
 import pytest
 from golden.corpus import SHOWN
 from json_figures import schema_of, wrong_by_schema
@@ -136,7 +137,8 @@ def test_a_form_is_filled_by_its_types_in_its_order() -> None:
     assert found == {"name": "", "said": None, "rate": None, "step_s": ends, "parts": [{"size": 1}, {"size": 2}],
                      "by_name": {"a": ends, "b": None}}  # fmt: skip
     assert [*found] == ["name", "said", "rate", "step_s", "parts", "by_name"]
-    noun.extra = SimpleNamespace(size=3)
+    noun.rate, noun.extra = np.float64(0.5), SimpleNamespace(size=3)
+    assert type(as_content(Form, noun, by_name={}, step_s=None)["rate"]) is float
     assert as_content(Form, noun, by_name={}, step_s=None)["extra"] == {"size": 3}
     with pytest.raises(TypeError, match=r"^Form: nothing is given for 'by_name', and no noun has it$"):
         as_content(Form, noun, step_s=None)

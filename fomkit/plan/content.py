@@ -108,7 +108,7 @@ def _put_as(kind: Any) -> Callable[[Any], Any]:
     if of in (dict, Mapping):
         put = _put_as(inner[1])
         return lambda values: {name: put(value) for name, value in values.items()}
-    return lambda value: value
+    return lambda value: float(value) if kind is float and isinstance(value, np.floating) else value
 
 
 @cache
