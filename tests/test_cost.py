@@ -27,7 +27,6 @@ from fomkit.merit.campaign import combine, money, money_of_run, paid_units
 from fomkit.merit.footprint import carbon_kg, energy_at_wall
 from fomkit.merit.stack import amortised_share, inference_of, parse_once, times_for_share, with_once
 from fomkit.ops.tables import EPOCHS
-from fomkit.plan.content import curve_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.run import epochs_at
@@ -438,7 +437,7 @@ def test_nothing_is_extrapolated(curve, batch) -> None:
 
 def test_a_curve_says_from_which_batch_to_which_it_was_measured() -> None:
     curve = EpochsToTarget({batch: Span.exact(float(batch)) for batch in (50, 100, 400)}, "loss", 0.1, "example")
-    assert curve_content(curve)["covers"] == [50, 400]
+    assert curve.covers == (50, 400)
 
 
 def test_time_and_money_to_an_accuracy(folder, machine, p1b3) -> None:

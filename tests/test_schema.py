@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator
+from importlib import import_module
+from math import nan
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NotRequired, TypedDict
 
+import numpy as np
 import pytest
 from golden.corpus import SHOWN
 from json_figures import schema_of, wrong_by_schema
@@ -18,8 +23,10 @@ import fomkit
 from docs.generate import FILES, schemas
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
 from fomkit.files.yaml import load_document
 from fomkit.output.files import to_json
+from fomkit.plan.content import Ends, as_content
 from fomkit.profiles.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,3 +120,45 @@ def test_the_command_and_python_give_the_file_and_an_unknown_name_is_one_message
         fomkit.schema("estimat")
     for name in (path.stem for path in (ROOT / "docs" / "schema").iterdir()):
         assert fomkit.schema(name).rows
+
+
+Part = TypedDict("Part", {"size": int})
+Form = TypedDict("Form", {
+    "name": str, "said": str | None, "rate": float | None, "step_s": Ends | None, "parts": list[Part],
+    "by_name": dict[str, Ends | None], "extra": NotRequired[Part],
+})  # fmt: skip
+
+
+def test_a_form_is_filled_by_its_types_in_its_order() -> None:
+    step = Span(2.0, 1.0, 4.0)
+    noun = SimpleNamespace(name="", said="", rate=nan, extra=None, parts=(SimpleNamespace(size=1), {"size": 2}))
+    found = as_content(Form, noun, {"name": "not asked", "by_name": {"a": step, "b": None}}, step_s=step)
+    ends = {"value": 2.0, "low": 1.0, "high": 4.0}
+    assert found == {"name": "", "said": None, "rate": None, "step_s": ends, "parts": [{"size": 1}, {"size": 2}],
+                     "by_name": {"a": ends, "b": None}}  # fmt: skip
+    assert [*found] == ["name", "said", "rate", "step_s", "parts", "by_name"]
+    noun.rate, noun.extra = np.float64(0.5), SimpleNamespace(size=3)
+    assert type(as_content(Form, noun, by_name={}, step_s=None)["rate"]) is float
+    assert as_content(Form, noun, by_name={}, step_s=None)["extra"] == {"size": 3}
+    with pytest.raises(TypeError, match=r"^Form: nothing is given for 'by_name', and no noun has it$"):
+        as_content(Form, noun, step_s=None)
+    with pytest.raises(TypeError, match=r"^Form: has no nosuch$"):
+        as_content(Form, noun, by_name={}, step_s=None, nosuch=1)
+
+
+def _filled(path: Path) -> Iterator[tuple[Any, ast.Call]]:
+    """Give the forms that a module fills, each with the call."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "as_content":
+            module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+            name = ast.unparse(node.args[0])
+            if name != "kind":  # in as_content itself
+                yield eval(name, vars(module)), node
+
+
+def test_what_is_given_to_a_form_is_a_key_of_it() -> None:
+    filled = [one for path in sorted((ROOT / "fomkit").rglob("*.py")) for one in _filled(path)]
+    assert len(filled) > 70
+    for form, call in filled:
+        given = {word.arg for word in call.keywords} - {None}
+        assert given <= set(form.__annotations__), (form.__name__, given - set(form.__annotations__))

@@ -21,6 +21,7 @@ from fomkit.harness.torch.cases import Summary, summarise
 from fomkit.harness.torch.worker import Answer
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import column_names
+from fomkit.plan.content import as_content
 from fomkit.plan.coverage import MEASURED
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.rates import fresh_seconds
@@ -305,38 +306,20 @@ class Verdict:
 
     def content(self) -> VerdictContent:
         """Give it as plain values."""
-        return {
-            "sufficient": self.sufficient,
-            "shares": [{"of": whose, "timed_share": share} for whose, share in self.shares.items()],
-            "enough_share": min(map(enough_of, self.shares), default=ENOUGH),
-            "wanted_ops": self.wanted,
-            "timed_ops": self.timed,
-            "clock": self.clock,
-            "measuring_s": self.own_s,
-            "measuring_wall_s": self.wall_s,
-            "budget_s": self.budget_s,
-            "ended": self.ended,
-            "resume": self.resume or None,
-        }
+        return as_content(
+            VerdictContent, self,
+            shares=[{"of": whose, "timed_share": share} for whose, share in self.shares.items()],
+            enough_share=min(map(enough_of, self.shares), default=ENOUGH), wanted_ops=self.wanted,
+            timed_ops=self.timed, measuring_s=self.own_s, measuring_wall_s=self.wall_s,
+        )  # fmt: skip
 
 
 TimedShare = TypedDict("TimedShare", {"of": str, "timed_share": float})
-
-
-class VerdictContent(TypedDict):
-    """How far a run of timings came."""
-
-    sufficient: bool
-    shares: list[TimedShare]
-    enough_share: float
-    wanted_ops: int
-    timed_ops: int
-    clock: str
-    measuring_s: float
-    measuring_wall_s: float
-    budget_s: float
-    ended: str
-    resume: str | None
+VerdictContent = TypedDict("VerdictContent", {
+    "sufficient": bool, "shares": list[TimedShare], "enough_share": float, "wanted_ops": int, "timed_ops": int,
+    "clock": str, "measuring_s": float, "measuring_wall_s": float, "budget_s": float, "ended": str,
+    "resume": str | None,
+})  # fmt: skip
 
 
 class MeasuredContent(VerdictContent):

@@ -274,29 +274,24 @@ class _Names(dict[str, Any]):
         return vars(builtins).get(name, Any)
 
 
-def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str] = ()) -> Callable[..., None]:
-    """Give the function whose signature is a verb's command line."""
-    command, said = command_of(function), help_of(function)
-    signature = inspect.signature(function).parameters
-    no_options = {"tell", *command.alone, *(["output"] if command.streams else [])}
-    parameters = {name: one for name, one in signature.items() if name not in no_options}
-    names = _Names(vars(sys.modules[function.__module__]))
-    kinds = {name: eval(str(one.annotation), {}, names) for name, one in parameters.items()}  # noqa: S307 - our own
-    flags = {name: max(_flags(name, command), key=len) for name in parameters}
-    options: list[inspect.Parameter] = []
-    for name, one in parameters.items():
-        annotation = _option(name, one, kinds[name], command, said)
-        optional = type(None) in get_args(get_args(annotation)[0])
-        options.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
-    options += [one for one in _common_options(command) if one.name not in parameters]
+class _Verb(NamedTuple):
+    """A verb whose parameters are arguments and options: their signature, and the types that it names."""
 
-    def answered(given: Mapping[str, Any]) -> None:
+    name: str
+    function: Callable[..., Any]
+    command: Command
+    parameters: Mapping[str, inspect.Parameter]
+    kinds: Mapping[str, Any]
+
+    def answer(self, given: Mapping[str, Any]) -> None:
+        """Do what was asked for, deliver it, and end with the exit code that it deserves."""
         import pandas as pd  # help needs none
 
         pd.set_option("mode.string_storage", "python")  # PyArrow's arrays are slower on tables of this size
-        arguments = {name: _python_value(given[name], one, kinds[name]) for name, one in parameters.items()}
+        command, parameters, force = self.command, self.parameters, given.get("force", False)
+        arguments = {name: _python_value(given[name], one, self.kinds[name]) for name, one in parameters.items()}
+        output = None if "output" in parameters else given["output"]
         shows = {name: given[name] for name in command.shows}
-        output, force = None if "output" in parameters else given["output"], given.get("force", False)
         delivery = _Delivery(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
         inputs = _input_names(arguments, parameters, command)
         profile_path = _profile_path(output, command, arguments, inputs, force)
@@ -304,18 +299,11 @@ def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str
             arguments["name"] = command.kept.called(arguments, profile_path)
         if command.kept is None:
             _check_no_input(output or arguments.get("output"), inputs)
-            _check_file(output, verb, command, delivery.only)
+            _check_file(output, self.name, command, delivery.only)
             _check_absent(arguments, output, command, force)
         if command.streams:
             arguments["output"] = output if output is not None and output.suffix in command.streams else None
-        try:
-            command.before(arguments, output)
-            with _watched(command.doing, "tell" in signature, delivery.quiet) as tell:
-                result = function(**arguments, **command.alone, **tell)
-        except ManyFomkitError as error:
-            raise ManyFomkitError(_in_its_words(one, flags, inputs) for one in error.errors) from error
-        except FomkitError as error:
-            raise _in_its_words(error, flags, inputs) from error
+        result = self._call(arguments, output, inputs, quiet=delivery.quiet)
         answer = _deliver(result, command, delivery._replace(output=None) if command.kept else delivery)
         if profile_path is not None:
             _save_profile(result, answer, profile_path, command, force=force, told=not delivery.as_json)
@@ -324,9 +312,41 @@ def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str
         if command.unanswered(answer.content) and not given.get(excuse):
             raise typer.Exit(1)
 
+    def _call(
+        self, arguments: Mapping[str, Any], output: Path | None, inputs: Sequence[str], *, quiet: bool
+    ) -> Any:
+        """Call the function; what it refuses is told in the words of the command line."""
+        flags = {name: max(_flags(name, self.command), key=len) for name in self.parameters}
+        tells = "tell" in inspect.signature(self.function).parameters
+        try:
+            self.command.before(arguments, output)
+            with _watched(self.command.doing, tells, quiet) as tell:
+                return self.function(**arguments, **self.command.alone, **tell)
+        except ManyFomkitError as error:
+            raise ManyFomkitError(_in_its_words(one, flags, inputs) for one in error.errors) from error
+        except FomkitError as error:
+            raise _in_its_words(error, flags, inputs) from error
+
+
+def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str] = ()) -> Callable[..., None]:
+    """Give the function whose signature is a verb's command line."""
+    command, said = command_of(function), help_of(function)
+    no_options = {"tell", *command.alone, *(["output"] if command.streams else [])}
+    signature = inspect.signature(function).parameters
+    parameters = {name: one for name, one in signature.items() if name not in no_options}
+    names = _Names(vars(sys.modules[function.__module__]))
+    kinds = {name: eval(str(one.annotation), {}, names) for name, one in parameters.items()}  # noqa: S307 - our own
+    asked = _Verb(verb, function, command, parameters, kinds)
+    options: list[inspect.Parameter] = []
+    for name, one in parameters.items():
+        annotation = _option(name, one, kinds[name], command, said)
+        optional = type(None) in get_args(get_args(annotation)[0])
+        options.append(_parameter(name, annotation, _default(one, get_args(annotation)[0], optional)))
+    options += [one for one in _common_options(command) if one.name not in parameters]
+
     def run(**given: Any) -> None:
         with _reads_noted(adds="add" in parameters):
-            answered(given)
+            asked.answer(given)
 
     run.__doc__ = _help_text(command, said, examples)
     run.__signature__ = inspect.Signature(sorted(options, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]

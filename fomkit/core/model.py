@@ -116,6 +116,11 @@ class EpochsToTarget:
     source: str
     where: str = "epochs to the target"
 
+    @property
+    def covers(self) -> tuple[int, int]:
+        """The least and the largest batch."""
+        return min(self.epochs), max(self.epochs)
+
 
 @dataclass(frozen=True)
 class Transformer:

@@ -13,7 +13,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, multiply_independent
 from fomkit.core.machine import EnergyScope, Fact
 from fomkit.core.units import KWH_J
-from fomkit.plan.content import Ends, Stated, fact_content, span_content
+from fomkit.plan.content import Ends, Stated, as_content
 
 
 def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> Span | None:
@@ -103,8 +103,8 @@ Carbon = TypedDict("Carbon", {
 
 def grid_content(grid: Grid) -> GridStated:
     """Put what is declared for carbon in the form of the JSON output."""
-    return {"kg_per_kwh": fact_content(grid.kg_per_j, KWH_J), "to_wall": fact_content(grid.to_wall),
-            "pue": fact_content(grid.pue), "notes": [] if grid.pue is not None else [WITHOUT_PUE]}  # fmt: skip
+    notes = [] if grid.pue is not None else [WITHOUT_PUE]
+    return as_content(GridStated, grid, kg_per_kwh=grid.kg_per_j and grid.kg_per_j.scaled(KWH_J), notes=notes)
 
 
 def carbon_content(
@@ -118,11 +118,10 @@ def carbon_content(
     if grid.kg_per_j is None:
         return None
     both = {name: footprint(energy, scope, grid) for name, energy in energies.items()}
-    return {
-        "wall_j": {name: span_content(wall) for name, (wall, _) in both.items()},
-        "kg": {name: span_content(kg) for name, (_, kg) in both.items()}, "from_scope": scope,
-        "missing": lacks(scope, missing, grid), **grid_content(grid),
-    }  # fmt: skip
+    return as_content(
+        Carbon, grid_content(grid), wall_j={name: wall for name, (wall, _) in both.items()}, from_scope=scope,
+        kg={name: kg for name, (_, kg) in both.items()}, missing=lacks(scope, missing, grid),
+    )  # fmt: skip
 
 
 GAP = 3.0

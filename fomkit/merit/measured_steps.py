@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isnan
 from statistics import median
 from typing import NamedTuple, TypedDict
 
@@ -19,7 +18,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.rated_lines import Load, RatedLine, fixed_conditions, under_conditions
-from fomkit.plan.content import Ends, span_content
+from fomkit.plan.content import Ends, as_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 
@@ -351,23 +350,15 @@ def merit_content(
     `alone`: the terms that one side of a ratio leaves out and the other holds, by machine.
     """
     held = [one for one in explained if one.line in merit.ratios]
-    return {
-        "value": merit.value.value, "low": merit.value.low, "high": merit.value.high, "mean": merit.mean,
-        "scope": merit.target.scope, "baseline": merit.baseline.machine, "target": merit.target.machine,
-        "weights": dict(merit.weights), "worst_basis": worst_basis, "excludes": list(excludes),
-        "excludes_alone": alone,
-        "does_not_fit": list(unfit),
-        "little_explained": [one.line for one in little_explained(held, merit.ratios)],
-        "explained_shares": {one.line: one.share for one in held},
-        "measured_runs": {one.line: one.message for one in held}, "other_means": dict(merit.other_means),
-        "ratios": {line: span_content(ratio) for line, ratio in merit.ratios.items()},
-        "rates": dict(merit.mean_rates),
-        "unit_per_day": {
-            "baseline": {line: span_content(rate) for line, rate in merit.baseline.unit_per_day.items()},
-            "target": {line: span_content(rate) for line, rate in merit.target.unit_per_day.items()},
-        },
-        "value_with_rates_cut_to_whole_units": None if isnan(merit.with_whole_rates) else merit.with_whole_rates,
-    }  # fmt: skip
+    return as_content(
+        Merit, merit.value, merit, scope=merit.target.scope, baseline=merit.baseline.machine,
+        target=merit.target.machine, worst_basis=worst_basis, excludes=excludes, excludes_alone=alone,
+        does_not_fit=unfit, little_explained=[one.line for one in little_explained(held, merit.ratios)],
+        explained_shares={one.line: one.share for one in held}, rates=merit.mean_rates,
+        measured_runs={one.line: one.message for one in held},
+        unit_per_day={"baseline": merit.baseline.unit_per_day, "target": merit.target.unit_per_day},
+        value_with_rates_cut_to_whole_units=merit.with_whole_rates,
+    )  # fmt: skip
 
 
 def worst_basis(estimates: Sequence[Estimate]) -> str:

@@ -15,7 +15,7 @@ from fomkit.core.interval import Span, add_common, add_known, divide_independent
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import Data
 from fomkit.core.units import UNITS, parse_quantity
-from fomkit.plan.content import Ends, span_content
+from fomkit.plan.content import Ends, as_content
 from fomkit.plan.coverage import coverage
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
 from fomkit.plan.memory_of import UNKNOWN_FIT
@@ -256,12 +256,8 @@ PaidOnce = TypedDict("PaidOnce", {"terms": list[Term], "together": Paid | None})
 
 
 def _row(off: OneOff) -> Paid:
-    return {
-        "once_s": span_content(off.time_s), "once_share": off.share,
-        "times_for_one_percent": span_content(off.lengths.times),
-        "epochs_for_one_percent": span_content(off.lengths.epochs),
-        "steps_for_one_percent": span_content(off.lengths.steps),
-    }  # fmt: skip
+    lengths = {f"{what}_for_one_percent": length for what, length in off.lengths._asdict().items()}
+    return as_content(Paid, lengths, once_s=off.time_s, once_share=off.share)
 
 
 def one_off_content(found: Sequence[OneOff]) -> PaidOnce:
@@ -283,7 +279,7 @@ def one_off_content(found: Sequence[OneOff]) -> PaidOnce:
             )
         )
     return {
-        "terms": [{"name": one.name, **_row(one), "grows": one.grows, "source": one.source} for one in found],
+        "terms": [as_content(Term, _row(one), one) for one in found],
         "together": together,
     }
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from math import isnan
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, overload
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
 from fomkit.core.interval import Span, divide_independent, left_out_alone
-from fomkit.core.machine import Fact, Machine, Price
+from fomkit.core.machine import Machine, Price
 from fomkit.core.model import CACHE, OF_SIZES
 from fomkit.core.units import UNITS, format_quantity
 from fomkit.ops.tables import SOURCES
@@ -23,7 +23,6 @@ from fomkit.prediction.rates import bounds
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fomkit.core.model import EpochsToTarget
     from fomkit.plan.estimate import Estimate
 
 
@@ -64,7 +63,7 @@ Estimated = TypedDict("Estimated", {
 
 
 def _span(spent: Spent | None) -> Ends | None:
-    return None if spent is None else span_content(spent.energy_j)
+    return None if spent is None else as_content(Ends, spent.energy_j)
 
 
 def energy_content(estimate: Estimate) -> EnergyUsed | None:
@@ -74,16 +73,13 @@ def energy_content(estimate: Estimate) -> EnergyUsed | None:
         return None
     method, step = found.method, found.step
     share = step.terms["idle power"].value / step.energy_j.value if step and "idle power" in step.terms else None
-    return {
-        "step": _span(step), "epoch": _span(found.epoch), "run": _span(found.run), "unit": _span(found.unit),
-        "scope": method.scope if method else stated.scope if stated else None,
-        "basis": method.basis if method else None, "method": method.name if method else None,
-        "from": method.message if method else None, "process_m": method.process_m if method else None,
-        "devices": found.devices, "idle_share": share,
-        "terms_step": {name: span_content(term) for name, term in step.terms.items()} if step else {},
-        "step_at_most": found.most_step_j, "limit_w": found.limit_w, "missing": list(found.missing),
-        "notes": list(found.notes),
-    }  # fmt: skip
+    return as_content(
+        EnergyUsed, found, **{"from": method and method.message}, process_m=method and method.process_m,
+        step=_span(step), epoch=_span(found.epoch), run=_span(found.run), unit=_span(found.unit),
+        scope=method.scope if method else stated.scope if stated else None, basis=method and method.basis,
+        method=method and method.name, idle_share=share, terms_step=step.terms if step else {},
+        step_at_most=found.most_step_j,
+    )  # fmt: skip
 
 
 BASES_BY_TRUST = ("measured", "published", "simulated", "modelled", "committed", "estimated", "assumed")
@@ -93,43 +89,65 @@ INTERVAL_MEANING = (
 )
 
 
-def known_number(value: float) -> float | None:
-    """Give a number as JSON has it; None where it is unknown, NaN in tables."""
-    return None if isnan(value) else float(value)
+Content = TypeVar("Content")
+_NOTHING = object()
 
 
-@overload
-def span_content(span: Span) -> Ends: ...
-@overload
-def span_content(span: Span | None) -> Ends | None: ...
-def span_content(span: Span | None) -> Ends | None:
-    """Put a span in the form of the JSON output; None where it is unknown."""
-    return None if span is None else {"value": span.value, "low": span.low, "high": span.high}
+@cache
+def _put_as(kind: Any) -> Callable[[Any], Any]:
+    """Give what puts a value in the form of a key's type; what is in its form already stays as it is."""
+    of, inner = typing.get_origin(kind), typing.get_args(kind)
+    if typing.is_typeddict(kind):
+        return lambda value: value if isinstance(value, Mapping) else as_content(kind, value)
+    if type(None) in inner:  # where it is one of three types, it is in its form
+        put = _put_as(inner[0]) if len(inner) == 2 else lambda value: value
+        return lambda value: None if value is None or value == "" or value != value else put(value)
+    if of is list:
+        put = _put_as(inner[0])
+        return lambda values: [put(value) for value in values]
+    if of in (dict, Mapping):
+        put = _put_as(inner[1])
+        return lambda values: {name: put(value) for name, value in values.items()}
+    return lambda value: float(value) if kind is float and isinstance(value, np.floating) else value
 
 
-@overload
-def fact_content(fact: Fact, scale: float = 1.0) -> Stated: ...
-@overload
-def fact_content(fact: Fact | None, scale: float = 1.0) -> Stated | None: ...
-def fact_content(fact: Fact | None, scale: float = 1.0) -> Stated | None:
-    """Put a fact in the form of the JSON output, ``scale`` times its SI value; None where it is unknown."""
-    if fact is None:
-        return None
-    return {"value": fact.value * scale, "low": fact.low * scale, "high": fact.high * scale,
-            "basis": fact.basis, "source": fact.source}  # fmt: skip
+@cache
+def _keys_of(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
+    return {key: _put_as(one) for key, one in typing.get_type_hints(kind).items()}
+
+
+def as_content(kind: type[Content], /, *nouns: object, **given: object) -> Content:
+    """Put nouns in a form of the JSON output: its keys in their order, each as its type says.
+
+    A key holds what is `given` for it, else what the first of the nouns that has it calls so. Where a key may be
+    None, so are "" and NaN, which are unknown; one that may be absent is, where nothing has it or it is None.
+
+    >>> as_content(Range, Span(2.0, 1.0, 4.0))
+    {'low': 1.0, 'high': 4.0}
+    """
+    form, content = typing.cast("Any", kind), dict[str, object]()
+    if strange := [key for key in given if key not in _keys_of(form)]:
+        raise TypeError(f"{form.__name__}: has no {', '.join(strange)}")
+    for key, put in _keys_of(form).items():
+        held = (noun.get(key, _NOTHING) if isinstance(noun, Mapping) else getattr(noun, key, _NOTHING)
+                for noun in (given, *nouns))  # fmt: skip
+        value = next((one for one in held if one is not _NOTHING), _NOTHING)
+        if key in form.__optional_keys__ and (value is None or value is _NOTHING):
+            continue
+        if value is _NOTHING:
+            raise TypeError(f"{form.__name__}: nothing is given for {key!r}, and no noun has it")
+        content[key] = put(value)
+    return typing.cast("Content", content)
+
+
+def span_content(span: Span) -> Ends:
+    """Put a span in the form of the JSON output."""
+    return as_content(Ends, span)
 
 
 def price_content(price: Price) -> Priced:
     """Put a price in the form of the JSON output, by the hour."""
-    return {**fact_content(price.per_s, UNITS["time_s"]["h"]), "currency": price.currency, "per": price.per,
-            "date": price.date}  # fmt: skip
-
-
-def curve_content(curve: EpochsToTarget) -> Targeted:
-    """Put what a curve of epochs says of itself in the form of the JSON output."""
-    batches = list(curve.epochs)
-    return {"metric": curve.metric, "target": curve.target, "covers": [batches[0], batches[-1]],
-            "source": curve.source}  # fmt: skip
+    return as_content(Priced, price.per_s.scaled(UNITS["time_s"]["h"]), price)
 
 
 def evidence_of(machine: Machine, coverage: Mapping[str, float] | None = None) -> str:
@@ -141,13 +159,7 @@ def evidence_of(machine: Machine, coverage: Mapping[str, float] | None = None) -
 
 def _terms(estimate: Estimate) -> Terms:
     step, run = estimate.step_time, estimate.run_time
-    return {
-        "passes_s": {name: span_content(span) for name, span in step.passes.items()},
-        "device_s": span_content(step.device_s), "host_launch_s": span_content(step.host_launch_s),
-        "input_s": span_content(step.input_s), "steps_per_epoch": run.steps_per_epoch,
-        "partial_step": run.partial_step, "validation_s": span_content(run.validation_s),
-        "start_up_s": span_content(run.startup_s),
-    }  # fmt: skip
+    return as_content(Terms, step, run, passes_s=step.passes, start_up_s=run.startup_s)
 
 
 def job_content(estimate: Estimate) -> OfJob | None:
@@ -157,15 +169,10 @@ def job_content(estimate: Estimate) -> OfJob | None:
         return None
     from fomkit.parallel.layout import describe_layout  # most work has none
 
-    return {
-        "devices": step.devices, "nodes": estimate.machine.nodes_of(step.devices) or None,
-        "layout": describe_layout(step.layout), "replicas": step.replicas, "batch": step.samples,
-        "microbatches": step.microbatches, "runs_at_once": estimate.runs_at_once,
-        "step_s": span_content(step.wall_s), "compute_s": span_content(step.compute_s),
-        "busy_s": span_content(step.busy_s), "exposed_s": span_content(step.exposed_s),
-        "bubble_s": span_content(step.bubble_s), "run_s": span_content(estimate.run_time.run_s),
-        "coverage": dict(step.coverage), "notes": list(step.notes),
-    }  # fmt: skip
+    return as_content(
+        OfJob, step, nodes=estimate.machine.nodes_of(step.devices) or None, layout=describe_layout(step.layout),
+        batch=step.samples, runs_at_once=estimate.runs_at_once, step_s=step.wall_s, run_s=estimate.run_time.run_s,
+    )  # fmt: skip
 
 
 OF_ALL = 0.995
@@ -294,35 +301,26 @@ def token_per_s(estimate: Estimate) -> Span | None:
 
 def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> Estimated:
     """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
-    content: Estimated = {
-        "model": estimate.model.name, "target": estimate.machine.name,
-        "evidence": evidence_of(estimate.machine, estimate.coverage),
-        "party": estimate.machine.party, "device_of": estimate.machine.device_of,
-        "batch": estimate.sizes.get("batch"), "sizes": dict(estimate.sizes), "precision": estimate.precision,
-        "precision_means": estimate.formats.message, "scope": estimate.scope,
-        "runs_at_once": estimate.runs_at_once, "unit": estimate.model.unit.name,
-        "step_s": span_content(estimate.step), "epoch_s": span_content(estimate.run_time.epoch_s),
-        "run_s": span_content(estimate.run_time.run_s), "unit_per_day": span_content(estimate.unit_per_day),
-        "energy_j": energy_content(estimate), "terms": _terms(estimate), "coverage": dict(estimate.coverage),
-        "bound": estimate.step_time.bound, "fits": estimate.fit.fits, "excludes": list(estimate.excludes),
-        "deviations": list(estimate.deviations), "conditions": conditions_content(estimate),
-    }  # fmt: skip
+    run, model, machine = estimate.run_time, estimate.model, estimate.machine
+    content = as_content(
+        Estimated, estimate, model=model.name, target=machine.name, party=machine.party, job=None,
+        evidence=evidence_of(machine, estimate.coverage), device_of=machine.device_of or None,
+        batch=estimate.sizes.get("batch"), precision_means=estimate.formats.message, unit=model.unit.name,
+        step_s=estimate.step, epoch_s=run.epoch_s, run_s=run.run_s, energy_j=energy_content(estimate),
+        terms=_terms(estimate), bound=estimate.step_time.bound, fits=estimate.fit.fits,
+        conditions=conditions_content(estimate),
+    )  # fmt: skip
     if (tokens := token_per_s(estimate)) is not None:
         content["token_per_s"] = span_content(tokens)
-    if not estimate.machine.device_of:
-        del content["device_of"]
     if (job := job_content(estimate)) is not None:
         content["job"] = job
     if reference is not None:
         ours, theirs = estimate.unit_per_day, reference.unit_per_day
         step = divide_independent(reference.step, estimate.step)
         ratio = divide_independent(ours, theirs) if ours is not None and theirs is not None else step
-        content["ratio"] = {
-            "baseline": reference.machine.name,
-            "of": "steps per second" if ours is None else "units per day",
-            **span_content(ratio),
-            "excludes_alone": left_out_alone(
-                [((reference.machine.name, reference.excludes), (estimate.machine.name, estimate.excludes))]
-            ),
-        }
+        sides = (reference.machine.name, reference.excludes), (machine.name, estimate.excludes)
+        content["ratio"] = as_content(
+            Compared, ratio, baseline=reference.machine.name, excludes_alone=left_out_alone([sides]),
+            of="steps per second" if ours is None else "units per day",
+        )  # fmt: skip
     return content

@@ -22,7 +22,7 @@ from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.pricing import work_out
 from fomkit.ops.tables import COSTS
-from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, conditions_content, span_content
+from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, as_content, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.plan.step import steps_if_timed
@@ -157,13 +157,8 @@ def neighbour_content(near: Neighbour) -> Near:
 
 
 def _costs(row: Record) -> dict[str, Worked]:
-    worked, found = work_out(row), dict[str, Worked]()
-    for name in (column.name for column in COSTS):
-        found[name] = {"value": _known(row[name]), "formula": None}
-        if name in worked:
-            formula, numbers, where = worked[name]
-            found[name] |= {"formula": formula, "numbers": numbers, "where": where}
-    return found
+    worked, no_formula = work_out(row), {"formula": None}
+    return {one.name: as_content(Worked, worked.get(one.name, no_formula), value=row[one.name]) for one in COSTS}
 
 
 def _rate(fact: Fact | None, amount: float) -> Bound | None:
@@ -193,14 +188,11 @@ def _span(row: Record, factor: float) -> Ends:
 def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float) -> ExplainedOp:
     dimensions = {name: _known(row.get(name)) for name in KINDS[str(row["kind"])].dimensions}
     in_step = _span(row, float(row["count"]))
-    return {
-        "op": str(row["op"]), "kind": str(row["kind"]), "pass_name": str(row["pass_name"]),
-        "dtype": str(row["dtype"]), "engine": str(row["engine"]), "sizes": shape_label(row),
-        "dimensions": dimensions, "count": float(row["count"]), "modules": int(row["places"]),
-        "time_s": _span(row, 1.0), "step_time_s": in_step, "share": in_step["value"] / device_s,
-        "time_source": str(row["time_source"]), "bound": str(row["bound"]), "evidence": str(row["evidence"]),
-        "nearest": [neighbour_content(one) for one in near], "costs": _costs(row), "floor": _floor(row, machine),
-    }  # fmt: skip
+    return as_content(
+        ExplainedOp, row, sizes=shape_label(row), dimensions=dimensions, modules=int(row["places"]),
+        time_s=_span(row, 1.0), step_time_s=in_step, share=in_step["value"] / device_s,
+        nearest=[neighbour_content(one) for one in near], costs=_costs(row), floor=_floor(row, machine),
+    )  # fmt: skip
 
 
 def _longest(estimated: Estimate, top: int) -> tuple[list[ExplainedOp], Rest, list[Untimed]]:
@@ -236,15 +228,12 @@ def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: in
             "no op has a time, so there is nothing to explain. Add the machine's bandwidth and peak, or timings.",
         )
     ops, rest, missing = _longest(one, top)
-    return {
-        "schema": SCHEMA, "fomkit": __version__, "model": model.name, "target": machine.name,
-        "sizes": dict(one.sizes), "precision": one.precision, "precision_means": one.formats.message,
-        "interval": options.interval, "interval_covers": INTERVAL_MEANING, "step_s": span_content(one.step),
-        "device_s": span_content(one.step_time.device_s), "bound": one.step_time.bound,
-        "coverage": dict(one.coverage), "excludes": list(one.excludes), "deviations": list(one.deviations),
-        "conditions": conditions_content(one), "ops": ops, "rest": rest, "unpriced": missing,
-        **ops_to_time(one, top),
-    }  # fmt: skip
+    return as_content(
+        Explanation, ops_to_time(one, top), one, schema=SCHEMA, fomkit=__version__, model=model.name,
+        target=machine.name, precision_means=one.formats.message, interval=options.interval,
+        interval_covers=INTERVAL_MEANING, step_s=one.step, device_s=one.step_time.device_s,
+        bound=one.step_time.bound, conditions=conditions_content(one), ops=ops, rest=rest, unpriced=missing,
+    )  # fmt: skip
 
 
 TEXTS = ("op", "kind", "pass_name", "dtype", "engine", "time_source", "bound", "evidence")
@@ -362,14 +351,12 @@ def _line(row: Mapping[str, Any]) -> dict[str, object]:
 def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> IfTimed:
     first = {str(name): cell for name, cell in rows.iloc[0].items()}
     executions = float(rows["count"].sum())
-    return {
-        "sizes": shape_label(first), "ops": sorted(set(rows["op"].astype("str"))),
-        "passes": sorted(set(rows["pass_name"].astype("str"))), "time_source": str(first["time_source"]),
-        "executions": executions,
-        "share": float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
-        "step_s": span_content(step), "shrinks": shrinks(estimate.step, step),
-        "line": _line({**first, "count": executions}),
-    }  # fmt: skip
+    return as_content(
+        IfTimed, sizes=shape_label(first), ops=sorted(set(rows["op"].astype("str"))), executions=executions,
+        passes=sorted(set(rows["pass_name"].astype("str"))), time_source=first["time_source"], step_s=step,
+        share=float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
+        shrinks=shrinks(estimate.step, step), line=_line({**first, "count": executions}),
+    )  # fmt: skip
 
 
 def ops_to_time(estimate: Estimate, top: int) -> ToTime:
@@ -388,4 +375,4 @@ def ops_to_time(estimate: Estimate, top: int) -> ToTime:
     best = sorted(listed, key=lambda number: (-listed[number]["shrinks"], -listed[number]["share"]))[:top]
     together = groups.isin(best).astype("int64")
     known = steps_if_timed(settled, together, estimate.machine, estimate.step.level).get(1)
-    return {"measurements": [listed[number] for number in best], "all_measured": span_content(known)}
+    return as_content(ToTime, measurements=[listed[number] for number in best], all_measured=known)

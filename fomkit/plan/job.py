@@ -14,7 +14,7 @@ from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import parse_quantity
 from fomkit.parallel.step import ParallelStep
-from fomkit.plan.content import Condition, Ends, conditions_content, span_content
+from fomkit.plan.content import Condition, Ends, as_content, conditions_content
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_per_day, steps_per_epoch
@@ -153,11 +153,7 @@ class SystemRun:
     @property
     def content(self) -> System:
         """Runs and units a day in the form of the JSON output."""
-        return {
-            "steps_per_epoch": self.time.steps_per_epoch, "run_s": span_content(self.time.run_s),
-            "excludes": list(self.time.excludes), "runs_at_once": self.at_once, **self.useful,
-            "unit_per_day": span_content(self.unit_per_day),
-        }  # fmt: skip
+        return as_content(System, self.useful, self, self.time, runs_at_once=self.at_once)
 
 
 def run_on_nodes(

@@ -19,7 +19,7 @@ from fomkit.ops.pricing import add_costs, split_recurrent
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, LINE, TIMES, column_names
 from fomkit.ops.views import BESIDE
-from fomkit.plan.content import Ends, span_content
+from fomkit.plan.content import Ends, as_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.memory_of import in_formats, step_memory
@@ -82,17 +82,13 @@ class Prediction(Shown):
         uses = uses_of(self.machine)
         known = len(unpriced) < len(self.ops)
         total = device_time(as_terms(self.ops, self.level), self.level, uses) if known else None
-        return {
-            "target": self.machine.name, "interval": self.level, "rows": len(self.ops),
-            "time_s": span_content(total),
-            "sources": {
-                source: {"rows": int(rows.get(source, 0)), "share": share}
-                for source, share in coverage(self.ops).items()
-                if source in rows.index
-            },
-            "unpriced": {str(kind): group.index.tolist() for kind, group in unpriced.groupby("kind")},
-            "rows_are": "line" if self.ops.index.name == LINE else "row",
-        }  # fmt: skip
+        shares = {source: share for source, share in coverage(self.ops).items() if source in rows.index}
+        return as_content(
+            Totals, target=self.machine.name, interval=self.level, rows=len(self.ops), time_s=total,
+            sources={one: {"rows": int(rows.get(one, 0)), "share": share} for one, share in shares.items()},
+            unpriced={str(kind): group.index.tolist() for kind, group in unpriced.groupby("kind")},
+            rows_are="line" if self.ops.index.name == LINE else "row",
+        )  # fmt: skip
 
 
 def _floats(ops: pd.DataFrame, where: str) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.ops.groups import shape_label
 from fomkit.ops.resize import resize_ops
 from fomkit.ops.views import Execution, executions
-from fomkit.plan.content import Ends, span_content
+from fomkit.plan.content import Ends, as_content, span_content
 from fomkit.plan.coverage import uses_of, widen_calls
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import can_follow, in_formats, step_memory
@@ -176,11 +176,9 @@ def timeline_content(model: ModelProfile, machine: Machine, options: Options) ->
 
 
 def _head(estimated: Estimate, order: str, memory: str) -> Head:
-    return {
-        "schema": SCHEMA, "fomkit": __version__, "projected": "times are predicted, not measured",
-        "model": estimated.model.name, "target": estimated.machine.name, "sizes": dict(estimated.sizes),
-        "precision": estimated.precision, "step_s": span_content(estimated.step),
-        "device_s": span_content(estimated.step_time.device_s), "bound": estimated.step_time.bound, "order": order,
-        "excludes": list(estimated.excludes),
-        "deviations": [*estimated.formats.message.splitlines(), *estimated.deviations], "memory": memory,
-    }  # fmt: skip
+    deviations = [*estimated.formats.message.splitlines(), *estimated.deviations]
+    return as_content(
+        Head, estimated, schema=SCHEMA, fomkit=__version__, projected="times are predicted, not measured",
+        model=estimated.model.name, target=estimated.machine.name, step_s=estimated.step, memory=memory,
+        device_s=estimated.step_time.device_s, bound=estimated.step_time.bound, order=order, deviations=deviations,
+    )  # fmt: skip

@@ -13,7 +13,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.model import ModelProfile, by_network
 from fomkit.merit.fom import Rates, figure_of_merit, take_mean
-from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
+from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.validation.cells import MEASURED, conflict_notes
@@ -201,31 +201,23 @@ GridContent = TypedDict("GridContent", {
 
 
 def _extended_content(projection: ExtendedProjection) -> Told:
-    return {
-        **span_content(projection.projected),
-        "told_by": f"{projection.reference.model} on {projection.reference.machine}", "error": projection.error,
-        "inside": projection.inside,
-    }  # fmt: skip
+    told_by = f"{projection.reference.model} on {projection.reference.machine}"
+    return as_content(Told, span_content(projection.projected), projection, told_by=told_by)
 
 
 def _row(
     all_verdicts: CellVerdict, calibrated: Sequence[ExtendedProjection], hosted: Sequence[ExtendedProjection]
 ) -> Judged:
     cell = all_verdicts.cell
-    return {
-        "model": cell.model, "machine": cell.machine, "batch": cell.batch, "quantity": cell.quantity,
-        "basis": cell.rows[0].basis, "measured": span_content(cell.measured),
-        "projected": span_content(cell.projected),
-        "error": None if cell.projected is None else cell.projected.value / cell.measured.value - 1,
-        "inside": cell.inside, "explained": cell.explained, "ratio": all_verdicts.ratio,
-        "projected_ratio": span_content(all_verdicts.projected_ratio),
-        "ratio_agrees": all_verdicts.ratio_agreement, "claim": all_verdicts.claim,
-        "agrees": all_verdicts.agreement, "cause": all_verdicts.cause, "holds": cell.holds or None,
-        "calibrated": next((_extended_content(other) for other in calibrated if other.cell is cell), None),
-        "with_host_term": next((_extended_content(other) for other in hosted if other.cell is cell), None),
-        "sources": list(dict.fromkeys(row.source for row in cell.rows if row.source)),
-        "rows": [row.where for row in cell.rows],
-    }  # fmt: skip
+    return as_content(
+        Judged, cell, all_verdicts, basis=cell.rows[0].basis, ratio_agrees=all_verdicts.ratio_agreement,
+        error=None if cell.projected is None else cell.projected.value / cell.measured.value - 1,
+        agrees=all_verdicts.agreement,
+        calibrated=next((_extended_content(other) for other in calibrated if other.cell is cell), None),
+        with_host_term=next((_extended_content(other) for other in hosted if other.cell is cell), None),
+        sources=dict.fromkeys(row.source for row in cell.rows if row.source),
+        rows=[row.where for row in cell.rows],
+    )  # fmt: skip
 
 
 def _extended_summary(
@@ -293,17 +285,8 @@ def grid_content(
     cells: Sequence[GridCell], level: float, limit_s: float, notes: Sequence[str] = ()
 ) -> GridContent:
     """Put a grid in the form of ``fomkit/grid/1``."""
-    return {
-        "schema": "fomkit/grid/1", "fomkit": __version__, "interval": level, "latency_limit_s": limit_s,
-        "inference_is": "the forward pass of the training step, at the largest power of two that keeps the limit",
-        "notes": list(notes),
-        "cells": [
-            {
-                "model": cell.model, "machine": cell.machine, "framework": cell.framework, "mode": cell.mode,
-                "batch": cell.batch, "sample_per_s": span_content(cell.sample_per_s),
-                "latency_s": span_content(cell.latency_s), "basis": cell.basis or None, "why": cell.why or None,
-                "excludes": list(cell.excludes), "fits": cell.fits, "explained": cell.explained,
-            }
-            for cell in cells
-        ],
-    }  # fmt: skip
+    inference = "the forward pass of the training step, at the largest power of two that keeps the limit"
+    return as_content(
+        GridContent, schema="fomkit/grid/1", fomkit=__version__, interval=level, latency_limit_s=limit_s,
+        inference_is=inference, notes=notes, cells=cells,
+    )  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import NamedTuple, TypedDict, cast
+from typing import NamedTuple, TypedDict
 
 from fomkit import __version__
 from fomkit.bench.model_steps import NO_ENERGY
@@ -21,6 +21,7 @@ from fomkit.core.measurement import MeasuredRun, StepEnergy
 from fomkit.core.units import Precision
 from fomkit.frontends.model_file import check_installed
 from fomkit.frontends.profile import profile_file
+from fomkit.plan.content import as_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
@@ -298,9 +299,8 @@ HereContent = TypedDict("HereContent", {
 
 
 def _step(compared: Compared) -> StepContent:
-    span = compared.span
-    return {"value_s": span.value, "low_s": span.low, "high_s": span.high, "error": compared.error,
-            "hit": compared.hit, "interval_score": compared.score}  # fmt: skip
+    ends = dict(zip(("value_s", "low_s", "high_s"), compared.span.ends, strict=True))
+    return as_content(StepContent, ends, compared, interval_score=compared.score)
 
 
 def content_of(proof: Proof) -> HereContent:
@@ -312,25 +312,20 @@ def content_of(proof: Proof) -> HereContent:
         for name, (target, tolerance) in TARGETS.items()
     ]
     verdicts = check_aims(lines, aims)
-    return {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "interval": proof.level,
-        "regressed": not all(verdict.kept for verdict in verdicts),
-        "models": [
-            {"model": exact.name, "timed_s": exact.timed_s, "half_width": proof.widths[exact.name],
-             "drift": proof.drift[exact.name], "exact": _step(exact), "unseen": _step(unseen),
-             "energy": cast("StepJoule", asdict(proof.energy[exact.name])) if exact.name in proof.energy else None}
-            for exact, unseen in zip(proof.exact, proof.unseen, strict=True)
-        ],
-        "lines": [line.content() for line in lines],
-        "ratios": [
-            {"model": ratio.name, "threads": ratio.threads, "precision": ratio.precision or None,
-             "timed": ratio.timed, "projected": ratio.projected, "error": ratio.projected / ratio.timed - 1}
-            for ratio in proof.ratios
-        ],
-        "aims": [verdict.content() for verdict in verdicts],
-        "seconds": {name: round(time_s, 1) for name, time_s in proof.seconds.items()},
-        "skipped": [{"what": what, "reason": why} for what, why in proof.skipped],
-        "notes": list(proof.notes),
-    }  # fmt: skip
+    models = [
+        as_content(
+            ModelContent, exact, model=exact.name, half_width=proof.widths[exact.name],
+            drift=proof.drift[exact.name], exact=_step(exact), unseen=_step(unseen),
+            energy=proof.energy.get(exact.name),
+        )
+        for exact, unseen in zip(proof.exact, proof.unseen, strict=True)
+    ]  # fmt: skip
+    ratios = [as_content(RatioContent, one, model=one.name, error=one.projected / one.timed - 1)
+              for one in proof.ratios]  # fmt: skip
+    return as_content(
+        HereContent, proof, schema=SCHEMA, fomkit=__version__, interval=proof.level, models=models, lines=lines,
+        regressed=not all(verdict.kept for verdict in verdicts), ratios=ratios,
+        aims=[as_content(AimContent, verdict, verdict.aim) for verdict in verdicts],
+        seconds={name: round(time_s, 1) for name, time_s in proof.seconds.items()},
+        skipped=[{"what": what, "reason": why} for what, why in proof.skipped],
+    )  # fmt: skip

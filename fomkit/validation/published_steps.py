@@ -30,7 +30,7 @@ from fomkit.core.units import BINARY
 from fomkit.files.csv import read_rows
 from fomkit.ops.tables import column_names
 from fomkit.parallel.step import activation_byte
-from fomkit.plan.content import Ends, span_content
+from fomkit.plan.content import Ends
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links
@@ -239,11 +239,6 @@ class Compared(NamedTuple):
     def error(self) -> float:
         """Projected over published, less 1."""
         return self.projected.value / self.published - 1
-
-    def content(self) -> Published:
-        """Give it as plain content."""
-        found = {**self._asdict(), "projected": span_content(self.projected), "error": self.error}
-        return cast("Published", found)
 
 
 Published = TypedDict("Published", {

@@ -7,9 +7,9 @@ figure past its tolerance has regressed, and the command fails; one that misses 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict, cast
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width, op_half_width
-from fomkit.plan.content import known_number
+from fomkit.plan.content import as_content
 from fomkit.readers.tables.foreign import read_columns
 
 Vector = NDArray[np.float64]
@@ -144,11 +144,7 @@ class Score:
 
     def content(self) -> ScoreContent:
         """Give the line as plain content; unknown is None."""
-        known = {
-            name: known_number(value) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
-        }
-        return cast("ScoreContent", known)
+        return as_content(ScoreContent, self)
 
 
 ScoreContent = TypedDict("ScoreContent", {
@@ -328,11 +324,6 @@ class Verdict(NamedTuple):
 
     aim: Aim
     value: float
-
-    def content(self) -> AimContent:
-        """Give it as plain content; an unknown figure is None."""
-        value = known_number(self.value)
-        return cast("AimContent", {**self.aim._asdict(), "value": value, "met": self.met, "kept": self.kept})
 
     @property
     def met(self) -> bool:

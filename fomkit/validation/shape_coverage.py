@@ -12,6 +12,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
 from fomkit.ops.tables import COSTS, DIMENSIONS
+from fomkit.plan.content import as_content
 from fomkit.prediction import interpolate
 from fomkit.prediction.families import FamilyName, families, training_rows
 from fomkit.prediction.gp import distances
@@ -154,17 +155,10 @@ def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.Dat
             for column in KINDS[name.kind].dimensions
             if column in _NUMBERS and (ends := _ends(rows[column])) is not None
         }
-        yield ShapeCoverage(
-            kind=name.kind, dtype=name.dtype, engine=name.engine, pass_name=name.pass_name, part=name.part,
-            ops=len(rows),
-            sizes=sizes,
-            flop=costs.get("flop"),
-            byte=costs.get("byte"),
-            time_s=(float(rows["_time_s"].min()), float(rows["_time_s"].max())),
-            spacing=None if fit is None else _spacing(rows, fit, name.kind),
-            errors=cross_validation_errors([stored]) if isinstance(stored, Mapping) else None,
-            reference=len(wanted),
-            near=near,
-            near_flop_share=near_flop_share,
-            outside=_outside(wanted, sizes),
+        errors = cross_validation_errors([stored]) if isinstance(stored, Mapping) else None
+        yield as_content(
+            ShapeCoverage, name, ops=len(rows), sizes=sizes, flop=costs.get("flop"), byte=costs.get("byte"),
+            time_s=(float(rows["_time_s"].min()), float(rows["_time_s"].max())), errors=errors, near=near,
+            spacing=None if fit is None else _spacing(rows, fit, name.kind), reference=len(wanted),
+            near_flop_share=near_flop_share, outside=_outside(wanted, sizes),
         )  # fmt: skip

@@ -16,6 +16,7 @@ from fomkit import __version__
 from fomkit.core.interval import DEFAULT_LEVEL, Span, probability_above
 from fomkit.core.units import DAY_S
 from fomkit.merit.fom import MEAN, Rates, figure_of_merit, take_mean
+from fomkit.plan.content import as_content
 from fomkit.plan.run import unit_per_day
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validation import deepbench_scores, scores
@@ -148,22 +149,14 @@ class Validation:
 
     def content(self) -> ValidationContent:
         """Give everything as plain content (``fomkit/validate/1``)."""
-        return {
-            "schema": SCHEMA,
-            "fomkit": __version__,
-            "interval": self.level,
-            "full": self.full,
-            "regressed": self.regressed,
-            "said": list(self.notes),
-            "lines": [line.content() for line in self.lines],
-            "published": [one.content() for one in self.published],
-            "aims": [verdict.content() for verdict in self.verdicts],
-            "not_scored": [{"what": what, "count": count, "reason": why} for what, count, why in self.not_scored],
-            "published_as": MEGATRON,
-            "sets": read_sets(shipped_folder("validation") / "sets.md"),
-            "headlines": list(self.headlines),
-            "history": read_history(shipped_folder("validation") / "history.csv"),
-        }
+        folder = shipped_folder("validation")
+        history = read_history(folder / "history.csv")
+        return as_content(
+            ValidationContent, self, schema=SCHEMA, fomkit=__version__, interval=self.level, said=self.notes,
+            aims=[as_content(scores.AimContent, verdict, verdict.aim) for verdict in self.verdicts],
+            not_scored=[{"what": what, "count": count, "reason": why} for what, count, why in self.not_scored],
+            published_as=MEGATRON, sets=read_sets(folder / "sets.md"), history=history,
+        )  # fmt: skip
 
 
 NotScored = TypedDict("NotScored", {"what": str, "count": int, "reason": str})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import isnan
-from typing import Any, NamedTuple, NotRequired, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from fomkit.ops.conv_methods import METHODS, method_costs
 from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.plan.content import Condition, Ends, conditions_content, known_number, span_content
+from fomkit.plan.content import Condition, Ends, as_content, conditions_content
 from fomkit.plan.coverage import coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
@@ -119,16 +119,6 @@ def best_methods(methods: pd.DataFrame, by: str) -> pd.Series[str]:
 SCHEMA = "fomkit/convolutions/1"
 BASIS = "modelled"
 """What figures of methods are: formulas at stated rates, never a timing."""
-_WORK = (
-    "multiply_adds",
-    "additions",
-    "multiplications",
-    "flop",
-    "work_depth",
-    "samples_at_once",
-    "workspace_byte",
-)
-_TIMES = ("products_s", "transforms_s", "memory_s", "floor_s")
 _TITLES = {method.name: method.title for method in METHODS}
 MethodFigures = TypedDict("MethodFigures", {
     "method": str, "title": str, "multiply_adds": float | None, "additions": float | None,
@@ -185,26 +175,17 @@ def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _methods(rows: pd.DataFrame) -> Iterator[MethodFigures]:
-    timed = "floor_s" in rows.columns
     for row in rows[rows["absent"] == ""].to_dict("records"):
-        figures = {name: known_number(row[name]) for name in (*_WORK, *(_TIMES if timed else ()))}
-        bound = {"bound": row["bound"] or None} if timed else {}
-        yield cast("MethodFigures", {"method": row["method"], "title": _TITLES[row["method"]], **figures, **bound})
+        yield as_content(MethodFigures, row, title=_TITLES[row["method"]])
 
 
 def _layer(row: Mapping[str, Any], methods: pd.DataFrame, best: str) -> ConvLayer:
     absent = methods[methods["absent"] != ""]
-    layer: ConvLayer = {
-        "modules": row["modules"],
-        "pass_name": row["pass_name"],
-        "shape": shape_label(row).removeprefix("conv "),
-        "dtype": row["dtype"],
-        "engine": row["engine"],
-        "count": float(row["count"]),
-        "best": best or None,
-        "methods": list(_methods(methods)),
-        "absent": {_TITLES[name]: why for name, why in zip(absent["method"], absent["absent"], strict=True)},
-    }
+    layer = as_content(
+        ConvLayer, row, shape=shape_label(row).removeprefix("conv "), best=best, methods=_methods(methods),
+        absent={_TITLES[name]: why for name, why in zip(absent["method"], absent["absent"], strict=True)},
+        time_s=None, time_source=None, evidence=None,
+    )  # fmt: skip
     if "time_s" in row:  # of one execution, by a table or rates: of no method
         ends: Ends = {"value": float(row["time_s"]), "low": float(row["low_s"]), "high": float(row["high_s"])}
         layer["time_s"] = None if isnan(row["time_s"]) else ends
@@ -221,18 +202,15 @@ def _sums(layers: list[ConvLayer]) -> list[MethodSum]:
         for layer in layers:
             if method.title in layer["absent"]:
                 why[layer["absent"][method.title].partition(":")[0]] += int(layer["count"])
+        workspaces = (byte for _, one in known if (byte := one["workspace_byte"]) is not None)
         found.append(
-            {
-                "method": method.name,
-                "title": method.title,
-                "possible_in": sum(layer["count"] for layer, _ in known),
-                "best_in": sum(layer["count"] for layer in layers if layer["best"] == method.name),
-                "largest_workspace_byte": max(
-                    (byte for _, one in known if (byte := one["workspace_byte"]) is not None), default=None
-                ),
-                "absent": {reason: f"{count:g}" for reason, count in why.most_common()},
-            }
-        )
+            as_content(
+                MethodSum, method, method=method.name, possible_in=sum(layer["count"] for layer, _ in known),
+                best_in=sum(layer["count"] for layer in layers if layer["best"] == method.name),
+                largest_workspace_byte=max(workspaces, default=None),
+                absent={reason: f"{count:g}" for reason, count in why.most_common()},
+            )
+        )  # fmt: skip
     return found
 
 
@@ -247,13 +225,9 @@ def _total(rows: pd.DataFrame, layers: list[ConvLayer], machine: Machine, level:
     sums = {name: sum(floor_s(name, layer) for layer in layers) for name in ("direct", "best")}
     timed = rows[rows["time_s"].notna()]
     span = device_time(timed, level, uses_of(machine)) if len(timed) else None
-    return {
-        "direct_s": known_number(sums["direct"]),
-        "best_s": known_number(sums["best"]),
-        "time_s": span_content(span),
-        "time_sources": {name: share for name, share in coverage(timed).items() if share > 0 and len(timed)},
-        "without_time": int(len(rows) - len(timed)),
-    }
+    sources = {name: share for name, share in coverage(timed).items() if share > 0 and len(timed)}
+    return as_content(ConvTotal, direct_s=sums["direct"], best_s=sums["best"], time_s=span, time_sources=sources,
+                      without_time=len(rows) - len(timed))  # fmt: skip
 
 
 def convolutions_content(
@@ -277,25 +251,14 @@ def convolutions_content(
         _layer({str(name): cell for name, cell in row.items()}, by_op[place], best[place])
         for place, row in zip(rows.index, rows.to_dict("records"), strict=True)
     ]
-    content: Convolutions = {
-        "schema": SCHEMA,
-        "fomkit": __version__,
-        "name": model.name,
-        "title": model.title,
-        "mode": model.traced_with.get("mode"),
-        "sizes": choose_sizes(model, options.wanted_sizes),
-        "target": None if machine is None else machine.name,
-        "interval": None if machine is None else options.interval,
-        "basis": BASIS,
-        "workspace_limit_byte": limit_byte,
-        "layers": layers,
-        "methods": _sums(layers),
-        "total": None if machine is None else _total(ops, layers, machine, options.interval),
-        "deviations": [*notes, *_unknown(methods, machine)],
-    }
-    if conditions is not None:
-        content["conditions"] = conditions
-    return content
+    return as_content(
+        Convolutions, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"),
+        sizes=choose_sizes(model, options.wanted_sizes), target=machine and machine.name,
+        interval=None if machine is None else options.interval, basis=BASIS, workspace_limit_byte=limit_byte,
+        layers=layers, methods=_sums(layers), conditions=conditions,
+        total=None if machine is None else _total(ops, layers, machine, options.interval),
+        deviations=[*notes, *_unknown(methods, machine)],
+    )  # fmt: skip
 
 
 def _unknown(methods: pd.DataFrame, machine: Machine | None) -> Iterator[str]:

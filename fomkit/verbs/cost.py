@@ -21,11 +21,10 @@ from fomkit.plan.content import (
     Ends,
     OfJob,
     Priced,
+    as_content,
     conditions_content,
-    curve_content,
     estimate_content,
     price_content,
-    span_content,
 )  # fmt: skip
 from fomkit.plan.energy import energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
@@ -220,8 +219,8 @@ CostContent = TypedDict("CostContent", {
 })  # fmt: skip
 
 
-def _scaled(span: Span | None, factor: float) -> Ends | None:
-    return None if span is None else span_content(span.scaled(factor))
+def _scaled(span: Span | None, factor: float) -> Span | None:
+    return None if span is None else span.scaled(factor)
 
 
 def _money_content(one: Cost) -> Paying | None:
@@ -239,11 +238,10 @@ def _money_content(one: Cost) -> Paying | None:
         notes.append(f"a node is paid whole; {machine.name} does not say how many devices it has")
     if one.price.per_s.low == one.price.per_s.high:
         notes.append("the price states no spread: the interval is that of the time")
-    return {
-        "price": price_content(one.price), "currency": one.price.currency,
-        "paid_units": paid_units(one.price, machine, scope), "run": span_content(one.run_money),
-        "unit": _scaled(one.run_money, one.estimate.model.unit.runs), "notes": notes,
-    }  # fmt: skip
+    return as_content(
+        Paying, one.price, price=price_content(one.price), paid_units=paid_units(one.price, machine, scope),
+        run=one.run_money, unit=_scaled(one.run_money, one.estimate.model.unit.runs), notes=notes,
+    )  # fmt: skip
 
 
 def _inference_content(one: Cost) -> Inferring | None:
@@ -252,13 +250,12 @@ def _inference_content(one: Cost) -> Inferring | None:
         return None
     batch, latency_s = infer.sizes.get("batch"), infer.step
     known = batch is not None and latency_s.value > 0
-    return {
-        "batch": batch, "latency_s": span_content(latency_s),
-        "sample_per_s": span_content(latency_s.per(float(batch or 0) * infer.runs_at_once)) if known else None,
-        "money_per_million": _scaled(one.inference_money, MILLION / float(batch or 1)) if known else None,
-        "bound": infer.step_time.bound, "excludes": list(infer.excludes), "deviations": list(infer.deviations),
-        "conditions": conditions_content(infer),
-    }  # fmt: skip
+    return as_content(
+        Inferring, infer, batch=batch, latency_s=latency_s, bound=infer.step_time.bound,
+        sample_per_s=latency_s.per(float(batch or 0) * infer.runs_at_once) if known else None,
+        money_per_million=_scaled(one.inference_money, MILLION / float(batch or 1)) if known else None,
+        conditions=conditions_content(infer),
+    )  # fmt: skip
 
 
 def _energy_and_carbon(one: Cost) -> tuple[Spending | None, Carbon | None]:
@@ -272,11 +269,8 @@ def _energy_and_carbon(one: Cost) -> tuple[Spending | None, Carbon | None]:
     carbon = carbon_content(energies, scope, missing, one.declared.grid)
     if found is None:
         return None, carbon
-    return {
-        "run": span_content(energies["run"]), "unit": span_content(energies["unit"]), "scope": scope,
-        "basis": found.method.basis if found.method else None, "missing": list(missing),
-        "notes": list(found.notes),
-    }, carbon  # fmt: skip
+    basis = found.method.basis if found.method else None
+    return as_content(Spending, energies, found, scope=scope, basis=basis, missing=missing), carbon
 
 
 def _to_target_content(one: Cost) -> Reaching | None:
@@ -289,10 +283,7 @@ def _to_target_content(one: Cost) -> Reaching | None:
     notes = ["the curve states no spread: the interval is that of the time"] if exact else []
     if between:
         notes.append("the batch lies between two of the curve: epochs by a straight line of their logarithms")
-    return {
-        **curve_content(curve), "epochs": span_content(found.epochs), "to_target_s": span_content(found.time_s),
-        "money": span_content(found.money), "notes": notes,
-    }  # fmt: skip
+    return as_content(Reaching, found, curve, to_target_s=found.time_s, notes=notes)
 
 
 def _speedup(one: Cost) -> Speedup | None:
@@ -301,32 +292,19 @@ def _speedup(one: Cost) -> Speedup | None:
     ratio = estimate_content(one.estimate, one.baseline)["ratio"]
     modelled = Span(ratio["value"], ratio["low"], ratio["high"], one.estimate.step.level)
     combined = combine(one.declared.claimed, modelled)
-    return {
-        "baseline": ratio["baseline"], "of": ratio["of"], "modelled": span_content(combined.modelled),
-        "excludes_alone": ratio["excludes_alone"],
-        "claimed": dict(combined.claimed), "naive_product": combined.naive if combined.claimed else None,
-        "naive": NAIVE,
-    }  # fmt: skip
+    naive = combined.naive if combined.claimed else None
+    return as_content(Speedup, ratio, combined, naive_product=naive, naive=NAIVE)
 
 
 def cost_content(one: Cost) -> CostContent:
     """Put a cost in the form of ``fomkit/cost/1``."""
-    content = estimate_content(one.estimate)
     energy, carbon = _energy_and_carbon(one)
-    found: CostContent = {
-        "schema": SCHEMA, "fomkit": __version__, "interval": one.estimate.step.level, "model": content["model"],
-        "target": content["target"], "batch": content["batch"], "sizes": content["sizes"],
-        "precision": content["precision"], "scope": content["scope"], "runs_at_once": content["runs_at_once"],
-        "unit": content["unit"], "step_s": content["step_s"], "epoch_s": content["epoch_s"],
-        "run_s": content["run_s"], "unit_per_day": content["unit_per_day"], "coverage": content["coverage"],
-        "fits": content["fits"], "excludes": content["excludes"], "deviations": content["deviations"],
-        "conditions": content["conditions"], "job": content.get("job"), "once": stack.one_off_content(one.once),
-        "money": _money_content(one), "inference": _inference_content(one), "energy_j": energy, "carbon": carbon,
-        "to_target": _to_target_content(one), "speedup": _speedup(one),
-    }  # fmt: skip
-    if found["job"] is None:
-        del found["job"]
-    return found
+    return as_content(
+        CostContent, estimate_content(one.estimate), schema=SCHEMA, fomkit=__version__,
+        interval=one.estimate.step.level, once=stack.one_off_content(one.once), money=_money_content(one),
+        inference=_inference_content(one), energy_j=energy, carbon=carbon, to_target=_to_target_content(one),
+        speedup=_speedup(one),
+    )  # fmt: skip
 
 
 def figures_of(content: CostContent) -> list[Mapping[str, object]]:

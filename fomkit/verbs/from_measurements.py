@@ -21,7 +21,7 @@ from fomkit.merit.measured_steps import (
     merit_content,
     read_row,
 )
-from fomkit.plan.content import Ends, span_content
+from fomkit.plan.content import Ends, as_content
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate, check_one_device, with_step
 from fomkit.verbs.compare import Comparison, rates, unfit_of
@@ -249,49 +249,38 @@ MeasuredWays = TypedDict("MeasuredWays", {
 
 def _row_content(reading: Reading) -> Row:
     row = reading.row
-    return {
-        "row": row.where, "quantity": row.quantity, "value": row.value,
-        "low": row.low if row.spread_stated else None, "high": row.high if row.spread_stated else None,
-        "repeats": row.repeats, "basis": row.basis, "party": row.party,
-        "framework": " ".join(word for word in (row.framework, row.framework_version) if word), "date": row.date,
-        "source": row.source, "note": row.note, "step_s": span_content(reading.step), "said": reading.message,
-    }  # fmt: skip
+    return as_content(
+        Row, row, row=row.where, low=row.low if row.spread_stated else None,
+        high=row.high if row.spread_stated else None, step_s=reading.step, said=reading.message,
+        framework=" ".join(word for word in (row.framework, row.framework_version) if word),
+    )  # fmt: skip
 
 
 def _baseline(one: BaselineMeasured) -> OfBaseline:
-    measured = one.measured
-    return {
-        "model": one.predicted.model.name, "baseline": one.predicted.machine.name,
-        "measured_step_s": None if measured is None else span_content(measured.step),
-        "spread_stated": None if measured is None else measured.spread_stated,
-        "predicted_step_s": span_content(one.predicted.step),
-        "in_predicted_interval": None if measured is None else inside(one.predicted.step, measured.step.value),
-        "used": [_row_content(reading) for reading in one.readings if reading.step is not None],
-        "set_aside": [_row_content(reading) for reading in one.readings if reading.step is None],
-    }  # fmt: skip
+    measured, predicted = one.measured, one.predicted
+    return as_content(
+        OfBaseline, model=predicted.model.name, baseline=predicted.machine.name,
+        measured_step_s=measured and measured.step, spread_stated=measured and measured.spread_stated,
+        predicted_step_s=predicted.step,
+        in_predicted_interval=None if measured is None else inside(predicted.step, measured.step.value),
+        used=[_row_content(reading) for reading in one.readings if reading.step is not None],
+        set_aside=[_row_content(reading) for reading in one.readings if reading.step is None],
+    )  # fmt: skip
 
 
 def _way(estimate: Estimate, excludes: tuple[str, ...]) -> Way:
-    return {
-        "step_s": span_content(estimate.step), "epoch_s": span_content(estimate.run_time.epoch_s),
-        "run_s": span_content(estimate.run_time.run_s), "unit_per_day": span_content(estimate.unit_per_day),
-        "excludes": list(excludes),
-    }  # fmt: skip
+    run = estimate.run_time
+    return as_content(Way, estimate, step_s=estimate.step, epoch_s=run.epoch_s, run_s=run.run_s, excludes=excludes)
 
 
 def _two_ways_content(ways: TwoWays) -> OfWays:
-    return {
-        "model": ways.predicted.model.name, "target": ways.predicted.machine.name,
-        "baseline": ways.baseline.machine.name, "predicted_step_ratio": span_content(ways.ratio),
-        "predicted": _way(ways.predicted, ways.predicted.excludes),
-        "measured_times_ratio": {
-            **_way(ways.scaled, ways.excludes),
-            "scaled_unpredicted": list(ways.unpredicted),
-            "counted_twice": list(ways.counted_twice),
-        },
-        "factor": ways.factor, "intervals_overlap": ways.overlap, "verdict": ways.verdict,
-        "verdict_means": VERDICTS[ways.verdict],
-    }  # fmt: skip
+    scaled = as_content(ScaledWay, _way(ways.scaled, ways.excludes), ways, scaled_unpredicted=ways.unpredicted)
+    return as_content(
+        OfWays, ways, model=ways.predicted.model.name, target=ways.predicted.machine.name,
+        baseline=ways.baseline.machine.name, predicted_step_ratio=ways.ratio,
+        predicted=_way(ways.predicted, ways.predicted.excludes), measured_times_ratio=scaled,
+        intervals_overlap=ways.overlap, verdict_means=VERDICTS[ways.verdict],
+    )  # fmt: skip
 
 
 def _caveats(

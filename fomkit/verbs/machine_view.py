@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypedDict, cast
+from typing import TypedDict
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ from fomkit.ops.precision import BLOCKS, formats_named
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES
-from fomkit.plan.content import Priced, Stated, evidence_of, fact_content, known_number, price_content
+from fomkit.plan.content import Priced, Stated, as_content, evidence_of, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import in_formats, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
@@ -29,12 +29,7 @@ from fomkit.prediction.rates import HELD, held
 from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.locate import profile_names
 from fomkit.profiles.machines import load_machine
-from fomkit.validation.shape_coverage import (
-    CrossValidationErrors,
-    ShapeCoverage,
-    coverage_by_family,
-    cross_validation_errors,
-)
+from fomkit.validation import shape_coverage
 from fomkit.verbs.model_view import SCHEMA as MODEL_SCHEMA
 from fomkit.verbs.model_view import census_content
 
@@ -69,10 +64,10 @@ Tables = TypedDict("Tables", {
     "rows": int, "sections": list[dict[str, object]], "rows_of_one_op": int, "libraries": list[dict[str, object]],
     "sources": list[dict[str, object]], "corrected": int,
 })  # fmt: skip
-OfKind = TypedDict("OfKind", {"kind": str, "errors": CrossValidationErrors | None})
-Coverage = TypedDict(
-    "Coverage", {"reference_models": list[str], "families": list[ShapeCoverage], "kinds": list[OfKind]}
-)
+OfKind = TypedDict("OfKind", {"kind": str, "errors": shape_coverage.CrossValidationErrors | None})
+Coverage = TypedDict("Coverage", {
+    "reference_models": list[str], "families": list[shape_coverage.ShapeCoverage], "kinds": list[OfKind],
+})  # fmt: skip
 MachineView = TypedDict("MachineView", {
     "schema": str, "fomkit": str, "is": str, "name": str, "title": str, "party": str, "device_of": str | None,
     "scopes": list[str], "facts": Facts, "timings": Tables | None, "coverage": Coverage | None,
@@ -94,12 +89,9 @@ def machines_content(having: str | None = None) -> Machines:
         formats = list(dict.fromkeys(peak.dtype for peak in device.peaks))
         texts = f"{name} {machine.title} {device.architecture}".lower()
         if all(word in formats or word in texts for word in words):
-            found.append({
-                "name": name, "title": machine.title, "year": machine.year, "party": machine.party,
-                "evidence": evidence_of(machine), "timings": len(timings), "formats": formats,
-                "byte_per_s": fact_content(device.byte_per_s),
-                "capacity_byte": fact_content(device.capacity_byte),
-            })  # fmt: skip
+            evidence = evidence_of(machine)
+            found.append(as_content(Listed, machine, device, name=name, evidence=evidence, timings=len(timings),
+                                    formats=formats))  # fmt: skip
     if not found:
         what = f"no machine has {' and '.join(map(repr, words))}."
         raise FomkitError("having", f"{what} Ask for a number format, a maker or a part of a name.")
@@ -115,12 +107,10 @@ def _peak_facts(machine: Machine) -> list[Peak]:
     """Give each peak, and what a limit of power lets the machine hold of it where that is less."""
     memory, lower = machine.device.byte_per_s, held(machine).device.peaks
     return [
-        {
-            "dtype": peak.dtype, "engine": peak.engine, "accumulate_dtype": peak.accumulate_dtype or None,
-            "flop_per_s": fact_content(peak.rate),
-            "ridge_point": None if memory is None else peak.rate.value / memory.value,
-            "held_flop_per_s": fact_content(limited.rate) if limited.rate.source.startswith(HELD) else None,
-        }
+        as_content(
+            Peak, peak, flop_per_s=peak.rate, ridge_point=memory and peak.rate.value / memory.value,
+            held_flop_per_s=limited.rate if limited.rate.source.startswith(HELD) else None,
+        )
         for peak, limited in zip(machine.device.peaks, lower, strict=True)
     ]  # fmt: skip
 
@@ -128,40 +118,15 @@ def _peak_facts(machine: Machine) -> list[Peak]:
 def _energy(energy: Energy | None) -> EnergyStated | None:
     if energy is None:
         return None
-    return {
-        "scope": energy.scope, "devices": energy.devices, "process_m": energy.process_m,
-        "idle_w": fact_content(energy.idle_w),
-        "per_flop": [
-            {"dtype": one.dtype, "engine": one.engine or None, "joule_per_flop": fact_content(one.joule)}
-            for one in energy.per_flop
-        ],
-        "joule_per_byte": fact_content(energy.byte_j),
-        "average": [
-            {"workload": one.workload, "power_w": fact_content(one.power_w), "scope": one.scope,
-             "batch": one.batch, "precision": one.precision, "devices": one.devices}
-            for one in energy.average
-        ],
-        "limit_w": fact_content(energy.limit_w),
-    }  # fmt: skip
+    per_flop = [as_content(PerFlop, one, joule_per_flop=one.joule) for one in energy.per_flop]
+    return as_content(EnergyStated, energy, per_flop=per_flop, joule_per_byte=energy.byte_j)
 
 
 def _stated_facts(machine: Machine) -> Facts:
-    device = machine.device
-    return {
-        "peaks": _peak_facts(machine), "byte_per_s": fact_content(device.byte_per_s),
-        "capacity_byte": fact_content(device.capacity_byte), "launch_s": fact_content(device.launch_s),
-        "fresh_byte_per_s": fact_content(device.fresh_byte_per_s), "fresh_above_byte": device.fresh_above_byte,
-        "host_byte_per_s": fact_content(device.host_byte_per_s), "node_devices": machine.node_devices,
-        "system_nodes": machine.system_nodes, "availability": machine.availability,
-        "links": [cast("LinkFacts", dict(vars(link))) for link in machine.links],
-        "overheads": [
-            {"name": one.name, "per": one.per, "time_s": fact_content(one.time_s),
-             "share": fact_content(one.share)}
-            for one in machine.overheads
-        ],
-        "energy": _energy(machine.energy),
-        "price": None if machine.price is None else price_content(machine.price),
-    }  # fmt: skip
+    return as_content(
+        Facts, machine.device, machine, peaks=_peak_facts(machine), energy=_energy(machine.energy),
+        price=None if machine.price is None else price_content(machine.price),
+    )  # fmt: skip
 
 
 def _column_texts(timings: pd.DataFrame, column: str) -> pd.Series[str]:
@@ -188,7 +153,7 @@ def _tables(timings: pd.DataFrame) -> Tables:
     }  # fmt: skip
 
 
-def _errors_by_kind(found: list[ShapeCoverage], fits: Mapping[str, object]) -> list[OfKind]:
+def _errors_by_kind(found: list[shape_coverage.ShapeCoverage], fits: Mapping[str, object]) -> list[OfKind]:
     """Join the left-out errors of all families of a kind."""
     kinds = list[OfKind]()
     for kind in dict.fromkeys(family["kind"] for family in found):
@@ -196,7 +161,7 @@ def _errors_by_kind(found: list[ShapeCoverage], fits: Mapping[str, object]) -> l
                  if one["kind"] == kind]  # fmt: skip
         stored = [fits.get(str(name)) for name in names]
         fitted = [fit for fit in stored if isinstance(fit, Mapping)]
-        kinds.append({"kind": kind, "errors": cross_validation_errors(fitted)})
+        kinds.append({"kind": kind, "errors": shape_coverage.cross_validation_errors(fitted)})
     return kinds
 
 
@@ -210,7 +175,7 @@ def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | Non
         return None
     machine = with_fits(machine)
     machine = replace(machine, timings=row_major(machine.timings))
-    found = list(coverage_by_family(machine, add_costs(machine.timings), _reference_ops(reference)))
+    found = list(shape_coverage.coverage_by_family(machine, add_costs(machine.timings), _reference_ops(reference)))
     return {
         "reference_models": [model.name for model in reference], "families": found,
         "kinds": _errors_by_kind(found, machine.fits),
@@ -223,14 +188,11 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     `reference`: models whose ops are asked for. Gives a dict: ``fomkit/show/1``.
     """
     machine = without_implausible(machine)
-    return {
-        "schema": MODEL_SCHEMA, "fomkit": __version__, "is": "machine", "name": machine.name,
-        "title": machine.title, "party": machine.party, "device_of": machine.device_of or None,
-        "scopes": list(machine.scopes), "facts": _stated_facts(machine),
-        "timings": _tables(machine.timings) if len(machine.timings) else None,
-        "coverage": _coverage(machine, reference), "plausibility": list(verdict_on(machine, EVERY)),
-        "notes": list(machine.notes),
-    }  # fmt: skip
+    return as_content(
+        MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
+        facts=_stated_facts(machine), timings=_tables(machine.timings) if len(machine.timings) else None,
+        coverage=_coverage(machine, reference), plausibility=verdict_on(machine, EVERY),
+    )  # fmt: skip
 
 
 SCHEMA = "fomkit/memory/1"
@@ -278,12 +240,8 @@ Memory = TypedDict("Memory", {
 
 
 def _moment(use: Use, moment: int) -> Moment:
-    place = use.moments.iloc[moment]
-    return {
-        "id": moment, "op": place["op"] or None, "module": place["module"] or None,
-        "pass_name": place["pass_name"] or None, "byte": float(use.live_byte[moment]),
-        "roles": use.by_role(moment),
-    }  # fmt: skip
+    place = use.moments.iloc[moment].to_dict()
+    return as_content(Moment, place, id=moment, byte=float(use.live_byte[moment]), roles=use.by_role(moment))
 
 
 def _modules_at_peak(use: Use) -> list[OfModule]:
@@ -302,11 +260,8 @@ def _modules_at_peak(use: Use) -> list[OfModule]:
 
 
 def _live(use: Use) -> list[Live]:
-    places = use.moments.itertuples(index=False, name=None)
-    return [
-        {"id": place, "op": op, "module": module, "pass_name": pass_name, "byte": float(byte)}
-        for place, ((op, module, pass_name), byte) in enumerate(zip(places, use.live_byte, strict=True))
-    ]
+    rows = use.moments.assign(byte=use.live_byte).to_dict("records")
+    return [as_content(Live, row, id=place) for place, row in enumerate(rows)]
 
 
 def _followed(use: Use) -> Followed:
@@ -327,8 +282,7 @@ def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> Followed:
             "says nothing of memory: it has no order of its ops, no update and no parameters in one format. "
             "Profile the model anew with 'fomkit profile FILE.py'.",
         )
-    totals = {role: known_number(byte) for role, byte in standing._asdict().items()}
-    return {"totals": totals, "peak": None, "passes": {}, "modules": [], "live": []}
+    return as_content(Followed, totals=standing._asdict(), peak=None, passes={}, modules=[], live=[])
 
 
 def _layers_content(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | None:
@@ -336,10 +290,7 @@ def _layers_content(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | N
     census = census_content(model, sizes)
     if census is None:
         return None
-    return {
-        "samples": census["samples"], "parameter_byte": census["total"]["parameter_byte"], **census["activations"],
-        "im2col_byte": census["total"]["im2col_byte"], "largest_im2col_byte": census["largest_im2col_byte"],
-    }  # fmt: skip
+    return as_content(Layers, census["activations"], census, census["total"])
 
 
 def _room_content(
@@ -351,9 +302,10 @@ def _room_content(
     # A lower bound can only show that a step does not fit.
     fits = False if needed > fact.value else True if whole else None
     largest = largest_batch(model, sizes, fact.value)
-    return {"name": machine.name, "capacity_byte": fact.value, "source": fact.source or None, "fits": fits,
-            "share": needed / fact.value if whole else None, "largest_batch": largest,
-            "smallest_layout": smallest_layout(model, machine, options) if fits is False else ""}  # fmt: skip
+    return as_content(
+        Room, machine, fact, capacity_byte=fact.value, fits=fits, share=needed / fact.value if whole else None,
+        largest_batch=largest, smallest_layout=smallest_layout(model, machine, options) if fits is False else "",
+    )  # fmt: skip
 
 
 def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> Memory:
@@ -375,11 +327,10 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     needed = sum(byte or 0.0 for byte in found["totals"].values()) if use is None else use.peak_byte
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
     of_weights = [f"but for the weights of linear layers, in {options.precision}"] * (options.precision in BLOCKS)
-    return {
-        "schema": SCHEMA, "fomkit": __version__, "name": model.name, "title": model.title,
-        "mode": model.traced_with.get("mode"), "sizes": sizes, **found, "layers": _layers_content(model, sizes),
-        "target": None if machine is None else _room_content(model, machine, options, sizes, needed, whole),
-        "batch_is_fixed": fixed, "assumed": [*_memory_assumed(use), *of_weights] if use is not None else [],
-        "excludes": list(EXCLUDED) if use is not None else ["activations and all else that the order would tell"],
-        "deviations": list(model.caveats),
-    }  # fmt: skip
+    room = None if machine is None else _room_content(model, machine, options, sizes, needed, whole)
+    return as_content(
+        Memory, found, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=sizes,
+        layers=_layers_content(model, sizes), target=room, batch_is_fixed=fixed,
+        assumed=[*_memory_assumed(use), *of_weights] if use is not None else [], deviations=model.caveats,
+        excludes=EXCLUDED if use is not None else ["activations and all else that the order would tell"],
+    )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import isnan
+from math import isnan, nan
 from typing import Any, Literal, NotRequired, TypedDict
 
 import pandas as pd
@@ -21,7 +21,7 @@ from fomkit.ops.groups import GROUPINGS, Grouping, Sums, add_up, fewest, group_l
 from fomkit.ops.pricing import add_costs, symbolic_work
 from fomkit.ops.resize import evaluate, resize_ops, sizes_used
 from fomkit.ops.views import SEPARATORS, TYPE_COLUMNS, has_lines, layer_census, split_by_line, tree_labels
-from fomkit.plan.content import Condition, Ends, MaybeEnds, conditions_content, known_number, span_content
+from fomkit.plan.content import Condition, Ends, MaybeEnds, as_content, conditions_content, span_content
 from fomkit.plan.coverage import Uses, coverage, uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, choose_sizes
@@ -192,37 +192,36 @@ ModelContent = TypedDict("ModelContent", {
 })  # fmt: skip
 
 
-def _share_of(part: float, whole: float) -> float | None:
-    return None if isnan(part) or isnan(whole) or whole <= 0 else part / whole
+def _share_of(part: float, whole: float) -> float:
+    return nan if isnan(part) or isnan(whole) or whole <= 0 else part / whole
+
+
+def _time_entry(step: _Step, ops: pd.DataFrame, sums: Sums) -> Mapping[str, object]:
+    """Give the keys of the time of some ops: as it was traced, or as it is predicted."""
+    if step.uses is None:
+        known = not isnan(sums.time_s)
+        time: object = {"value": sums.time_s, "low": None, "high": None} if known else nan
+        sources = {TRACED: 1.0} if known else {}
+    else:
+        time = nan if isnan(sums.time_s) else span_content(device_time(ops, step.level, step.uses))
+        sources = {name: share for name, share in coverage(ops).items() if share > 0 and len(ops)}
+    return {"time_share": _share_of(sums.time_s, step.total.time_s), "time_s": time, "time_sources": sources}
 
 
 def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
     """Put the sums of some ops in the form of an entry of ``rows``."""
-    sums = add_up(ops, step.distinct)
-    content: OpSums = {
-        "count": sums.count, "distinct_ops": sums.distinct, "flop": known_number(sums.flop),
-        "byte": known_number(sums.byte), "intensity": known_number(sums.intensity),
-        "flop_share": _share_of(sums.flop, step.total.flop),
-        "byte_share": _share_of(sums.byte, step.total.byte),
-        "missing": {"flop": sums.flop_missing, "byte": sums.byte_missing},
-    }  # fmt: skip
-    if "time_s" not in ops.columns:
-        return content
-    if step.beside:
-        content["missing"]["traced"] = sums.traced_missing
-        content["traced_s"] = known_number(sums.traced_s)
-        content["traced_share"] = _share_of(sums.traced_s, step.total.traced_s)
-    content["missing"]["time"] = sums.time_missing
-    content["time_share"] = _share_of(sums.time_s, step.total.time_s)
-    if step.uses is None:
-        known = not isnan(sums.time_s)
-        content["time_s"] = {"value": sums.time_s, "low": None, "high": None} if known else None
-        content["time_sources"] = {TRACED: 1.0} if known else {}
-        return content
-    span = device_time(ops, step.level, step.uses)
-    content["time_s"] = None if isnan(sums.time_s) else span_content(span)
-    content["time_sources"] = {name: share for name, share in coverage(ops).items() if share > 0 and len(ops)}
-    return content
+    sums, timed = add_up(ops, step.distinct), "time_s" in ops.columns
+    beside = timed and step.beside
+    missing = as_content(
+        Missing, flop=sums.flop_missing, byte=sums.byte_missing, traced=sums.traced_missing if beside else None,
+        time=sums.time_missing if timed else None,
+    )  # fmt: skip
+    return as_content(
+        OpSums, _time_entry(step, ops, sums) if timed else {"time_s": None}, sums, distinct_ops=sums.distinct,
+        flop_share=_share_of(sums.flop, step.total.flop), byte_share=_share_of(sums.byte, step.total.byte),
+        missing=missing, traced_s=sums.traced_s if beside else None,
+        traced_share=_share_of(sums.traced_s, step.total.traced_s) if beside else None,
+    )  # fmt: skip
 
 
 def _measured_amount(entry: Mapping[str, Any], measure: Measure) -> float:
@@ -294,23 +293,18 @@ def show_model(model: ModelProfile, view: View, options: Options, machine: Machi
     is_tree = separator is not None and view.top is None
     rows, top = _flat(step, measure, view.top) if not is_tree else ([], None)
     sizes = choose_sizes(model, options.wanted_sizes)
-    content: ModelContent = {
-        "schema": SCHEMA, "fomkit": __version__, "is": "model", "name": model.name, "title": model.title,
-        "mode": model.traced_with.get("mode"),
-        "parameters": {"total": model.parameters_total, "trainable": model.parameters_trainable}, "sizes": sizes,
-        "by": {"name": view.by, "means": GROUPINGS[view.by], "separator": separator}, "measure": measure,
-        "target": None if machine is None else machine.name,
-        "interval": options.interval if machine is not None else None,
-        "rows": _tree(step, separator, view.depth or None) if separator is not None and is_tree else rows,
-        "total": {**_sums_entry(step, ops), "at_least": model.at_least}, "top": top,
-        "measured": None if model.measured is None else run_content(model.measured),
-        "layers": census_content(model, sizes) if view.by == "kind" else None,
-        "unsupported": list(model.unsupported), "deviations": list(notes),
-        "view": {name: value for name, value in asdict(view).items() if value},
-    }  # fmt: skip
-    if conditions is not None:
-        content["conditions"] = conditions
-    return content
+    return as_content(
+        ModelContent, model, schema=SCHEMA, fomkit=__version__, **{"is": "model"},
+        mode=model.traced_with.get("mode"), sizes=sizes, measure=measure, target=machine and machine.name,
+        parameters={"total": model.parameters_total, "trainable": model.parameters_trainable},
+        by={"name": view.by, "means": GROUPINGS[view.by], "separator": separator},
+        interval=options.interval if machine is not None else None,
+        rows=_tree(step, separator, view.depth or None) if separator is not None and is_tree else rows,
+        total={**_sums_entry(step, ops), "at_least": model.at_least}, top=top,
+        measured=None if model.measured is None else run_content(model.measured),
+        layers=census_content(model, sizes) if view.by == "kind" else None, deviations=notes,
+        view={name: value for name, value in asdict(view).items() if value}, conditions=conditions,
+    )  # fmt: skip
 
 
 STEP = "step"
@@ -409,9 +403,7 @@ def formulas_content(model: ModelProfile, options: Options) -> Formulas:
                 known[key] = {"formula": str(formula), "value": values[name][key]}
         rows.append({"pass_name": name, "flop": known.get("flop"), "byte": known.get("byte"),
                      "missing": {key: whole.missing for key, whole in sums.items()}})  # fmt: skip
-    return {
-        "schema": "fomkit/formulas/1", "fomkit": __version__, "name": model.name, "title": model.title,
-        "mode": model.traced_with.get("mode"), "sizes": chosen,
-        "free": [name for name, size in sizes.items() if size in free], "rows": rows, "at_least": model.at_least,
-        "unsupported": list(model.unsupported),
-    }  # fmt: skip
+    return as_content(
+        Formulas, model, schema="fomkit/formulas/1", fomkit=__version__, mode=model.traced_with.get("mode"),
+        sizes=chosen, free=[name for name, size in sizes.items() if size in free], rows=rows,
+    )  # fmt: skip

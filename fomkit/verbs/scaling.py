@@ -20,7 +20,7 @@ from fomkit.merit.stack import Once, Stack, parse_once, stack_content, times_of,
 from fomkit.output.sweeps import format_scaling
 from fomkit.parallel.layout import describe_layout
 from fomkit.parallel.step import ParallelStep
-from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, curve_content, span_content
+from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, as_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.options import check_counts, options_of
 from fomkit.plan.run import RunTime, no_run, run_notes, time_to_target
@@ -106,7 +106,7 @@ def _target(machine: Machine, batch: int, run: RunTime | None, curve: EpochsToTa
         except FomkitError as error:
             why = error.what
         else:
-            return {"epochs": span_content(epochs), "to_target_s": span_content(time_s), "why": ""}
+            return as_content(Reach, epochs=epochs, to_target_s=time_s, why="")
     return {"epochs": None, "to_target_s": None, "why": why}
 
 
@@ -117,23 +117,17 @@ def _point(
     time = run_of_step(model, machine, step)
     run = run_on_nodes(model, machine, time, point.nodes, service)
     at_target = None if epochs is None else _target(machine, step.samples, time, epochs)
-    return {
-        "mode": curve.mode, "nodes": point.nodes, "devices": step.devices, "replicas": step.replicas,
-        "batch": step.samples, "microbatches": step.microbatches, "step_s": span_content(step.wall_s),
-        "compute_s": span_content(step.compute_s), "busy_s": span_content(step.busy_s),
-        "exposed_s": span_content(step.exposed_s), "bubble_s": span_content(step.bubble_s),
-        "sample_per_s": span_content(step.sample_per_s), "speedup": span_content(point.speedup),
-        "gain": point.speedup.value - 1, "efficiency": span_content(point.efficiency), "limit": point.limit,
-        "losses": point.losses, "peak_byte": step.memory_byte, "fits": point.fits,
-        "sent_byte": dict(step.sent_byte), "coverage": dict(step.coverage),
-        "system": None if run is None else run.content, "to_target": at_target,
-    }  # fmt: skip
+    return as_content(
+        PointContent, step, point, mode=curve.mode, batch=step.samples, step_s=step.wall_s,
+        gain=point.speedup.value - 1, peak_byte=step.memory_byte, system=None if run is None else run.content,
+        to_target=at_target,
+    )  # fmt: skip
 
 
 def _reference_content(curve: Curve, machine: Machine) -> Reference:
     one = curve.reference
-    return {"mode": curve.mode, "devices": one.devices, "batch": one.samples, "step_s": span_content(one.wall_s),
-            "fits": step_fit(machine, one).fits}  # fmt: skip
+    fits = step_fit(machine, one).fits
+    return as_content(Reference, one, mode=curve.mode, batch=one.samples, step_s=one.wall_s, fits=fits)
 
 
 def _messages(link: Link) -> str:
@@ -145,13 +139,11 @@ def _messages(link: Link) -> str:
 def _link_content(link: Link) -> LinkContent:
     """Put a link in plain form; ends that nobody stated are None."""
     alpha, rate = link.alpha_range_s or (None, None), link.range_byte_per_s or (None, None)
-    return {
-        "tier": link.tier, "channel": link.channel, "direction": link.direction,
-        "alpha_s": {"value": link.alpha_s, "low": alpha[0], "high": alpha[1]},
-        "byte_per_s": {"value": link.byte_per_s, "low": rate[0], "high": rate[1]}, "messages": _messages(link),
-        "serialise_byte_per_s": link.serialise_byte_per_s, "joins": link.joins,
-        "basis": link.basis, "source": link.source,
-    }  # fmt: skip
+    return as_content(
+        LinkContent, link, messages=_messages(link),
+        alpha_s={"value": link.alpha_s, "low": alpha[0], "high": alpha[1]},
+        byte_per_s={"value": link.byte_per_s, "low": rate[0], "high": rate[1]},
+    )  # fmt: skip
 
 
 def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
@@ -217,21 +209,18 @@ def scaling_content(
     steps = [point.step for curve in scaling.curves for point in curve.points]
     refused: list[Refused] = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
                               for nodes, why in curve.refused]  # fmt: skip
-    return {
-        "schema": SCHEMA, "fomkit": __version__, "model": scaling.model.name, "target": scaling.machine.name,
-        "interval": scaling.network.level, "node_devices": scaling.network.node_devices,
-        "layout": vars(scaling.spec.layout), "layout_said": describe_layout(scaling.spec.layout),
-        "links": [_link_content(link) for link in scaling.machine.links],
-        "capacity_byte": None if capacity is None else capacity.value, "unit": scaling.model.unit.name,
-        "references": [_reference_content(curve, scaling.machine) for curve in scaling.curves], "points": points,
-        "not_estimated": refused, "does_not_fit": _does_not_fit(scaling),
-        "least_bandwidth": bandwidth_content(scaling),
-        "to_target": None if epochs is None else curve_content(epochs), "stack": stack_content(once),
-        "excludes": list(dict.fromkeys(name for step in steps for name in step.excludes)),
-        "no_run": no_run(scaling.model), "notes": _scaling_notes(scaling, steps),
-        "assumed": [*_scaling_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
-        "conditions": _scaling_conditions(scaling),
-    }  # fmt: skip
+    return as_content(
+        ScalingContent, scaling.network, schema=SCHEMA, fomkit=__version__, model=scaling.model.name,
+        target=scaling.machine.name, interval=scaling.network.level, layout=vars(scaling.spec.layout),
+        layout_said=describe_layout(scaling.spec.layout), capacity_byte=capacity and capacity.value,
+        links=[_link_content(link) for link in scaling.machine.links], unit=scaling.model.unit.name,
+        references=[_reference_content(curve, scaling.machine) for curve in scaling.curves], points=points,
+        not_estimated=refused, does_not_fit=_does_not_fit(scaling), least_bandwidth=bandwidth_content(scaling),
+        to_target=epochs, stack=stack_content(once), no_run=no_run(scaling.model),
+        excludes=dict.fromkeys(name for step in steps for name in step.excludes),
+        notes=_scaling_notes(scaling, steps), conditions=_scaling_conditions(scaling),
+        assumed=[*_scaling_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from fomkit.plan.content import (
     OfJob,
     Priced,
     Stated,
+    as_content,
     conditions_content,
     job_content,
     price_content,
-    span_content,
 )  # fmt: skip
 
 NOT_GIVEN = "not given"
@@ -71,28 +71,19 @@ SuiteContent = TypedDict("SuiteContent", {
 
 
 def _threshold_verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str) -> Verdict:
-    if withheld:
-        return {"threshold": threshold, "probability": None, "verdict": NOT_GIVEN, "why": withheld}
     probability = probability_above(value, threshold)
-    return {
-        "threshold": threshold, "probability": probability if has_interval else None,
-        "verdict": verdict(probability, PROPOSAL),
-    }  # fmt: skip
+    return as_content(
+        Verdict, threshold=threshold, probability=probability if has_interval and not withheld else None,
+        verdict=NOT_GIVEN if withheld else verdict(probability, PROPOSAL), why=withheld or None,
+    )  # fmt: skip
 
 
 def _rated_content(line: RatedLine) -> Rated:
     behind = line.estimate or line.job
-    content: Rated = {
-        "unit_per_day": span_content(line.unit_per_day), "basis": line.basis, "party": line.party,
-        "class": line.category, "from": line.source, "kind": line.kind, "precision": line.precision or None,
-        "fits": line.fit.fits, "excludes": None if line.excludes is None else list(line.excludes),
-        "deviations": list(line.deviations), "missing": line.missing or None,
-    }  # fmt: skip
-    if behind is not None:
-        content["conditions"] = conditions_content(behind)
-    if line.job is not None:
-        content["job"] = job_content(line.job)
-    return content
+    return as_content(
+        Rated, line, **{"class": line.category, "from": line.source}, fits=line.fit.fits,
+        conditions=conditions_content(behind) if behind else None, job=job_content(line.job) if line.job else None,
+    )  # fmt: skip
 
 
 def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineContent:
@@ -101,20 +92,19 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
     rates = {name: one.unit_per_day for name, one in zip(names, (old, new), strict=True)}
     ratio = merit.ratios.get(line.name) if merit else None
     held = next((one for one in result.explained if one.line == line.name), None)
-    return {
-        "name": line.name, "unit": line.unit, "runs_per_unit": line.runs, "required": line.required,
-        "class": new.category, "basis": max(old.basis, new.basis, key=BASES_BY_TRUST.index), "party": new.party,
-        "model": line.model, "relative": line.is_relative,
-        "precisions_differ": bool(old.precision and new.precision and old.precision != new.precision),
-        "fixed": line.conditions.stated(),
-        "unit_per_day": {name: rate.value if rate else None for name, rate in rates.items()},
-        "ratio": ratio.value if ratio else None, "ratio_interval": span_content(ratio),
-        "weight": merit.weights.get(line.name) if merit else None,
-        "excludes": sorted({term for one in (old, new) for term in one.excludes or ()}),
-        "excludes_alone": left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
-        "explained": None if held is None else held.share, "measured_run": None if held is None else held.message,
-        "machines": {name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
-    }  # fmt: skip
+    return as_content(
+        LineContent, line, runs_per_unit=line.runs, **{"class": new.category}, party=new.party,
+        basis=max(old.basis, new.basis, key=BASES_BY_TRUST.index), relative=line.is_relative,
+        precisions_differ=bool(old.precision and new.precision and old.precision != new.precision),
+        fixed=line.conditions.stated(),
+        unit_per_day={name: rate.value if rate else None for name, rate in rates.items()},
+        ratio=ratio.value if ratio else None, ratio_interval=ratio,
+        weight=merit.weights.get(line.name) if merit else None,
+        excludes=sorted({term for one in (old, new) for term in one.excludes or ()}),
+        excludes_alone=left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
+        explained=held and held.share, measured_run=held and held.message,
+        machines={name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
+    )  # fmt: skip
 
 
 def _campaigns(result: SuiteResult) -> list[CampaignDays]:
@@ -125,7 +115,7 @@ def _campaigns(result: SuiteResult) -> list[CampaignDays]:
             for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
         }
         days = {name: campaign.units / rate.value if rate else None for name, rate in rates.items()}
-        found.append({"name": campaign.name, "line": campaign.line, "units": campaign.units, "days": days})
+        found.append(as_content(CampaignDays, campaign, days=days))
     return found
 
 
@@ -138,21 +128,16 @@ CARRIED_SAYS = (
 def _calibration(found: Calibration) -> Calibrated:
     """Put a suite from measured steps of its baseline in plain form."""
     inside, of = found.held
-    return {
-        "fom": None if found.merit is None else span_content(found.merit.value),
-        "projected_fom": None if found.projected is None else span_content(found.projected.value),
-        "measured_fom": None if found.measured is None else span_content(found.measured.value),
-        "measured_lines": of, "inside": inside,
-        "lines": [
-            {
-                "name": one.name, "baseline_step_s": span_content(one.measured), "rest_s": span_content(one.rest),
-                "step_s": span_content(one.step), "unit_per_day": span_content(one.unit_per_day),
-                "measured_step_s": span_content(one.found), "inside": one.inside,
-            }
-            for one in found.lines
-        ],
-        "left_out": [{"line": name, "why": why} for name, why in found.left_out], "carried": CARRIED_SAYS,
-    }  # fmt: skip
+    lines = [
+        as_content(StepLine, one, baseline_step_s=one.measured, rest_s=one.rest, step_s=one.step,
+                   measured_step_s=one.found)
+        for one in found.lines
+    ]  # fmt: skip
+    return as_content(
+        Calibrated, fom=found.merit and found.merit.value, projected_fom=found.projected and found.projected.value,
+        measured_fom=found.measured and found.measured.value, measured_lines=of, inside=inside, lines=lines,
+        left_out=[{"line": name, "why": why} for name, why in found.left_out], carried=CARRIED_SAYS,
+    )  # fmt: skip
 
 
 def suite_content(result: SuiteResult) -> SuiteContent:
@@ -173,34 +158,25 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         against_threshold = _threshold_verdict(
             merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld
         )
-    content: SuiteContent = {
-        "schema": "fomkit/fom/1", "fomkit": __version__, "suite": suite.name, "title": suite.title,
-        "version": suite.version, "baseline": result.machines[0].name, "target": result.machines[1].name,
-        "frozen": bool(suite.frozen) and result.machines[0].name == suite.baseline,
-        "interval": merit.value.level if merit and result.has_interval else None, "threshold": against_threshold,
-        "incomplete": list(result.incomplete), "missing": missing,
-        "deviations": [
+    told = (
+        text
+        for estimate in result.estimates
+        for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
+    )
+    return as_content(
+        SuiteContent, suite, result, schema="fomkit/fom/1", fomkit=__version__, suite=suite.name,
+        baseline=result.machines[0].name, target=result.machines[1].name,
+        frozen=bool(suite.frozen) and result.machines[0].name == suite.baseline,
+        interval=merit.value.level if merit and result.has_interval else None, threshold=against_threshold,
+        missing=missing, fom=block,
+        deviations=[
             {"line": line, "machine": machine, "deviation": what} for line, machine, what in deviations_of(result)
         ],
-        "fom": block,
-        "lines": [
-            _line_content(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)
-        ],
-        "campaigns": _campaigns(result),
-        "calibrated": None if result.calibration is None else _calibration(result.calibration),
-        "notes": [
-            *([result.moved] if result.moved else []),
-            *suite.notes,
-            *dict.fromkeys(
-                text
-                for estimate in result.estimates
-                for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
-            ),
-        ],
-    }  # fmt: skip
-    if content["calibrated"] is None:
-        del content["calibrated"]
-    return content
+        lines=[_line_content(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)],
+        campaigns=_campaigns(result),
+        calibrated=None if result.calibration is None else _calibration(result.calibration),
+        notes=[*filter(None, [result.moved]), *suite.notes, *dict.fromkeys(told)],
+    )  # fmt: skip
 
 
 AcceptedRow = TypedDict("AcceptedRow", {"where": str, "used": bool, "said": str})
@@ -223,28 +199,23 @@ def _difference(line: AcceptedLine) -> float | None:
 
 def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine], level: float) -> AcceptContent:
     """Put accepted lines in the form that JSON, terminal and page show."""
-    return {
-        "schema": "fomkit/accept/1", "fomkit": __version__, "suite": suite.name, "version": suite.version,
-        "machine": machine, "interval": level,
-        "lines": [
-            {
-                "name": line.committed.line.name, "required": line.committed.line.required,
-                "committed": span_content(line.committed.unit_per_day),
-                "committed_from": line.committed.missing or line.committed.source, "basis": line.committed.basis,
-                "excludes": list(line.committed.excludes or ()), "fits": line.committed.fit.fits,
-                "party": line.committed.party, "measured": span_content(line.measured),
-                "difference": _difference(line), "spread_stated": line.spread_stated,
-                "probability": line.probability if line.spread_stated else None, "verdict": line.verdict,
-                "contradictory": line.contradictory, "modelled_share": line.modelled_share,
-                "deviations": list(line.committed.deviations),
-                "rows": [
-                    {"where": reading.row.where, "used": reading.step is not None, "said": reading.message}
-                    for reading in line.readings
-                ],
-            }
-            for line in lines
-        ],
-    }  # fmt: skip
+    entries = [
+        as_content(
+            Accepted, line, line.committed, name=line.committed.line.name, required=line.committed.line.required,
+            committed=line.committed.unit_per_day, committed_from=line.committed.missing or line.committed.source,
+            fits=line.committed.fit.fits, excludes=line.committed.excludes or (), difference=_difference(line),
+            probability=line.probability if line.spread_stated else None,
+            rows=[
+                {"where": reading.row.where, "used": reading.step is not None, "said": reading.message}
+                for reading in line.readings
+            ],
+        )
+        for line in lines
+    ]  # fmt: skip
+    return as_content(
+        AcceptContent, suite, schema="fomkit/accept/1", fomkit=__version__, suite=suite.name, machine=machine,
+        interval=level, lines=entries,
+    )  # fmt: skip
 
 
 SCHEMA = "fomkit/campaign-cost/1"
@@ -296,22 +267,13 @@ def _kg(cost: PhaseCost, grid: Grid) -> Span | None:
 
 def _phase(cost: PhaseCost, grid: Grid) -> Phase:
     phase = cost.phase
-    content: Phase = {
-        "name": phase.name, "work": phase.model or f"{phase.suite}: {phase.line}", "mode": phase.mode,
-        "runs": phase.runs, "runs_basis": phase.basis, "source": phase.source, "basis": cost.basis,
-        "run_s": span_content(cost.run_s), "unit_per_day": span_content(cost.per_day),
-        "days": span_content(cost.days), "order_of_magnitude": _magnitude(cost.days),
-        "money": span_content(cost.money), "energy_j": span_content(cost.energy_j),
-        "energy_scope": cost.energy_scope, "energy_missing": list(cost.energy_missing),
-        "kg": span_content(_kg(cost, grid)), "fits": cost.fit.fits,
-        "explained": None if cost.explained is None else cost.explained.share,
-        "measured_run": None if cost.explained is None else cost.explained.message,
-        "excludes": list(cost.excludes), "deviations": list(cost.message),
-        "conditions": {} if cost.estimate is None else conditions_content(cost.estimate), "missing": cost.missing,
-    }  # fmt: skip
-    if cost.estimate is None:
-        del content["conditions"]
-    return content
+    held, estimate = cost.explained, cost.estimate
+    return as_content(
+        Phase, cost, phase, work=phase.model or f"{phase.suite}: {phase.line}", runs_basis=phase.basis,
+        unit_per_day=cost.per_day, order_of_magnitude=_magnitude(cost.days), kg=_kg(cost, grid),
+        fits=cost.fit.fits, explained=held and held.share, measured_run=held and held.message,
+        deviations=cost.message, conditions=None if estimate is None else conditions_content(estimate),
+    )  # fmt: skip
 
 
 def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
@@ -319,16 +281,13 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
     if grid.kg_per_j is None:
         return None
     lacking = [why for phase in phases for why in lacks(phase.energy_scope, phase.energy_missing, grid)]
-    return {
-        "kg": span_content(add_known([_kg(phase, grid) for phase in phases])),
-        "missing": list(dict.fromkeys(lacking)),
-        **grid_content(grid),
-    }
+    kg = add_known([_kg(phase, grid) for phase in phases])
+    return as_content(CampaignCarbon, grid_content(grid), kg=kg, missing=dict.fromkeys(lacking))
 
 
 def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
     """Put a campaign on one machine in the form of an entry of ``machines``."""
-    phases, scope = cost.phases, cost.options.scope or "system"
+    phases, scope, price = cost.phases, cost.options.scope or "system", cost.price
     scopes = {each.energy_scope for each in phases}
     energy_scope = next(iter(scopes)) if len(scopes) == 1 else None
     of_each: dict[Sum, list[Span | None]] = {
@@ -336,26 +295,24 @@ def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
         "energy_j": [each.energy_j if energy_scope else None for each in phases],
     }  # fmt: skip
     sums = {name: add_known(spans) for name, spans in of_each.items()}
-    return {
-        "target": cost.machine.name, "scope": scope, "interval": cost.options.interval,
-        "price": None if cost.price is None else price_content(cost.price),
-        "currency": cost.price.currency if cost.price else None,
-        "paid_units": paid_units(cost.price, cost.machine, scope) if cost.price else None,
-        "phases": [_phase(each, grid) for each in phases], "days": span_content(sums["days"]),
-        "money": span_content(sums["money"]), "energy_j": span_content(sums["energy_j"]),
-        "order_of_magnitude": _magnitude(sums["days"]),
-        "no_spread": {name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
-        "little_explained": [each.line for each in cost.little_explained],
-        "lower_bound": [each.phase.name for each in phases if each.excludes], "energy_scope": energy_scope,
-        "carbon": _carbon(phases, grid),
-    }  # fmt: skip
+    return as_content(
+        MachinePhases, target=cost.machine.name, scope=scope, interval=cost.options.interval,
+        price=None if price is None else price_content(price), currency=price and price.currency,
+        paid_units=None if price is None else paid_units(price, cost.machine, scope),
+        phases=[_phase(each, grid) for each in phases], **sums, order_of_magnitude=_magnitude(sums["days"]),
+        no_spread={name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
+        little_explained=[each.line for each in cost.little_explained],
+        lower_bound=[each.phase.name for each in phases if each.excludes], energy_scope=energy_scope,
+        carbon=_carbon(phases, grid),
+    )  # fmt: skip
 
 
 def campaigns_content(found: Sequence[CampaignCost], grid: Grid) -> CampaignsContent:
     """Put a campaign on some machines in the form of ``fomkit/campaign-cost/1``."""
     workflow = found[0].workflow
-    return {"schema": SCHEMA, "fomkit": __version__, "campaign": workflow.name, "title": workflow.title,
-            "machines": [campaign_content(one, grid) for one in found], "notes": list(workflow.notes)}  # fmt: skip
+    machines = [campaign_content(one, grid) for one in found]
+    return as_content(CampaignsContent, workflow, schema=SCHEMA, fomkit=__version__, campaign=workflow.name,
+                      machines=machines)  # fmt: skip
 
 
 def phase_rows(content: CampaignsContent) -> list[Mapping[str, object]]:

@@ -16,7 +16,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import resize_ops
-from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, conditions_content, span_content
+from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, as_content, conditions_content
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory import standing_memory
@@ -24,7 +24,7 @@ from fomkit.plan.memory_of import in_formats
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import rates
-from fomkit.whatif.advice_case import WORTH, Amount, Case, Finding, State, beats_its_floor, one_at_a_time
+from fomkit.whatif.advice_case import WORTH, Case, Finding, State, beats_its_floor, one_at_a_time
 from fomkit.whatif.advice_rules import RULES, Rule
 from fomkit.whatif.slow_ops import SlowOp
 
@@ -71,8 +71,7 @@ def _at_peak(case: Case) -> tuple[float, list[Engine]]:
         rate = rates(case.fitted, str(dtype), str(engine)).flop_per_s
         total_s += np.nan if rate is None else flop / rate.value
         if rate is not None:
-            found.append({"dtype": str(dtype), "engine": str(engine), "flop": flop, "flop_per_s": rate.value,
-                          "basis": rate.basis, "source": rate.source})  # fmt: skip
+            found.append(as_content(Engine, rate, dtype=dtype, engine=engine, flop=flop, flop_per_s=rate.value))
     return total_s, sorted(found, key=lambda one: -one["flop"])
 
 
@@ -126,16 +125,14 @@ def use_content(case: Case) -> Use:
     fastest = max(with_fractions, key=lambda peak: peak.rate.value, default=None)
     flop = sum(engine["flop"] for engine in engines)
     of_fastest = None if fastest is None or share is None else step.per(flop / fastest.rate.value)
-    return {
-        "verdict": _use_verdict(share),
-        "at_peak_s": None if share is None else at_peak_s, "peak_fraction": span_content(share),
-        "above_peak": None if share is None or share.value <= 1 else _why_above_peak(case), "engines": engines,
-        "fastest": None if fastest is None else {
-            "dtype": fastest.dtype, "engine": fastest.engine, "flop_per_s": fastest.rate.value,
-            "source": fastest.rate.source, "peak_fraction": span_content(of_fastest),
-        },
-        "step_bound": case.before.step_time.bound, "bounds": _bounds(case),
-    }  # fmt: skip
+    rate = fastest and as_content(
+        Fastest, fastest, fastest.rate, flop_per_s=fastest.rate.value, peak_fraction=of_fastest
+    )
+    return as_content(
+        Use, verdict=_use_verdict(share), at_peak_s=share and at_peak_s, peak_fraction=share, engines=engines,
+        above_peak=None if share is None or share.value <= 1 else _why_above_peak(case), fastest=rate,
+        step_bound=case.before.step_time.bound, bounds=_bounds(case),
+    )  # fmt: skip
 
 
 STRUCTURES = 3
@@ -220,29 +217,19 @@ def _surety(finding: Finding) -> str | None:
     return "sure" if chance >= SURE else "likely" if chance >= LIKELY else "unsure"
 
 
-def _amount_ends(of: Amount) -> Ends:
-    return {"value": of.value, "low": of.low, "high": of.high}
-
-
 def _stake(finding: Finding) -> Stake | None:
     saving = finding.saving
     if saving is None:
         return None
-    per_day = saving.unit_per_day
-    return {
-        "time_s": _amount_ends(saving.step_s), "share": _amount_ends(saving.share),
-        "unit_per_day": None if per_day is None else _amount_ends(per_day),
-        "probability": None if finding.at_most else saving.chance, "at_most": finding.at_most,
-    }  # fmt: skip
+    probability = None if finding.at_most else saving.chance
+    return as_content(Stake, saving, finding, time_s=saving.step_s, probability=probability)
 
 
 def _content(rule: Rule, finding: Finding) -> Found:
-    return {
-        "rule": rule.name, "question": rule.question, "state": finding.state, "urgent": finding.urgent,
-        "says": finding.says, "do": finding.do, "sure": finding.sure, "surety": _surety(finding),
-        "rejected": finding.why_rejected, "stake": _stake(finding), "column": finding.column,
-        "ops": list(finding.rows),
-    }  # fmt: skip
+    return as_content(
+        Found, finding, rule=rule.name, question=rule.question, surety=_surety(finding), stake=_stake(finding),
+        rejected=finding.why_rejected, ops=finding.rows,
+    )  # fmt: skip
 
 
 def _finding_order(one: Found) -> tuple[int, bool, float]:
@@ -280,16 +267,12 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
     findings = sorted((_content(rule, one) for rule in RULES for one in rule.find(case)), key=_finding_order)
     of_advice = (one for one in findings if one["state"] == "advice" and one["stake"])
     best = next((one for one in of_advice if one["stake"] and not one["stake"]["at_most"]), None)
-    return Advice(
-        {
-            "schema": SCHEMA, "fomkit": __version__, "model": model.name, "title": model.title,
-            "target": machine.name, "sizes": dict(before.sizes), "precision": before.precision,
-            "interval": options.interval, "interval_covers": INTERVAL_MEANING, "step_s": span_content(before.step),
-            "device_s": span_content(before.step_time.device_s), "unit_per_day": span_content(before.unit_per_day),
-            "unit": model.unit.name, "coverage": dict(before.coverage), "excludes": list(before.excludes),
-            "use": use_content(case), "memory": memory_carriers(case),
-            "best": None if best is None else findings.index(best), "least": _least_time(case),
-            "overlap": "findings overlap: what one saves another cannot save again, so no sum is given",
-            "findings": findings, "deviations": list(before.deviations), "conditions": conditions_content(before),
-        }
+    content = as_content(
+        AdviceContent, before, schema=SCHEMA, fomkit=__version__, model=model.name, title=model.title,
+        target=machine.name, interval=options.interval, interval_covers=INTERVAL_MEANING, step_s=before.step,
+        device_s=before.step_time.device_s, unit=model.unit.name, use=use_content(case),
+        memory=memory_carriers(case), best=None if best is None else findings.index(best),
+        least=_least_time(case), findings=findings, conditions=conditions_content(before),
+        overlap="findings overlap: what one saves another cannot save again, so no sum is given",
     )  # fmt: skip
+    return Advice(content)

@@ -18,7 +18,7 @@ from fomkit.core.machine import RATES, Fact, Machine, change_fact, peak_name
 from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import sizes_used
-from fomkit.plan.content import Ends, span_content
+from fomkit.plan.content import Ends, as_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.evidence import ops_to_time
 from fomkit.plan.memory_of import device_kind
@@ -34,7 +34,6 @@ PLAIN_RANGE = 0.1
 """Part of a value by which it is varied where nobody states an interval of it."""
 
 
-Setting = TypedDict("Setting", {"parameter": str, "of": str, "unit": str, "setting": float})
 NotVaried = TypedDict("NotVaried", {"parameter": str, "why": str})
 
 
@@ -64,11 +63,6 @@ class Parameter:
     grain: int = 0
     basis: str = ""
     source: str = ""
-
-    @property
-    def content(self) -> Setting:
-        """Name, kind, unit and value as plain content."""
-        return {"parameter": self.name, "of": self.of, "unit": self.unit, "setting": self.value}
 
     @property
     def has_interval(self) -> bool:
@@ -247,18 +241,13 @@ ToMeasure = TypedDict("ToMeasure", {
 
 def measurement(kind: str, what: str, now: Span, then: Span, command: str, of: str = "step_s") -> Measurable:
     """Give what a measurement would make of a figure, ``of``, step_s or fom, as plain content."""
-    ends, less = span_content(then), shrinks(now, then)
-    if of == "fom":
-        return {"kind": kind, "what": what, "fom": ends, "shrinks": less, "command": command}
-    return {"kind": kind, "what": what, "step_s": ends, "shrinks": less, "command": command}
+    return as_content(Measurable, {of: then}, kind=kind, what=what, shrinks=shrinks(now, then), command=command)
 
 
 def ranked(found: Iterable[Measurable], without: Sequence[str] | None = None) -> ToMeasure:
     """Give measurements, best first, the facts ``without`` a spread where known, and what is said of all."""
-    best_first = sorted(found, key=lambda entry: -entry["shrinks"])
-    if without is None:
-        return {"measurements": best_first, "measurements_say": MEASUREMENTS_NOTE}
-    return {"measurements": best_first, "no_spread_stated": list(without), "measurements_say": MEASUREMENTS_NOTE}
+    best = sorted(found, key=lambda entry: -entry["shrinks"])
+    return as_content(ToMeasure, measurements=best, no_spread_stated=without, measurements_say=MEASUREMENTS_NOTE)
 
 
 def measure_command(model: ModelProfile, machine: Machine, options: Options) -> str:
@@ -276,9 +265,7 @@ def measure_command(model: ModelProfile, machine: Machine, options: Options) -> 
 def _if_timed(estimated: Estimate, command: str) -> Iterator[Measurable]:
     """Give single ops, the ops of each kind together, and all ops."""
     for timed in ops_to_time(estimated, TOP)["measurements"]:
-        yield {"kind": "op", "what": timed["sizes"], "step_s": timed["step_s"], "shrinks": timed["shrinks"],
-               "command": command, "executions": timed["executions"], "share": timed["share"],
-               "line": timed["line"]}  # fmt: skip
+        yield as_content(Measurable, timed, kind="op", what=timed["sizes"], command=command)
     ops = settle_engines(estimated.ops.reset_index(drop=True), estimated.machine)[0]
     numbers, kinds = pd.factorize(ops["kind"])
     if len(kinds) > 1:

@@ -12,7 +12,7 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
-from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
+from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
 from fomkit.whatif.cases import Figures, Outcome, Point, Title, main_figure
 from fomkit.whatif.parameters import PLAIN_RANGE, NotVaried, Parameter, ToMeasure
 from fomkit.whatif.subjects import Subject
@@ -231,17 +231,11 @@ class Sensitivity(Shown):
 
 def _effect(effect: Effect) -> EffectContent:
     parameter = effect.parameter
-    return {
-        **parameter.content, "basis": parameter.basis or None, "source": parameter.source or None,
-        "elasticity": dict(effect.elasticity), "at_half_step": effect.at_half_step, "below": effect.below,
-        "above": effect.above, "smooth": effect.smooth, "kink": effect.kink, "step": effect.step,
-        "varied": {
-            "from": effect.low, "to": effect.high, "has_interval": parameter.has_interval,
-            "said": parameter.varied,
-        },
-        "at_low": span_content(effect.at_low), "at_high": span_content(effect.at_high), "swing": effect.swing,
-        "why": effect.why or None,
-    }  # fmt: skip
+    varied = {"from": effect.low, "to": effect.high, "has_interval": parameter.has_interval,
+              "said": parameter.varied}  # fmt: skip
+    return as_content(
+        EffectContent, effect, parameter, parameter=parameter.name, setting=parameter.value, varied=varied
+    )
 
 
 def sensitivity(subject: Subject) -> Sensitivity:

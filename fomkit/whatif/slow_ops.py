@@ -20,7 +20,7 @@ from fomkit.ops.groups import identities, shape_label
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.precision import choose_formats
 from fomkit.ops.tables import TIMES
-from fomkit.plan.content import known_number
+from fomkit.plan.content import as_content
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import Near, distinct_ops, nearest_timings, neighbour_content
 from fomkit.prediction.cascade import add_times
@@ -73,11 +73,6 @@ def _op_label(row: Record) -> str:
     return f"{row['kind']} of {count:,.0f} element{'s' if count != 1 else ''}"
 
 
-def _known_sum(seconds: pd.Series[float]) -> float | None:
-    """Add up; None where a term is unknown."""
-    return known_number(seconds.sum(skipna=False))
-
-
 SlowOp = TypedDict("SlowOp", {
     "rows": list[int], "op": str, "sizes": str, "pass_name": str, "dtype": str, "engine": str, "executions": float,
     "step_time_s": float, "floor_s": float | None, "after_s": float | None, "time_source": str, "bound": str,
@@ -106,15 +101,13 @@ def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | N
         _, row = next(iter(records(distinct_ops(own))))
         near = nearest_timings(own.iloc[:1].reset_index(drop=True), case.fitted).get(0, [])
         found.append(
-            {
-                "rows": own.index.tolist(), "op": str(row["op"]), "sizes": _op_label(row),
-                "pass_name": str(row["pass_name"]), "dtype": str(row["dtype"]), "engine": str(row["engine"]),
-                "executions": float(own["count"].sum()), "step_time_s": float(own["seconds"].sum()),
-                "floor_s": _known_sum(own["floor_s"] * own["count"]),
-                "after_s": None if after_s is None else _known_sum(own["after_s"]),
-                "time_source": str(row["time_source"]), "bound": str(row["bound"]),
-                "evidence": str(row["evidence"]), "nearest": [neighbour_content(one) for one in near[:1]],
-            }
+            as_content(
+                SlowOp, row, rows=own.index.tolist(), sizes=_op_label(row), executions=float(own["count"].sum()),
+                step_time_s=float(own["seconds"].sum()),
+                floor_s=(own["floor_s"] * own["count"]).sum(skipna=False),
+                after_s=None if after_s is None else own["after_s"].sum(skipna=False),
+                nearest=[neighbour_content(one) for one in near[:1]],
+            )
         )  # fmt: skip
     return tuple(sorted(found, key=lambda one: (one["after_s"] or 0.0) > one["step_time_s"]))  # the slower last
 

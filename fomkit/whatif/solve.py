@@ -13,7 +13,7 @@ import numpy as np
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span
-from fomkit.plan.content import INTERVAL_MEANING, Ends, span_content
+from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
 from fomkit.whatif.cases import Figures, Goal, Title
 from fomkit.whatif.parameters import NotVaried, Parameter
 from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
@@ -324,22 +324,18 @@ class Solution(Shown):
 
 
 def _change(change: Change) -> ChangeContent:
-    parameter = change.parameter
-    return {
-        **parameter.content, "reached": change.reached, "needed": change.value if change.reached else None,
-        "factor": change.factor if change.reached else None, "tried": None if change.reached else change.value,
-        "then": span_content(change.figure), "probability": change.probability, "why": change.why or None,
-        "proved": change.proved, "does_not_fit": change.unfit or None,
-    }  # fmt: skip
+    reached, parameter = change.reached, change.parameter
+    return as_content(
+        ChangeContent, parameter, change, parameter=parameter.name, setting=parameter.value,
+        needed=change.value if reached else None,
+        factor=change.factor if reached else None, tried=None if reached else change.value, then=change.figure,
+        does_not_fit=change.unfit,
+    )  # fmt: skip
 
 
 def _frontier(found: Frontier) -> FrontierContent:
-    points: list[Together] = [
-        {"values": one.values, "factors": one.factors, "total": one.total, "then": span_content(one.figure),
-         "probability": one.probability}
-        for one in found.points
-    ]  # fmt: skip
-    return {"parameters": list(found.names), "reached": bool(points), "points": points, "why": found.why or None}
+    points = [as_content(Together, one, then=one.figure) for one in found.points]
+    return as_content(FrontierContent, found, parameters=found.names, reached=bool(points), points=points)
 
 
 def _by_size(change: Change) -> tuple[bool, float, float]:

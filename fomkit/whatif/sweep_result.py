@@ -15,7 +15,7 @@ from fomkit import __version__
 from fomkit.core.errors import Shown
 from fomkit.core.measurement import verdict_on
 from fomkit.ops.precision import choose_formats
-from fomkit.plan.content import INTERVAL_MEANING, Condition, conditions_content
+from fomkit.plan.content import INTERVAL_MEANING, Condition, as_content, conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
 from fomkit.plan.options import NODES
@@ -209,14 +209,6 @@ def _axis_content(axis: Axis, sweep: Sweep) -> AxisContent:
     }  # fmt: skip
 
 
-def _price_content(sweep: Sweep) -> PriceOf | None:
-    """Say what the cost is of; None where there is none."""
-    if sweep.bill is None:
-        return None
-    price = sweep.bill.price
-    return {"currency": price.currency, "per": price.per, "date": price.date, "source": price.per_s.source}
-
-
 def _sweep_assumed(sweep: Sweep) -> list[str]:
     machine_facts = any(name.startswith(("byte_per_s", "launch_s", "flop_per_s")) for name in sweep.names)
     sizes = any(axis.kind.whole and axis.name not in ("batch", "nodes") for axis in sweep.plan.axes)
@@ -270,29 +262,23 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
     sizes = {**sweep.model.sizes, **sweep.options.wanted_sizes}
     firsts = [(objective, tally.sorted_front(objective).head(1)) for objective in sweep.objectives]
     left_out = dict.fromkeys(_left_out_notes(sweep, [first for _, first in firsts]))
-    return {
-        "schema": SCHEMA, "fomkit": __version__, "model": sweep.model.name, "target": sweep.machine.name,
-        "sizes": {name: size for name, size in sizes.items() if name not in sweep.names},
-        "precision": formats.name, "scope": sweep.scope, "interval": sweep.options.interval,
-        "interval_covers": INTERVAL_MEANING, "way": sweep.plan.way,
-        "seed": None if sweep.plan.way == "grid" else sweep.plan.seed, "points": tally.seen,
-        "too_large": tally.too_large if FITS in sweep.known else None, "not_checked": tally.not_checked,
-        "why_not_checked": (sweep.memory.unchecked or UNCHECKED) if tally.not_checked else None,
-        "excludes": list(sweep.excludes), "price": _price_content(sweep),
-        "varied": [_axis_content(axis, sweep) for axis in sweep.plan.axes], "per": sweep.per,
-        "unit": sweep.model.unit.name,
-        "objectives": [
-            {"name": one.name, "column": one.column, "better": one.better, "unit": one.unit}
-            for one in sweep.objectives
-        ],
-        "ranges": {name: {"least": low, "most": high} for name, (low, high) in tally.ranges.items()
-                   if name not in sweep.names},
-        "best": [{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
-        "front": {"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
-        "absent": dict(sweep.absent), "assumed": _sweep_assumed(sweep),
-        "notes": [*verdict_on(without_implausible(sweep.machine)), *left_out],
-        "conditions": _sweep_conditions(sweep),
-    }  # fmt: skip
+    way, price = sweep.plan.way, sweep.bill and sweep.bill.price
+    return as_content(
+        SweepContent, sweep, tally, schema=SCHEMA, fomkit=__version__, model=sweep.model.name,
+        target=sweep.machine.name, sizes={name: size for name, size in sizes.items() if name not in sweep.names},
+        precision=formats.name, interval=sweep.options.interval, interval_covers=INTERVAL_MEANING, way=way,
+        seed=None if way == "grid" else sweep.plan.seed, points=tally.seen,
+        too_large=tally.too_large if FITS in sweep.known else None,
+        why_not_checked=(sweep.memory.unchecked or UNCHECKED) if tally.not_checked else None,
+        price=price and as_content(PriceOf, price, price.per_s), unit=sweep.model.unit.name,
+        varied=[_axis_content(axis, sweep) for axis in sweep.plan.axes],
+        ranges={name: {"least": low, "most": high} for name, (low, high) in tally.ranges.items()
+                if name not in sweep.names},
+        best=[{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
+        front={"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
+        assumed=_sweep_assumed(sweep), conditions=_sweep_conditions(sweep),
+        notes=[*verdict_on(without_implausible(sweep.machine)), *left_out],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

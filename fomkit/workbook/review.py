@@ -15,6 +15,7 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.machine import Device, Machine, Party
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
+from fomkit.plan.content import as_content
 from fomkit.prediction.plausibility import check_facts
 from fomkit.prediction.rates import FITTED
 from fomkit.workbook import changes
@@ -228,11 +229,10 @@ ReviewContent = TypedDict("ReviewContent", {
 
 
 def _change_content(change: Change, alone: Effects | None, why_not: str) -> Changed:
-    return {
-        "where": change.where, "what": change.what, "unit": change.unit, "old": _shown_entry(change.old),
-        "new": _shown_entry(change.new), "basis": change.basis, "party": change.party, "source": change.source,
-        "alone": alone, "not_computed": why_not, "moves_nothing": change.is_idle and not change.is_ignored,
-    }  # fmt: skip
+    return as_content(
+        Changed, change, old=_shown_entry(change.old), new=_shown_entry(change.new), alone=alone,
+        not_computed=why_not, moves_nothing=change.is_idle and not change.is_ignored,
+    )  # fmt: skip
 
 
 def _moves(pairs: Sequence[tuple[str, str]]) -> list[Move]:
@@ -277,11 +277,9 @@ def review_content(found: Review) -> ReviewContent:
     together, why_not = effector.of(found.changes, "with all changes")
     if why_not and not any(finding.kind == "range" for finding in findings):
         findings.append(Finding(str(found.returned), "range", f"{why_not}."))
-    return {
-        "schema": "fomkit/review/1", "fomkit": __version__, "workbook": str(found.returned),
-        "issued": str(found.issued), "caveats": [message for _, message in found.before.caveats],
-        "threshold": found.before.threshold, "changes": entries,
-        "groups": [_group_content(some, effector) for some in changes.columns(figures)], "together": together,
-        "not_computed": why_not,
-        "findings": [{"where": one.where, "kind": one.kind, "said": one.message} for one in findings],
-    }  # fmt: skip
+    return as_content(
+        ReviewContent, found.before, schema="fomkit/review/1", fomkit=__version__, workbook=str(found.returned),
+        issued=str(found.issued), caveats=[message for _, message in found.before.caveats], changes=entries,
+        groups=[_group_content(some, effector) for some in changes.columns(figures)], together=together,
+        not_computed=why_not, findings=[as_content(Talk, one, said=one.message) for one in findings],
+    )  # fmt: skip
