@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import math
@@ -100,6 +101,17 @@ class Covered(NamedTuple):
             {test: spent for test, spent in self.seconds.items() if file_of(test) not in files},
         )
 
+    def moved(self, file: str, before: list[str], after: list[str]) -> None:
+        """Carry over what is known of a file that changed: a line that is new has the tests of those about it."""
+        known, moved = self.tests.get(file, {}), {}
+        changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        for tag, first, last, start, end in changes:
+            about = {test for line in range(first, last + 2) for test in known.get(str(line), [])}
+            for at in range(start, end):
+                same = known.get(str(first + at - start + 1), []) if tag == "equal" else sorted(about)
+                moved.update({str(at + 1): same} if same else {})
+        self.tests[file] = moved
+
     def _quick_first(self, tests: set[str]) -> list[str]:
         """Order tests by the power of ten of their time, and among those by file, which sets something up."""
 
@@ -131,9 +143,9 @@ def pytest_sessionfinish():
 """
 
 
-def _sums(folder: str) -> dict[str, str]:
-    files = sorted((ROOT / folder).rglob("*.py"))
-    return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+def _texts(*folders: str) -> dict[str, str]:
+    files = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
 
 
 def _run(tests: Sequence[str], folder: Path) -> Covered:
@@ -167,20 +179,24 @@ def _run(tests: Sequence[str], folder: Path) -> Covered:
 def covered(tests: Sequence[str], folder: Path) -> Covered:
     """Run the tests under coverage, as far as an earlier run does not tell.
 
-    It tells of lines as long as the rooms' files are what they were; a test that executes other lines since then,
-    because another room changed, may be missed, and let a mutant live.
+    It tells of lines that stand as they stood; a test that executes other lines since then, because code changed,
+    may be missed, and let a mutant live. Without .mutants.json all is learnt anew.
     """
-    code = {name: key for room in ROOMS for name, key in _sums(f"fomkit/{room}").items()}
-    files = _sums("tests")
+    code = _texts(*(f"fomkit/{room}" for room in ROOMS))
+    files = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in _texts("tests").items()}
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
     known, wanted = Covered({}, {}), list(tests)
-    if kept.get("code") == code and kept["asked"] == list(tests):
+    if kept.get("asked") == list(tests):
         changed = {name for name in {*files, *kept["files"]} if files.get(name) != kept["files"].get(name)}
         changed |= {FROZEN for name in changed if name.startswith(FROZEN_OF)}
         again = {name for name in changed if not name.startswith(FROZEN_OF)}
         if all(Path(name).name.startswith("test_") for name in again):  # nothing that tests share
-            known = Covered.unpacked(kept["tests"], kept["seconds"]).without(changed)
-            wanted = [name for name in sorted(again & set(files)) if name.startswith(tuple(tests))]
+            edited = {name for name in {*code, *kept["code"]} if code.get(name) != kept["code"].get(name)}
+            known = Covered.unpacked(kept["tests"], kept["seconds"]).without({*changed, *edited})
+            for name in edited:
+                known.moved(name, *(some.get(name, "").split("\n") for some in (kept["code"], code)))
+            again |= edited  # for their doctests
+            wanted = [name for name in sorted(again) if name in {*files, *code} and name.startswith(tuple(tests))]
     if wanted:
         more = _run(wanted, folder)
         known.seconds.update(more.seconds)
