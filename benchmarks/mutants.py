@@ -90,7 +90,9 @@ def _said(tree: ast.Module) -> set[int]:
             parts = [node.annotation]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             parts = [node.returns, *(arg.annotation for arg in ast.walk(node.args) if isinstance(arg, ast.arg))]
-        elif isinstance(node, ast.JoinedStr | ast.Raise | ast.Import | ast.ImportFrom):
+        elif isinstance(node, ast.JoinedStr | ast.Raise | ast.Import | ast.ImportFrom) or (
+            isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant) and node.right.value is None
+        ):  # what is "or None" is a type
             parts = [node]
         silent.update(id(inner) for part in parts if part is not None for inner in ast.walk(part))
     return silent | {id(node) for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in own}

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,8 @@ FROZEN, FROZEN_OF = "tests/golden/test_frozen.py", "tests/golden/frozen"
 ROOM_TESTS = (
     FROZEN, *(f"fomkit/{room}" for room in ROOMS), "tests/costs", "tests/predict",
     *(f"tests/test_{name}.py" for name in ("accept", "campaign", "caveats", "convolution_methods", "cost",
-      "energy", "estimate_says", "explain", "fom", "from_measurements", "jobs", "lecture_measurements", "memory",
+      "energy", "estimate_says", "explain", "fom", "from_measurements", "jobs", "lecture_measurements",
+      "lecture_page", "memory",
       "meter", "options", "own_memory", "parallel", "plausibility", "precision", "predict_command", "resize",
       "rollup", "scaling", "scenarios", "shared_errors", "suites", "timeline", "use_in_steps", "views")),
 )  # fmt: skip
@@ -70,14 +72,26 @@ class Covered(NamedTuple):
         lines = self.tests.get(mutant.path, {})
         return {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(str(line), [])}
 
+    def _using(self, mutant: Mutant) -> set[str]:
+        """Give the tests that execute a line, of any room, which has a name that the statement gives."""
+        text = (ROOT / mutant.path).read_text(encoding="utf-8").split("\n")[mutant.first - 1]
+        given = re.match(r"(\w+(?:, \w+)*)(?:: [^=]+)? = ", text)
+        names = re.compile(rf"\b(?:{given[1].replace(', ', '|')})\b" if given else r"(?!)")
+        found = set[str]()
+        for file, known in self.tests.items():
+            lines = enumerate((ROOT / file).read_text(encoding="utf-8").split("\n"), 1)
+            found.update(test for at, line in lines if names.search(line) for test in known.get(str(at), []))
+        return found
+
     def of(self, mutant: Mutant, longest_s: float) -> list[str]:
         """Give the tests that may tell: those of frozen numbers, then, as many as the time allows and quick ones
         first: all that execute the statement, then others of their files, which may see what a fixture or a cache
         keeps of it.
         """
         found = self._executing(mutant)
-        if "" in found:  # when the module was imported: any test of the module
-            found = {test for own in self.tests[mutant.path].values() for test in own}
+        if "" in found:  # when the module was imported: those that use its name, else any test of the module
+            every = {test for own in self.tests[mutant.path].values() for test in own}
+            found = (self._using(mutant) or every) - {""} or every
         found -= {""}
         files = {file_of(test) for test in found}
         others = {test for test in self.seconds if file_of(test) in files} - found
@@ -186,7 +200,7 @@ def covered(tests: Sequence[str], folder: Path) -> Covered:
     files = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in _texts("tests").items()}
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
     known, wanted = Covered({}, {}), list(tests)
-    if kept.get("asked") == list(tests):
+    if kept and {*tests}.issuperset(kept["asked"]):
         changed = {name for name in {*files, *kept["files"]} if files.get(name) != kept["files"].get(name)}
         changed |= {FROZEN for name in changed if name.startswith(FROZEN_OF)}
         again = {name for name in changed if not name.startswith(FROZEN_OF)}
@@ -195,8 +209,8 @@ def covered(tests: Sequence[str], folder: Path) -> Covered:
             known = Covered.unpacked(kept["tests"], kept["seconds"]).without({*changed, *edited})
             for name in edited:
                 known.moved(name, *(some.get(name, "").split("\n") for some in (kept["code"], code)))
-            again |= edited  # for their doctests
-            wanted = [name for name in sorted(again) if name in {*files, *code} and name.startswith(tuple(tests))]
+            again |= {*edited, *tests} - {*kept["asked"]}  # doctests of a room; what is named anew
+            wanted = [name for name in sorted(again) if (ROOT / name).exists() and name.startswith(tuple(tests))]
     if wanted:
         more = _run(wanted, folder)
         known.seconds.update(more.seconds)

@@ -18,6 +18,7 @@ from fomkit.ops.precision import (
     PRECISIONS,
     _whole_lengths,
     choose_formats,
+    linear_layers,
     name_precision,
     restate_ops,
     stored_byte,
@@ -229,6 +230,11 @@ def test_linear_layers_alone_take_a_low_format_in_every_pass(low, traced) -> Non
     assert {name for name in named if named[name] == low} == narrow | {"experts"}
     assert {named[name] for name in ("odd", "scores", "router", "head", "head by input")} == {"bf16"}
     assert set(ops["engine"][ops["dtype"] == low]) == {"matrix"}
+
+
+def test_a_step_without_products_has_no_linear_layers() -> None:
+    ops = pd.DataFrame([op("pointwise", numel=8.0), op("norm", numel=8.0)])
+    assert linear_layers(ops, ops["kind"].eq("norm"), 16).tolist() == [False, False]
 
 
 def test_a_trained_step_quantises_its_weights_once_along_rows_and_columns() -> None:

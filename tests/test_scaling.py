@@ -22,7 +22,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
 from fomkit.plan.transformer_plan import _stated_attention
-from fomkit.prediction.exchange import Network
+from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
@@ -342,6 +342,31 @@ def test_laws_of_a_step_with_experts(machine, mixed, layout):
     assert content["least_bandwidth"] is None
     assert any("do not hold the same gradients" in note for note in content["notes"])
     assert any("declared and not predicted" in one for one in content["assumed"])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "more", "replicas", "tier"),
+    [
+        (1, {}, 7, "node"), (1, {}, 8, "system"), (2, {}, 3, "node"), (2, {}, 4, "system"),
+        (2, {"sequence": True}, 3, "node"), (4, {"interleave": 2}, 1, "node"),
+    ],
+)  # fmt: skip
+def test_a_stage_waits_for_the_next_by_hand(machine, mixed, tensor, more, replicas, tier):
+    """There and back, once for each part of a stage, by a link of the node where all of a stage stand in it."""
+    layout, network = Layout(tensor=tensor, pipeline=2, microbatch=1, **more), Network(machine)
+    waits, byte = stepper_of(mixed, machine, layout, Options())._between(3, replicas)
+    stream = 2 * MIXED.seq * 3 * MIXED.hidden
+    one_s = network.send(stream / tensor, tier).value
+    if tensor > 1 and not layout.sequence:  # each sends its part of the same, which all then need
+        one_s += network.collective("all_gather", stream, Group(tensor, 1)).value
+    times = 2 * layout.interleave
+    assert byte == times * stream / tensor
+    assert (waits.busy.value, waits.exposed.value) == pytest.approx((times * one_s, times * one_s))
+
+
+def test_where_each_device_holds_all_experts_a_block_is_summed_at_once(machine, mixed):
+    stepper = stepper_of(mixed, machine, Layout(), Options())
+    assert stepper._block_pieces() == (MIXED.block_parameters, 0)
 
 
 def test_one_device_with_all_experts_does_what_the_profile_says(machine, mixed):
