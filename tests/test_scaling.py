@@ -18,6 +18,7 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link
 from fomkit.core.model import Transformer
+from fomkit.ops.tables import column_names
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
@@ -362,6 +363,29 @@ def test_a_stage_waits_for_the_next_by_hand(machine, mixed, tensor, more, replic
     times = 2 * layout.interleave
     assert byte == times * stream / tensor
     assert (waits.busy.value, waits.exposed.value) == pytest.approx((times * one_s, times * one_s))
+
+
+def test_a_share_of_the_state_alone_gathers_nothing(machine, mixed):
+    """Of ZeRO's first stage each of 8 replicas keeps an eighth of 12 bytes a parameter, and all gradients."""
+    whole, shared = (stepper_of(mixed, machine, Layout(zero=zero), Options()).held_byte(8, 32) for zero in (0, 1))
+    parameters = 4 * MIXED.block_parameters + MIXED.embedding_parameters
+    assert whole - shared == pytest.approx(12 * 7 / 8 * parameters)
+
+
+@pytest.mark.parametrize("sends", [0, 1])
+def test_a_step_on_other_links_is_that_of_a_machine_with_them(machine, p1b3, sends):
+    """Where ops of the model send by themselves, too."""
+    reduce = {**dict.fromkeys(column_names("OPS", "text"), ""), "op": "all_reduce", "kind": "collective",
+              "collective": "all_reduce", "dtype": "fp32", "engine": "vector", "pass_name": "forward",
+              "link": "system", "ranks": 16.0, "message_byte": 1e8, "count": 1.0}  # fmt: skip
+    words = {name: p1b3.ops.get(name, "") for name in reduce if reduce[name] == ""}
+    ops = pd.concat([p1b3.ops.assign(**words), pd.DataFrame([reduce] * sends)], ignore_index=True)
+    model = replace(p1b3, ops=ops)
+    slower = with_links(machine, [parse_link("system, 10 us, 1 GB/s, each")])
+    here, there = (stepper_of(model, one, Layout(), Options()) for one in (machine, slower))
+    found = [one.at(16, 1600).wall_s.value for one in (here, here.on(slower), there)]
+    assert found[1] == pytest.approx(found[2], rel=1e-12)
+    assert found[1] > 2 * found[0]
 
 
 def test_where_each_device_holds_all_experts_a_block_is_summed_at_once(machine, mixed):
