@@ -20,6 +20,7 @@ from fomkit.ops.precision import (
     choose_formats,
     linear_layers,
     name_precision,
+    narrows,
     restate_ops,
     stored_byte,
 )
@@ -112,6 +113,13 @@ def test_what_was_chosen_on_purpose_stays(precision) -> None:
     assert by_op(ops, "copy")["dtype"] == "int64"
     assert by_op(ops, "copy")["read_byte"] == 320.0
     assert by_op(ops, "optimizer")["dtype"] == "fp32"
+
+
+def test_a_format_narrows_a_step_of_which_anything_handed_on_was_wider() -> None:
+    """What updates write is not handed on."""
+    ops = pd.DataFrame([op("gemm", dtype="bf16"), op("norm", dtype="fp32"), op("optimizer", "update")])
+    found = [narrows(ops, FORMATS[name]) for name in ("bf16", "fp32")]
+    assert [*found, narrows(ops.iloc[[0, 2]], FORMATS["bf16"])] == [True, False, False]
 
 
 def test_mixed_casts_weights_and_gradients_and_unscales() -> None:
