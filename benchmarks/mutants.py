@@ -8,8 +8,9 @@ mutant is tried in a fork of that process: the functions that it changes get the
 execute its statement are run until one fails, first those of tests/golden/test_frozen.py. What runs when a module
 is imported is tried in a fork that imports fomkit anew. Nothing kept from before is used: caches of functions are
 empty, and so is the folder of what fomkit keeps, unless the mutant lies above all that is kept there. A test that
-fails without the mutant, too, does not count. A mutant with which none fails survives. What only a child process
-executes is not seen. Needs ``pip install coverage``.
+fails without the mutant, too, does not count. A mutant with which none fails survives. One that keeps a test for
+over a minute is killed if the test ends in a fifth of that time without it; one that only slows tests is not.
+What only a child process executes is not seen. Needs ``pip install coverage``.
 
     python benchmarks/mutants.py --count 40 --rooms     # only tests that are about the rooms: in minutes
 """
@@ -24,6 +25,7 @@ import importlib.machinery
 import inspect
 import io
 import itertools
+import math
 import os
 import random
 import shutil
@@ -34,7 +36,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import _lru_cache_wrapper
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -79,18 +81,21 @@ class Mutant(NamedTuple):
 
 
 def _said(tree: ast.Module) -> set[int]:
-    """Give nodes that only say something: annotations, texts of messages, docstrings."""
+    """Give nodes that only say something: annotations, texts of messages, docstrings, names of the file's own."""
     silent: set[int] = set()
+    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
         if isinstance(node, ast.AnnAssign):
             parts = [node.annotation]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             parts = [node.returns, *(arg.annotation for arg in ast.walk(node.args) if isinstance(arg, ast.arg))]
-        elif isinstance(node, ast.JoinedStr | ast.Raise | ast.Import | ast.ImportFrom):
+        elif isinstance(node, ast.JoinedStr | ast.Raise | ast.Import | ast.ImportFrom) or (
+            isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant) and node.right.value is None
+        ):  # what is "or None" is a type
             parts = [node]
         silent.update(id(inner) for part in parts if part is not None for inner in ast.walk(part))
-    return silent
+    return silent | {id(node) for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in own}
 
 
 def _between(lines: list[str], left: ast.expr, right: ast.expr) -> tuple[int, int, int] | None:
@@ -193,8 +198,8 @@ def _copy(to: Path) -> Path:
 class _Chosen:
     """A plugin that runs chosen tests in their order, with the same examples, and keeps the first failure."""
 
-    def __init__(self, tests: Sequence[str] = ()) -> None:
-        self.tests, self.failed = tests, ""
+    def __init__(self, tests: Sequence[str] = (), begins: Callable[[str], object] = str) -> None:
+        self.tests, self.begins, self.failed = tests, begins, ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -208,6 +213,9 @@ class _Chosen:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         by_name = {item.nodeid: item for item in items}
         items[:] = [by_name[name] for name in self.tests or by_name if name in by_name]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.begins(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -226,7 +234,7 @@ class _Trial(NamedTuple):
     folder: Path
 
     def failed(self) -> str:
-        """Give the test that failed, or the file that could not be imported."""
+        """Give the test that failed or did not end, or the file that could not be imported."""
         return self.told("failed")
 
     def told(self, what: str) -> str:
@@ -248,7 +256,7 @@ class Trials:
         self.chosen = _Chosen()
         self.tried: list[Mutant] = []
         self.survivors: list[Mutant] = []
-        self.holds: dict[tuple[bool, str], bool] = {}
+        self.holds: dict[tuple[bool, bool, str], bool] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -270,7 +278,7 @@ class Trials:
                 running[pid] = trial
             pid, status = os.wait()
             trial, code = running.pop(pid), os.waitstatus_to_exitcode(status)
-            again = self._tests_that_hold(trial) if code > 0 else trial.tests
+            again = self._tests_that_hold(trial, hangs=code == -signal.SIGALRM) if code else trial.tests
             if again == trial.tests:
                 self._tell(trial, code)
             else:
@@ -280,17 +288,19 @@ class Trials:
 
     def _tell(self, trial: _Trial, code: int) -> None:
         self.tried.append(trial.mutant)
-        how = f"killed by {trial.failed() or f'exit {code}'}" if code else f"SURVIVED {len(trial.tests)} tests"
+        by = f"{trial.failed() or 'all'}{f', exit {code}' if code < 0 else ''}"
+        is_alive = not code or bool(trial.told("trouble"))
+        how = f"SURVIVED {len(trial.tests)} tests {trial.told('trouble')}" if is_alive else f"killed by {by}"
         print(f"{len(self.tried)} {how}: {trial.mutant.told()}", file=sys.__stdout__, flush=True)
-        if not code:
+        if is_alive:
             self.survivors.append(trial.mutant)
 
-    def _tests_that_hold(self, trial: _Trial) -> list[str]:
-        """Leave out of a mutant's tests those that fail without it, too."""
+    def _tests_that_hold(self, trial: _Trial, *, hangs: bool) -> list[str]:
+        """Leave out of a mutant's tests those that fail without it, too, or take nearly as long."""
         suspected = trial.suspected()
-        key = self.known.is_at_import(trial.mutant), str(suspected)
+        key = self.known.is_at_import(trial.mutant), hangs, str(suspected)
         if key not in self.holds:
-            pid, plain = self._forked(trial.mutant, suspected, is_changed=False)
+            pid, plain = self._forked(trial.mutant, suspected, share=1 / HANGS if hangs else 1.0, is_changed=False)
             self.holds[key] = os.waitpid(pid, 0)[1] == 0
             if not self.holds[key]:
                 print(
@@ -302,9 +312,16 @@ class Trials:
             shutil.rmtree(plain.folder, ignore_errors=True)
         return trial.tests if self.holds[key] else [test for test in trial.tests if test not in suspected]
 
-    def _forked(self, mutant: Mutant, tests: list[str], *, is_changed: bool = True) -> tuple[int, _Trial]:
-        """Begin a fork whose status is 0 if the tests pass."""
+    def _forked(
+        self, mutant: Mutant, tests: list[str], *, share: float = 1.0, is_changed: bool = True
+    ) -> tuple[int, _Trial]:
+        """Begin a fork whose status is 0 if each test passes in this share of the time that it may take."""
         trial = _Trial(mutant, tests, Path(tempfile.mkdtemp(dir=self.folder.parent)))
+
+        def begins(test: str) -> None:
+            (trial.folder / "failed").write_text(test, encoding="utf-8")
+            signal.alarm(math.ceil(share * HANGS * (LEAST_S + 2 * self.known.seconds.get(test, 1.0))))
+
         pid = os.fork()
         if pid:
             return pid, trial
@@ -316,21 +333,24 @@ class Trials:
             tempfile.tempdir = os.environ["TMPDIR"] = os.environ["PYTEST_DEBUG_TEMPROOT"] = str(trial.folder)
             if Path(mutant.path).parts[1] in KEPT_BY:
                 os.environ["FOMKIT_CACHE"] = str(trial.folder / "cache")
-            signal.alarm(60 + 3 * round(sum(self.known.seconds.get(test, 1.0) for test in tests)))
-            code = self._run(trial, is_changed) if tests else 0
+            signal.alarm(HANGS * LEAST_S)  # to import; then each test has its own
+            code = self._run(trial, begins, is_changed) if tests else 0
+            signal.alarm(0)
             (trial.folder / "failed").write_text(self.chosen.failed, encoding="utf-8")
         except BaseException:
             (trial.folder / "trouble").write_text(traceback.format_exc(), encoding="utf-8")
         os._exit(code)
 
-    def _run(self, trial: _Trial, is_changed: bool) -> int:
+    def _run(self, trial: _Trial, begins: Callable[[str], None], is_changed: bool) -> int:
         """Run tests, where it can be with other code in the functions that are there already."""
         path = self.folder / trial.mutant.path
         text = path.read_text(encoding="utf-8")
         old, new = (compile(one, path, "exec", dont_inherit=True) for one in (text, trial.mutant.changed(text)))
         pairs = None if self.known.is_at_import(trial.mutant) else _exchanged(old, new)
         if pairs is None:
-            return self._run_imported(str(path), new if is_changed else old, trial.tests)
+            self.chosen = _Chosen(trial.tests, begins)
+            return self._run_imported(str(path), new if is_changed else old)
+        self.chosen.begins = begins
         for before, after in pairs if is_changed else []:
             for function in self.functions.get(_place(before), []):
                 if function.__code__ == before:
@@ -342,7 +362,7 @@ class Trials:
                 return 1
         return 0
 
-    def _run_imported(self, path: str, code: CodeType, tests: Sequence[str]) -> int:
+    def _run_imported(self, path: str, code: CodeType) -> int:
         """Run tests where all of fomkit and of the tests is imported anew, one file with this code."""
         usual = importlib.machinery.SourceFileLoader.get_code
 
@@ -355,12 +375,13 @@ class Trials:
                 del sys.modules[name]
         # Pytest reads a file that is named to it by itself; a folder's files are imported as usual.
         sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, AssertionRewritingHook)]
-        self.chosen = _Chosen(tests)
-        files = {Path(file_of(test)) for test in tests}
+        files = {Path(file_of(test)) for test in self.chosen.tests}
         places = sorted({str(file if file.parts[0] == "tests" else file.parent) for file in files})
         return int(pytest.main([*_OPTIONS, "-x", *places], [self.chosen]))
 
 
+LEAST_S, HANGS = 12, 5
+"""What a test may take without a mutant beside twice its known time [s]; how many times that with one."""
 KEPT_BY = ("ops", "prediction")
 """Rooms whose code makes what fomkit keeps in a folder between processes."""
 _OPTIONS = ["-q", "--capture=sys", "-p", "no:cacheprovider", "-m", "not slow"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,7 +25,8 @@ FROZEN, FROZEN_OF = "tests/golden/test_frozen.py", "tests/golden/frozen"
 ROOM_TESTS = (
     FROZEN, *(f"fomkit/{room}" for room in ROOMS), "tests/costs", "tests/predict",
     *(f"tests/test_{name}.py" for name in ("accept", "campaign", "caveats", "convolution_methods", "cost",
-      "energy", "estimate_says", "explain", "fom", "from_measurements", "jobs", "lecture_measurements", "memory",
+      "energy", "estimate_says", "explain", "fom", "from_measurements", "jobs", "lecture_measurements",
+      "lecture_page", "memory",
       "meter", "options", "own_memory", "parallel", "plausibility", "precision", "predict_command", "resize",
       "rollup", "scaling", "scenarios", "shared_errors", "suites", "timeline", "use_in_steps", "views")),
 )  # fmt: skip
@@ -69,14 +72,26 @@ class Covered(NamedTuple):
         lines = self.tests.get(mutant.path, {})
         return {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(str(line), [])}
 
+    def _using(self, mutant: Mutant) -> set[str]:
+        """Give the tests that execute a line, of any room, which has a name that the statement gives."""
+        text = (ROOT / mutant.path).read_text(encoding="utf-8").split("\n")[mutant.first - 1]
+        given = re.match(r"(\w+(?:, \w+)*)(?:: [^=]+)? = ", text)
+        names = re.compile(rf"\b(?:{given[1].replace(', ', '|')})\b" if given else r"(?!)")
+        found = set[str]()
+        for file, known in self.tests.items():
+            lines = enumerate((ROOT / file).read_text(encoding="utf-8").split("\n"), 1)
+            found.update(test for at, line in lines if names.search(line) for test in known.get(str(at), []))
+        return found
+
     def of(self, mutant: Mutant, longest_s: float) -> list[str]:
         """Give the tests that may tell: those of frozen numbers, then, as many as the time allows and quick ones
         first: all that execute the statement, then others of their files, which may see what a fixture or a cache
         keeps of it.
         """
         found = self._executing(mutant)
-        if "" in found:  # when the module was imported: any test of the module
-            found = {test for own in self.tests[mutant.path].values() for test in own}
+        if "" in found:  # when the module was imported: those that use its name, else any test of the module
+            every = {test for own in self.tests[mutant.path].values() for test in own}
+            found = (self._using(mutant) or every) - {""} or every
         found -= {""}
         files = {file_of(test) for test in found}
         others = {test for test in self.seconds if file_of(test) in files} - found
@@ -99,6 +114,17 @@ class Covered(NamedTuple):
             },
             {test: spent for test, spent in self.seconds.items() if file_of(test) not in files},
         )
+
+    def moved(self, file: str, before: list[str], after: list[str]) -> None:
+        """Carry over what is known of a file that changed: a line that is new has the tests of those about it."""
+        known, moved = self.tests.get(file, {}), {}
+        changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        for tag, first, last, start, end in changes:
+            about = {test for line in range(first, last + 2) for test in known.get(str(line), [])}
+            for at in range(start, end):
+                same = known.get(str(first + at - start + 1), []) if tag == "equal" else sorted(about)
+                moved.update({str(at + 1): same} if same else {})
+        self.tests[file] = moved
 
     def _quick_first(self, tests: set[str]) -> list[str]:
         """Order tests by the power of ten of their time, and among those by file, which sets something up."""
@@ -131,9 +157,9 @@ def pytest_sessionfinish():
 """
 
 
-def _sums(folder: str) -> dict[str, str]:
-    files = sorted((ROOT / folder).rglob("*.py"))
-    return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+def _texts(*folders: str) -> dict[str, str]:
+    files = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
 
 
 def _run(tests: Sequence[str], folder: Path) -> Covered:
@@ -167,20 +193,24 @@ def _run(tests: Sequence[str], folder: Path) -> Covered:
 def covered(tests: Sequence[str], folder: Path) -> Covered:
     """Run the tests under coverage, as far as an earlier run does not tell.
 
-    It tells of lines as long as the rooms' files are what they were; a test that executes other lines since then,
-    because another room changed, may be missed, and let a mutant live.
+    It tells of lines that stand as they stood; a test that executes other lines since then, because code changed,
+    may be missed, and let a mutant live. Without .mutants.json all is learnt anew.
     """
-    code = {name: key for room in ROOMS for name, key in _sums(f"fomkit/{room}").items()}
-    files = _sums("tests")
+    code = _texts(*(f"fomkit/{room}" for room in ROOMS))
+    files = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in _texts("tests").items()}
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
     known, wanted = Covered({}, {}), list(tests)
-    if kept.get("code") == code and kept["asked"] == list(tests):
+    if kept and {*tests}.issuperset(kept["asked"]):
         changed = {name for name in {*files, *kept["files"]} if files.get(name) != kept["files"].get(name)}
         changed |= {FROZEN for name in changed if name.startswith(FROZEN_OF)}
         again = {name for name in changed if not name.startswith(FROZEN_OF)}
         if all(Path(name).name.startswith("test_") for name in again):  # nothing that tests share
-            known = Covered.unpacked(kept["tests"], kept["seconds"]).without(changed)
-            wanted = [name for name in sorted(again & set(files)) if name.startswith(tuple(tests))]
+            edited = {name for name in {*code, *kept["code"]} if code.get(name) != kept["code"].get(name)}
+            known = Covered.unpacked(kept["tests"], kept["seconds"]).without({*changed, *edited})
+            for name in edited:
+                known.moved(name, *(some.get(name, "").split("\n") for some in (kept["code"], code)))
+            again |= {*edited, *tests} - {*kept["asked"]}  # doctests of a room; what is named anew
+            wanted = [name for name in sorted(again) if (ROOT / name).exists() and name.startswith(tuple(tests))]
     if wanted:
         more = _run(wanted, folder)
         known.seconds.update(more.seconds)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fomkit.cli.main import app
+from fomkit.merit.suites import _modelled_share
 from fomkit.verbs.estimates import estimate
 
 SUITE = """schema: fomkit/suite/1
@@ -99,6 +100,10 @@ def test_what_is_predicted_beside_a_measured_step_is_told(folder: Path) -> None:
     _, lines = accepted(folder, step_row(step, step * 0.9, step * 1.1), GIVEN_ROW)
     assert 0.01 < lines["TWO"]["modelled_share"] < 0.5  # 200,030 validation samples
     assert lines["GIVEN"]["modelled_share"] == 0
+
+
+def test_of_a_run_that_nobody_states_no_share_is_predicted() -> None:
+    assert _modelled_share(estimate("p3b2", "titan")) == 0
 
 
 def test_an_unknown_machine_in_the_rows_is_one_message(folder: Path) -> None:

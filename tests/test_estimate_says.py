@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,9 @@ def test_fp16_is_answered_by_what_it_is_called() -> None:
 
 def test_no_interval_is_said_to_be_certain() -> None:
     assert "\nintervals: 99.9%, of " in fomkit.estimate("p1b3", "v100", interval=0.999).summary()
+
+
+def test_a_step_of_no_ops_is_refused() -> None:
+    model = fomkit.model("p1b3")
+    with pytest.raises(fomkit.FomkitError, match="p1b3"):
+        fomkit.estimate(replace(model, ops=model.ops.iloc[:0]), "v100")

@@ -20,7 +20,7 @@ from fomkit.output.estimates import format_evidence
 from fomkit.output.screen import Screen
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.evidence import explain_ops, ops_to_time
+from fomkit.plan.evidence import explain_ops, op_frame, ops_to_time
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
 from fomkit.prediction.cascade import add_times
@@ -270,3 +270,11 @@ def test_a_power_is_shown_as_one(root: Path) -> None:
     assert "(1 - (1 - 1/experts)^(m · top_k))" in line
     assert "(1 - (1 - 1/256)^(64 · 8))" in line
     assert "·  ·" not in shown
+
+
+def test_ops_of_a_table_that_names_no_modules_stand_nowhere() -> None:
+    known = load_model("p1b3")
+    frame = op_frame(
+        estimate(replace(known, ops=known.ops.drop(columns="module")), load_machine("titan"), OPTIONS)
+    )
+    assert set(frame["module"]) == {""}

@@ -11,6 +11,9 @@ import fomkit
 from fomkit.core.machine import Device, Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.plan.memory_of import NAME, NOT_COUNTED, UPDATED_ALONE, own_byte, updated_as_there, with_fresh_pages
+from fomkit.plan.options import Options
+from fomkit.plan.scenarios import prepare_study, scenarios
+from fomkit.profiles.evidence import with_fits
 
 RATE, LARGEST = 2e9, 2.0**25
 FRESH = Fact(RATE, RATE, RATE, "measured", "here")
@@ -72,6 +75,15 @@ def test_an_estimate_counts_them_and_says_so_where_it_cannot(model: ModelProfile
     assert NOT_COUNTED in unordered.deviations
     for known in (counted, without):  # on a device that says nothing of fresh pages none are left out
         assert NOT_COUNTED not in known.deviations
+
+
+def test_a_sweep_counts_them_at_each_size() -> None:
+    model, machine = fomkit.model("p1b3"), on_processor(fomkit.machine("x86-lecture"))
+    batches = [50.0, 200.0, 50.0]
+    study = prepare_study(model, with_fits(machine), Options())
+    found = scenarios(study, pd.DataFrame({"batch": batches}))["step_s"]
+    each = [fomkit.estimate(model, machine, batch=int(batch)).step.value for batch in batches]
+    assert found.tolist() == pytest.approx(each, rel=1e-9)
 
 
 def test_a_machine_without_the_figure_is_left_alone(model: ModelProfile) -> None:

@@ -281,14 +281,18 @@ def test_a_fact_is_refused_that_a_fiftieth_of_the_rows_denies() -> None:
     assert message.startswith("the memory bandwidth, 33.65 GB/s, looks too low")
 
 
-@pytest.mark.parametrize(("rows", "beyond", "refused"), [(500, 10, True), (501, 10, False), (450, 9, False)])
-def test_a_fact_is_wrong_from_ten_rows_and_a_fiftieth_on(rows: int, beyond: int, refused: bool) -> None:
-    """Of the V100's timings beside a seventh of its bandwidth, so many that this makes impossible, and others."""
-    wrong = with_rates(load_machine("v100"), 1 / 7)
+def with_impossible(wrong: Machine, beyond: int, rows: int) -> Machine:
+    """Give a machine with so many of its timings that its facts make impossible, and others."""
     costed = add_costs(wrong.timings)
     impossible = claims_of(costed, own_times(costed), wrong.device, "gpu").impossible
     chosen = [*np.flatnonzero(impossible)[:beyond], *np.flatnonzero(~impossible)[: rows - beyond]]
-    machine = timed(wrong, wrong.timings.iloc[sorted(chosen)].reset_index(drop=True))
+    return timed(wrong, wrong.timings.iloc[sorted(chosen)].reset_index(drop=True))
+
+
+@pytest.mark.parametrize(("rows", "beyond", "refused"), [(500, 10, True), (501, 10, False), (450, 9, False)])
+def test_a_fact_is_wrong_from_ten_rows_and_a_fiftieth_on(rows: int, beyond: int, refused: bool) -> None:
+    """The V100's timings beside a seventh of its bandwidth."""
+    machine = with_impossible(with_rates(load_machine("v100"), 1 / 7), beyond, rows)
     if refused:
         with pytest.raises(FomkitError, match=r"^v100: facts: the memory bandwidth, 128\.6 GB/s, looks too low"):
             without_implausible(machine)
@@ -296,6 +300,15 @@ def test_a_fact_is_wrong_from_ten_rows_and_a_fiftieth_on(rows: int, beyond: int,
         quarantined, (message, *_) = found(machine)
         assert quarantined == ()
         assert message.startswith("the memory bandwidth, 128.6 GB/s, looks too low")
+
+
+@pytest.mark.parametrize(("beyond", "explained"), [(3, True), (2, False)])
+def test_three_impossible_rows_are_a_facts_and_two_their_own(beyond: int, explained: bool) -> None:
+    """The P100's products and convolutions beside an eighth of its bandwidth."""
+    machine = with_impossible(with_rates(load_machine("p100"), 1 / 8), beyond, 300)
+    quarantined, suspicions = found(machine)
+    assert len(quarantined) == (0 if explained else 2)
+    assert any("the memory bandwidth, 91.50 GB/s, looks too low" in text for text in suspicions) == explained
 
 
 def test_a_time_that_a_clock_cut_may_be_longer_by_its_step() -> None:

@@ -18,7 +18,9 @@ from fomkit.ops.precision import (
     PRECISIONS,
     _whole_lengths,
     choose_formats,
+    linear_layers,
     name_precision,
+    narrows,
     restate_ops,
     stored_byte,
 )
@@ -111,6 +113,13 @@ def test_what_was_chosen_on_purpose_stays(precision) -> None:
     assert by_op(ops, "copy")["dtype"] == "int64"
     assert by_op(ops, "copy")["read_byte"] == 320.0
     assert by_op(ops, "optimizer")["dtype"] == "fp32"
+
+
+def test_a_format_narrows_a_step_of_which_anything_handed_on_was_wider() -> None:
+    """What updates write is not handed on."""
+    ops = pd.DataFrame([op("gemm", dtype="bf16"), op("norm", dtype="fp32"), op("optimizer", "update")])
+    found = [narrows(ops, FORMATS[name]) for name in ("bf16", "fp32")]
+    assert [*found, narrows(ops.iloc[[0, 2]], FORMATS["bf16"])] == [True, False, False]
 
 
 def test_mixed_casts_weights_and_gradients_and_unscales() -> None:
@@ -229,6 +238,11 @@ def test_linear_layers_alone_take_a_low_format_in_every_pass(low, traced) -> Non
     assert {name for name in named if named[name] == low} == narrow | {"experts"}
     assert {named[name] for name in ("odd", "scores", "router", "head", "head by input")} == {"bf16"}
     assert set(ops["engine"][ops["dtype"] == low]) == {"matrix"}
+
+
+def test_a_step_without_products_has_no_linear_layers() -> None:
+    ops = pd.DataFrame([op("pointwise", numel=8.0), op("norm", numel=8.0)])
+    assert linear_layers(ops, ops["kind"].eq("norm"), 16).tolist() == [False, False]
 
 
 def test_a_trained_step_quantises_its_weights_once_along_rows_and_columns() -> None:

@@ -150,6 +150,14 @@ def test_a_run_is_epochs_of_steps_with_validation_and_start_up_apart() -> None:
     assert longer.excludes == ("input",)
 
 
+@pytest.mark.parametrize(("samples", "seconds"), [(0, 0.0), (None, None), (200, None)])
+def test_without_a_forward_pass_only_no_validation_is_known(samples: int | None, seconds: float | None) -> None:
+    step = roll_up_step(timed(pass_name=["update"] * 4), machine(), 0.8)
+    of = replace(model(), data=Data(800_121, samples))
+    found = roll_up_run(of, machine(), step, 100, "drop").validation_s
+    assert (None if found is None else found.value) == seconds
+
+
 def test_without_samples_or_epochs_the_roll_up_stops() -> None:
     step = roll_up_step(timed(), machine(), 0.8)
     assert roll_up_run(replace(model(), data=Data()), machine(), step, 100, "drop").epoch_s is None

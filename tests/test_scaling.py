@@ -18,11 +18,12 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link
 from fomkit.core.model import Transformer
+from fomkit.ops.tables import column_names
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
 from fomkit.plan.transformer_plan import _stated_attention
-from fomkit.prediction.exchange import Network
+from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
@@ -342,6 +343,54 @@ def test_laws_of_a_step_with_experts(machine, mixed, layout):
     assert content["least_bandwidth"] is None
     assert any("do not hold the same gradients" in note for note in content["notes"])
     assert any("declared and not predicted" in one for one in content["assumed"])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "more", "replicas", "tier"),
+    [
+        (1, {}, 7, "node"), (1, {}, 8, "system"), (2, {}, 3, "node"), (2, {}, 4, "system"),
+        (2, {"sequence": True}, 3, "node"), (4, {"interleave": 2}, 1, "node"),
+    ],
+)  # fmt: skip
+def test_a_stage_waits_for_the_next_by_hand(machine, mixed, tensor, more, replicas, tier):
+    """There and back, once for each part of a stage, by a link of the node where all of a stage stand in it."""
+    layout, network = Layout(tensor=tensor, pipeline=2, microbatch=1, **more), Network(machine)
+    waits, byte = stepper_of(mixed, machine, layout, Options())._between(3, replicas)
+    stream = 2 * MIXED.seq * 3 * MIXED.hidden
+    one_s = network.send(stream / tensor, tier).value
+    if tensor > 1 and not layout.sequence:  # each sends its part of the same, which all then need
+        one_s += network.collective("all_gather", stream, Group(tensor, 1)).value
+    times = 2 * layout.interleave
+    assert byte == times * stream / tensor
+    assert (waits.busy.value, waits.exposed.value) == pytest.approx((times * one_s, times * one_s))
+
+
+def test_a_share_of_the_state_alone_gathers_nothing(machine, mixed):
+    """Of ZeRO's first stage each of 8 replicas keeps an eighth of 12 bytes a parameter, and all gradients."""
+    whole, shared = (stepper_of(mixed, machine, Layout(zero=zero), Options()).held_byte(8, 32) for zero in (0, 1))
+    parameters = 4 * MIXED.block_parameters + MIXED.embedding_parameters
+    assert whole - shared == pytest.approx(12 * 7 / 8 * parameters)
+
+
+@pytest.mark.parametrize("sends", [0, 1])
+def test_a_step_on_other_links_is_that_of_a_machine_with_them(machine, p1b3, sends):
+    """Where ops of the model send by themselves, too."""
+    reduce = {**dict.fromkeys(column_names("OPS", "text"), ""), "op": "all_reduce", "kind": "collective",
+              "collective": "all_reduce", "dtype": "fp32", "engine": "vector", "pass_name": "forward",
+              "link": "system", "ranks": 16.0, "message_byte": 1e8, "count": 1.0}  # fmt: skip
+    words = {name: p1b3.ops.get(name, "") for name in reduce if reduce[name] == ""}
+    ops = pd.concat([p1b3.ops.assign(**words), pd.DataFrame([reduce] * sends)], ignore_index=True)
+    model = replace(p1b3, ops=ops)
+    slower = with_links(machine, [parse_link("system, 10 us, 1 GB/s, each")])
+    here, there = (stepper_of(model, one, Layout(), Options()) for one in (machine, slower))
+    found = [one.at(16, 1600).wall_s.value for one in (here, here.on(slower), there)]
+    assert found[1] == pytest.approx(found[2], rel=1e-12)
+    assert found[1] > 2 * found[0]
+
+
+def test_where_each_device_holds_all_experts_a_block_is_summed_at_once(machine, mixed):
+    stepper = stepper_of(mixed, machine, Layout(), Options())
+    assert stepper._block_pieces() == (MIXED.block_parameters, 0)
 
 
 def test_one_device_with_all_experts_does_what_the_profile_says(machine, mixed):

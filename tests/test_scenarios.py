@@ -8,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from predict.machines import device, fact, timings
+from predict.machines import machine as made
 
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import OF_A_RUN, ModelProfile
+from fomkit.ops.resize import resize_ops
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, change_machine
@@ -273,6 +276,17 @@ def test_a_launch_cost_varies_on_a_machine_of_whose_rates_nobody_knows_any() -> 
     found = scenarios(study, pd.DataFrame({"launch_s": [2e-6, 5e-6, 2e-5]}))
     for launch, step in zip(found["launch_s"], found["step_s"], strict=True):
         again = estimate(model, change_machine(bare, {"launch_s": launch}), options).step.value
+        assert step == pytest.approx(again, rel=1e-12)
+
+
+def test_a_timing_of_the_very_op_stays_where_nobody_knows_a_rate() -> None:
+    model, options = fomkit.model("candle/p1b3"), Options(allow_uncovered=True)
+    products = resize_ops(model.ops.query("kind == 'gemm'"), model.sizes, "p1b3")
+    rows = products[["kind", "dtype", "engine", "b", "m", "n", "k"]].drop_duplicates().head(3).to_dict("records")
+    lone = made(device(fact(5e-6)), timings(*({**row, "time_s": 1e-3} for row in rows)))
+    found = scenarios(prepare_study(model, with_fits(lone), options), pd.DataFrame({"launch_s": [2e-6, 2e-5]}))
+    for launch, step in zip(found["launch_s"], found["step_s"], strict=True):
+        again = estimate(model, change_machine(lone, {"launch_s": launch}), options).step.value
         assert step == pytest.approx(again, rel=1e-12)
 
 

@@ -203,6 +203,20 @@ def test_a_frozen_line_is_what_its_profile_was(tmp_path: Path, root: Path, monke
     assert "is not what version 1" in str(run("f.suite.yaml", "-t", "v100").exception)
 
 
+def test_a_frozen_rate_tells_by_how_much_todays_is_another_from_a_thousandth_on(tmp_path: Path) -> None:
+    suite = load_suite(written(tmp_path, P1B3))
+    found = run_suite(suite, load_machine("titan"), load_machine("v100"), Options(), load_model, {})
+    (line,) = found.baseline
+    assert line.unit_per_day is not None
+
+    def moved(factor: float) -> str:
+        return replace(found, now=(replace(line, unit_per_day=line.unit_per_day.scaled(factor)),)).moved
+
+    assert moved(1.0009) == moved(1 / 1.0009) == ""
+    for factor, by in ((1.0011, "+0.1%"), (0.9, "-10.0%")):
+        assert f"today 1 of 1 would be others (TWO by {by})" in moved(factor)
+
+
 def test_freezing_takes_nothing_else_and_the_baseline_no_proposal(tmp_path: Path) -> None:
     path, frozen = str(written(tmp_path, P1B3)), str(tmp_path / "f.suite.yaml")
     assert "Leave --strict out" in str(run(path, "--freeze", frozen, "--strict").exception)

@@ -46,6 +46,12 @@ def test_what_rests_on_no_table_or_on_links_stays_as_it_is(source, kind):
     assert device_time(rows, 0.8, USE) == device_time(rows, 0.8)
 
 
+@pytest.mark.parametrize("seconds", [0.0, math.nan])
+def test_what_takes_no_time_or_has_none_stays_as_it_is(seconds):
+    rows = timed().assign(time_s=seconds, low_s=seconds, high_s=seconds)
+    pd.testing.assert_frame_equal(widen_calls(rows, USE, 0.8), rows)
+
+
 def test_a_step_as_a_whole_is_widened_where_any_of_it_rests_on_a_table():
     """Also by the part that facts tell; steps from facts alone and exchanges stay as they are."""
     use = {**USE, STEP: Use(Spread(0.0, 0.0), Spread(0.03, 0.04))}

@@ -6,12 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from costs.op_tables import gemm, table
+from predict.machines import as_answers, device, fact, machine
 
+from fomkit.core.machine import Link
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import calibration, families, gp, interpolate
 from fomkit.prediction.calibration import fit_timings
-from fomkit.prediction.donors import Others, Process, _own_share, _site_noise, condition, levels_of
+from fomkit.prediction.donors import (
+    Others,
+    Process,
+    _group,
+    _own_share,
+    _site_noise,
+    condition,
+    levels_of,
+    rescale_answers,
+)
+from fomkit.prediction.estimates import Timed, as_rows
 from fomkit.prediction.exact import row_major
+from fomkit.prediction.exchange import Network
 from fomkit.prediction.families import FamilyName, training_rows
 from fomkit.profiles.evidence import others_of, with_fits
 from fomkit.profiles.machines import load_machine
@@ -185,3 +199,54 @@ def test_a_machine_goes_its_own_way_as_far_as_its_rows_say_beside_a_wide_prior()
     assert _own_share(lambda share: share * np.eye(200), np.full(200, np.sqrt(0.25)), 2.0) == 0.25
     assert _own_share(lambda share: share * np.eye(1), np.array([0.25]), 1.0) == 0.125
     assert _own_share(lambda share: share * np.eye(0), np.empty(0), 3.0) == 3.0
+
+
+@pytest.mark.parametrize(("missing", "tells"), [(3, True), (2, False)])
+def test_others_tell_a_table_that_lacks_a_seventh_of_what_they_timed(small, missing, tells):
+    """Of 20 ops 3 are 15 %; of another vendor's machines nothing is told."""
+    features = np.random.default_rng(1).normal(size=(20, 2))
+    others = small._replace(features=features)
+    assert others.tell_more(features[missing:]) == tells
+    assert others.tell_more(features[missing:] + 1e-7) == tells  # the same ops, rounded otherwise
+    strangers = others._replace(alike=np.array([[True] * 3, *[[False] * 3] * 3]))
+    assert not strangers.tell_more(features[missing:])
+
+
+NODE, SYSTEM = (Link(tier, 1e-6, 1e11, "each", "made") for tier in ("node", "system"))
+
+
+@pytest.mark.parametrize(
+    ("links", "devices", "ranks", "link", "group"),
+    [
+        # Inside a node where a row says so, or where so many stand in one; else in filled nodes.
+        ([NODE, SYSTEM], 8, 8, "", (8, 1)), ([NODE, SYSTEM], 8, 16, "", (8, 2)),
+        ([NODE, SYSTEM], 8, 9, "", (3, 3)), ([NODE, SYSTEM], 8, 16, "node", (16, 1)),
+        ([NODE, SYSTEM], 8, 16, "system", (8, 2)),
+        # Of so few in several nodes each stands in its own, as where nobody says how large one is.
+        ([NODE, SYSTEM], 8, 8, "system", (1, 8)), ([NODE, SYSTEM], None, 16, "", (1, 16)),
+        ([NODE, SYSTEM], None, 4, "node", (4, 1)), ([SYSTEM], 8, 16, "", (1, 16)),
+        # Without the link nothing is known.
+        ([SYSTEM], 8, 8, "", None), ([SYSTEM], 8, 4, "node", None), ([NODE], 8, 16, "", None),
+        ([NODE], 8, 4, "system", None),
+    ],
+)  # fmt: skip
+def test_ranks_of_a_row_stand_in_as_few_nodes_as_it_leaves_open(links, devices, ranks, link, group):
+    network = Network(machine(links=tuple(links), node_devices=devices))
+    assert _group(network, ranks, link) == group
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "time_us", "bound"),
+    [(2e-6, 4e-6, 10.8, "launch"), (2e-6, 0.0, 9.2, "memory"), (2e-6, None, 10.0, "launch"),
+     (None, 4e-6, 10.0, "memory"), (0.0, 4e-6, 10.0, "memory")],
+)  # fmt: skip
+def test_launches_grow_with_their_cost_where_both_are_known(before, after, time_us, bound):
+    """Of 10 µs a launch of 2 makes 0.8 longer (`starts_within`); the rest is the kernel, which stays."""
+    one, other = (
+        device(None if cost is None else fact(cost), fact(1e12), fp32_vector=1e14) for cost in (before, after)
+    )
+    answers = as_answers({0: Timed(10e-6, 9e-6, 12e-6, "roofline", "memory", "")})
+    rows = as_rows(add_costs(table(gemm(64, 64, 64))))
+    found = rescale_answers(rows, answers, machine(one).changed(other))
+    assert found.time_s.tolist() == pytest.approx([time_us * 1e-6])
+    assert found[0].bound == bound

@@ -14,7 +14,7 @@ from predict.machines import machine, posterior, timings
 import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction import gp, interpolate
+from fomkit.prediction import families, gp, interpolate
 from fomkit.prediction.calibration import fit_mean, fit_timings, predict_folds, shape_groups
 from fomkit.prediction.cascade import add_times, prepared
 from fomkit.prediction.exact import row_major
@@ -303,3 +303,22 @@ def test_a_fit_learns_nothing_from_products_with_packed_weights() -> None:
     """They move fewer bytes than their sizes say; a table may hold them beside whole ones."""
     rows = add_costs(table(gemm(64, 64, 64), {**gemm(64, 64, 64), "weight_share": 0.25}))
     assert servable(rows, "gemm").tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("threads", "held"), [((1, 1), False), ((1, 4), True), ((4, 1), True)])
+def test_threads_are_held_back_where_any_library_has_several(monkeypatch, threads, held):
+    libraries = [{"num_threads": count} for count in threads]
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("threadpoolctl.ThreadpoolController.info", lambda _: libraries)
+    assert (interpolate._threads.__wrapped__() is not None) == held
+
+
+def test_an_update_looks_at_its_size_and_at_that_of_a_tensor():
+    """Of 2¹² parameters in 2³ tensors one has 2⁹; by lists with a state, and in a kernel, is two octaves apart."""
+    updates, sizes = (
+        (("sgd", "per_tensor"), ("adam", "foreach"), ("sgd", "fused")),
+        {"numel": 2.0**12, "tensors": 8.0},
+    )
+    rows = timings(*({"kind": "optimizer", "rule": rule, "impl": impl, **sizes} for rule, impl in updates))
+    found = families.look_at(rows, "optimizer", 3)
+    assert found.tolist() == [[12, 9, 0, 0, 0], [12, 9, 2, 0, 2], [12, 9, 0, 2, 0]]

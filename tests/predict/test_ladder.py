@@ -227,6 +227,12 @@ def test_a_row_is_the_sum_of_its_parts_where_nothing_times_it():
     assert timed.at[1, "evidence"].startswith("sum of 3 parts; the longest, op: ")
 
 
+def test_a_row_of_one_part_takes_what_that_takes():
+    part = add_costs(table(gemm(64, 64, 16, b=8, count=3.0)))
+    timed = add_times(add_costs(table(attention(2, 4, 64, 16))), machine(ROUND), parts=part.assign(of=0))
+    assert timed.at[0, "time_s"] == pytest.approx(3 * add_times(part, machine(ROUND)).at[0, "time_s"])
+
+
 def test_a_part_without_a_time_leaves_the_row_to_the_next_rung():
     ops = add_costs(table(attention(2, 4, 64, 16)))
     parts = add_costs(table(gemm(64, 64, 16, b=8), traffic("input", 3e4))).assign(of=0)

@@ -16,7 +16,7 @@ from fomkit.core.interval import half_width, op_half_width
 from fomkit.ops.check import fill_defaults
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.estimate import estimate
-from fomkit.plan.op_tables import predict_ops
+from fomkit.plan.op_tables import as_terms, predict_ops
 from fomkit.plan.options import Options
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import add_times
@@ -114,3 +114,17 @@ def test_a_total_of_rows_grows_as_a_normal_error() -> None:
     }
     near, far = (math.log(one["high"] / one["value"]) for one in totals.values() if one is not None)
     assert far == pytest.approx(near * half_width(0.99) / half_width(0.8), rel=0.01)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.99])
+def test_terms_of_a_sum_have_a_normals_tails(level: float) -> None:
+    """What takes no time stays; at 80 % an op's ends are a normal's, below they lie farther apart."""
+    value, low, high = np.array([0.0, 1e-6, 3.0]), np.array([0.0, 5e-7, 2.0]), np.array([0.0, 4e-6, 3.6])
+    timed = pd.DataFrame(
+        {"kind": "gemm", "time_source": "roofline", "time_s": value, "low_s": low, "high_s": high}
+    )
+    found, power = as_terms(timed, level), half_width(level) / op_half_width(level)
+    assert found["time_s"].tolist() == value.tolist()
+    for name, end in (("low_s", low), ("high_s", high)):
+        expected = [0.0, *(value[1:] * (end[1:] / value[1:]) ** power)]
+        assert found[name].tolist() == pytest.approx(expected, rel=1e-12)
