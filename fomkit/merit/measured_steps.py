@@ -19,7 +19,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.rated_lines import Load, RatedLine, fixed_conditions, under_conditions
-from fomkit.plan.content import Ends, span_content
+from fomkit.plan.content import MaybeEnds, stated_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 
@@ -326,8 +326,8 @@ Merit = TypedDict("Merit", {
     "target": str, "weights": dict[str, float], "worst_basis": str, "excludes": list[str],
     "excludes_alone": Mapping[str, list[str]],
     "does_not_fit": list[str], "little_explained": list[str], "explained_shares": dict[str, float],
-    "measured_runs": dict[str, str], "other_means": dict[str, float], "ratios": dict[str, Ends],
-    "rates": dict[str, float], "unit_per_day": dict[str, dict[str, Ends]],
+    "measured_runs": dict[str, str], "other_means": dict[str, float], "ratios": dict[str, MaybeEnds],
+    "rates": dict[str, float], "unit_per_day": dict[str, dict[str, MaybeEnds]],
     "value_with_rates_cut_to_whole_units": float | None,
 })  # fmt: skip
 
@@ -352,19 +352,19 @@ def merit_content(
     """
     held = [one for one in explained if one.line in merit.ratios]
     return {
-        "value": merit.value.value, "low": merit.value.low, "high": merit.value.high, "mean": merit.mean,
-        "scope": merit.target.scope, "baseline": merit.baseline.machine, "target": merit.target.machine,
+        **stated_content(merit.value), "mean": merit.mean, "scope": merit.target.scope,
+        "baseline": merit.baseline.machine, "target": merit.target.machine,
         "weights": dict(merit.weights), "worst_basis": worst_basis, "excludes": list(excludes),
         "excludes_alone": alone,
         "does_not_fit": list(unfit),
         "little_explained": [one.line for one in little_explained(held, merit.ratios)],
         "explained_shares": {one.line: one.share for one in held},
         "measured_runs": {one.line: one.message for one in held}, "other_means": dict(merit.other_means),
-        "ratios": {line: span_content(ratio) for line, ratio in merit.ratios.items()},
+        "ratios": {line: stated_content(ratio) for line, ratio in merit.ratios.items()},
         "rates": dict(merit.mean_rates),
         "unit_per_day": {
-            "baseline": {line: span_content(rate) for line, rate in merit.baseline.unit_per_day.items()},
-            "target": {line: span_content(rate) for line, rate in merit.target.unit_per_day.items()},
+            "baseline": {line: stated_content(rate) for line, rate in merit.baseline.unit_per_day.items()},
+            "target": {line: stated_content(rate) for line, rate in merit.target.unit_per_day.items()},
         },
         "value_with_rates_cut_to_whole_units": None if isnan(merit.with_whole_rates) else merit.with_whole_rates,
     }  # fmt: skip

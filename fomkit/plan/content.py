@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Range = TypedDict("Range", {"low": float, "high": float})
 Ends = TypedDict("Ends", {"value": float, "low": float, "high": float})
 MaybeEnds = TypedDict("MaybeEnds", {"value": float, "low": float | None, "high": float | None})
+AnyEnds = Ends | MaybeEnds
 Stated = TypedDict("Stated", {"value": float, "low": float, "high": float, "basis": str, "source": str})
 Priced = TypedDict("Priced", {"value": float, "low": float, "high": float, "basis": str, "source": str,
                               "currency": str, "per": str, "date": str})  # fmt: skip
@@ -105,6 +106,22 @@ def span_content(span: Span | None) -> Ends | None: ...
 def span_content(span: Span | None) -> Ends | None:
     """Put a span in the form of the JSON output; None where it is unknown."""
     return None if span is None else {"value": span.value, "low": span.low, "high": span.high}
+
+
+@overload
+def stated_content(span: Span) -> MaybeEnds: ...
+@overload
+def stated_content(span: Span | None) -> MaybeEnds | None: ...
+def stated_content(span: Span | None) -> MaybeEnds | None:
+    """Put a span in the form of the JSON output, without ends where nobody stated a spread.
+
+    >>> stated_content(Span(2.0, 2.0, 2.0))
+    {'value': 2.0, 'low': None, 'high': None}
+    """
+    if span is None:
+        return None
+    low, high = (span.low, span.high) if span.low < span.high else (None, None)
+    return {"value": span.value, "low": low, "high": high}
 
 
 @overload
