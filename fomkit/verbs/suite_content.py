@@ -21,6 +21,7 @@ from fomkit.plan.content import (
     BASES_BY_TRUST,
     Condition,
     Ends,
+    MaybeEnds,
     OfJob,
     Priced,
     Stated,
@@ -28,6 +29,7 @@ from fomkit.plan.content import (
     job_content,
     price_content,
     span_content,
+    stated_content,
 )  # fmt: skip
 
 NOT_GIVEN = "not given"
@@ -37,14 +39,15 @@ NOT_GIVEN = "not given"
 Verdict = TypedDict("Verdict", {"threshold": float, "probability": float | None, "verdict": str,
                                 "why": NotRequired[str]})  # fmt: skip
 Rated = TypedDict("Rated", {
-    "unit_per_day": Ends | None, "basis": str, "party": str, "class": str, "from": str, "kind": str,
+    "unit_per_day": MaybeEnds | None, "basis": str, "party": str, "class": str, "from": str, "kind": str,
     "precision": str | None, "fits": bool | None, "excludes": list[str] | None, "deviations": list[str],
-    "missing": str | None, "conditions": NotRequired[dict[str, Condition]], "job": NotRequired[OfJob | None],
+    "notes": list[str], "missing": str | None, "conditions": NotRequired[dict[str, Condition]],
+    "job": NotRequired[OfJob | None],
 })  # fmt: skip
 LineContent = TypedDict("LineContent", {
     "name": str, "unit": str, "runs_per_unit": float, "required": bool, "class": str, "basis": str, "party": str,
     "model": str | None, "relative": bool, "precisions_differ": bool, "fixed": Mapping[str, object],
-    "unit_per_day": dict[str, float | None], "ratio": float | None, "ratio_interval": Ends | None,
+    "unit_per_day": dict[str, float | None], "ratio": float | None, "ratio_interval": MaybeEnds | None,
     "weight": float | None, "excludes": list[str], "excludes_alone": dict[str, list[str]],
     "explained": float | None, "measured_run": str | None,
     "machines": dict[str, Rated],
@@ -83,10 +86,10 @@ def _threshold_verdict(value: Span, threshold: float, *, has_interval: bool, wit
 def _rated_content(line: RatedLine) -> Rated:
     behind = line.estimate or line.job
     content: Rated = {
-        "unit_per_day": span_content(line.unit_per_day), "basis": line.basis, "party": line.party,
+        "unit_per_day": stated_content(line.unit_per_day), "basis": line.basis, "party": line.party,
         "class": line.category, "from": line.source, "kind": line.kind, "precision": line.precision or None,
         "fits": line.fit.fits, "excludes": None if line.excludes is None else list(line.excludes),
-        "deviations": list(line.deviations), "missing": line.missing or None,
+        "deviations": list(line.deviations), "notes": list(line.notes), "missing": line.missing or None,
     }  # fmt: skip
     if behind is not None:
         content["conditions"] = conditions_content(behind)
@@ -108,7 +111,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
         "precisions_differ": bool(old.precision and new.precision and old.precision != new.precision),
         "fixed": line.conditions.stated(),
         "unit_per_day": {name: rate.value if rate else None for name, rate in rates.items()},
-        "ratio": ratio.value if ratio else None, "ratio_interval": span_content(ratio),
+        "ratio": ratio.value if ratio else None, "ratio_interval": stated_content(ratio),
         "weight": merit.weights.get(line.name) if merit else None,
         "excludes": sorted({term for one in (old, new) for term in one.excludes or ()}),
         "excludes_alone": left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
@@ -162,8 +165,6 @@ def suite_content(result: SuiteResult) -> SuiteContent:
     if merit is not None:
         worst = max((one.basis for one in result.counted), key=BASES_BY_TRUST.index)
         block = merit_content(merit, worst, result.excludes, result.unfit, result.explained, result.alone)
-        if not result.has_interval:
-            block |= {"low": None, "high": None}
     missing: list[Missing] = [
         {"line": one.line.name, "machine": name, "required": one.line.required, "why": one.missing}
         for one, name in result.missing
@@ -205,9 +206,9 @@ def suite_content(result: SuiteResult) -> SuiteContent:
 
 AcceptedRow = TypedDict("AcceptedRow", {"where": str, "used": bool, "said": str})
 Accepted = TypedDict("Accepted", {
-    "name": str, "required": bool, "committed": Ends | None, "committed_from": str, "basis": str,
-    "excludes": list[str], "fits": bool | None, "party": str, "measured": Ends | None, "difference": float | None,
-    "spread_stated": bool, "probability": float | None, "verdict": str, "contradictory": bool,
+    "name": str, "required": bool, "committed": MaybeEnds | None, "committed_from": str, "basis": str,
+    "excludes": list[str], "fits": bool | None, "party": str, "measured": MaybeEnds | None,
+    "difference": float | None, "spread_stated": bool, "probability": float | None, "verdict": str, "contradictory": bool,
     "modelled_share": float, "deviations": list[str], "rows": list[AcceptedRow],
 })  # fmt: skip
 AcceptContent = TypedDict("AcceptContent", {
@@ -229,10 +230,10 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
         "lines": [
             {
                 "name": line.committed.line.name, "required": line.committed.line.required,
-                "committed": span_content(line.committed.unit_per_day),
+                "committed": stated_content(line.committed.unit_per_day),
                 "committed_from": line.committed.missing or line.committed.source, "basis": line.committed.basis,
                 "excludes": list(line.committed.excludes or ()), "fits": line.committed.fit.fits,
-                "party": line.committed.party, "measured": span_content(line.measured),
+                "party": line.committed.party, "measured": stated_content(line.measured),
                 "difference": _difference(line), "spread_stated": line.spread_stated,
                 "probability": line.probability if line.spread_stated else None, "verdict": line.verdict,
                 "contradictory": line.contradictory, "modelled_share": line.modelled_share,
@@ -250,23 +251,23 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
 SCHEMA = "fomkit/campaign-cost/1"
 Phase = TypedDict("Phase", {
     "name": str, "work": str, "mode": str, "runs": float, "runs_basis": str, "source": str, "basis": str | None,
-    "run_s": Ends | None, "unit_per_day": Ends | None, "days": Ends | None, "order_of_magnitude": int | None,
-    "money": Ends | None, "energy_j": Ends | None, "energy_scope": str | None, "energy_missing": list[str],
-    "kg": Ends | None, "fits": bool | None, "explained": float | None, "measured_run": str | None,
-    "excludes": list[str], "deviations": list[str], "conditions": NotRequired[dict[str, Condition]],
+    "run_s": MaybeEnds | None, "unit_per_day": MaybeEnds | None, "days": MaybeEnds | None,
+    "order_of_magnitude": int | None, "money": MaybeEnds | None, "energy_j": MaybeEnds | None,
+    "energy_scope": str | None, "energy_missing": list[str], "kg": MaybeEnds | None, "fits": bool | None,
+    "explained": float | None, "measured_run": str | None, "excludes": list[str], "deviations": list[str], "conditions": NotRequired[dict[str, Condition]],
     "missing": str,
 })  # fmt: skip
 CampaignCarbon = TypedDict("CampaignCarbon", {
-    "kg": Ends | None, "missing": list[str], "kg_per_kwh": Stated | None, "to_wall": Stated | None,
+    "kg": MaybeEnds | None, "missing": list[str], "kg_per_kwh": Stated | None, "to_wall": Stated | None,
     "pue": Stated | None, "notes": list[str],
 })  # fmt: skip
 NoSpread = TypedDict("NoSpread", {"phases": list[str], "share": float})
 Sum = Literal["days", "money", "energy_j"]
 MachinePhases = TypedDict("MachinePhases", {
     "target": str, "scope": str, "interval": float, "price": Priced | None, "currency": str | None,
-    "paid_units": float | None, "phases": list[Phase], "days": Ends | None, "money": Ends | None,
-    "energy_j": Ends | None, "order_of_magnitude": int | None, "no_spread": dict[Sum, NoSpread | None],
-    "little_explained": list[str], "lower_bound": list[str], "energy_scope": str | None,
+    "paid_units": float | None, "phases": list[Phase], "days": MaybeEnds | None,
+    "money": MaybeEnds | None, "energy_j": MaybeEnds | None, "order_of_magnitude": int | None,
+    "no_spread": dict[Sum, NoSpread | None], "little_explained": list[str], "lower_bound": list[str], "energy_scope": str | None,
     "carbon": CampaignCarbon | None,
 })  # fmt: skip
 CampaignsContent = TypedDict("CampaignsContent", {
@@ -290,6 +291,14 @@ def _no_spread(phases: Sequence[PhaseCost], spans: Sequence[Span | None], total:
     return {"phases": list(exact), "share": share}
 
 
+def _sum_content(spans: Sequence[Span | None]) -> MaybeEnds | None:
+    """Add up what phases take; without ends where one of them states no spread."""
+    total = add_known(spans)
+    if total is not None and any(span.low == span.high for span in spans if span is not None):
+        total = Span.exact(total.value)
+    return stated_content(total)
+
+
 def _kg(cost: PhaseCost, grid: Grid) -> Span | None:
     return footprint(cost.energy_j, cost.energy_scope, grid)[1]
 
@@ -299,11 +308,11 @@ def _phase(cost: PhaseCost, grid: Grid) -> Phase:
     content: Phase = {
         "name": phase.name, "work": phase.model or f"{phase.suite}: {phase.line}", "mode": phase.mode,
         "runs": phase.runs, "runs_basis": phase.basis, "source": phase.source, "basis": cost.basis,
-        "run_s": span_content(cost.run_s), "unit_per_day": span_content(cost.per_day),
-        "days": span_content(cost.days), "order_of_magnitude": _magnitude(cost.days),
-        "money": span_content(cost.money), "energy_j": span_content(cost.energy_j),
+        "run_s": stated_content(cost.run_s), "unit_per_day": stated_content(cost.per_day),
+        "days": stated_content(cost.days), "order_of_magnitude": _magnitude(cost.days),
+        "money": stated_content(cost.money), "energy_j": stated_content(cost.energy_j),
         "energy_scope": cost.energy_scope, "energy_missing": list(cost.energy_missing),
-        "kg": span_content(_kg(cost, grid)), "fits": cost.fit.fits,
+        "kg": stated_content(_kg(cost, grid)), "fits": cost.fit.fits,
         "explained": None if cost.explained is None else cost.explained.share,
         "measured_run": None if cost.explained is None else cost.explained.message,
         "excludes": list(cost.excludes), "deviations": list(cost.message),
@@ -320,7 +329,7 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
         return None
     lacking = [why for phase in phases for why in lacks(phase.energy_scope, phase.energy_missing, grid)]
     return {
-        "kg": span_content(add_known([_kg(phase, grid) for phase in phases])),
+        "kg": _sum_content([_kg(phase, grid) for phase in phases]),
         "missing": list(dict.fromkeys(lacking)),
         **grid_content(grid),
     }
@@ -341,8 +350,8 @@ def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
         "price": None if cost.price is None else price_content(cost.price),
         "currency": cost.price.currency if cost.price else None,
         "paid_units": paid_units(cost.price, cost.machine, scope) if cost.price else None,
-        "phases": [_phase(each, grid) for each in phases], "days": span_content(sums["days"]),
-        "money": span_content(sums["money"]), "energy_j": span_content(sums["energy_j"]),
+        "phases": [_phase(each, grid) for each in phases], "days": _sum_content(of_each["days"]),
+        "money": _sum_content(of_each["money"]), "energy_j": _sum_content(of_each["energy_j"]),
         "order_of_magnitude": _magnitude(sums["days"]),
         "no_spread": {name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
         "little_explained": [each.line for each in cost.little_explained],
