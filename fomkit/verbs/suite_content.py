@@ -208,8 +208,8 @@ AcceptedRow = TypedDict("AcceptedRow", {"where": str, "used": bool, "said": str}
 Accepted = TypedDict("Accepted", {
     "name": str, "required": bool, "committed": MaybeEnds | None, "committed_from": str, "basis": str,
     "excludes": list[str], "fits": bool | None, "party": str, "measured": MaybeEnds | None,
-    "difference": float | None, "spread_stated": bool, "probability": float | None, "verdict": str, "contradictory": bool,
-    "modelled_share": float, "deviations": list[str], "rows": list[AcceptedRow],
+    "difference": float | None, "spread_stated": bool, "probability": float | None, "verdict": str,
+    "contradictory": bool, "modelled_share": float, "deviations": list[str], "rows": list[AcceptedRow],
 })  # fmt: skip
 AcceptContent = TypedDict("AcceptContent", {
     "schema": str, "fomkit": str, "suite": str, "version": int, "machine": str, "interval": float,
@@ -254,8 +254,8 @@ Phase = TypedDict("Phase", {
     "run_s": MaybeEnds | None, "unit_per_day": MaybeEnds | None, "days": MaybeEnds | None,
     "order_of_magnitude": int | None, "money": MaybeEnds | None, "energy_j": MaybeEnds | None,
     "energy_scope": str | None, "energy_missing": list[str], "kg": MaybeEnds | None, "fits": bool | None,
-    "explained": float | None, "measured_run": str | None, "excludes": list[str], "deviations": list[str], "conditions": NotRequired[dict[str, Condition]],
-    "missing": str,
+    "explained": float | None, "measured_run": str | None, "excludes": list[str], "deviations": list[str],
+    "conditions": NotRequired[dict[str, Condition]], "missing": str,
 })  # fmt: skip
 CampaignCarbon = TypedDict("CampaignCarbon", {
     "kg": MaybeEnds | None, "missing": list[str], "kg_per_kwh": Stated | None, "to_wall": Stated | None,
@@ -267,8 +267,8 @@ MachinePhases = TypedDict("MachinePhases", {
     "target": str, "scope": str, "interval": float, "price": Priced | None, "currency": str | None,
     "paid_units": float | None, "phases": list[Phase], "days": MaybeEnds | None,
     "money": MaybeEnds | None, "energy_j": MaybeEnds | None, "order_of_magnitude": int | None,
-    "no_spread": dict[Sum, NoSpread | None], "little_explained": list[str], "lower_bound": list[str], "energy_scope": str | None,
-    "carbon": CampaignCarbon | None,
+    "no_spread": dict[Sum, NoSpread | None], "little_explained": list[str], "lower_bound": list[str],
+    "energy_scope": str | None, "carbon": CampaignCarbon | None,
 })  # fmt: skip
 CampaignsContent = TypedDict("CampaignsContent", {
     "schema": str, "fomkit": str, "campaign": str, "title": str, "machines": list[MachinePhases],
