@@ -205,7 +205,7 @@ def test_unsupported_ops_are_listed_and_stay_out(torch: Any) -> None:
 
 
 def test_a_ctc_loss_which_pytorch_runs_on_data_alone_is_traced_without(torch: Any) -> None:
-    def loss(scores: Any, inputs: Any) -> Any:
+    def loss(scores: Any, _: Any) -> Any:
         batch, frames, _ = scores.shape
         targets, lengths = torch.ones(batch, 5, dtype=torch.long), torch.full((batch,), frames)
         return torch.nn.functional.ctc_loss(

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import get_args
 
 import pandas as pd
@@ -116,8 +117,8 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
     `options`: those of the estimate; `nodes`: numbers of nodes; default: parts of a node, and as many nodes as the
     machine has, 64 at most.
     """
-    machine = estimate.machine
-    hint = f"Ask with: fomkit scaling {estimate.model.name} -t {machine.name} --nodes 1..64 {LINK}"
+    machine, model = estimate.machine, estimate.model
+    hint = f"Ask with: fomkit scaling {quote(model.asked_as or model.name)} -t {machine.name} --nodes 1..64 {LINK}"
     if nodes is None and not machine.links:
         return Section(f"{key}-scaling", SCALING_TITLE, absent=f"The profile of {machine.name} names no link "
                        f"between devices or nodes, so nothing is said of more of them. {hint}")  # fmt: skip
