@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Link
 from fomkit.core.model import Transformer
+from fomkit.output.sweeps import format_scaling
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
@@ -485,6 +487,7 @@ def test_memory_limits(machine):
     (point,) = found.curves[0].points
     assert point.fits is False
     assert point.limit == "memory"
+    assert re.search(r"\n +1 .* memory size †\n", format_scaling(scaling_content(found)))
     less = scale(
         big,
         machine,

@@ -59,7 +59,8 @@ SCALING_TITLE = "More devices"
 LINK = "--link system,5us,25GB/s,each"
 FEWEST = 3
 """Numbers of devices from which a curve tells more than its table."""
-LIMITS = {"batch": "batches too small to fill a device", "device": "nothing but the device"}
+LIMITS = {"batch": "batches too small to fill a device", "device": "nothing but the device",
+          "memory": "a memory too small to hold it"}  # fmt: skip
 MOST_NODES = 64
 """Nodes that are looked at where nobody says how many; the machine's own number where it is smaller."""
 
