@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text
 from fomkit.core.model import CACHE
-from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
+from fomkit.core.units import KWH_J, UNITS, exact_quantity, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import NO_SPREAD, UNFIT, job_lines, mark_of, run_notes, seconds
 from fomkit.profiles.metrics import title_of
@@ -320,7 +320,20 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
 LACKING = "unknown, because not all phases have days"
 
 
+FEW_DAYS = 0.01
+"""Days below which a time is told in smaller units: zeros behind the point are hard to read."""
+
+
 def _days_of(span: AnyEnds | None) -> str:
+    """Write days; less than a hundredth of one as a time with its unit.
+
+    >>> _days_of({"value": 1.787e-05, "low": None, "high": None})
+    '1.544 s'
+    >>> _days_of({"value": 2.5, "low": 2.0, "high": 3.0})
+    '2.500 (2.000 … 3.000)'
+    """
+    if span is not None and span["value"] < FEW_DAYS:
+        return between(span, lambda value: seconds(value * UNITS["time_s"]["d"]))
     return between(span, lambda value: format_number(value, 4))
 
 
