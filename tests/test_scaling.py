@@ -481,6 +481,14 @@ def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
         scale(small, machine, ScalingSpec([]))
 
 
+def test_a_recipe_that_is_a_models_profile_already_is_told_what_to_do(tmp_path):
+    save_model(load_model("p1b3"), path := tmp_path / "p1b3.yaml")
+    with pytest.raises(
+        FomkitError, match=r"p1b3.yaml:1: is a model's profile already. Estimate it: fomkit estimate"
+    ):
+        load_recipe(path)
+
+
 def test_memory_limits(machine):
     big = load_model("gpt-22b")
     found = scale(big, machine, ScalingSpec([1], Layout(tensor=8, microbatch=4), ("weak",)))

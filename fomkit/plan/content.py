@@ -23,7 +23,7 @@ from fomkit.prediction.rates import bounds
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fomkit.core.model import EpochsToTarget
+    from fomkit.core.model import EpochsToTarget, ModelProfile
     from fomkit.plan.estimate import Estimate
 
 
@@ -249,6 +249,11 @@ def _versions(estimate: Estimate, ops: Ops) -> Said:
     return "stated", f"{said}; timings of {of}; what other versions change is in no term"
 
 
+def _runs_both_ways(model: ModelProfile) -> bool:
+    """Tell whether a recurrent layer runs backwards too: timings are of one way, and libraries may join two."""
+    return any(str(ways).removesuffix(".0") == "2" for ways in model.ops.get("directions", ()))
+
+
 def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[Said, Said]:
     """Say how a time comes from the bandwidth and from the share of the rates that ops reach."""
     by_traffic, utilisation = _utilisation(estimate)
@@ -266,7 +271,8 @@ def _said_of_rates(estimate: Estimate, tabled: float, measured: float) -> tuple[
     own = "each op at its own share of the device's rates" if measured < OF_ALL else ""
     each = ", else ".join(filter(None, [known, own]))
     alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
-    return bandwidth, ("modelled", f"{each}{reached}{_beside_work(estimate)}; {alone} to itself")
+    turns = "; both ways of a recurrent layer run one after the other" if _runs_both_ways(estimate.model) else ""
+    return bandwidth, ("modelled", f"{each}{reached}{_beside_work(estimate)}{turns}; {alone} to itself")
 
 
 def _said_of_sizes(estimate: Estimate) -> Said:
